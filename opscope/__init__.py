@@ -36,14 +36,14 @@ def __getattr__(name: str) -> Any:
     module = _LAZY.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = import_module(f"{__name__}.{module}")
+    loaded = import_module(f"{__name__}.{module}")
     if name in ("diff", "load"):
-        import_module(f"{__name__}.profile").show_by(_shown)
-    value = globals()[name] = getattr(found, name)
+        import_module(f"{__name__}.profile").show_by(_show)
+    value = globals()[name] = getattr(loaded, name)
     return value
 
 
-def _shown(profile: Any, words: str) -> str:
+def _show(profile: Any, words: str) -> str:
     """Return what a notebook shows for a profile; the viewer stands above the profile, so it is told here."""
     from .viewer.notebook import shown
 

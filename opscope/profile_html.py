@@ -38,16 +38,16 @@ def page(
     ]
     time = "device_time" if device == "the GPU" else "self_time"
     first = ops.head(_OPS)
-    known = [name for name in _COLUMNS if first[name].null_count() < len(first)]
+    names = [name for name in _COLUMNS if first[name].null_count() < len(first)]
     table = [
         (readable("share", row["share"]), readable(time, row[time]), readable("calls", row["calls"]),
-         *(row[name] or "" for name in known))
+         *(row[name] or "" for name in names))
         for row in first.iter_rows(named=True)
     ]  # fmt: skip
     more = f"<p>{len(first)} of {len(ops):,} ops; op_totals() has all</p>" if table else ""
     return (
         f"<p>{escape(head)}</p>{_table((), rows, styled)}"
-        + (_table(("share", "time", "calls", *known), table, styled) if table else "")
+        + (_table(("share", "time", "calls", *names), table, styled) if table else "")
         + more
     )
 

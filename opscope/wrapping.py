@@ -26,7 +26,7 @@ def wrap(owner: Any, name: str) -> None:
         raise TypeError(f"cannot wrap {name} of {owner!r}: it is not callable")
     with _lock:
         if not _patches.has(owner, name):
-            ours = _ranged(function, f"{_name_of(owner)}.{name}")
+            ours = _range(function, f"{_name_of(owner)}.{name}")
             _patches.set(owner, name, type(original)(ours) if method else ours)
 
 
@@ -41,7 +41,7 @@ def _name_of(owner: Any) -> str:
     return str(name or type(owner).__qualname__)
 
 
-def _ranged(function: Any, name: str) -> Any:
+def _range(function: Any, name: str) -> Any:
     names = _positional(function)
 
     @functools.wraps(function)
@@ -61,11 +61,11 @@ def _ranged(function: Any, name: str) -> Any:
 def _positional(function: Any) -> tuple[str, ...]:
     """Return the names of the parameters that can be passed by position; () if Python cannot tell."""
     try:
-        found = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin
         return ()
     by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple(one.name for one in found if one.kind in by_position)
+    return tuple(parameter.name for parameter in parameters if parameter.kind in by_position)
 
 
 def _describe(
@@ -74,11 +74,11 @@ def _describe(
     """Return the call as an OpCall: tensors are inputs, numbers and texts are named parameters."""
     inputs: tuple[Arg, ...] = ()
     params: list[tuple[str, ParamValue]] = []
-    unnamed = (f"arg{place}" for place in range(len(names), len(args)))
+    unnamed = (f"arg{index}" for index in range(len(names), len(args)))
     for key, value in (*zip((*names, *unnamed), args, strict=False), *kwargs.items()):
-        found = _arg(value)
-        if found is not None:
-            inputs += (found,)
+        arg = _arg(value)
+        if arg is not None:
+            inputs += (arg,)
         elif isinstance(value, (bool, int, float, str)):
             params.append((key, clean_value(value)))
     return OpCall(name, inputs, None, tuple(params))
@@ -90,7 +90,7 @@ def _arg(value: Any) -> Arg:
     Of a list or tuple, return the specs of its first 256 items.
     """
     if isinstance(value, (list, tuple)):
-        items = tuple(found for item in value[:256] if (found := _arg(item)) is not None)
+        items = tuple(arg for item in value[:256] if (arg := _arg(item)) is not None)
         return items or None
     try:
         shape, dtype = value.shape, value.dtype

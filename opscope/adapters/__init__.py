@@ -64,7 +64,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
     global _chosen, _unwatch
     with _lock:
         targets = available()
-        names = list(targets) if frameworks is None else _named(frameworks, targets)
+        names = list(targets) if frameworks is None else _name(frameworks, targets)
         options = replace(options, profiler=frameworks is not None)
         allowed = _allowed()
         if allowed is not None:
@@ -79,7 +79,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
                 _install_or_warn(name, targets[name], options, requested=frameworks is not None)
 
 
-def _named(frameworks: Iterable[str], targets: Mapping[str, str]) -> list[str]:
+def _name(frameworks: Iterable[str], targets: Mapping[str, str]) -> list[str]:
     """Return the adapters that the user named. Raises AdapterError for an unknown name."""
     from . import modes  # a program that names nothing need not load it
 
@@ -191,15 +191,15 @@ def _is_imported(module: str, imported: str) -> bool:
 
 def _wait(name: str, module: str, target: str, options: Options) -> None:
     waiting = _waiting.setdefault(module, [])
-    if all(name != one for one, *_ in waiting):
+    if all(name != awaited for awaited, *_ in waiting):
         waiting.append((name, target, options))
     # a hook is kept until the process ends, so register one per module; it reads ``_waiting``.
     if module not in _hooked:
         _hooked.add(module)
-        after_import.call(_imported, module)
+        after_import.call(_import, module)
 
 
-def _imported(module: Any) -> None:
+def _import(module: Any) -> None:
     """Install the adapters that wait for ``module``. Never raises, as that would break the ``import``."""
     with _lock:
         for name, target, options in _waiting.pop(module.__name__, ()):

@@ -99,13 +99,13 @@ class Adapter(ABC):
     def uninstall(self) -> None:
         """Restore everything. May be called twice, or before ``install``."""
 
-    def failed(self, what: str) -> None:
-        """Log ``what`` failed, once, and remove the hooks. Call this from an ``except`` block."""
+    def failed(self, message: str) -> None:
+        """Log ``message`` failed, once, and remove the hooks. Call this from an ``except`` block."""
         if self.broken:
             return
         self.broken = True
         log = logging.getLogger(type(self).__module__)
-        log.exception("opscope: %s; %s is no longer observed", what, self.title)
+        log.exception("opscope: %s; %s is no longer observed", message, self.title)
         try:
             self.withdraw()
         except Exception:  # an error of ours must not reach the program; it is logged

@@ -24,10 +24,10 @@ MODE: Final = "OPSCOPE_MODE"
 
 def available() -> dict[str, str]:
     """Return all adapters, framework → import string (``module:class``), without loading any."""
-    found = registered.entries(GROUP)
-    if any(target.startswith(f"{__package__}.") for target in found.values()):
-        return found
-    return {**found, **registered.of_checkout(GROUP)}
+    adapters = registered.entries(GROUP)
+    if any(target.startswith(f"{__package__}.") for target in adapters.values()):
+        return adapters
+    return {**adapters, **registered.of_checkout(GROUP)}
 
 
 def load(target: str) -> type[Adapter]:
@@ -36,5 +36,5 @@ def load(target: str) -> type[Adapter]:
     Raises AttributeError if its module lacks the class, and whatever importing the module raises.
     """
     module, _, attribute = target.partition(":")
-    found: type[Adapter] = getattr(import_module(module), attribute)
-    return found
+    adapter: type[Adapter] = getattr(import_module(module), attribute)
+    return adapter

@@ -41,7 +41,7 @@ def frameworks(mode: str) -> tuple[str, ...] | None:
     name, targets = ALIASES.get(mode, mode), known.available()
     if name not in targets:
         raise ValueError(f"no mode {mode!r}{closest(mode, [*names(), *ALIASES.values()])}")
-    return tuple(one for one in (name, *_UPON.get(name, ())) if one in targets)
+    return tuple(framework for framework in (name, *_UPON.get(name, ())) if framework in targets)
 
 
 def closest(name: str, candidates: Iterable[str]) -> str:

@@ -54,8 +54,8 @@ class _Asked:
 class Attachable:
     """This program as ``opscope attach`` sees it. Recordings are made in ``place``."""
 
-    def __init__(self, place: str | os.PathLike[str]) -> None:
-        self.place = Path(place).absolute()
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.place = Path(folder).absolute()
         self._server = Server(self._answer, self._tick)
         self._lock = threading.RLock()
         self._now: _Asked | None = None
@@ -144,7 +144,7 @@ class Attachable:
             state = "recording"
         elif recorder is not None:
             state = "records by itself"
-        found: dict[str, Any] = {
+        status: dict[str, Any] = {
             "pid": who.pid,
             "name": who.name,
             "rank": who.rank,
@@ -154,14 +154,14 @@ class Attachable:
             "ring": str(recorder.root) if isinstance(recorder, RingRecorder) else None,
         }
         if asked is not None:
-            found |= {
+            status |= {
                 "capture": asked.number,
                 "folder": str(asked.folder),
                 "backend": asked.backend,
                 "steps": asked.done,
                 "ended": asked.ended,
             }
-        return found
+        return status
 
     # ---------------------------------------------------------------- the end of a capture
 
@@ -245,27 +245,27 @@ def _remove(folder: Path) -> None:
 _this: Attachable | None = None
 
 
-def attachable(place: str | os.PathLike[str]) -> bool:
-    """Let ``opscope attach`` reach this program; recordings are made in ``place``.
+def attachable(folder: str | os.PathLike[str]) -> bool:
+    """Let ``opscope attach`` reach this program; recordings are made in ``folder``.
 
     A second call does nothing. Returns whether it can be reached; if not, the reason is logged.
     """
     global _this
     if _this is not None:
         return True
-    found = Attachable(place)
+    program = Attachable(folder)
     try:
-        found.start()
+        program.start()
     except OSError as error:
         _log.warning("opscope: nobody can attach to this program: %s", error)
         return False
-    _this = found
+    _this = program
     return True
 
 
 def unattachable() -> None:
     """Undo ``attachable``."""
     global _this
-    found, _this = _this, None
-    if found is not None:
-        found.stop()
+    program, _this = _this, None
+    if program is not None:
+        program.stop()

@@ -99,8 +99,8 @@ class Backend(ABC):
         """
         return True
 
-    def when_used(self, what: Callable[[], None]) -> None:
-        """Call ``what`` once ``in_use`` becomes true. Called before the program begins."""
+    def when_used(self, function: Callable[[], None]) -> None:
+        """Call ``function`` once ``in_use`` becomes true. Called before the program begins."""
         return  # by default it is in use from the start
 
     def __repr__(self) -> str:

@@ -23,14 +23,14 @@ def cuda_in_use() -> bool:
     return in_use(cuda)
 
 
-def when_cuda_begins(what: Callable[[], None]) -> None:
-    """Call ``what`` when PyTorch initialises CUDA in this process; at once if it already has."""
+def when_cuda_begins(function: Callable[[], None]) -> None:
+    """Call ``function`` when PyTorch initialises CUDA in this process; at once if it already has."""
 
     def imported(torch: Any) -> None:
         from opscope.adapters.shared.cuda import when_in_use  # lazy: likewise
 
         try:
-            when_in_use(torch.cuda, what)
+            when_in_use(torch.cuda, function)
         except AttributeError as error:  # private to PyTorch, so it may be missing: no kernels then
             _log.warning("opscope: kernels are not recorded: %s", error)
 
@@ -43,12 +43,12 @@ def jax_in_use() -> bool:
     return bridge is not None and bool(bridge.backends_are_initialized())
 
 
-def when_jax_begins(what: Callable[[], None]) -> None:
-    """Call ``what`` once JAX has started its backends in this process.
+def when_jax_begins(function: Callable[[], None]) -> None:
+    """Call ``function`` once JAX has started its backends in this process.
 
     JAX caches ``get_backend``, and since 0.11 a second thread that asks for the same backend waits for the
-    first one's answer. ``what`` starts JAX's profiler on a thread of its own, which asks for the backend: so
-    ``what`` is called only when ``get_backend`` has returned, where it was ``get_backend`` that started them.
+    first one's answer. ``function`` starts JAX's profiler on a thread of its own, which asks for the backend:
+    so it is called only when ``get_backend`` has returned, where it was ``get_backend`` that started them.
     """
 
     def imported(bridge: Any) -> None:
@@ -66,18 +66,18 @@ def when_jax_begins(what: Callable[[], None]) -> None:
         def begun() -> None:
             if bridge.__dict__.get("get_backend") is outer:
                 bridge.get_backend = asking
-            what()
+            function()
 
         def backends() -> Any:
             first = not bridge.backends_are_initialized()
-            found = original()
+            clients = original()
             if first:
                 bridge.backends = original
                 if outer is None:
-                    what()
+                    function()
                 else:
                     outer.after(begun)
-            return found
+            return clients
 
         bridge.backends = backends
         if outer is not None:
@@ -93,12 +93,12 @@ class _Outermost:
         self._function = function
         self._calls = threading.local()
 
-    def after(self, what: Callable[[], None]) -> None:
-        """Call ``what`` at the end of this thread's running call; now if there is none."""
+    def after(self, function: Callable[[], None]) -> None:
+        """Call ``function`` at the end of this thread's running call; now if there is none."""
         if getattr(self._calls, "depth", 0):
-            self._calls.due = what
+            self._calls.due = function
         else:
-            what()
+            function()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         calls = self._calls
@@ -118,18 +118,18 @@ class _Outermost:
 
 def mindspore_in_use() -> bool:
     """Whether the program has imported MindSpore, wholly, but neither PyTorch nor JAX."""
-    found = sys.modules.get("mindspore")
-    return hasattr(found, "nn") and "torch" not in sys.modules and "jax" not in sys.modules
+    module = sys.modules.get("mindspore")
+    return hasattr(module, "nn") and "torch" not in sys.modules and "jax" not in sys.modules
 
 
-def when_mindspore_begins(what: Callable[[], None]) -> None:
-    """Call ``what`` once the program has imported MindSpore, and neither PyTorch nor JAX before it.
+def when_mindspore_begins(function: Callable[[], None]) -> None:
+    """Call ``function`` once the program has imported MindSpore, and neither PyTorch nor JAX before it.
 
     MindSpore's profiler makes no choice that belongs to the program, so it need not wait for a device.
     """
 
     def imported(_: Any) -> None:
         if mindspore_in_use():
-            what()
+            function()
 
     after_import.call(imported, "mindspore")

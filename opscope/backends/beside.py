@@ -363,12 +363,14 @@ class Beside:
         if failed is not None:
             self._lost(recorder, failed)
         elif open_recorder is not None:
-            whole = window.over is None  # a recording that ends before its bounds is kept whole
-            begin = window.opened if whole or window.begin is None else window.begin
+            is_complete = (
+                window.over is None
+            )  # a recording that ends before its bounds is kept whole
+            begin = window.opened if is_complete or window.begin is None else window.begin
             chosen = self._bounds.chosen and window.begin is not None
             open_recorder.fact(
                 window=[begin, end],
-                chosen=chosen and not (whole and window.bounds.chosen),
+                chosen=chosen and not (is_complete and window.bounds.chosen),
                 steps=[window.first, window.last],
                 ended=window.over,
             )
@@ -409,10 +411,10 @@ _UNENDED: Final[set[tuple[int, Beside]]] = set()
 def _coverage_line(gives: str, window: Window) -> str:
     """Return the line that says for which part of a run there are kernels (or what the profiler gives)."""
     since = window.opened if window.begin is None else window.begin
-    what = f"{(perf_counter_ns() - since) / 1e9:.1f} s"
+    extent = f"{(perf_counter_ns() - since) / 1e9:.1f} s"
     if window.begin is not None and window.first is not None and window.last is not None:
-        what = f"steps {window.first} to {window.last}"
+        extent = f"steps {window.first} to {window.last}"
     return (
-        f"{gives} were captured only for {what} ({window.over}); "
+        f"{gives} were captured only for {extent} ({window.over}); "
         "to change that, use --steps, --duration or --whole of opscope run"
     )

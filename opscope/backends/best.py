@@ -101,10 +101,15 @@ class Best:
 
     def _give_up(self, error: Exception) -> None:
         """Leave the backend for the next best. Raises ``error`` if there is none, or the disk is at fault."""
-        one = self._one
-        if self._tries is None or one is None or one is RECORDER or isinstance(error, OSError):
+        backend = self._one
+        if (
+            self._tries is None
+            or backend is None
+            or backend is RECORDER
+            or isinstance(error, OSError)
+        ):
             raise error
-        self._failed.append((one, str(error)))
+        self._failed.append((backend, str(error)))
         self._one, self.inner, self._warm = None, None, False
 
 

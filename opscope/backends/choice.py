@@ -39,9 +39,9 @@ class Choice:
         """Return the choice with the backends that auto took before it, which could not start, and why."""
         if not failed:
             return self
-        names = {one.name: f"it could not start: {why}" for one, why in failed}
+        names = {backend.name: f"it could not start: {why}" for backend, why in failed}
         others = [(name, why) for name, why in self.better if name not in names]
-        reason = "; ".join(f"{one.gives} are not captured: {why}" for one, why in failed)
+        reason = "; ".join(f"{backend.gives} are not captured: {why}" for backend, why in failed)
         return replace(self, reason=reason, better=(*names.items(), *others))
 
     def tell(self, recorder: Recorder | None) -> None:
@@ -50,9 +50,9 @@ class Choice:
             recorder.fact(backend=self.name, reason=self.reason, better=self.better)
 
 
-def here(environ: Mapping[str, str] = os.environ, **what: Any) -> Machine:
-    """Return this machine; ``what`` as ``Machine`` takes it."""
-    return Machine(environ, **{"gpu": gpu_vendor(environ), **what})
+def here(environ: Mapping[str, str] = os.environ, **facts: Any) -> Machine:
+    """Return this machine; ``facts`` as ``Machine`` takes it."""
+    return Machine(environ, **{"gpu": gpu_vendor(environ), **facts})
 
 
 #: A backend's name, the backend (None: it cannot be asked), and what it says of a machine.
@@ -67,16 +67,16 @@ def ranked(machine: Machine) -> Iterator[Answer]:
     backends, broken = known.every()
     for name, why in broken.items():
         yield name, None, Availability(False, why, "mend or remove its package")
-    for one in backends:
+    for backend in backends:
         try:
-            found = one.available(machine)
-            if not isinstance(found, Availability):
-                raise TypeError(f"available() returned {found!r:.80}")
+            availability = backend.available(machine)
+            if not isinstance(availability, Availability):
+                raise TypeError(f"available() returned {availability!r:.80}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a stranger's package may raise anything
             why = f"it cannot be asked: {type(error).__name__}: {error}"
-            yield one.name, None, Availability(False, why, "mend or remove its package")
+            yield backend.name, None, Availability(False, why, "mend or remove its package")
             continue
-        yield one.name, one, found
+        yield backend.name, backend, availability
 
 
 def choose(
@@ -104,9 +104,9 @@ def candidates(
     """
     better: list[tuple[str, str]] = []
     lacking: list[str] = []
-    for name, backend, found in ranked(machine) if asked is None else asked:
-        why = found.why
-        if backend is not None and found.works and found.auto is Auto.NOW:
+    for name, backend, availability in ranked(machine) if asked is None else asked:
+        why = availability.why
+        if backend is not None and availability.works and availability.auto is Auto.NOW:
             if (
                 backend is RECORDER
                 and lacking
@@ -130,10 +130,10 @@ def offered(asked: Iterable[Answer]) -> list[Backend]:
     """
     return [
         backend
-        for _, backend, found in asked
+        for _, backend, availability in asked
         if backend is not None
-        and found.works
-        and found.auto is not Auto.NEVER
+        and availability.works
+        and availability.auto is not Auto.NEVER
         and not backend.outside
         and backend is not RECORDER
     ]
@@ -163,9 +163,9 @@ def warn_unheard() -> None:
     warn(UNHEARD)
 
 
-def warn(what: str) -> None:
+def warn(message: str) -> None:
     """Warn in the log and in the recording."""
-    _log.warning("opscope: %s", what)
+    _log.warning("opscope: %s", message)
     recorder = session.recorder()
     if recorder is not None:
-        recorder.note("warning", what)
+        recorder.note("warning", message)

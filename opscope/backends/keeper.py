@@ -21,8 +21,8 @@ TICK_S: Final = 0.5
 class Job:
     """A function that a keeper runs, and its result."""
 
-    def __init__(self, what: Callable[[], Any]) -> None:
-        self._what = what
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._what = function
         self._done = threading.Event()
         self._result: Any = None
         self._error: BaseException | None = None
@@ -60,9 +60,9 @@ class Keeper:
         self._thread = threading.Thread(target=self._run, name="opscope-profiler", daemon=True)
         self._thread.start()
 
-    def submit(self, what: Callable[[], Any]) -> Job:
-        """Run ``what`` on the thread; if called on the thread itself, run it at once. Return the job."""
-        job = Job(what)
+    def submit(self, function: Callable[[], Any]) -> Job:
+        """Run ``function`` on the thread; if called on the thread itself, run it at once. Return the job."""
+        job = Job(function)
         if threading.current_thread() is self._thread:
             job.run()
         else:

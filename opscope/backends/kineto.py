@@ -74,8 +74,8 @@ one = torch.ones(64, 64, device="cuda")
     def in_use(self) -> bool:
         return begins.cuda_in_use()
 
-    def when_used(self, what: Callable[[], None]) -> None:
-        begins.when_cuda_begins(what)
+    def when_used(self, function: Callable[[], None]) -> None:
+        begins.when_cuda_begins(function)
 
 
 KINETO_BACKEND: Final = KinetoBackend()

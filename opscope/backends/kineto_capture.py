@@ -136,9 +136,9 @@ class KinetoCapture(Beside):
             _disable()  # else no other profiler could begin
             raise
         if folder is not None:
-            whole = folder / KINETO
-            profiler.export_chrome_trace(str(whole.with_suffix(".tmp.json")))
-            whole.with_suffix(".tmp.json").replace(whole)
+            trace = folder / KINETO
+            profiler.export_chrome_trace(str(trace.with_suffix(".tmp.json")))
+            trace.with_suffix(".tmp.json").replace(trace)
 
 
 class _TorchCuda:
@@ -198,7 +198,7 @@ def synchronize(torch: Any) -> None:
     cuda = torch.cuda
     if not cuda.is_initialized():
         return  # CUDA is not initialised, or only just being: nothing was launched
-    used = _used(torch)
+    used = _use(torch)
     if used:
         # when they stop, PyTorch and Kineto wait for this thread's device, which is 0 unless set
         cuda.set_device(used[0])
@@ -206,7 +206,7 @@ def synchronize(torch: Any) -> None:
         cuda.synchronize(device)
 
 
-def _used(torch: Any) -> list[int]:
+def _use(torch: Any) -> list[int]:
     """Return the devices on which this process has a context; waiting for another would make one."""
     has = getattr(torch._C, "_cuda_hasPrimaryContext", None)
     if has is None:  # a private function, so a release may remove it
@@ -260,9 +260,9 @@ def before_others(torch: Any, give_way: Callable[[], None]) -> None:
     @functools.wraps(original)
     def _prepare_profiler(*args: Any, **kwargs: Any) -> Any:
         if not getattr(_mine, "yes", False):
-            for one in _give_way:
+            for callback in _give_way:
                 try:
-                    one()
+                    callback()
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     _log.exception(
                         "opscope: its profiler could not be stopped before the program's own one began"
@@ -294,8 +294,8 @@ def _torch_profiler() -> Profiler:
         wanted["acc_events"] = (
             True  # else it warns that a second cycle would drop the first one's events
         )
-    made: Profiler = profile(**wanted, **_counters())
-    return made
+    profiler: Profiler = profile(**wanted, **_counters())
+    return profiler
 
 
 def _counters() -> dict[str, Any]:

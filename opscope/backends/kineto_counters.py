@@ -49,18 +49,18 @@ def parse(text: str) -> tuple[str, ...]:
     A ``*`` in a name stands for any letters: all counters of that name that the GPU has. Raises ValueError
     for what is no counter's name.
     """
-    found: list[str] = []
+    counters: list[str] = []
     for word in filter(None, map(str.strip, text.split(","))):
         if word in GROUPS:
-            found += GROUPS[word]
+            counters += GROUPS[word]
         elif _NAME.match(word):
-            found.append(word)
+            counters.append(word)
         else:
             groups = ", ".join(GROUPS)
             raise ValueError(f"{word!r} is no counter's name; groups of counters are {groups}")
-    if not found:
+    if not counters:
         raise ValueError(f"no counter is named; groups of counters are {', '.join(GROUPS)}")
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(counters))
 
 
 def wanted(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

@@ -34,9 +34,9 @@ def available() -> Mapping[str, str]:
 
     opscope's own names cannot be taken by another package. They are looked up once in a process.
     """
-    found = registered.entries(GROUP)
-    own = {name: value for name, value in found.items() if value.startswith(f"{__package__}.")}
-    return {**found, **(own or registered.of_checkout(GROUP))}
+    backends = registered.entries(GROUP)
+    own = {name: value for name, value in backends.items() if value.startswith(f"{__package__}.")}
+    return {**backends, **(own or registered.of_checkout(GROUP))}
 
 
 def load(name: str) -> Backend:
@@ -64,26 +64,26 @@ def every() -> tuple[list[Backend], dict[str, str]]:
         except BrokenBackend as error:
             broken[name] = str(error)
             _log.info("opscope: the backend %s is not used: %s", name, error)
-    return sorted(backends, key=lambda one: (-one.rank, one.name)), broken
+    return sorted(backends, key=lambda backend: (-backend.rank, backend.name)), broken
 
 
 @functools.cache
 def _loaded(name: str, target: str) -> Backend:
     module, _, attribute = target.partition(":")
     try:
-        found: Any = getattr(import_module(module), attribute)
+        backend: Any = getattr(import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a package of a stranger may raise anything
         why = " ".join(str(error).split()) or type(error).__name__
         raise BrokenBackend(f"{target} cannot be loaded: {type(error).__name__}: {why}") from error
-    if not isinstance(found, Backend):
+    if not isinstance(backend, Backend):
         raise BrokenBackend(f"{target} is no object of a class derived from {Backend.__name__}")
-    if found.name != name:
-        raise BrokenBackend(f"{target} calls itself {found.name!r}, its entry point {name!r}")
+    if backend.name != name:
+        raise BrokenBackend(f"{target} calls itself {backend.name!r}, its entry point {name!r}")
     lacks = [
         lacking
         for lacking, kind in (("gives", str), ("rank", int))
-        if not isinstance(getattr(found, lacking, None), kind)
+        if not isinstance(getattr(backend, lacking, None), kind)
     ]
     if lacks:
         raise BrokenBackend(f"{target} has no {' and no '.join(lacks)}")
-    return found
+    return backend

@@ -103,7 +103,7 @@ def _end(ring: RingCapture, folder: Path, profiles: Profiles, target: Path, forc
     except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
         _log.warning("opscope: the capture into %s failed at its end: %s", target, error)
     profiles.wait()
-    for dump, what in left_over(folder):
-        profiles.add(dump, what)
+    for dump, details in left_over(folder):
+        profiles.add(dump, details)
     profiles.wait()
     recording_folder.to_profile(folder, target, force)

@@ -36,9 +36,9 @@ def spells_wanted() -> bool:
 def into(folder: str | os.PathLike[str], spells: bool) -> LightRecording:
     """Begin light mode into ``folder``. Nothing is made there before the first step."""
     spell = (lambda: _spell(folder)) if spells else None
-    found = LightRecording(folder, spell, clock=light_clock.make)
-    found.start()
-    return found
+    recording = LightRecording(folder, spell, clock=light_clock.make)
+    recording.start()
+    return recording
 
 
 def _spell(folder: str | os.PathLike[str]) -> Capture:
@@ -64,7 +64,7 @@ class LightProfile:
         """
         if path is not None:
             check_target(path, False)
-        self.path = _named() if path is None else path
+        self.path = _name() if path is None else path
         self._spells = spells
         self._tell = tell
         self._recording: LightRecording | None = None
@@ -97,7 +97,7 @@ class LightProfile:
             _log.warning("opscope: light mode's profile: %s", recording_folder.reason(error))
 
 
-def _named() -> Path:
+def _name() -> Path:
     who = process.current()
     script = Path(sys.argv[0] if sys.argv and sys.argv[0] not in ("", "-c", "-m") else "python")
     rank = f"-rank{who.rank}" if who.rank is not None and (who.world_size or 1) > 1 else ""

@@ -74,11 +74,11 @@ class NativeClock:
         self.started: Callable[[], None] | None = None
         # native code keeps these functions, so they must not keep this object alive
         this, call = weakref.ref(self), library.call
-        made = call.opscope_light_clock(_adopts(this), _tells(this))
-        self._state = _State.from_address(call.opscope_light_state(made))
+        clock = call.opscope_light_clock(_adopts(this), _tells(this))
+        self._state = _State.from_address(call.opscope_light_state(clock))
 
         def function(name: str) -> Any:
-            return call.opscope_light_function(made, name.encode())
+            return call.opscope_light_function(clock, name.encode())
 
         self.enter: Callable[[int], int] = function("enter")
         self.leave: Callable[[int], None] = function("leave")
@@ -133,10 +133,10 @@ class NativeClock:
     @property
     def cost(self) -> Cost:
         """What the hooks measured of themselves in the steps that did."""
-        made, state = Cost(), self._state
-        made.count, made.total = state.count, state.total
-        made.recent = state.recent[: min(state.count, KEPT)]
-        return made
+        cost, state = Cost(), self._state
+        cost.count, cost.total = state.count, state.total
+        cost.recent = state.recent[: min(state.count, KEPT)]
+        return cost
 
     @property
     def measured_calls(self) -> int:

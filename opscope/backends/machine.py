@@ -99,10 +99,10 @@ class Machine:
             places = self._packages if isinstance(self._packages, Mapping) else {}
             return places.get(package)
         try:
-            found = importlib.util.find_spec(package)
+            spec = importlib.util.find_spec(package)
         except (ImportError, ValueError):
             return None
-        folders = None if found is None else found.submodule_search_locations
+        folders = None if spec is None else spec.submodule_search_locations
         return Path(next(iter(folders))) if folders else None
 
     def program(self, name: str) -> str | None:
@@ -159,10 +159,10 @@ def _amd_nodes(root: Path) -> bool:
     The file exists on every machine with the driver loaded. A CPU is a node too, without SIMDs.
     """
     nodes = [*(root / "sys/class/kfd/kfd/topology/nodes").glob("*/properties")]
-    found = []
+    simds = []
     for path in nodes:
         try:
-            found.append(re.search(r"^simd_count [1-9]", path.read_text(), re.MULTILINE))
+            simds.append(re.search(r"^simd_count [1-9]", path.read_text(), re.MULTILINE))
         except OSError:  # a GPU that this container may not use
             continue
-    return not nodes or any(found)
+    return not nodes or any(simds)

@@ -64,13 +64,13 @@ class MindSporeCapture(Beside):
         except ImportError as error:
             raise SessionError(f"MindSpore cannot be imported: {error}") from error
         kind = getattr(_c_expression, "Profiler", None)
-        found = None if kind is None else kind.get_instance("CPU")
+        instance = None if kind is None else kind.get_instance("CPU")
         wanted = ("init", "step_profiling_enable", "enable_op_time", "stop")
-        if found is None or not all(hasattr(found, name) for name in wanted):
+        if instance is None or not all(hasattr(instance, name) for name in wanted):
             version = getattr(mindspore, "__version__", "?")
             raise SessionError(f"MindSpore {version} has no profiler that opscope knows")
         _before_others(self._give_way)
-        self._profiler = found
+        self._profiler = instance
 
     @property
     def _scratch(self) -> Path:
@@ -178,9 +178,9 @@ def _before_others(give_way: Callable[[], None]) -> None:
 
     @functools.wraps(original)
     def init(*args: Any, **kwargs: Any) -> Any:
-        for one in _give_way:
+        for callback in _give_way:
             try:
-                one()
+                callback()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 _log.exception(
                     "opscope: its profiler could not be stopped before the program's own one began"

@@ -116,7 +116,7 @@ def _messages() -> Iterator[tuple[str, bytes]]:
     api = _api()
     cells = getattr(api, "cells_compile_cache", {}).values()
     yield from _messages_of(
-        {*getattr(api, "ms_compile_cache", ()), *(one for cell in list(cells) for one in cell)}
+        {*getattr(api, "ms_compile_cache", ()), *(entry for cell in list(cells) for entry in cell)}
     )
 
 
@@ -164,32 +164,32 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
     graph = model.graph
     if len(graph.node) > MAX_NODES:
         raise ValueError(f"{len(graph.node)} nodes")
-    types = {one.name: _argument(one.type) for one in graph.parameters}
-    consts = {one.key: one.value for one in graph.const_vals}
+    types = {parameter.name: _argument(parameter.type) for parameter in graph.parameters}
+    consts = {const_val.key: const_val.value for const_val in graph.const_vals}
     same: dict[str, list[str]] = {}
-    made: list[_Node] = []
+    nodes: list[_Node] = []
     layer_by_parameter: dict[str, str] = {}
     parameters = frozenset(types)
     items = _items(graph.node, consts)
     for node in graph.node:
         types[node.name] = _result(node, items)
-        ids = [name for one in node.input for name in same.get(one.name, [one.name])]
+        ids = [name for source in node.input for name in same.get(source.name, [source.name])]
         if node.op_type in _PASS and node.input:
             same[node.name] = same.get(node.input[0].name, [node.input[0].name])
         elif node.op_type == "MakeTuple":  # its own type lacks the sizes
             same[node.name] = ids
-            types[node.name] = tuple(types.get(one.name) for one in node.input)
+            types[node.name] = tuple(types.get(source.name) for source in node.input)
         elif node.op_type == "TupleGetItem" and len(node.input) > 1:
             value = consts.get(node.input[1].name)
-            same[node.name] = [f"{one}#{'' if value is None else value.int_val}" for one in ids[:1]]
+            same[node.name] = [f"{id_}#{'' if value is None else value.int_val}" for id_ in ids[:1]]
         if node.op_type in _NO_KERNEL:
             continue
-        tensors = [one for one in ids if one not in consts]
+        tensors = [id_ for id_ in ids if id_ not in consts]
         single = [
             (name, spec)
-            for one in node.input
-            if isinstance(spec := types.get(one.name), TensorSpec) and one.name not in consts
-            for name in same.get(one.name, [one.name])[:1]
+            for source in node.input
+            if isinstance(spec := types.get(source.name), TensorSpec) and source.name not in consts
+            for name in same.get(source.name, [source.name])[:1]
         ]
         found = _Node(
             node.full_name,
@@ -197,24 +197,24 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
             tensors,
             _call(node, types, consts),
             node.name,
-            [one for one, _ in single],
+            [argument for argument, _ in single],
             [spec for _, spec in single],
         )
-        made.append(found)
+        nodes.append(found)
         if node_name(found.name).layer is None:
-            owner = next((one for one in ids if one in parameters and "." in one), None)
+            owner = next((id_ for id_ in ids if id_ in parameters and "." in id_), None)
             if owner is not None:
                 layer_by_parameter[found.name] = owner.rpartition(".")[0]
-    forward = forward_nodes(made)
+    forward = forward_nodes(nodes)
     return [
         [
-            one.name,
-            format_call(one.call, SPEC_LIMIT),
-            layer_by_parameter.get(one.name),
-            node_name(one.name).direction,
-            forward.get(one.name),
+            node.name,
+            format_call(node.call, SPEC_LIMIT),
+            layer_by_parameter.get(node.name),
+            node_name(node.name).direction,
+            forward.get(node.name),
         ]
-        for one in made
+        for node in nodes
     ]
 
 
@@ -223,23 +223,23 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
 
 def _items(nodes: Iterable[Any], consts: dict[str, Any]) -> dict[str, dict[int, Arg]]:
     """Return node → what is taken out of its tuple. The type of a tuple has no sizes; that of an item has."""
-    found: dict[str, dict[int, Arg]] = {}
+    items: dict[str, dict[int, Arg]] = {}
     for node in nodes:
         if node.op_type == "TupleGetItem" and len(node.input) > 1:
-            place = consts.get(node.input[1].name)
-            if place is not None:
+            index = consts.get(node.input[1].name)
+            if index is not None:
                 item = _argument(node.output_type)
-                found.setdefault(node.input[0].name, {})[place.int_val] = item
-    return found
+                items.setdefault(node.input[0].name, {})[index.int_val] = item
+    return items
 
 
 def _result(node: Any, items: dict[str, dict[int, Arg]]) -> Arg:
     """Return what a node gives; None if it is no tensor, or a tuple of which an item is not known."""
-    found = _argument(node.output_type)
-    if not isinstance(found, tuple):
-        return found
-    known = items.get(node.name, {})
-    each = tuple(known.get(place) for place in range(len(found)))
+    result = _argument(node.output_type)
+    if not isinstance(result, tuple):
+        return result
+    entries = items.get(node.name, {})
+    each = tuple(entries.get(index) for index in range(len(result)))
     return None if None in each else each
 
 
@@ -247,15 +247,15 @@ def _call(node: Any, types: dict[str, Arg], consts: dict[str, Any]) -> OpCall:
     names = _input_names(node)
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
-    for place, one in enumerate(node.input):
-        value = consts.get(one.name)
+    for index, source in enumerate(node.input):
+        value = consts.get(source.name)
         if value is None:
-            inputs.append(types.get(one.name))
+            inputs.append(types.get(source.name))
             continue
         tensor = _const_tensor(value)
         inputs.append(tensor)
         if tensor is None and value.dtype:  # a monad has no dtype
-            name = names[place] if place < len(names) else f"input_{place + 1}"
+            name = names[index] if index < len(names) else f"input_{index + 1}"
             params.append((name, clean_value(_value(value))))
     while inputs and inputs[-1] is None:
         inputs.pop()
@@ -277,11 +277,11 @@ def _argument(kind: Any) -> Arg:
     """Return a TypeProto as an argument; None for what is no tensor."""
     which = kind.WhichOneof("value") if kind.DESCRIPTOR.oneofs else None
     if which == "sequence_type" or (which is None and len(kind.sequence_type.elem_types)):
-        return tuple(_argument(one) for one in kind.sequence_type.elem_types)
+        return tuple(_argument(elem_type) for elem_type in kind.sequence_type.elem_types)
     tensor = kind.tensor_type
     if not tensor.elem_type:
         return None
-    sizes = [one.size for one in tensor.shape.dim]
+    sizes = [dim.size for dim in tensor.shape.dim]
     if -2 in sizes:  # not even the number of dimensions is known
         return None
     dtype = dtype_name(_enum(tensor, "elem_type"))
@@ -290,8 +290,8 @@ def _argument(kind: Any) -> Arg:
 
 def _enum(message: Any, field: str) -> str:
     kind = message.DESCRIPTOR.fields_by_name[field].enum_type
-    found = kind.values_by_number.get(getattr(message, field))
-    return "" if found is None else str(found.name)
+    value_descriptor = kind.values_by_number.get(getattr(message, field))
+    return "" if value_descriptor is None else str(value_descriptor.name)
 
 
 def dtype_name(name: str) -> str:
@@ -310,7 +310,7 @@ def _const_tensor(value: Any) -> TensorSpec | None:
 def _value(value: Any) -> Any:
     """Return a ValueProto as Python's; None for what has no plain value."""
     if value.values:
-        return tuple(_value(one) for one in value.values)
+        return tuple(_value(value) for value in value.values)
     for field in ("bool_val", "int_val", "uint_val", "float_val", "double_val", "str_val"):
         if value.HasField(field):
             return getattr(value, field)
@@ -321,7 +321,7 @@ def _value(value: Any) -> Any:
 def _input_names(node: Any) -> list[str]:
     for attribute in node.attribute:
         if attribute.name == "input_names":
-            return [one.str_val for one in attribute.value.values]
+            return [value.str_val for value in attribute.value.values]
     return _schema_names(node.op_type)
 
 
@@ -335,10 +335,10 @@ def _schema_names(op: str) -> list[str]:
     names: list[str] = []
     for method in ("__call__", "__init__"):
         try:
-            found = inspect.signature(getattr(kind, method)).parameters
+            parameters = inspect.signature(getattr(kind, method)).parameters
         except (TypeError, ValueError):
             return []
-        names += [name for name in found if name not in ("self", *names)]
+        names += [name for name in parameters if name not in ("self", *names)]
     return names
 
 
@@ -354,28 +354,28 @@ def forward_nodes(nodes: Iterable[_Node]) -> dict[str, str]:
     """
     listed = list(nodes)
     of_kind: dict[str, list[_Node]] = {}
-    for one in listed:
-        if node_name(one.name).direction != "backward":
-            of_kind.setdefault(one.op, []).append(one)
+    for node in listed:
+        if node_name(node.name).direction != "backward":
+            of_kind.setdefault(node.op, []).append(node)
     same = _SameGradient(one for each in of_kind.values() for one in each)
     found: dict[str, str] = {}
     gradient_of: dict[str, str] = {}  # tensor → the forward tensor that it is the gradient of
-    for one in listed:
-        name = node_name(one.name)
+    for node in listed:
+        name = node_name(node.name)
         if name.direction != "backward":
             continue
         forward = None
         candidates = of_kind.get(name.gradient_of or "", [])
         if candidates:
-            of = {gradient_of[tensor] for tensor in one.ids if tensor in gradient_of}
-            forward = _by_gradient(same.tensors(of), candidates) or _by_data(one, candidates)
+            of = {gradient_of[tensor] for tensor in node.ids if tensor in gradient_of}
+            forward = _by_gradient(same.tensors(of), candidates) or _by_data(node, candidates)
         if forward is not None:
-            found[one.name] = forward.name
-            _note_gradients(one, forward, gradient_of)
-        elif one.op == "AddN":
-            of = {gradient_of.get(tensor, "") for tensor in one.ids}
+            found[node.name] = forward.name
+            _note_gradients(node, forward, gradient_of)
+        elif node.op == "AddN":
+            of = {gradient_of.get(tensor, "") for tensor in node.ids}
             if len(of) == 1 and "" not in of:
-                gradient_of[one.output] = of.pop()
+                gradient_of[node.output] = of.pop()
     return found
 
 
@@ -388,23 +388,27 @@ class _SameGradient:
     def __init__(self, forward: Iterable[_Node]) -> None:
         self._made_by: dict[str, _Node] = {}
         self._readers: dict[str, list[_Node]] = {}
-        for one in forward:
-            self._made_by[one.output] = one
-            for tensor in one.ids:
-                self._readers.setdefault(tensor, []).append(one)
+        for node in forward:
+            self._made_by[node.output] = node
+            for tensor in node.ids:
+                self._readers.setdefault(tensor, []).append(node)
 
     def tensors(self, of: Iterable[str]) -> set[str]:
         """Return the tensors that have the gradient of those in ``of``."""
-        found: set[str] = set()
+        tensors: set[str] = set()
         pending = list(of)
         while pending:
             tensor = pending.pop()
-            if tensor in found:
+            if tensor in tensors:
                 continue
-            found.add(tensor)
+            tensors.add(tensor)
             maker = self._made_by.get(tensor)
             if maker is not None and maker.op in _HAND_ON:
-                pending += [one for one in self._added(maker) if len(self._readers[one]) == 1]
+                pending += [
+                    tensor_name
+                    for tensor_name in self._added(maker)
+                    if len(self._readers[tensor_name]) == 1
+                ]
             readers = self._readers.get(tensor, [])
             if (
                 len(readers) == 1
@@ -412,15 +416,15 @@ class _SameGradient:
                 and tensor in self._added(readers[0])
             ):
                 pending.append(readers[0].output)
-        return found
+        return tensors
 
     @staticmethod
-    def _added(one: _Node) -> list[str]:
+    def _added(node: _Node) -> list[str]:
         """The operands of a sum that have its size (others get a sum of the gradient), or what is viewed."""
-        if one.op in _VIEWS:
-            return one.tensors[:1]
-        result = one.call.outputs[0] if one.call.outputs else None
-        pairs = zip(one.tensors, one.specs, strict=True)
+        if node.op in _VIEWS:
+            return node.tensors[:1]
+        result = node.call.outputs[0] if node.call.outputs else None
+        pairs = zip(node.tensors, node.specs, strict=True)
         return [tensor for tensor, spec in pairs if spec == result]
 
 
@@ -431,9 +435,9 @@ def _by_gradient(results: set[str], candidates: list[_Node]) -> _Node | None:
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _by_data(one: _Node, candidates: list[_Node]) -> _Node | None:
-    """Return the node with which ``one`` shares most tensors; without any, the only one that can be it."""
-    read = {tensor.partition("#")[0] for tensor in one.ids}
+def _by_data(node: _Node, candidates: list[_Node]) -> _Node | None:
+    """Return the node with which ``node`` shares most tensors; without any, the only one that can be it."""
+    read = {tensor.partition("#")[0] for tensor in node.ids}
     scores = [
         len(read.intersection([*(tensor.partition("#")[0] for tensor in other.ids), other.output]))
         for other in candidates
@@ -441,22 +445,22 @@ def _by_data(one: _Node, candidates: list[_Node]) -> _Node | None:
     best = max(scores)
     fitting = [other for other, score in zip(candidates, scores, strict=True) if score == best]
     if not best:
-        fitting = [other for other in fitting if _has_result(other, one)]
+        fitting = [other for other in fitting if _has_result(other, node)]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _note_gradients(one: _Node, forward: _Node, gradient_of: dict[str, str]) -> None:
-    """Note which tensors the results of ``one`` are the gradients of: inputs of ``forward`` of their sizes.
+def _note_gradients(node: _Node, forward: _Node, gradient_of: dict[str, str]) -> None:
+    """Note which tensors the results of ``node`` are the gradients of: inputs of ``forward`` of their sizes.
 
     The gradient of a product reads the other operand.
     """
-    results = one.call.outputs or ()
-    read = set(one.ids)
-    starts = [tensor for tensor in one.tensors if tensor not in (*forward.ids, forward.output)]
+    results = node.call.outputs or ()
+    read = set(node.ids)
+    starts = [tensor for tensor in node.tensors if tensor not in (*forward.ids, forward.output)]
     if len(starts) == 1 and starts[0] not in gradient_of:
         gradient_of[starts[0]] = forward.output
-    for place, result in enumerate(results):
-        name = one.output if len(results) == 1 else f"{one.output}#{place}"
+    for index, result in enumerate(results):
+        name = node.output if len(results) == 1 else f"{node.output}#{index}"
         if not isinstance(result, TensorSpec):
             continue
         alike = [
@@ -469,10 +473,12 @@ def _note_gradients(one: _Node, forward: _Node, gradient_of: dict[str, str]) -> 
         if len(alike) == 1:
             gradient_of[name] = alike[0]
     if len(results) == 1 and len(forward.ids) == 1:
-        gradient_of[one.output] = forward.ids[0]
+        gradient_of[node.output] = forward.ids[0]
 
 
 def _has_result(forward: _Node, backward: _Node) -> bool:
     """Whether a result of ``forward`` is like one of the inputs of ``backward``, as its gradient is."""
     outputs = forward.call.outputs or ()
-    return any(isinstance(one, TensorSpec) and one in backward.call.inputs for one in outputs)
+    return any(
+        isinstance(output, TensorSpec) and output in backward.call.inputs for output in outputs
+    )

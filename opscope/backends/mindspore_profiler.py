@@ -60,8 +60,8 @@ mindspore.ops.matmul(one, one).asnumpy()
     def in_use(self) -> bool:
         return begins.mindspore_in_use()
 
-    def when_used(self, what: Callable[[], None]) -> None:
-        begins.when_mindspore_begins(what)
+    def when_used(self, function: Callable[[], None]) -> None:
+        begins.when_mindspore_begins(function)
 
 
 MINDSPORE_BACKEND: Final = MindSporeBackend()

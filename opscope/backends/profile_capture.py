@@ -134,7 +134,7 @@ def capture(
     """
     target, replace = Path(path), replaces(force)
     folder = (
-        None if session.is_reserved(f"capture into {target}") else _begun(target, backend, replace)
+        None if session.is_reserved(f"capture into {target}") else _begin(target, backend, replace)
     )
     owner = os.getpid()
     outside = None
@@ -157,7 +157,7 @@ def capture(
             recording_folder.to_profile(folder, target, replace)
 
 
-def _begun(target: Path, backend: str, force: bool) -> Path | None:
+def _begin(target: Path, backend: str, force: bool) -> Path | None:
     """Begin a capture and return its folder; None if a tool records instead, or the disk takes nothing."""
     folder = None
     try:

@@ -39,8 +39,8 @@ def reason(error: BaseException) -> str:
     wrapped = _OS_ERROR.search(str(error))
     if wrapped is not None:
         return wrapped[1].strip()
-    what = str(error).partition("\n")[0]
-    return what if isinstance(error, BadInput) else f"{type(error).__name__}: {what}"
+    message = str(error).partition("\n")[0]
+    return message if isinstance(error, BadInput) else f"{type(error).__name__}: {message}"
 
 
 def is_taken(error: OSError) -> bool:

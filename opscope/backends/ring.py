@@ -165,8 +165,8 @@ def why_ranges_alone(machine: Machine) -> str | None:
         return None
     if machine.under_nsys:
         return f"{RANGES_ALONE}: Nsight Systems runs this process, and one tool at a time records kernels"
-    found = CUPTI.available(machine)
-    return None if found.works else f"{RANGES_ALONE}: {found.why}"
+    choice = CUPTI.available(machine)
+    return None if choice.works else f"{RANGES_ALONE}: {choice.why}"
 
 
 def described(error: BaseException) -> str:
@@ -187,10 +187,10 @@ class Profiles:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
-    def add(self, dump: Path, what: dict[str, Any]) -> None:
+    def add(self, dump: Path, details: dict[str, Any]) -> None:
         """Make this dump a profile, as soon as those before it are."""
         with self._lock:
-            self._waiting.append((dump, what))
+            self._waiting.append((dump, details))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="opscope-dump", daemon=True)
                 self._thread.start()
@@ -205,9 +205,9 @@ class Profiles:
         if thread is not None and thread is not threading.current_thread():
             thread.join(seconds)
 
-    def name(self, what: dict[str, Any]) -> Path:
+    def name(self, details: dict[str, Any]) -> Path:
         """Return the first free name for a profile of this dump."""
-        return dump_name(self._target, str(what["made_by"]))
+        return dump_name(self._target, str(details["made_by"]))
 
     def _work(self) -> None:
         while True:
@@ -215,19 +215,19 @@ class Profiles:
                 if not self._waiting:
                     self._thread = None
                     return
-                dump, what = self._waiting.pop(0)
+                dump, details = self._waiting.pop(0)
             try:
-                self._make(dump, what)
+                self._make(dump, details)
             except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
                 _log.warning("opscope: %s could not be made into a profile: %s", dump, error)
 
-    def _make(self, dump: Path, what: dict[str, Any]) -> None:
+    def _make(self, dump: Path, details: dict[str, Any]) -> None:
         # lazy: loads Polars, which recording a program does not need
         from . import recording_folder
 
-        written = recording_folder.to_profile(dump, self.name(what), force=False)
+        written = recording_folder.to_profile(dump, self.name(details), force=False)
         if written is not None:
-            self._say(f"{what['why']}: wrote {written}")
+            self._say(f"{details['why']}: wrote {written}")
 
 
 def dump_name(target: Path, made_by: str) -> Path:
@@ -242,9 +242,11 @@ def dump_name(target: Path, made_by: str) -> Path:
 
 def left_over(root: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return the complete dumps that nothing has made into profiles."""
-    found = []
+    dumps = []
     for _, _, path in ring_dump.dumps(root):
-        what = ring_dump.ready(path)
-        if what is not None and what.get("made_by") != ATTACH:  # whoever attached makes that one
-            found.append((path, what))
-    return found
+        details = ring_dump.ready(path)
+        if (
+            details is not None and details.get("made_by") != ATTACH
+        ):  # whoever attached makes that one
+            dumps.append((path, details))
+    return dumps

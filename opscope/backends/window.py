@@ -114,7 +114,7 @@ class Window:
         if self._counted < WARM + ALIKE:
             return False
         middle = sorted(self._steps)[ALIKE // 2]
-        return all(abs(one - middle) <= SPREAD * middle for one in self._steps)
+        return all(abs(step - middle) <= SPREAD * middle for step in self._steps)
 
     def _end(self, now: int, events: int, at_step: bool) -> str | None:
         """Return why the window ends, or None. In the middle of a step, bounds may be exceeded a while."""

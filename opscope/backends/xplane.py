@@ -62,8 +62,8 @@ one = jax.numpy.ones((64, 64))
     def in_use(self) -> bool:
         return begins.jax_in_use()
 
-    def when_used(self, what: Callable[[], None]) -> None:
-        begins.when_jax_begins(what)
+    def when_used(self, function: Callable[[], None]) -> None:
+        begins.when_jax_begins(function)
 
 
 XPLANE_BACKEND: Final = XPlaneBackend()

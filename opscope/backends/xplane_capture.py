@@ -69,9 +69,9 @@ class XPlaneCapture(Beside):
     def _end(self, folder: Path | None) -> None:
         try:
             self._stop()
-            found = sorted(self._scratch.glob("plugins/profile/*/*.xplane.pb"))
-            if folder is not None and found:
-                shutil.move(found[-1], folder / XPLANE)
+            files = sorted(self._scratch.glob("plugins/profile/*/*.xplane.pb"))
+            if folder is not None and files:
+                shutil.move(files[-1], folder / XPLANE)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
 

@@ -25,12 +25,12 @@ class Guarded:
         """A training begins: an exception in an earlier one does not count."""
         self.broken = False
 
-    def at(self, number: int, many: int = 1) -> None:
-        """Step ``number`` is next, or ``many`` that run together from it on."""
+    def at(self, number: int, count: int = 1) -> None:
+        """Step ``number`` is next, or ``count`` that run together from it on."""
         if self.broken:
             return
         try:
-            self.steps.at(number, many)
+            self.steps.at(number, count)
         except Exception:  # noqa: BLE001 - a capture that fails must not stop the training
             self._fail()
 

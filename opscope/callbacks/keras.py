@@ -36,8 +36,8 @@ class StepRange(Ranged, Callback):  # type: ignore[misc] # keras is not typed he
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Note that an execution of one or more steps begins with ``batch``."""
         self._executions.begins(batch)
-        many = self._executions.expected(*self._told())
-        self._windows.comes(self._step, many, "steps_per_execution")
+        count = self._executions.expected(*self._told())
+        self._windows.comes(self._step, count, "steps_per_execution")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count the steps of the execution; ``batch`` is its last batch, or before Keras 3.11 its first."""

@@ -100,9 +100,9 @@ class _Automatic(OpscopeCallback):
     """The callback that Lightning adds by itself; idle if the user has added an OpscopeCallback."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        ours = [one for one in trainer.callbacks if isinstance(one, OpscopeCallback)]
+        ours = [callback for callback in trainer.callbacks if isinstance(callback, OpscopeCallback)]
         # only one callback counts steps: the user's, else the first of those that Lightning added
-        users = any(not isinstance(one, _Automatic) for one in ours)
+        users = any(not isinstance(our, _Automatic) for our in ours)
         self._idle = users or ours[0] is not self
         if not self._idle:
             super().on_train_start(trainer, pl_module)

@@ -72,21 +72,21 @@ class StepRange:
             return State.CAPTURING, window
         return (State.WARMUP if at >= self.start - self.warmup else State.WAITING), window
 
-    def first_captured(self, number: int, many: int) -> int:
+    def first_captured(self, number: int, count: int) -> int:
         """Return the first step of [number, number + many) that is in a window; ``number`` if none is."""
         if self.where(number)[0] in (State.CAPTURING, State.DONE):
             return number
         # a window that has not begun begins ``start`` steps into its period
         begins = self.start if self.stop is None else number - number % self.stop + self.start
-        return begins if begins < number + many else number
+        return begins if begins < number + count else number
 
-    def at(self, number: int, many: int = 1) -> State:
+    def at(self, number: int, count: int = 1) -> State:
         """Note that step ``number`` is next, and return the state. Numbers may skip, repeat, or restart.
 
-        ``many`` steps, from this one on, run together: a window that begins in any of them begins with the
+        ``count`` steps, from this one on, run together: a window that begins in any of them begins with the
         first. Exceptions from ``make`` and the capture pass through; the window is then over.
         """
-        state, window = self.where(self.first_captured(max(number, 0), many))
+        state, window = self.where(self.first_captured(max(number, 0), count))
         # a window's capture must not continue into the next window: with start 0 windows are adjacent
         if self.state is State.CAPTURING and (
             state is not State.CAPTURING or window != self._window

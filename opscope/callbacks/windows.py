@@ -56,15 +56,15 @@ class Windows:
         self._range.begin()
         self._at(0, 1)
 
-    def comes(self, number: int, many: int, why: str) -> None:
-        """Step ``number`` begins, or ``many`` that run together from it on, because of ``why``."""
-        self._next = number + many
-        self._at(number, many)
-        if many > 1 and not self._warned and self.state is State.CAPTURING:
+    def comes(self, number: int, count: int, why: str) -> None:
+        """Step ``number`` begins, or ``count`` that run together from it on, because of ``why``."""
+        self._next = number + count
+        self._at(number, count)
+        if count > 1 and not self._warned and self.state is State.CAPTURING:
             self._warned = True
             _log.warning(
                 "%d steps run at a time (%s): whole executions are captured, beginning with steps %d to %d",
-                many, why, number, number + many - 1,
+                count, why, number, number + count - 1,
             )  # fmt: skip
 
     def passed(self, number: int | None = None) -> None:
@@ -89,8 +89,8 @@ class Windows:
             path = path.with_name(f"{path.stem}-{window}{path.suffix}")
         return profile(path, self._backend, self._force)
 
-    def _at(self, number: int, many: int) -> None:
-        self._range.at(number, many)
+    def _at(self, number: int, count: int) -> None:
+        self._range.at(number, count)
         self._reached |= self.state is State.CAPTURING
 
 

@@ -92,7 +92,7 @@ def advise(asked: Options) -> None:
     """
     if asked.csv + asked.json + asked.markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")
-    names, gates = _asked(asked.detectors, asked.fail_on)
+    names, gates = _ask(asked.detectors, asked.fail_on)
     reading = options.Reading(asked.gpu, asked.model, asked.strict, asked.unrelated)
     profile = asked.where.select(reading.load(asked.file, counters=asked.counters))
     advice, combined = profile.advice(names), profile.advice_combined(names)
@@ -120,10 +120,10 @@ def _show(
         rows = profile.advice_evidence(names)
         if top:
             rows = rows.filter(rows["number"] <= top)
-        made = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
+        tables = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
         missing = {"lost_kernels": profile.lost_kernels()} if lacks else {}
         said = {"notes": profile.notes()} if impossible else {}
-        common.emit(files.as_json({**missing, **said, **made, "advice_evidence": rows}))
+        common.emit(files.as_json({**missing, **said, **tables, "advice_evidence": rows}))
     elif asked.markdown:
         from opscope.core.advice.advised import markdown
 
@@ -164,7 +164,7 @@ def _clean(text: str) -> str:
     return f"{name.lower().replace('-', '_')}{colon}{thresholds}"
 
 
-def _asked(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] | None, list[Gate]]:
+def _ask(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] | None, list[Gate]]:
     """Return the detectors to ask, None for all, and the gates; ends the command at one that is not known."""
     from opscope.core.advice import ask
     from opscope.core.question.parameters import WrongParameter
@@ -172,22 +172,22 @@ def _asked(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] 
 
     from .gates import BadGate, Gate
 
-    known, names, texts = ask.detectors(), None, None
+    all_detectors, names, texts = ask.detectors(), None, None
     if detectors is not None:
         texts = [_clean(text) for text in common.split(detectors)]
         if not texts:
             common.fail("--detectors names no detector")
         for name in (text.partition(":")[0] for text in texts):
-            if name not in known:
-                common.fail(unknown("detector", name, known))
+            if name not in all_detectors:
+                common.fail(unknown("detector", name, all_detectors))
         try:
             wanted = ask.chosen(texts)
         except WrongParameter as error:
             common.fail(str(error))
         by_name = {text.partition(":")[0]: text for text in texts}
-        texts = [by_name[name] for name in known if name in wanted]
-        names = [name for name in known if name in wanted]
+        texts = [by_name[name] for name in all_detectors if name in wanted]
+        names = [name for name in all_detectors if name in wanted]
     try:
-        return texts, [Gate.of(text, known, names) for text in fail_on or ()]
+        return texts, [Gate.of(text, all_detectors, names) for text in fail_on or ()]
     except BadGate as error:
         common.fail(f"--fail-on: {error}")

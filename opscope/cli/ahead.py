@@ -77,11 +77,14 @@ def _build(name: str, target: str, env: Mapping[str, str]) -> None:
 
 def is_ours(program: str) -> bool:
     """Return whether ``program`` is this Python, or a command that is installed for it."""
-    found = shutil.which(program)
-    if found is None:
+    program_path = shutil.which(program)
+    if program_path is None:
         return False
     mine = Path(sys.executable)
-    return Path(found).absolute().parent == mine.parent or Path(found).resolve() == mine.resolve()
+    return (
+        Path(program_path).absolute().parent == mine.parent
+        or Path(program_path).resolve() == mine.resolve()
+    )
 
 
 def _text(command: list[str]) -> str:
@@ -89,7 +92,7 @@ def _text(command: list[str]) -> str:
     words = " ".join(
         map(os.path.basename, command)
     )  # base names only: a virtual environment's folder may be named after a framework
-    script = next((Path(one) for one in command if one.endswith(".py")), None)
+    script = next((Path(word) for word in command if word.endswith(".py")), None)
     if script is None or not script.is_file():
         return words
     with script.open(encoding="utf-8", errors="replace") as file:

@@ -84,15 +84,15 @@ class Commands(TyperGroup):
     def _load(self, name: str) -> None:
         if name in self.commands:
             return
-        known = _KNOWN.get(name)
-        if known is not None:
-            self.commands[name] = _ours(name, known)
+        entry = _KNOWN.get(name)
+        if entry is not None:
+            self.commands[name] = _ours(name, entry)
             return
-        place = registered.entries(GROUP)[name]
+        target = registered.entries(GROUP)[name]
         try:
-            self.commands[name] = _command(name, _at(place))
+            self.commands[name] = _command(name, _at(target))
         except Exception as error:  # noqa: BLE001 - another package's fault must not block other commands
-            _log.warning("opscope: the command %s (%s) is left out: %s", name, place, error)
+            _log.warning("opscope: the command %s (%s) is left out: %s", name, target, error)
 
 
 def _ours(name: str, known: _Known) -> Any:
@@ -104,12 +104,12 @@ def _ours(name: str, known: _Known) -> Any:
     return _command(name, command, cls=getattr(room, "Command", None), **known.settings)
 
 
-def _at(place: str) -> Any:
-    module, _, names = place.partition(":")
-    found: Any = import_module(module)
+def _at(target: str) -> Any:
+    module, _, names = target.partition(":")
+    function: Any = import_module(module)
     for name in filter(None, names.split(".")):
-        found = getattr(found, name)
-    return found
+        function = getattr(function, name)
+    return function
 
 
 def _command(name: str, function: Callable[..., Any], **settings: Any) -> Any:

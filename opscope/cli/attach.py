@@ -98,11 +98,11 @@ def attach(
         _list()
         return
     if inject_it:
-        _injected(pid)
+        _inject(pid)
     targets = _targets(pid)
     if status:
         for place in targets:
-            typer.echo(_told(place, _ask(place, {"command": "status"})))
+            typer.echo(_tell(place, _ask(place, {"command": "status"})))
         return
     if stop:
         for place in targets:
@@ -110,10 +110,10 @@ def attach(
             common.say(f"{place.pid}: stopped; opscope report {answer['folder']}")
         return
     if dump:
-        folders, first = _dumped(targets)
+        folders, first = _dump(targets)
         name = f"{first['name_of']}-dump"
     else:
-        folders, first = _recorded(targets, steps, duration)
+        folders, first = _record(targets, steps, duration)
         name = f"{first['name_of']}-attach"
     target = _target(output, Path(first["place"]), name, force)
     _profile(folders, target, first, force and output is not None, (report, top, width))
@@ -125,26 +125,36 @@ def attach(
 def _targets(pid: int) -> list[Place]:
     """Return the programs that ``pid`` means: itself, or all ranks that it started; ends the command if
     there is none."""
-    found = {place.pid: place for place in attach_place.places()}
-    below = {one: list(_ancestors(one)) for one in found if pid == one or pid in _ancestors(one)}
+    attach_points = {attach_point.pid: attach_point for attach_point in attach_place.places()}
+    below = {
+        candidate: list(_ancestors(candidate))
+        for candidate in attach_points
+        if pid == candidate or pid in _ancestors(candidate)
+    }
     if not below:
         common.fail(_why_not(pid))
-    ranks = {one: _rank(found[one]) for one in below}
-    ranked = [one for one, rank in ranks.items() if rank is not None]
+    ranks = {candidate: _rank(attach_points[candidate]) for candidate in below}
+    ranked = [candidate for candidate, rank in ranks.items() if rank is not None]
     if not ranked:
-        return [found[pid]] if pid in below else [found[one] for one in sorted(below)]
+        return (
+            [attach_points[pid]]
+            if pid in below
+            else [attach_points[candidate] for candidate in sorted(below)]
+        )
     # a process that a rank started has its number in its environment too, and is none
     tops = [
-        one
-        for one in ranked
-        if not any(other in below[one] and ranks[other] == ranks[one] for other in ranked)
+        candidate
+        for candidate in ranked
+        if not any(
+            other in below[candidate] and ranks[other] == ranks[candidate] for other in ranked
+        )
     ]
-    return [found[one] for one in sorted(tops, key=lambda one: (ranks[one], one))]
+    return [attach_points[top] for top in sorted(tops, key=lambda top: (ranks[top], top))]
 
 
-def _rank(place: Place) -> int | None:
+def _rank(attach_point: Place) -> int | None:
     try:
-        rank = ask(place, {"command": "status"}).get("rank")
+        rank = ask(attach_point, {"command": "status"}).get("rank")
     except (OSError, Refused):
         return None
     return rank if isinstance(rank, int) else None
@@ -176,14 +186,14 @@ def _why_not(pid: int) -> str:
 
 def _list() -> None:
     rows = 0
-    for place in attach_place.places():
+    for attach_point in attach_place.places():
         try:
-            answer = ask(place, {"command": "status"}, 2.0)
+            answer = ask(attach_point, {"command": "status"}, 2.0)
         except (OSError, Refused) as error:
-            typer.echo(f"{place.pid}: does not answer: {error}")
+            typer.echo(f"{attach_point.pid}: does not answer: {error}")
             continue
         rows += 1
-        typer.echo(_told(place, answer))
+        typer.echo(_tell(attach_point, answer))
     if not rows:
         common.say(
             "no attachable program of this user runs; `opscope run --attachable` starts one, and"
@@ -191,10 +201,10 @@ def _list() -> None:
         )
 
 
-def _told(place: Place, answer: dict[str, Any]) -> str:
+def _tell(attach_point: Place, answer: dict[str, Any]) -> str:
     rank = answer.get("rank")
     words = [
-        f"{place.pid} {answer.get('name')}",
+        f"{attach_point.pid} {answer.get('name')}",
         *([f"rank {rank}"] if rank is not None else []),
         str(answer.get("state")),
     ]
@@ -203,7 +213,7 @@ def _told(place: Place, answer: dict[str, Any]) -> str:
     return ", ".join([*words, f"records into {answer.get('place')}"])
 
 
-def _injected(pid: int) -> None:
+def _inject(pid: int) -> None:
     try:
         inject.into(pid)
     except inject.Impossible as error:
@@ -213,21 +223,21 @@ def _injected(pid: int) -> None:
 # -------------------------------------------------------------------------------- recording
 
 
-def _ask(place: Place, request: dict[str, Any], seconds: float = 30.0) -> dict[str, Any]:
+def _ask(attach_point: Place, request: dict[str, Any], seconds: float = 30.0) -> dict[str, Any]:
     """Return the program's answer; ends the command if it has none."""
     try:
-        answer = ask(place, request, seconds)
+        answer = ask(attach_point, request, seconds)
     except Refused as error:
-        common.fail(f"{place.pid}: {error}")
+        common.fail(f"{attach_point.pid}: {error}")
     except ConnectionRefusedError:
-        common.fail(f"{place.pid}: the program has ended")
+        common.fail(f"{attach_point.pid}: the program has ended")
     except OSError as error:
-        common.fail(f"{place.pid}: no answer: {error}")
+        common.fail(f"{attach_point.pid}: no answer: {error}")
     name = str(answer.get("name") or "program")
     return {**answer, "name_of": Path(Path(name).name).stem or "program"}
 
 
-def _recorded(
+def _record(
     targets: Sequence[Place], steps: int | None, duration: float | None
 ) -> tuple[list[Path], dict[str, Any]]:
     """Record in all programs at once; return the folders of their recordings, and the first answer."""
@@ -235,59 +245,59 @@ def _recorded(
         steps = STEPS
     request = {"command": "start", "steps": steps, "seconds": duration or LIMIT_S}
     begun: dict[Place, dict[str, Any]] = {}
-    for place in targets:
-        begun[place] = _ask(place, request, _START_S)
-    what = units.counted(steps, "step") if steps is not None else f"{duration:g} s"
+    for target in targets:
+        begun[target] = _ask(target, request, _START_S)
+    extent = units.counted(steps, "step") if steps is not None else f"{duration:g} s"
     who = ", ".join(str(place.pid) for place in targets)
-    common.say(f"recording {what} of {who} (by {next(iter(begun.values()))['backend']})")
+    common.say(f"recording {extent} of {who} (by {next(iter(begun.values()))['backend']})")
     try:
-        for place, first in begun.items():
-            _await(place, first["capture"], steps)
+        for target, first in begun.items():
+            _await(target, first["capture"], steps)
     except KeyboardInterrupt:
-        for place in begun:
-            _stop_quietly(place)
+        for target in begun:
+            _stop_quietly(target)
         common.say("interrupted: what was recorded by then is written")
     return [Path(first["folder"]) for first in begun.values()], next(iter(begun.values()))
 
 
-def _await(place: Place, number: int, steps: int | None) -> None:
+def _await(attach_point: Place, number: int, steps: int | None) -> None:
     """Wait until the capture is over, or the program is."""
     while True:
         try:
-            answer = ask(place, {"command": "status"})
+            answer = ask(attach_point, {"command": "status"})
         except (ConnectionRefusedError, FileNotFoundError):
-            common.say(f"{place.pid}: the program ended while it was recorded")
+            common.say(f"{attach_point.pid}: the program ended while it was recorded")
             return
         if answer.get("capture") != number:
             return
         if answer.get("ended") is not None:
             if steps is not None and answer.get("steps", 0) < steps:
                 common.say(
-                    f"{place.pid}: {answer['steps']} of {units.counted(steps, 'step')} recorded: it ended"
-                    f" {answer['ended']}"
+                    f"{attach_point.pid}: {answer['steps']} of {units.counted(steps, 'step')} recorded: it"
+                    f" ended {answer['ended']}"
                 )
             return
         time.sleep(_LOOK_S)
 
 
-def _stop_quietly(place: Place) -> None:
+def _stop_quietly(attach_point: Place) -> None:
     try:
-        ask(place, {"command": "stop"})
+        ask(attach_point, {"command": "stop"})
     except (OSError, Refused):  # it is over already
         return
 
 
-def _dumped(targets: Sequence[Place]) -> tuple[list[Path], dict[str, Any]]:
+def _dump(targets: Sequence[Place]) -> tuple[list[Path], dict[str, Any]]:
     """Have the rings written, each once: the ranks of a run share one."""
     folders: list[Path] = []
     first: dict[str, Any] = {}
     rings: set[str] = set()
-    for place in targets:
-        answer = _ask(place, {"command": "status"})
+    for target in targets:
+        answer = _ask(target, {"command": "status"})
         ring = answer.get("ring")
         if ring is not None and ring in rings:
             continue
-        answer = _ask(place, {"command": "dump"}, _START_S)
+        answer = _ask(target, {"command": "dump"}, _START_S)
         rings.add(str(ring))
         dump = Path(answer["dump"])
         root = dump.parent.parent
@@ -302,11 +312,11 @@ def _dumped(targets: Sequence[Place]) -> tuple[list[Path], dict[str, Any]]:
 # ---------------------------------------------------------------------------------- profile
 
 
-def _target(output: Path | None, place: Path, name: str, force: bool) -> Path:
+def _target(output: Path | None, folder: Path, name: str, force: bool) -> Path:
     """Return the profile's path; ends the command if it exists and is not to be replaced."""
     if output is None:
         number = 1
-        while (path := place / f"{name}-{number}.opscope").exists():
+        while (path := folder / f"{name}-{number}.opscope").exists():
             number += 1
         return path
     path = output if output.suffix == ".opscope" else output.with_name(f"{output.name}.opscope")
@@ -330,29 +340,30 @@ def _profile(
 
     from .collected import Task, collect_profile, names_for, print_report
 
-    whole = folders[0]
+    recording = folders[0]
     for other in folders[1:]:
         for part in recording_folder.parts(other):
-            shutil.move(part, whole / part.name)
+            shutil.move(part, recording / part.name)
         recording_folder.discard(other)
     private = os.environ.get(PRIVATE) == "1"
-    task = Task(whole, target, names_for(target), [str(first["name"])], force, private, "auto")
+    task = Task(recording, target, names_for(target), [str(first["name"])], force, private, "auto")
     with progress_bar.bar():
         try:
-            found = collect_profile(
+            collected = collect_profile(
                 task, "nothing was recorded: no framework that opscope supports ran meanwhile"
             )
         except Exception as error:  # noqa: BLE001  the recording is kept, and where is said
             common.fail(
-                f"{target} was not written: {recording_folder.reason(error)}; {recording_folder.left(whole)}",
+                f"{target} was not written: {recording_folder.reason(error)};"
+                f" {recording_folder.left(recording)}",
                 1,
             )
-        recording_folder.discard(whole)
-        if found is None:
+        recording_folder.discard(recording)
+        if collected is None:
             raise typer.Exit(1)
         report, top, width = shown
         if report and sys.stderr is not None:
             try:
-                print_report(found[0], found[1], top, width)
+                print_report(collected[0], collected[1], top, width)
             except Exception as error:  # noqa: BLE001  the profile stands
                 common.say(f"the report was not printed: {recording_folder.reason(error)}")

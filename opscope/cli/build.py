@@ -18,7 +18,7 @@ _CUPTI, _LIGHT = "cupti", "light"
 
 
 def build(
-    what: Annotated[
+    subject: Annotated[
         str,
         typer.Argument(metavar="WHAT", help="What to build: torch, tensorflow, cupti or light."),
     ],
@@ -28,32 +28,32 @@ def build(
     Use it for container images, and for machines that will have no compiler later. The binary is written
     to the cache (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
-    if what in (_CUPTI, _LIGHT):
-        _build_own(what)
+    if subject in (_CUPTI, _LIGHT):
+        _build_own(subject)
         return
     targets = known.available()
     native = [name for name in targets if sources(name)]
-    if what not in native:
+    if subject not in native:
         common.fail(
-            f"nothing to build for {what!r}; choose one of: {', '.join(sorted([*native, _CUPTI, _LIGHT]))}"
+            f"nothing to build for {subject!r}; choose one of: {', '.join(sorted([*native, _CUPTI, _LIGHT]))}"
         )
-    if importlib.util.find_spec(what) is None:
-        common.fail(f"{what} is not installed in this Python environment")
-    importlib.import_module(what)
+    if importlib.util.find_spec(subject) is None:
+        common.fail(f"{subject} is not installed in this Python environment")
+    importlib.import_module(subject)
     try:
-        for path in known.load(targets[what]).build():
+        for path in known.load(targets[subject]).build():
             typer.echo(str(path))
     except RuntimeError as error:  # the adapters' BuildErrors
         common.fail(str(error))
 
 
-def _build_own(what: str) -> None:
+def _build_own(subject: str) -> None:
     from opscope.adapters.shared import compiled
     from opscope.backends import light_clock
     from opscope.backends.cupti import helper
 
     try:
-        source = helper.SOURCE if what == _CUPTI else light_clock.SOURCE
+        source = helper.SOURCE if subject == _CUPTI else light_clock.SOURCE
         typer.echo(str(compiled.built(source)))
     except compiled.BuildError as error:
         common.fail(str(error))

@@ -151,7 +151,7 @@ def start(env: Mapping[str, str]) -> None:
         _under_tool(plan, env)
         return
     _finish_at_quick_exits()
-    more = [one for one in wanted if one is not RECORDER]
+    more = [backend for backend in wanted if backend is not RECORDER]
     if kineto_counters.wanted(env):  # the others record kernels where no counters can be had
         from opscope.backends.cupti_counters import ways
 
@@ -235,8 +235,8 @@ def _by_time(plan: Plan, capture: Capture) -> None:
         _later(plan.end - now, session.stop)
 
 
-def _later(seconds: float, what: Callable[[], object]) -> None:
-    timer = threading.Timer(seconds, what)
+def _later(seconds: float, function: Callable[[], object]) -> None:
+    timer = threading.Timer(seconds, function)
     timer.daemon = True  # the program ends when it ends
     timer.name = "opscope-timer"
     timer.start()

@@ -10,10 +10,10 @@ from pathlib import Path
 PLACE, ALONE = "OPSCOPE_RUN_ATTACH", "OPSCOPE_RUN_ATTACH_ALONE"
 
 
-def settings(attachable: bool, place: Path, alone: bool) -> dict[str, str]:
+def settings(attachable: bool, folder: Path, alone: bool) -> dict[str, str]:
     """Return the option as environment variables."""
     return {
-        PLACE: os.fspath(place) if attachable else "",
+        PLACE: os.fspath(folder) if attachable else "",
         ALONE: "1" if attachable and alone else "",
     }
 
@@ -25,8 +25,8 @@ def alone(env: Mapping[str, str]) -> bool:
 
 def start(env: Mapping[str, str]) -> None:
     """Let others attach, if the run says so."""
-    place = env.get(PLACE)
-    if place:
+    folder = env.get(PLACE)
+    if folder:
         from opscope.backends.attachable_program import attachable
 
-        attachable(place)
+        attachable(folder)

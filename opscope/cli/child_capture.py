@@ -94,13 +94,13 @@ class RecordingWithMore(Recording):
         self._beginning = threading.Lock()
         self._beginner: int | None = None  # the thread that has the lock
         self._ended = False
-        for one in backends:
+        for backend in backends:
             try:
-                one.when_used(self._begins)
+                backend.when_used(self._begins)
             except Exception as error:  # noqa: BLE001 - another package's backend must not end the recording
-                _log.warning("opscope: the backend %s is not used: %s", one.name, error)
+                _log.warning("opscope: the backend %s is not used: %s", backend.name, error)
                 continue
-            self._backends.append(one)
+            self._backends.append(backend)
 
     def start(self) -> None:
         """Start recording. Raises OSError if the folder is gone."""
@@ -163,14 +163,20 @@ class RecordingWithMore(Recording):
             return before
         better = () if before is None else before.better
         reason = backend.available(here()).why
-        return Choice(backend.name, reason, tuple(one for one in better if one[0] != backend.name))
+        return Choice(
+            backend.name,
+            reason,
+            tuple(candidate for candidate in better if candidate[0] != backend.name),
+        )
 
     def _alone(self) -> Choice:
         """Return why the recorder records alone, for now."""
         before = self._choice
         if before is not None and before.name == RECORDER.name:
             return before
-        unused = [(one.name, "the program has not used what it records") for one in self._backends]
+        unused = [
+            (backend.name, "the program has not used what it records") for backend in self._backends
+        ]
         reason = "the program has used nothing that another backend here records"
         names = dict(unused)
         better = () if before is None else tuple(o for o in before.better if o[0] not in names)

@@ -60,5 +60,5 @@ def _ring() -> RingRecorder | None:
     from opscope.core.capture import session
     from opscope.core.capture.ring_recorder import RingRecorder
 
-    found = session.recorder()
-    return found if isinstance(found, RingRecorder) else None
+    recorder = session.recorder()
+    return recorder if isinstance(recorder, RingRecorder) else None

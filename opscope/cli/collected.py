@@ -65,7 +65,7 @@ def collect_profile(task: Task, nothing: str) -> tuple[Profile, Path] | None:
         for line in closing or ([nothing] if nothing else ()):
             common.say(line)
         return None
-    return _saved(task, aligned(_readable(parts)), closing)
+    return _save(task, aligned(_readable(parts)), closing)
 
 
 def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile, Path] | None:
@@ -79,15 +79,15 @@ def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile, Path] 
         if number:
             target = target.with_name(f"{target.stem}-{number}{target.suffix}")
         mine = replace(task, target=target, names=names_for(target))
-        found = _saved(mine, trace, () if number else closing)
-        written = written or found
+        saved = _save(mine, trace, () if number else closing)
+        written = written or saved
     if not traces:
         for line in closing:
             common.say(line)
     return written
 
 
-def _saved(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, Path]:
+def _save(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, Path]:
     """Write the profile of a trace, and print where it is; see ``collect_profile``."""
     from opscope.core import redaction
     from opscope.core.tables.recorded_by import recorded_by
@@ -99,9 +99,9 @@ def _saved(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, P
     if private:
         trace = redacted(trace, private=True)
     # the parts' paths are of no use once the parts are deleted
-    told = {name: value for name, value in trace.origin.items() if name in _KEPT}
+    facts = {name: value for name, value in trace.origin.items() if name in _KEPT}
     trace.origin = {
-        **told,
+        **facts,
         "format": "opscope",
         "tool": f"opscope {opscope.__version__}",
         "command": list(redaction.private(command) if private else redaction.redact(command)),
@@ -130,8 +130,8 @@ def _readable(parts: Path) -> Trace:
     with progress.reading([parts], named="the recording"):
         trace = collect(parts)
     trace.origin.pop("files", None)
-    for one in trace.origin.pop("failed", ()):
-        common.say(f"left out: {os.path.relpath(one['path'], parts)}: {one['what']}")
+    for fault in trace.origin.pop("failed", ()):
+        common.say(f"left out: {os.path.relpath(fault['path'], parts)}: {fault['what']}")
     return trace
 
 
@@ -156,13 +156,13 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
         return
     try:
         if profile.is_light:
-            made = console.light_screen(profile, rows)
+            screen = console.light_screen(profile, rows)
         else:
-            made = console.first_screen(profile, rows, enough=top is None)
+            screen = console.first_screen(profile, rows, enough=top is None)
             if len(profile.trace["allocations"]):
-                made[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
+                screen[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
         with progress_bar.aside():
-            write(made, sys.stderr, width)
+            write(screen, sys.stderr, width)
         common.say(f"more: opscope report {target}")
         if not profile.is_light:
             profile._keep_more()

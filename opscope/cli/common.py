@@ -44,21 +44,21 @@ def is_held() -> bool:
     return _held is not None
 
 
-def fail(what: str, status: int = 2) -> NoReturn:
+def fail(message: str, status: int = 2) -> NoReturn:
     """Print one line on stderr and exit with ``status``."""
-    _print_line(what)
+    _print_line(message)
     raise typer.Exit(status)
 
 
-def say(what: str) -> None:
+def say(message: str) -> None:
     """Print one line on stderr, if stderr is open."""
     if _held is not None:
-        _held.append(what)
+        _held.append(message)
     else:
-        _print_line(what)
+        _print_line(message)
 
 
-def _print_line(what: str) -> None:
+def _print_line(message: str) -> None:
     from opscope.core.question.units import (
         visible,
     )  # a file's name may contain a terminal's control codes
@@ -67,7 +67,7 @@ def _print_line(what: str) -> None:
         return
     with progress_bar.aside():
         try:
-            sys.stderr.write(f"opscope: {visible(what)}\n")
+            sys.stderr.write(f"opscope: {visible(message)}\n")
             sys.stderr.flush()
         except OSError:  # nobody can read it
             discard(sys.stderr)
@@ -83,7 +83,7 @@ def base_name(path: str) -> str:
 def stem(path: str) -> str:
     """Return a name for what is made from the file, folder or pattern at ``path``, without a suffix."""
     name = base_name(path).partition(".")[0]
-    return "".join(one for one in name if one not in "*?[]") or "profile"
+    return "".join(letter for letter in name if letter not in "*?[]") or "profile"
 
 
 def refuse_url(path: Path | str | None, option: str) -> None:
@@ -165,11 +165,13 @@ def load(
 def say_left_out(profile: Profile) -> None:
     """Name on stderr the files that could not be read, and how many were."""
     failed = profile.trace.origin.get("failed", ())
-    for one in failed:
-        say(f"left out: {one['path']}: {one['what']}")
+    for fault in failed:
+        say(f"left out: {fault['path']}: {fault['what']}")
     if failed:
-        whole = profile.trace.origin["files"]
-        say(f"only {whole - len(failed)} of {whole} files were read; --strict makes this an error")
+        file_count = profile.trace.origin["files"]
+        say(
+            f"only {file_count - len(failed)} of {file_count} files were read; --strict makes this an error"
+        )
 
 
 def show(tables: list[Table], width: int | None) -> None:

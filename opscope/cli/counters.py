@@ -92,8 +92,8 @@ def _frame(
     from opscope.core.analysis.roofline.counters import COLUMNS  # loads Polars
 
     frame = profile.counters(names="hta" if hta else "opscope")
-    known = {*COLUMNS, "cat", "pid", "ts", "dur", "top_level_op", "bottom_level_op"}
-    measured = [name for name in frame.columns if name not in known]
+    listed = {*COLUMNS, "cat", "pid", "ts", "dur", "top_level_op", "bottom_level_op"}
+    measured = [name for name in frame.columns if name not in listed]
     if search is not None:
         wanted = [name for name in measured if search.lower() in name.lower()]
         frame = frame.drop([name for name in measured if name not in wanted])

@@ -153,10 +153,10 @@ def _compare(asked: Options) -> Difference:
 
     def begin(path: str, beside: list[Future[Profile]], how: str) -> Ending:
         profile = beside.pop().result() if beside else asked.load(path)
-        found = profile._reducing(how)
+        reduction = profile._reducing(how)
         del profile
         give_up()
-        return found
+        return reduction
 
     with ThreadPoolExecutor(1) as beside:
         # the second is opened while the first is reduced, which alone leaves one of two processors half idle

@@ -179,9 +179,9 @@ def _backends(name: str, test: bool) -> tuple[list[dict[str, str]], list[dict[st
         limit = doctor_backends.LIMIT_S if name == "auto" else doctor_backends.NAMED_LIMIT_S
         waiting = functools.partial(_tell_start, chosen.name, doctor_backends.START_S)
         tested = doctor_backends.self_test(chosen, limit, waiting)
-        what = f"self-test of {tested.name}"
+        title = f"self-test of {tested.name}"
         state = {True: "ok", False: "--", None: "??"}[tested.works]
-        last.append({"state": state, "what": what, "found": tested.found, "advice": tested.advice})
+        last.append({"state": state, "what": title, "found": tested.found, "advice": tested.advice})
     return doctor_backends.rows(machine, choice), last
 
 
@@ -286,8 +286,8 @@ def _gpu() -> Check:
             several = "s" if count.value > 1 else ""
             return Check("GPU", True, f"{count.value} {runtime} device{several}")
         look = "see nvidia-smi" if runtime == "CUDA" else "see rocm-smi"
-        found = f"{runtime} driver present, no device (error {status})"
-        without = Check("GPU", False, found, look)
+        driver_state = f"{runtime} driver present, no device (error {status})"
+        without = Check("GPU", False, driver_state, look)
     if machine.gpu == "amd":  # PyTorch's wheels contain HIP; the system need not have it
         return Check("GPU", True, "an AMD GPU (/dev/kfd exists); the system has no HIP of its own")
     return without
@@ -310,16 +310,16 @@ def _nsys() -> Iterator[Check]:
         )
         return
     try:
-        found = tool.ask(path)
+        tool_there = tool.ask(path)
     except tool.NoTool as error:
         yield Check("Nsight Systems", False, path, str(error))
         return
-    yield Check("Nsight Systems", True, f"{found.full}, {path}")
+    yield Check("Nsight Systems", True, f"{tool_there.full}, {path}")
     broken = importer.trouble(path)
     if broken is not None:
         yield Check("Nsight Systems's importer", False, "it makes no reports", broken)
-    for what in preflight.findings(found, machine, foreign=False):
-        yield Check("Nsight Systems here", False, "its reports would lack something", what)
+    for problem in preflight.findings(tool_there, machine, foreign=False):
+        yield Check("Nsight Systems here", False, "its reports would lack something", problem)
 
 
 def _nvtx() -> Check:
@@ -354,8 +354,8 @@ def _torch_observers() -> Iterator[Check]:
         "the first capture with process groups, in about 8 s",
     )
     if _version("torch") is None:
-        for what in whats:
-            yield Check(what, False, "PyTorch is not installed", "it is built against PyTorch")
+        for title in whats:
+            yield Check(title, False, "PyTorch is not installed", "it is built against PyTorch")
         return
     from opscope.adapters.torch.native.binary import (
         GROUPS,
@@ -367,24 +367,24 @@ def _torch_observers() -> Iterator[Check]:
     )
 
     sources = (SOURCE, MEMORY, GROUPS)
-    for what, source, lacking, first in zip(whats, sources, without, when, strict=True):
+    for title, source, lacking, first in zip(whats, sources, without, when, strict=True):
         try:
             wanted = plan(source)
         except BuildError as error:
-            yield Check(what, False, str(error), lacking)
+            yield Check(title, False, str(error), lacking)
             continue
         path = built(wanted)
         if path is not None:
             deaf = source == SOURCE and wanted.nvtx is None
             yield Check(
-                what, True, f"{path}{', without NVTX (pip install nvidia-nvtx)' if deaf else ''}"
+                title, True, f"{path}{', without NVTX (pip install nvidia-nvtx)' if deaf else ''}"
             )
         elif wanted.compiler is None:
             advice = f"install a C++ compiler; without one {lacking}"
-            yield Check(what, False, "not built: no C++ compiler was found", advice)
+            yield Check(title, False, "not built: no C++ compiler was found", advice)
         else:
             advice = f"it is built at {first}; to build it now: opscope build torch"
-            yield Check(what, False, f"not built yet; {wanted.compiler} can build it", advice)
+            yield Check(title, False, f"not built yet; {wanted.compiler} can build it", advice)
 
 
 def _tensorflow_observers() -> Iterator[Check]:
@@ -392,9 +392,9 @@ def _tensorflow_observers() -> Iterator[Check]:
     sizes that a graph does not know."""
     ears, inputs = "TensorFlow observer", "TensorFlow size reader"
     if _version("tensorflow") is None:
-        for what in (ears, inputs):
+        for title in (ears, inputs):
             yield Check(
-                what, False, "TensorFlow is not installed", "it is built against TensorFlow"
+                title, False, "TensorFlow is not installed", "it is built against TensorFlow"
             )
         return
     try:
@@ -403,14 +403,14 @@ def _tensorflow_observers() -> Iterator[Check]:
         flags = running.inputs_flags(importlib.import_module("tensorflow"))
     except Exception as error:  # noqa: BLE001 - a broken TensorFlow may raise anything
         why = " ".join(str(error).split()) or type(error).__name__
-        for what in (ears, inputs):
-            yield Check(what, False, "TensorFlow cannot be used", why)
+        for title in (ears, inputs):
+            yield Check(title, False, "TensorFlow cannot be used", why)
         return
     profiler = "the ops of graphs come from TensorFlow's profiler"
     unknown = "sizes that a graph does not know are not recorded"
-    yield _compiled(ears, running.SOURCE, ((),), "the first capture, in about 1 s", profiler)
+    yield _compile(ears, running.SOURCE, ((),), "the first capture, in about 1 s", profiler)
     when = "the first capture of a graph that does not know its sizes, in a few seconds"
-    yield _compiled(inputs, running.INPUTS, flags, when, unknown)
+    yield _compile(inputs, running.INPUTS, flags, when, unknown)
 
 
 def _light_clock() -> Check:
@@ -419,11 +419,11 @@ def _light_clock() -> Check:
 
     without = "light mode's hooks are Python functions, at twice the cost"
     when = "the first run in light mode, in about 1 s"
-    return _compiled("light mode's clock", light_clock.SOURCE, ((),), when, without, "light")
+    return _compile("light mode's clock", light_clock.SOURCE, ((),), when, without, "light")
 
 
-def _compiled(
-    what: str,
+def _compile(
+    title: str,
     source: Path,
     flags: tuple[tuple[str, ...], ...],
     when: str,
@@ -440,13 +440,13 @@ def _compiled(
     try:
         names = [library_name(source, each) for each in flags]
     except BuildError as error:
-        return Check(what, False, str(error), without)
+        return Check(title, False, str(error), without)
     path = next(filter(None, map(cached, names)), None)
     if path is not None:
-        return Check(what, True, str(path))
+        return Check(title, True, str(path))
     compiler, language = compiler_of(source), "C++" if source.suffix == ".cc" else "C"
     if compiler is None:
         advice = f"install a {language} compiler; without one {without}"
-        return Check(what, False, f"not built: no {language} compiler was found", advice)
+        return Check(title, False, f"not built: no {language} compiler was found", advice)
     advice = f"it is built at {when}; to build it now: opscope build {build}"
-    return Check(what, False, f"not built yet; {compiler} can build it", advice)
+    return Check(title, False, f"not built yet; {compiler} can build it", advice)

@@ -76,32 +76,37 @@ def about_to_start() -> Machine:
 
 def rows(machine: Machine, choice: Choice) -> list[dict[str, str]]:
     """Return one row for each backend, the highest rank first: ``auto`` takes the one in that state."""
-    made = []
-    for name, backend, found in backends.ranked(machine):
-        state = "ok" if found.works else "--"
-        why = found.why
+    rows_of_backends = []
+    for name, backend, availability in backends.ranked(machine):
+        state = "ok" if availability.works else "--"
+        why = availability.why
         if name == choice.name:
             state, why = "auto", choice.reason
-        elif backend is not None and backend.around and found.works and found.auto is Auto.NOW:
+        elif (
+            backend is not None
+            and backend.around
+            and availability.works
+            and availability.auto is Auto.NOW
+        ):
             why = f"{why}; opscope run takes it with --mode simple or --backend {name}"
-        made.append(
+        rows_of_backends.append(
             {
                 "state": state,
                 "what": f"backend {name}",
                 "gives": "" if backend is None else backend.gives,
                 "found": why,
-                "advice": "" if found.works else found.advice,
+                "advice": "" if availability.works else availability.advice,
             }
         )
-    return made
+    return rows_of_backends
 
 
 def picked(machine: Machine, choice: Choice) -> str:
     """Return one line: what ``auto`` takes here, and what it takes once a program uses a framework."""
     later = [
-        one.name
-        for name, one, found in backends.ranked(machine)
-        if one is not None and found.works and found.auto is Auto.LATER
+        backend.name
+        for name, backend, availability in backends.ranked(machine)
+        if backend is not None and availability.works and availability.auto is Auto.LATER
     ]
     more = f"; {' or '.join(later)} once a program uses its framework" if later else ""
     return f"{choice.name}: {choice.reason}{more}"
@@ -168,13 +173,13 @@ def _times(
     """
     begun = time.monotonic()
     started: float | None = None
-    told = False
+    was_late = False
     while process.poll() is None:
         now = time.monotonic() - begun
         if started is None and ready.exists():
             started = now
-        if started is None and now > limit_s and not told:
-            told = True
+        if started is None and now > limit_s and not was_late:
+            was_late = True
             waiting()
         if now > START_S if started is None else now - started > limit_s:
             process.kill()
@@ -198,10 +203,10 @@ def _unended(name: str, started: float | None, limit_s: float) -> Tested:
             "the first use of a device may take long; see whether it answers (nvidia-smi, rocm-smi), and try "
             "again; --no-self-test leaves the test out",
         )
-    found = f"not known: the test had not ended {limit_s:g} s after its start"
+    finding = f"not known: the test had not ended {limit_s:g} s after its start"
     if limit_s >= NAMED_LIMIT_S:
-        return Tested(name, None, found, "try again when the machine is idle")
-    return Tested(name, None, found, f"opscope doctor --backend {name} waits {NAMED_LIMIT_S:g} s")
+        return Tested(name, None, finding, "try again when the machine is idle")
+    return Tested(name, None, finding, f"opscope doctor --backend {name} waits {NAMED_LIMIT_S:g} s")
 
 
 def _lacks(backend: Backend, target: Path) -> str | None:

@@ -19,8 +19,8 @@ def models() -> list[dict[str, object]]:
 
 def table(rows: Sequence[Mapping[str, object]]) -> Table:
     """Return the table of the rows."""
-    many = sum(not str(row["source"]).startswith("null: ") for row in rows)
-    title = f"{many} ops with a cost model"
-    if many < len(rows):
-        title += f", {len(rows) - many} whose cost cannot be computed from a call"
+    modelled = sum(not str(row["source"]).startswith("null: ") for row in rows)
+    title = f"{modelled} ops with a cost model"
+    if modelled < len(rows):
+        title += f", {len(rows) - modelled} whose cost cannot be computed from a call"
     return Table(title, columns(["name", "family", "source"]), rows)

@@ -109,7 +109,7 @@ def _other(asked: Options) -> None:
             common.fail(f"{target.named()} was not written: {error.strerror or error}")
         except ImportError as error:  # a package that the format needs
             common.fail(str(error))
-    said = ", ".join(f"{many:,} {what}" for what, many in counts.items() if what != "time")
+    said = ", ".join(f"{count:,} {title}" for title, count in counts.items() if title != "time")
     common.say(f"wrote {target.named()}: {said}")
 
 

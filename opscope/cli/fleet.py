@@ -44,10 +44,10 @@ def add(
         common.say(f"{'wrote' if added.new else 'there already:'} {added.path}")
 
 
-def job_of(place: str) -> str:
-    """Return the name of the job whose profile or partials are at ``place``: that of the file or folder."""
-    whole = place if is_url(place) else os.path.abspath(place)  # "." has a name too
-    clean = re.sub(r"[^A-Za-z0-9_.-]+", "-", common.stem(whole)).strip("-._")
+def job_of(location: str) -> str:
+    """Return the name of the job whose profile or partials are at ``location``: the file's or folder's."""
+    full_path = location if is_url(location) else os.path.abspath(location)  # "." has a name too
+    clean = re.sub(r"[^A-Za-z0-9_.-]+", "-", common.stem(full_path)).strip("-._")
     return clean[:100] or "job"
 
 

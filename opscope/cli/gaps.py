@@ -119,8 +119,8 @@ def advice(profile: Profile) -> list[dict[str, object]]:
     from opscope.reports import vendor_words  # lazy: it loads the reports
 
     of = vendor_words.vendor(profile)
-    known = {**ADVICE, **AMD} if of == "amd" else ADVICE
+    sentences = {**ADVICE, **AMD} if of == "amd" else ADVICE
     return [
-        {**row, "advice": vendor_words.said(known[str(row["reason"])], of)}
+        {**row, "advice": vendor_words.said(sentences[str(row["reason"])], of)}
         for row in profile.unattributed().cast({"reason": str}).to_dicts()
     ]

@@ -47,16 +47,16 @@ class Gate:
 
         ``detectors``: those that there are; ``asked``: those that are asked, if not all.
         """
-        found = _FORM.fullmatch(text)
-        if found is None:
+        match = _FORM.fullmatch(text)
+        if match is None:
             raise BadGate(f"{text!r} is no gate, {_SAID}")
-        name, orders, amount, unit = found.groups()
+        name, orders, amount, unit = match.groups()
         name = name.lower().replace("-", "_")
         if name == SAVING and orders is None:
             raise BadGate(f"{text!r} says no amount, {_SAID}")
-        known = list(detectors)
-        if name != SAVING and name not in known:
-            raise BadGate(unknown("detector", name, known))
+        names = list(detectors)
+        if name != SAVING and name not in names:
+            raise BadGate(unknown("detector", name, names))
         if asked is not None and name != SAVING and name not in asked:
             raise BadGate(f"{text!r}: --detectors does not ask {name}")
         return cls(text.strip(), name, orders, float(amount or 0), unit or "")
@@ -64,39 +64,39 @@ class Gate:
     def judge(self, rows: Sequence[Row], combined: Row) -> Verdict:
         """Return the verdict on the rows of ``advice()`` and the row of ``advice_combined()``."""
         mine = [row for row in rows if self.name in (SAVING, row["detector"])]
-        found = [row for row in mine if row["outcome"] == "found"]
+        findings = [row for row in mine if row["outcome"] == "found"]
         blind = [row for row in mine if row["outcome"] == "cannot tell"]
         if self.name != SAVING and blind:
             return Verdict(None, str(blind[0]["reason"]))
         if self.orders is None:
-            many = f"{len(found)} findings" if len(found) > 1 else "a finding"
-            return Verdict(bool(found), f"{self.name} has {many}" if found else "")
-        if not found:
+            summary = f"{len(findings)} findings" if len(findings) > 1 else "a finding"
+            return Verdict(bool(findings), f"{self.name} has {summary}" if findings else "")
+        if not findings:
             return Verdict(False)
         limit = self._limit(combined["wall_time"])
         if limit is None:
             return Verdict(None, "the window's wall time is not known")
-        return self._of_savings(found, combined, limit)
+        return self._of_savings(findings, combined, limit)
 
-    def _of_savings(self, found: Sequence[Row], combined: Row, limit: float) -> Verdict:
-        known = [(_known(row), f"{row['detector']} saves") for row in found]
+    def _of_savings(self, findings: Sequence[Row], combined: Row, limit: float) -> Verdict:
+        savings = [(_known(row), f"{row['detector']} saves") for row in findings]
         if self.name == SAVING and combined["saving"] is not None:
-            known.insert(0, (combined["saving"], "all findings together save"))
+            savings.insert(0, (combined["saving"], "all findings together save"))
         over = [
-            (time, what) for time, what in known if time is not None and self._over(time, limit)
+            (time, label) for time, label in savings if time is not None and self._over(time, limit)
         ]
         if over:
-            time, what = max(over, key=lambda one: one[0])
+            time, what = max(over, key=lambda pair: pair[0])
             part = combined["wall_time"]
             share = (
                 f", {units.share(time / part)} of the window's {units.time(part)}" if part else ""
             )
             return Verdict(True, f"{what} {units.time(time)}{share}")
-        open_ = [row["detector"] for row in found if self._open(row, limit)]
+        open_ = [row["detector"] for row in findings if self._open(row, limit)]
         if open_:
             return Verdict(None, f"{', '.join(dict.fromkeys(open_))}: the saving has no estimate")
-        if self.name == SAVING and combined["saving"] is None and len(found) > 1:
-            most = sum(_most(row) for row in found)
+        if self.name == SAVING and combined["saving"] is None and len(findings) > 1:
+            most = sum(_most(row) for row in findings)
             if self._over(most, limit):
                 return Verdict(
                     None, f"the saving of all together is not known: {combined['reason']}"

@@ -67,9 +67,9 @@ def placed(target: str, force: bool) -> Iterator[outputs.Place]:
 
     Ends the command first if the file cannot be written.
     """
-    with outputs.file(target, force) as place:
-        _check(place.path, force)
-        yield place
+    with outputs.file(target, force) as output:
+        _check(output.path, force)
+        yield output
 
 
 def _check(target: Path, force: bool) -> None:

@@ -55,7 +55,7 @@ def into(pid: int) -> None:
             raise Impossible(f"{pid}: Python does not let it be told to attach: {error}") from None
         until = time.monotonic() + _WAIT_S
         while time.monotonic() < until:
-            if any(place.pid == pid for place in attach_place.places()):
+            if any(attach_point.pid == pid for attach_point in attach_place.places()):
                 return
             time.sleep(0.1)
         raise Impossible(

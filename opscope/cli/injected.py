@@ -41,14 +41,16 @@ def settings(
     from opscope.core import redaction
     from opscope.core.capture import process
 
-    found, _ = library.here(foreign=foreign)
-    if found is None:
+    library_file, _ = library.here(foreign=foreign)
+    if library_file is None:
         return {}
     host = socket.gethostname()
     if private:
         host = redaction.private_host(host, process.boot())
     try:
-        return injection.settings(os.environ, found.path, host=host, alone=not (part or inside))
+        return injection.settings(
+            os.environ, library_file.path, host=host, alone=not (part or inside)
+        )
     except RuntimeError as error:  # BuildError
         common.say(f"kernels of programs that are not Python are not recorded: {error}")
         return {}

@@ -36,7 +36,9 @@ class Interruptible:
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if _CAN_WAIT else set()
         # a signal that was ignored before (nohup, a shell's background job) stays ignored: sigwait would
         # receive it
-        self._signals = {one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN}
+        self._signals = {
+            number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
+        }
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
 

@@ -71,15 +71,15 @@ class Dumps:
     def _look(self) -> None:
         while True:
             last = self._over.wait(_LOOK_S)
-            for dump, what in left_over(self._parts):
-                self._one(dump, what)
+            for dump, details in left_over(self._parts):
+                self._one(dump, details)
             if last:
                 return
 
-    def _one(self, dump: Path, what: dict[str, Any]) -> None:
+    def _one(self, dump: Path, details: dict[str, Any]) -> None:
         try:
-            common.say(str(what["why"]))
-            self._make(dump, dump_name(self._target, str(what["made_by"])))
+            common.say(str(details["why"]))
+            self._make(dump, dump_name(self._target, str(details["made_by"])))
         except Exception as error:  # noqa: BLE001 - the program goes on, and so does the run
             common.say(f"a profile of {dump} could not be written: {error}")
         finally:

@@ -21,7 +21,7 @@ SI_KERNEL = 0x80
 def run(
     command: Sequence[str],
     env: Mapping[str, str],
-    held: Collection[signal.Signals] = (),
+    signals: Collection[signal.Signals] = (),
     started: Callable[[int], None] = lambda pid: None,
 ) -> int:
     """Run ``command`` to its end and return its status as a shell does (128 + signal number).
@@ -29,19 +29,19 @@ def run(
     ``started`` is called with the child's process id once it runs.
 
     The child is in opscope's process group, so a signal from the terminal reaches it directly. A signal
-    sent to opscope's process alone is passed on to the child alone. The signals ``held`` stay blocked
+    sent to opscope's process alone is passed on to the child alone. The signals ``signals`` stay blocked
     after the command ends, so that none arrives before the caller handles them. Raises OSError if the
     command cannot be started.
     """
     waits = hasattr(signal, "sigwaitinfo")
-    status = _posix(command, env, held, started) if waits else _portable(command, env, started)
+    status = _posix(command, env, signals, started) if waits else _portable(command, env, started)
     return 128 - status if status < 0 else status
 
 
 def _posix(
     command: Sequence[str],
     env: Mapping[str, str],
-    held: Collection[signal.Signals],
+    signals: Collection[signal.Signals],
     started: Callable[[int], None],
 ) -> int:
     # Signals are blocked and waited for, not handled: none is lost between the fork and the wait, and
@@ -68,7 +68,7 @@ def _posix(
     finally:
         _drain(awaited)
         signal.signal(signal.SIGCHLD, ignored)
-        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *held})
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *signals})
 
 
 def _drain(awaited: set[signal.Signals]) -> None:
@@ -127,8 +127,8 @@ def explain_start_failure(error: OSError, command: Sequence[str]) -> tuple[str, 
     if not command[0]:
         return "'': command not found", 127
     if isinstance(error, FileNotFoundError):
-        found = "its interpreter (named in its first line) or its loader was not found"
-        return f"{command[0]}: {found if shutil.which(command[0]) else 'command not found'}", 127
+        reason = "its interpreter (named in its first line) or its loader was not found"
+        return f"{command[0]}: {reason if shutil.which(command[0]) else 'command not found'}", 127
     return f"{command[0]}: {error.strerror or error}", 126
 
 

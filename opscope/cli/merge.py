@@ -121,36 +121,36 @@ def merge(
     if fleet is None and (job or day or label or gpu_hours is not None):
         common.fail("--job, --day, --label and --gpu-hours are for --fleet FLEET")
     if output is None:
-        each = [(one, _opened(one, expected, strict, unrelated)) for one in parts]
+        each = [(part, _open(part, expected, strict, unrelated)) for part in parts]
         fleets.add(each, str(fleet), job, when, labels, gpu_hours)
         return
-    profile = _merged(parts, expected, strict, unrelated)
+    profile = _merge(parts, expected, strict, unrelated)
     _save(profile, output, force)
     if fleet is not None:
         of = parts[0] if len(parts) == 1 else output
         fleets.add([(of, profile)], fleet, job, when, labels, gpu_hours)
 
 
-def _opened(place: str, expected: int | None, strict: bool, unrelated: bool) -> Profile | Merged:
+def _open(location: str, expected: int | None, strict: bool, unrelated: bool) -> Profile | Merged:
     """Return the profile of a job: of a folder of partials merged, else what ``load`` opens."""
     from opscope.readers.errors import BadInput
     from opscope.scale import places
     from opscope.scale.identity import SUFFIX
 
     try:
-        partial = place.endswith(SUFFIX) or any(
-            name.endswith(SUFFIX) for name in places.names(place)
+        partial = location.endswith(SUFFIX) or any(
+            name.endswith(SUFFIX) for name in places.names(location)
         )
     except BadInput:
         partial = False  # no folder: ``load`` says what is wrong with it
     return (
-        _merged([place], expected, strict, unrelated)
+        _merge([location], expected, strict, unrelated)
         if partial
-        else common.load([place], strict=strict, unrelated=unrelated)
+        else common.load([location], strict=strict, unrelated=unrelated)
     )
 
 
-def _merged(parts: list[str], expected: int | None, strict: bool, unrelated: bool) -> Merged:
+def _merge(parts: list[str], expected: int | None, strict: bool, unrelated: bool) -> Merged:
     from opscope.scale.merge import merge as merged
 
     profile = merged(
@@ -159,8 +159,8 @@ def _merged(parts: list[str], expected: int | None, strict: bool, unrelated: boo
         strict=strict,
         unrelated=unrelated,
     )
-    for one in profile.manifest["failed"]:
-        common.say(f"left out: {one['path']}: {one['what']}")
+    for fault in profile.manifest["failed"]:
+        common.say(f"left out: {fault['path']}: {fault['what']}")
     return profile
 
 

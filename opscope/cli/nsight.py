@@ -43,7 +43,7 @@ def listeners(parts: Path) -> list[dict[str, Any]]:
 
 def unheard(parts: Path) -> list[str]:
     """Return a line if a process of the run sent its ranges to nobody."""
-    if all(one["heard"] for one in listeners(parts)):
+    if all(listener["heard"] for listener in listeners(parts)):
         return []
     return [
         "a process was not recorded, because no NVTX tool was attached to it; with Nsight Systems: "
@@ -54,14 +54,16 @@ def unheard(parts: Path) -> list[str]:
 def closing_lines(parts: Path) -> list[str]:
     """Return, at the run's end, one line per place in which a tool has recorded ranges."""
     every, lines = listeners(parts), unheard(parts)
-    heard = [one for one in every if one["heard"]]
-    reports = sorted({one["report"] for one in heard if one["report"]})
+    heard = [listener for listener in every if listener["heard"]]
+    reports = sorted({listener["report"] for listener in heard if listener["report"]})
     for report in reports:
         lines.append(
             f"Nsight Systems writes the ranges to {report}; once it has ended: opscope report {report}"
         )
     if heard and not reports:
-        tool = "Nsight Systems" if any(one["nsight"] for one in heard) else "the NVTX tool"
+        tool = (
+            "Nsight Systems" if any(listener["nsight"] for listener in heard) else "the NVTX tool"
+        )
         lines.append(
             f"{tool} writes the ranges to its own report, which it names when it ends; then: "
             f"opscope report NAME{SUFFIX if tool.startswith('Nsight') else ''}"

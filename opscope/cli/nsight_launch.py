@@ -44,12 +44,12 @@ def run(
     command: Sequence[str],
     env: Mapping[str, str],
     log: Path,
-    held: Collection[signal.Signals] = (),
+    signals: Collection[signal.Signals] = (),
     started: Callable[[int], None] = lambda pid: None,
 ) -> Ended:
     """Run ``nsys … command`` until both have ended; what nsys prints goes to the file ``log``.
 
-    ``started`` is called with the program's process id. The signals ``held`` stay blocked afterwards.
+    ``started`` is called with the program's process id. The signals ``signals`` stay blocked afterwards.
     Raises OSError if nsys cannot be started.
     """
     awaited = {*FORWARDED, signal.SIGCHLD}
@@ -77,7 +77,7 @@ def run(
         while signal.sigtimedwait(awaited, 0) is not None:
             pass  # meant for the program, which has ended
         signal.signal(signal.SIGCHLD, ignored)
-        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *held})
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *signals})
 
 
 def _high(file: int, open_files: contextlib.ExitStack) -> int:
@@ -106,13 +106,13 @@ class _Program:
     def read(self, wait: float | None) -> None:
         """Take the news there are, waiting at most ``wait`` seconds for the first (None: for ever)."""
         while select.select([self._file], [], [], wait)[0]:
-            found = os.read(self._file, 4096)
-            if not found:
+            data = os.read(self._file, 4096)
+            if not data:
                 return
-            self._news += found
-            *whole, self._news = self._news.split(b"\n")
-            for one in whole:
-                word, _, number = one.partition(b" ")
+            self._news += data
+            *lines, self._news = self._news.split(b"\n")
+            for line in lines:
+                word, _, number = line.partition(b" ")
                 self._learn(word, int(number))
             if self.over:
                 return

@@ -97,9 +97,9 @@ class UnderNsight:
         )
         notes = [*preflight.findings(tool, machine, foreign)]
         reason = backends.REQUESTED if named else NSYS.available(machine).why
-        found = cls(tool, wanted, notes, asked, reason, wishes)
-        found.notes += found._line(Path("report")).notes  # raises what this version cannot do
-        return found
+        launch = cls(tool, wanted, notes, asked, reason, wishes)
+        launch.notes += launch._line(Path("report")).notes  # raises what this version cannot do
+        return launch
 
     def _line(self, folder: Path) -> Line:
         return line(self.tool, self.wanted, folder / reports.NAME)
@@ -114,7 +114,7 @@ class UnderNsight:
         command: list[str],
         env: Mapping[str, str],
         parts: Path,
-        held: Collection[signal.Signals],
+        signals: Collection[signal.Signals],
         started: Callable[[int], None] = lambda pid: None,
     ) -> int:
         """Run the command and return its status. Raises NeverBegan, and OSError if it cannot be started."""
@@ -123,7 +123,7 @@ class UnderNsight:
         words = with_options(self._line(parts.resolve()).words, self.wishes.options)
         if self.wishes.told:
             common.say(f"Nsight Systems {self.tool.full}: {reports.name_of([*words, *command])}")
-        ended = nsight_launch.run(words, command, env, parts / _LOG, held, started)
+        ended = nsight_launch.run(words, command, env, parts / _LOG, signals, started)
         if ended.failed is not None:
             raise OSError(ended.failed, os.strerror(ended.failed), command[0])
         if ended.status is None:
@@ -135,27 +135,27 @@ class UnderNsight:
     def traces(self, parts: Path, target: Path, *, force: bool, private: bool) -> list[Trace]:
         """Keep nsys's reports beside ``target``, say where, and return the trace of each that can be read."""
         log = reports.read_log(parts / _LOG)
-        found = reports.left(parts.resolve(), log)
+        parts_left = reports.left(parts.resolve(), log)
         for said in reports.lines_of(log) if self.wishes.told else ():
             common.say(f"nsys: {said}")
         for fault in reports.faults(log):
-            if not (found.reports and fault.startswith(_AFTERWARDS)):
+            if not (parts_left.reports and fault.startswith(_AFTERWARDS)):
                 common.say(f"Nsight Systems: {fault}")
         traces = []
         target = self.wishes.report or target
-        silent = any(one["silent"] for one in nsight.listeners(parts))
+        silent = any(listener["silent"] for listener in nsight.listeners(parts))
         if silent and not preflight.silences(self.tool.version):  # else it was told before the run
             common.say(preflight.silent(f"Nsight Systems {self.tool.full}"))
-        for number, report in enumerate(found.reports):
-            place = (
+        for number, report in enumerate(parts_left.reports):
+            part_folder = (
                 target if not number else target.with_name(f"{target.stem}-{number}{target.suffix}")
             )
-            trace = self._trace(report, place, parts, force=force, private=private)
+            trace = self._trace(report, part_folder, parts, force=force, private=private)
             if trace is not None:
                 traces.append(trace)
-        if not found.reports and found.raw:
-            self._keep_raw(found.raw, target)
-        elif not found.reports:
+        if not parts_left.reports and parts_left.raw:
+            self._keep_raw(parts_left.raw, target)
+        elif not parts_left.reports:
             common.say(f"nothing was recorded: {self._nothing(parts)}")
         return traces
 
@@ -184,11 +184,11 @@ class UnderNsight:
                 return None
             return trace
         except (reports.ExportFailed, BadInput) as error:
-            what = error.what if isinstance(error, BadInput) else str(error)
+            reason_text = error.what if isinstance(error, BadInput) else str(error)
             if private:  # else all that was recorded would be lost
                 kept = reports.keep(report, target, force=force)
             common.say(
-                f"no profile was made of {kept}: {what}; to try again: opscope report {kept}"
+                f"no profile was made of {kept}: {reason_text}; to try again: opscope report {kept}"
             )
             return None
 
@@ -229,7 +229,7 @@ class UnderNsight:
 
 def _lost(parts: Path) -> str:
     """Why a report may be empty, although a process of the run sent ranges."""
-    if not any(one["heard"] for one in nsight.listeners(parts)):
+    if not any(listener["heard"] for listener in nsight.listeners(parts)):
         return ""
     return (
         "; a Python process with opscope was heard: it ran nothing that opscope observes, or Nsight Systems "

@@ -21,15 +21,15 @@ class Place:
     url: str | None = None
     _said: list[str] = field(default_factory=list)
 
-    def say(self, what: str) -> None:
+    def say(self, message: str) -> None:
         """Say it when the file is where it belongs."""
-        self._said.append(what)
+        self._said.append(message)
 
-    def named(self, made: Path | None = None) -> str:
-        """Return how messages name the place, or the file ``made`` in it."""
+    def named(self, path: Path | None = None) -> str:
+        """Return how messages name the place, or the file ``path`` in it."""
         if self.url is None:
-            return str(self.path if made is None else made)
-        inner = "" if made is None else f"/{made.name}"
+            return str(self.path if path is None else path)
+        inner = "" if path is None else f"/{path.name}"
         return shown(self.url).rstrip("/") + inner
 
 
@@ -40,12 +40,12 @@ def file(output: str | os.PathLike[str], force: bool) -> Iterator[Place]:
     What is there already at a URL ends the command at once; that at a path is for the command to look at.
     """
     if is_url(output):
-        with _file_at(str(output), force) as place:
-            yield place
+        with _file_at(str(output), force) as output_place:
+            yield output_place
     else:
-        place = Place(Path(output))
-        yield place
-    for line in place._said:
+        output_place = Place(Path(output))
+        yield output_place
+    for line in output_place._said:
         common.say(line)
 
 
@@ -53,13 +53,13 @@ def file(output: str | os.PathLike[str], force: bool) -> Iterator[Place]:
 def _file_at(url: str, force: bool) -> Iterator[Place]:
     from opscope.remote import copied, written
 
-    with _told(url):
+    with _tell(url):
         written.check(url, force)
     with copied.scratch() as scratch:
-        place = Place(scratch / name_of(url), url)
-        yield place
-        with _told(url):
-            written.put(place.path, url, force)
+        output_place = Place(scratch / name_of(url), url)
+        yield output_place
+        with _tell(url):
+            written.put(output_place.path, url, force)
 
 
 @contextlib.contextmanager
@@ -71,14 +71,14 @@ def folder(output: str | None, force: bool = True) -> Iterator[Place]:
     from opscope.remote import copied, written
 
     with copied.scratch() as scratch:
-        place = Place(scratch / "files", output)
-        yield place
-        with _told(output):
-            written.write_files(place.path, output.rstrip("/"), force)
+        output_place = Place(scratch / "files", output)
+        yield output_place
+        with _tell(output):
+            written.write_files(output_place.path, output.rstrip("/"), force)
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
+def _tell(url: str) -> Iterator[None]:
     from opscope.remote.errors import NotReached
 
     try:

@@ -60,7 +60,7 @@ def write(
         common.emit(files.rows_as_json(pl.concat(pieces)))
         return
     if csv:
-        pieces = _checked(pieces)
+        pieces = _check(pieces)
     common.stream(lambda out: pyprof.write(pieces, columns, out, csv=csv, width=width or 0))
 
 
@@ -72,7 +72,7 @@ def _pieces(profile: Profile, columns: Sequence[str], sort: str) -> Iterator[pl.
     yield ordered.select(columns)
 
 
-def _checked(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+def _check(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Yield the pieces, and at the end warn if a spreadsheet would run cells of them."""
     from opscope.reports import files
 

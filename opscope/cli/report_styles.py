@@ -62,11 +62,11 @@ def _refuse(asked: Options) -> None:
 
 
 def _write(asked: Options, profile: Profile, chosen: Sequence[str], kinds: list[str]) -> None:
-    with outputs.folder(asked.output_path, asked.force) as place:
+    with outputs.folder(asked.output_path, asked.force) as output_place:
         paths = reports.write(
             profile,
             chosen,
-            place.path,
+            output_place.path,
             base_name=asked.base_name or "dlprof",
             formats=kinds,
             domains=None if asked.domains is None else common.split(asked.domains),
@@ -74,7 +74,7 @@ def _write(asked: Options, profile: Profile, chosen: Sequence[str], kinds: list[
             **_part(asked),
         )
     for path in paths:
-        common.say(f"wrote {place.named(path)}")
+        common.say(f"wrote {output_place.named(path)}")
 
 
 def _print_json(asked: Options, profile: Profile, chosen: Sequence[str]) -> None:

@@ -98,12 +98,12 @@ def _write(asked: Options, choice: Choice, profile: Profile) -> None:
     if "csv" in choice.kinds:
         common.warn_of_formulas(*frames.values())
     try:
-        with outputs.folder(asked.output_path) as place:
-            paths = files.write(frames, choice.kinds, place.path, os.path.basename(base))
+        with outputs.folder(asked.output_path) as output_place:
+            paths = files.write(frames, choice.kinds, output_place.path, os.path.basename(base))
     except OSError as error:
         common.fail(f"{asked.output_path or '.'}: {error.strerror or error}")
     for path in paths:
-        common.say(f"wrote {place.named(path)}")
+        common.say(f"wrote {output_place.named(path)}")
 
 
 def _say_lacking(reports: Mapping[str, Report], frames: Collection[str]) -> None:

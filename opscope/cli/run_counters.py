@@ -50,8 +50,8 @@ def tell(profile: Profile | None, names: str) -> None:
     ``names`` is what the user asked for.
     """
     trace = None if profile is None else profile.trace
-    told: list[dict[str, Any]] = [] if trace is None else trace.origin.get("backends", [])
-    way = ways.told(told)
+    facts: list[dict[str, Any]] = [] if trace is None else trace.origin.get("backends", [])
+    way = ways.told(facts)
     by = "" if way is None else f", by {way[0]} ({way[1]})"
     rows = 0 if trace is None else trace["counters"].select("process", "range_id").unique().height
     sampled = 0 if trace is None else _samples(trace, kineto_counters.parse(names))
@@ -65,20 +65,22 @@ def tell(profile: Profile | None, names: str) -> None:
             " them, and no kernel has its own"
         )
     else:
-        common.say(f"no hardware counters{by}: {_why_none(trace, told)}")
+        common.say(f"no hardware counters{by}: {_why_none(trace, facts)}")
 
 
 def _samples(trace: Any, names: tuple[str, ...]) -> int:
     """The number of times at which a device's counters were sampled."""
     sampled = trace["samples"]["name"].cast(str)
     chosen = [
-        one for one in sampled.unique() if any(fnmatchcase(one or "", name) for name in names)
+        kernel
+        for kernel in sampled.unique()
+        if any(fnmatchcase(kernel or "", name) for name in names)
     ]
     named = sampled.is_in(chosen)
     return int(trace["samples"].filter(named).select("process", "device", "time").unique().height)
 
 
-def _why_none(trace: Any, told: list[dict[str, Any]]) -> str:
+def _why_none(trace: Any, facts: list[dict[str, Any]]) -> str:
     refused = ways.refusal(backends.here(in_process=False))
     if refused is not None:
         return refused
@@ -89,4 +91,4 @@ def _why_none(trace: Any, told: list[dict[str, Any]]) -> str:
         for mark in ("hardware counters not measured: ", "hardware counters not captured: ")
         if mark in text
     ]
-    return "; ".join(dict.fromkeys(said or ways.failed(told))) or kineto_counters.why_none()
+    return "; ".join(dict.fromkeys(said or ways.failed(facts))) or kineto_counters.why_none()

@@ -68,8 +68,8 @@ def backend_of(backend: str, mode: str, inside: bool) -> str:
     simple_mode = mode == modes.SIMPLE
     choice = backends.choose(machine=backends.here(in_process=False, simple=simple_mode))
     if backends.known.load(choice.name).around:
-        what = "simple mode: " if simple_mode else ""
-        common.say(f"{what}Nsight Systems records the kernels ({choice.reason})")
+        prefix = "simple mode: " if simple_mode else ""
+        common.say(f"{prefix}Nsight Systems records the kernels ({choice.reason})")
         return choice.name
     return backend
 
@@ -98,12 +98,12 @@ def _check(backend: str, command: list[str]) -> None:
     machine = backends.here(in_process=False, foreign=not ahead.is_ours(command[0]))
     try:
         tool = backends.known.load(backend)
-        found = tool.available(machine)
+        availability = tool.available(machine)
     except Exception as error:  # noqa: BLE001 - another package's backend may raise anything
         common.fail(f"--backend {backend}: {error}")
-    if not found.works and not tool.outside:
-        advice = f"; {found.advice}" if found.advice else ""
-        common.fail(f"--backend {backend}: {found.why}{advice}")
+    if not availability.works and not tool.outside:
+        advice = f"; {availability.advice}" if availability.advice else ""
+        common.fail(f"--backend {backend}: {availability.why}{advice}")
 
 
 def _last(asked: Options, backend: str, settings: Mapping[str, str]) -> dict[str, str]:

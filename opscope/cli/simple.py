@@ -60,7 +60,7 @@ class CommandTime:
         folder.mkdir()
         records = ((0, self._begin), (pop_code(0), end))
         (folder / EVENTS).write_bytes(
-            RECORD.pack(CHUNK, len(records)) + b"".join(RECORD.pack(*one) for one in records)
+            RECORD.pack(CHUNK, len(records)) + b"".join(RECORD.pack(*record) for record in records)
         )
         texts = [[0, DOMAIN, "phase", self._name]]  # a range without a category may be an op
         facts = [
@@ -123,8 +123,12 @@ def _why_no_kernels(gpu: str | None) -> str:
     if gpu != "nvidia":
         return "the program ran none by PyTorch or JAX, whose profilers record them"
     machine = backends.here(in_process=False, simple=True)
-    found = {name: one for name, _, one in backends.ranked(machine) if name in ("nsys", "cupti")}
-    if any(one.works for one in found.values()):
+    backends_here = {
+        name: availability
+        for name, _, availability in backends.ranked(machine)
+        if name in ("nsys", "cupti")
+    }
+    if any(availability.works for availability in backends_here.values()):
         return "the program ran none that was seen; opscope doctor says what records those of any program"
-    why = "; ".join(f"{name}: {one.why}" for name, one in found.items())
+    why = "; ".join(f"{name}: {availability.why}" for name, availability in backends_here.items())
     return f"nothing that records those of any program is here ({why})"

@@ -40,7 +40,7 @@ def spooled(files: list[str]) -> Iterator[list[str]]:
     with _folder() as folder:
         copy = folder / "stdin"
         _copy(sys.stdin.buffer, copy)
-        yield [str(copy) if one == STDIN else one for one in files]
+        yield [str(copy) if file == STDIN else file for file in files]
 
 
 @contextlib.contextmanager

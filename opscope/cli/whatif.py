@@ -93,19 +93,19 @@ def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
     table = totals(
         "What if", frame, frame.columns, None, EMPTY, question("what_if").frames[0].columns
     )
-    told = "the first row is the whole trace; no saving can be larger than removed_time"
-    common.show([replace(table, footnotes=[*table.footnotes, told, *notes(profile)])], width)
+    note = "the first row is the whole trace; no saving can be larger than removed_time"
+    common.show([replace(table, footnotes=[*table.footnotes, note, *notes(profile)])], width)
 
 
 def _factors(option: str, given: list[str] | None) -> dict[str, float]:
     """Return the factor by name of ``NAME=FACTOR`` texts; a name may contain ``=``."""
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for text in given or ():
         name, separator, factor = text.rpartition("=")
         try:
-            found[name] = float(factor)
+            factors[name] = float(factor)
         except ValueError:
             separator = ""
         if not separator or not name:
             common.fail(f"{option} {text!r} is not NAME=FACTOR, such as aten::mm=0.5")
-    return found
+    return factors

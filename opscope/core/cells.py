@@ -27,22 +27,22 @@ def cell(file: str) -> str | None:
     Call this when the code is new: a cell that runs again has a new number, but in a kernel (which names
     cells by their text) the same file name.
     """
-    found = _NUMBERED.match(file)
-    if found:
-        return f"In [{found[1]}]"
+    match = _NUMBERED.match(file)
+    if match:
+        return f"In [{match[1]}]"
     if file == "<stdin>":
         return "stdin"
-    found = _PROMPT.match(file)
-    if found:
-        return f"stdin [{found[1]}]"
+    match = _PROMPT.match(file)
+    if match:
+        return f"stdin [{match[1]}]"
     shell = _shell()
     if shell is None:
         return None
     if file in _MAGICS:
         return _MAGICS[file]
     named = getattr(shell.compile, "format_code_name", None)  # from IPython 8 on
-    found = named and named(file)  # ("Cell", "In[3]")
-    number = found and _DIGITS.search(found[1])
+    match = named and named(file)  # ("Cell", "In[3]")
+    number = match and _DIGITS.search(match[1])
     return f"In [{number[0]}]" if number else None
 
 

@@ -73,9 +73,9 @@ _FOREIGN_STARTS: Final = (
 
 def library_file(path: str) -> str | None:
     """Return ``timm/models/resnet.py`` for a file of an installed library; None for others and internals."""
-    found = _INSTALLED.match(path)
-    inside = (path[found.end() :] if found else path).replace("\\", "/")
-    if not found and not inside.startswith(_OF_MODELS):
+    match = _INSTALLED.match(path)
+    inside = (path[match.end() :] if match else path).replace("\\", "/")
+    if not match and not inside.startswith(_OF_MODELS):
         return None
     package = inside.partition("/")[0].removesuffix(".py")
     if package in _INTERNALS or _DRIVERS.match(inside):
@@ -93,17 +93,17 @@ def select_frames(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tu
 
     ``users`` gives frames, innermost first, each with True if it is the user's and False if a library's.
     """
-    found: list[Frame] = []
+    frames: list[Frame] = []
     own = 0
     for frame, is_users in users:
         if is_users:
-            found.append(frame)
+            frames.append(frame)
             own += 1
             if own == limit:
                 break
-        elif not found:
-            found.append(frame)
-    return tuple(found)
+        elif not frames:
+            frames.append(frame)
+    return tuple(frames)
 
 
 def is_user_file(path: str) -> bool:

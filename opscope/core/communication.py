@@ -19,7 +19,11 @@ HOST_BACKENDS: Final = ("gloo", "mpi", "ucc")
 BACKENDS: Final = ("nccl", "xccl", "hccl", *HOST_BACKENDS)
 #: It looks at a collective's buffer, and moves nothing.
 _LOCAL: Final = "c10d::check_for_nan"
-_TORCH_STARTS: Final = (*TORCH, "_c10d_functional_autograd::", *(f"{one}:" for one in BACKENDS))
+_TORCH_STARTS: Final = (
+    *TORCH,
+    "_c10d_functional_autograd::",
+    *(f"{prefix}:" for prefix in BACKENDS),
+)
 
 #: Opcodes of HLO with groups of replicas among their attributes.
 HLO_OF_GROUPS: Final = (
@@ -30,7 +34,7 @@ _HLO_STARTED: Final = ("all-reduce", "all-gather", "collective-permute")
 #: Opcodes of HLO that communicate.
 HLO: Final = (
     "send", "send-done", "recv", "recv-done", *HLO_OF_GROUPS, "collective-permute",
-    *(f"{one}-{half}" for one in _HLO_STARTED for half in ("start", "done")),
+    *(f"{name}-{half}" for name in _HLO_STARTED for half in ("start", "done")),
 )  # fmt: skip
 
 

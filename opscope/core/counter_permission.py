@@ -44,18 +44,18 @@ def forbidden(
     CAP_SYS_ADMIN.
     """
     try:
-        found = _RESTRICTED.search(parameters.read_text("utf-8", "replace"))
+        match = _RESTRICTED.search(parameters.read_text("utf-8", "replace"))
     except OSError:
         return None
-    if found is None:
+    if match is None:
         return None
-    if found.group(1) == "0":
+    if match.group(1) == "0":
         return False
     try:
-        held = _CAPABILITIES.search(status.read_text("utf-8", "replace"))
+        capabilities = _CAPABILITIES.search(status.read_text("utf-8", "replace"))
     except OSError:
-        held = None
-    if held is None:
+        capabilities = None
+    if capabilities is None:
         return None if not hasattr(os, "geteuid") else os.geteuid() != 0
-    bits = int(held.group(1), 16)
+    bits = int(capabilities.group(1), 16)
     return not bits & (1 << _SYS_ADMIN | 1 << _PERFMON)

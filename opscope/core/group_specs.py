@@ -21,24 +21,24 @@ def format_ranks(ranks: Sequence[int]) -> str:
     """Return a group's members in its order: ``0-3``, ``0-6:2`` for every second rank, else ``0,3,4``."""
     if len(ranks) > 1:
         step = ranks[1] - ranks[0]
-        if step > 0 and all(after - one == step for one, after in pairwise(ranks)):
+        if step > 0 and all(after - rank == step for rank, after in pairwise(ranks)):
             return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
     return ",".join(map(str, ranks))
 
 
-def rank_at(members: str, place: int) -> int | None:
-    """Return the rank at ``place`` (from 0) of members as ``format_ranks`` writes them.
+def rank_at(members: str, position: int) -> int | None:
+    """Return the rank at ``position`` (from 0) of members as ``format_ranks`` writes them.
 
     Returns None if there is none, or if the text is of another notation.
     """
-    found = _RANGE.match(members)
-    if found is None:
+    match = _RANGE.match(members)
+    if match is None:
         ranks = members.split(",")
-        text = ranks[place] if 0 <= place < len(ranks) else ""
-        whole = text.isascii() and text.isdigit() and "..." not in members
-        return int(text) if whole and len(text) < 19 else None
-    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
-    rank = first + place * step
+        text = ranks[position] if 0 <= position < len(ranks) else ""
+        is_plain = text.isascii() and text.isdigit() and "..." not in members
+        return int(text) if is_plain and len(text) < 19 else None
+    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    rank = first + position * step
     return rank if first <= rank <= last else None
 
 
@@ -57,7 +57,7 @@ def members_of(text: object) -> str | None:
         if "..." in whole:
             return whole.replace(" ", "")[:256]
         try:
-            ranks = [int(one) for one in whole.split(",")]
+            ranks = [int(word) for word in whole.split(",")]
         except ValueError:
             return None
     if not ranks or not all(type(rank) is int for rank in ranks):
@@ -84,8 +84,8 @@ def group_size(call: OpCall) -> int | None:
             return recorded
     if call.name not in _SHAPED:
         return None
-    counts = [one.numel for one in call.input_leaves() if one is not None and one.shape]
-    known = [count for count in counts if count]
-    if len(counts) != 2 or len(known) != 2 or max(known) % min(known):
+    counts = [leaf.numel for leaf in call.input_leaves() if leaf is not None and leaf.shape]
+    nonzero = [count for count in counts if count]
+    if len(counts) != 2 or len(nonzero) != 2 or max(nonzero) % min(nonzero):
         return None
-    return max(known) // min(known)
+    return max(nonzero) // min(nonzero)

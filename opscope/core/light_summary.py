@@ -76,12 +76,12 @@ class Series:
 
     def add(self, time: Ints, value: NDArray[np.float64]) -> None:
         """Add values at times (ns), in order of time. Values that are no numbers are left out."""
-        known = np.isfinite(value)
-        time, value = time[known], value[known]
+        is_finite = np.isfinite(value)
+        time, value = time[is_finite], value[is_finite]
         if not len(time):
             return
-        one = np.ones_like(value)
-        new = np.stack([time // self.length, time, one, value, value, value], axis=1)
+        ones = np.ones_like(value)
+        new = np.stack([time // self.length, time, ones, value, value, value], axis=1)
         self.points = _points_joined(np.concatenate([self.points, new]))
         while len(self.points) > MAX_POINTS:
             self.length *= 2
@@ -140,15 +140,15 @@ class Summary:
             self.stride *= 2
             self.even = self.even[self.even[:, 0] % self.stride == 0]
         lengths = np.concatenate([rows[:, TOOK : TOOK + 1], rows[:, FIRST_PHASE:]], axis=1)
-        place = bucket(lengths)
+        bucket_of_length = bucket(lengths)
         for column in range(lengths.shape[1]):
-            self.lengths[column] += np.bincount(place[:, column], minlength=BUCKETS)
+            self.lengths[column] += np.bincount(bucket_of_length[:, column], minlength=BUCKETS)
         self._add_blocks(rows)
 
     def _add_blocks(self, rows: Ints) -> None:
-        one, begin, took = np.ones(len(rows), np.int64), rows[:, BEGIN], rows[:, TOOK]
+        ones, begin, took = np.ones(len(rows), np.int64), rows[:, BEGIN], rows[:, TOOK]
         new = np.column_stack(
-            [begin // self.block_ns, rows[:, NUMBER], one, begin, begin + took, took]
+            [begin // self.block_ns, rows[:, NUMBER], ones, begin, begin + took, took]
             + [rows[:, FIRST_PHASE + number] for number in range(len(PHASES))]
             + [took]
         )
@@ -194,7 +194,10 @@ class Summary:
             "last": self.last,
             "even": self.even,
         }
-        series = [[*key, one.length, len(one.points)] for key, one in self.series.items()]
+        series = [
+            [*key, series_of_key.length, len(series_of_key.points)]
+            for key, series_of_key in self.series.items()
+        ]
         header = json.dumps(
             {
                 "facts": dict(facts),
@@ -209,7 +212,7 @@ class Summary:
         ).encode()
         parts = [HEADER.pack(MAGIC, VERSION, len(header)), header]
         parts += [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
-        parts += [one.points.tobytes() for one in self.series.values()]
+        parts += [series_of_key.points.tobytes() for series_of_key in self.series.values()]
         return b"".join(parts)
 
     @classmethod
@@ -235,48 +238,48 @@ class Summary:
             raise Unreadable("its header is too long")
         at = HEADER.size + size
         header = json.loads(data[HEADER.size : at])
-        made = cls()
+        summary = cls()
         for name in ("records", "steps", "full", "block_ns", "stride"):
             value = header[name]
             if type(value) is not int or not 0 <= value < 1 << 62:
                 raise Unreadable(f"{name} is no count")
-            setattr(made, name, value)
-        made.block_ns, made.stride = max(1, made.block_ns), max(1, made.stride)
+            setattr(summary, name, value)
+        summary.block_ns, summary.stride = max(1, summary.block_ns), max(1, summary.stride)
 
         def take(rows: Any, columns: int, dtype: Any) -> Any:
             nonlocal at
             if type(rows) is not int or rows < 0 or at + rows * columns * 8 > len(data):
                 raise Unreadable("it ends too early")
-            found = np.frombuffer(data, dtype, rows * columns, at).reshape(rows, columns).copy()
+            values = np.frombuffer(data, dtype, rows * columns, at).reshape(rows, columns).copy()
             at += rows * columns * 8
-            return found
+            return values
 
         shapes = {"blocks": len(BLOCK), "lengths": BUCKETS}
         for name in ("blocks", "lengths", "slowest", "first", "last", "even"):
             array = take(header["arrays"][name], shapes.get(name, len(KEPT)), "<i8")
-            setattr(made, name, array)
-        if len(made.lengths) != 1 + len(PHASES):
+            setattr(summary, name, array)
+        if len(summary.lengths) != 1 + len(PHASES):
             raise Unreadable("it has other phases")
         for name, device, length, rows in header["series"][:MAX_SERIES]:
-            one = Series()
-            one.length = max(1, int(length))
-            one.points = take(rows, len(POINT), "<f8")
-            made.series[int(name), int(device)] = one
+            series = Series()
+            series.length = max(1, int(length))
+            series.points = take(rows, len(POINT), "<f8")
+            summary.series[int(name), int(device)] = series
         facts = header["facts"]
-        return made, facts if isinstance(facts, dict) else {}
+        return summary, facts if isinstance(facts, dict) else {}
 
 
 def bucket(length: Ints) -> Ints:
     """Return the bucket of each length (ns)."""
     # a length that is a bound up to rounding may lie in either bucket: both are within the said error
     exact = np.ceil(np.log(np.maximum(length, 1)) / _LOG)
-    found: Ints = np.minimum(exact.astype(np.int64), BUCKETS - 1)
-    return found
+    buckets: Ints = np.minimum(exact.astype(np.int64), BUCKETS - 1)
+    return buckets
 
 
-def middle(place: int) -> float:
+def middle(bucket_number: int) -> float:
     """Return the length (ns) that stands for a bucket: within 1 % of all that it holds."""
-    return 0.5 if place == 0 else 2 * GROWTH**place / (GROWTH + 1)
+    return 0.5 if bucket_number == 0 else 2 * GROWTH**bucket_number / (GROWTH + 1)
 
 
 def quantile(counts: Ints, share: float) -> float | None:
@@ -284,35 +287,35 @@ def quantile(counts: Ints, share: float) -> float | None:
     total = int(counts.sum())
     if not total:
         return None
-    place = int(np.searchsorted(np.cumsum(counts), max(1, math.ceil(share * total))))
-    return middle(place) if place else 0.0
+    index = int(np.searchsorted(np.cumsum(counts), max(1, math.ceil(share * total))))
+    return middle(index) if index else 0.0
 
 
 def read_records(data: bytes) -> Ints:
     """Return the whole records of a log's bytes."""
-    whole = len(data) // (8 * WIDTH)
-    return np.frombuffer(data, "<i8", whole * WIDTH).reshape(whole, WIDTH)
+    record_count = len(data) // (8 * WIDTH)
+    return np.frombuffer(data, "<i8", record_count * WIDTH).reshape(record_count, WIDTH)
 
 
 def _blocks_joined(rows: Ints) -> Ints:
     """Return blocks of equal place as one, in order of place."""
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
-    made: Ints = rows[starts].copy()
-    made[:, 2] = np.add.reduceat(rows[:, 2], starts)
-    made[:, 3] = np.minimum.reduceat(rows[:, 3], starts)
-    made[:, 4] = np.maximum.reduceat(rows[:, 4], starts)
-    made[:, _SUMS] = np.add.reduceat(rows[:, _SUMS], starts, axis=0)
-    made[:, -1] = np.maximum.reduceat(rows[:, -1], starts)
-    return made
+    joined: Ints = rows[starts].copy()
+    joined[:, 2] = np.add.reduceat(rows[:, 2], starts)
+    joined[:, 3] = np.minimum.reduceat(rows[:, 3], starts)
+    joined[:, 4] = np.maximum.reduceat(rows[:, 4], starts)
+    joined[:, _SUMS] = np.add.reduceat(rows[:, _SUMS], starts, axis=0)
+    joined[:, -1] = np.maximum.reduceat(rows[:, -1], starts)
+    return joined
 
 
 def _points_joined(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return points of equal place as one; its time is the latest."""
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
-    made: NDArray[np.float64] = rows[starts].copy()
-    made[:, 1] = np.maximum.reduceat(rows[:, 1], starts)
-    made[:, 2:4] = np.add.reduceat(rows[:, 2:4], starts, axis=0)
-    made[:, 4] = np.minimum.reduceat(rows[:, 4], starts)
-    made[:, 5] = np.maximum.reduceat(rows[:, 5], starts)
-    return made
+    joined: NDArray[np.float64] = rows[starts].copy()
+    joined[:, 1] = np.maximum.reduceat(rows[:, 1], starts)
+    joined[:, 2:4] = np.add.reduceat(rows[:, 2:4], starts, axis=0)
+    joined[:, 4] = np.minimum.reduceat(rows[:, 4], starts)
+    joined[:, 5] = np.maximum.reduceat(rows[:, 5], starts)
+    return joined

@@ -31,7 +31,7 @@ def normal_key(key: str) -> str:
 
 def short_key(key: str) -> str:
     """Return a node's name within the function that defines it, without the prefixes of loops and calls."""
-    inner = max((found.end() for found in _BODY.finditer(key)), default=-1)
+    inner = max((match.end() for match in _BODY.finditer(key)), default=-1)
     key = key[inner + 1 :]
     return _LEADING.sub("", key, count=1) if key.startswith(("P", "S")) else key
 

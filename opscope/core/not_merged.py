@@ -9,8 +9,8 @@ class NotMerged(LookupError):
     ``what`` names it.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = what
+    def __init__(self, noun: str) -> None:
+        self.what = noun
         super().__init__(
-            f"made from partials, which hold no {what} one by one: open the rank's own file"
+            f"made from partials, which hold no {noun} one by one: open the rank's own file"
         )

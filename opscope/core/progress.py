@@ -47,11 +47,11 @@ class Stage:
         self._listener = listener
         self._lock = threading.Lock()
 
-    def add(self, many: int = 1) -> None:
+    def add(self, count: int = 1) -> None:
         """So much more is done."""
         if self._listener is not None:
             with self._lock:
-                self._to(self.done + many)
+                self._to(self.done + count)
 
     def _to(self, done: int) -> None:
         done = done if self.total is None else min(done, self.total)
@@ -63,11 +63,11 @@ class Stage:
         if self._listener is not None:
             self._listener(self)
 
-    def _end(self, whole: bool) -> None:
+    def _end(self, is_complete: bool) -> None:
         if self._listener is None:
             return
         with self._lock:
-            if whole:
+            if is_complete:
                 self.total = self.done if self.total is None else self.total
                 self.done = self.total
             self.over = True
@@ -152,16 +152,16 @@ def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Stage
 
 
 @contextmanager
-def _opened(one: Stage) -> Iterator[Stage]:
-    token = _current.set(one)
-    whole = False
+def _opened(stage: Stage) -> Iterator[Stage]:
+    token = _current.set(stage)
+    is_complete = False
     try:
-        one._open()
-        yield one
-        whole = True
+        stage._open()
+        yield stage
+        is_complete = True
     finally:
         _current.reset(token)
-        one._end(whole)
+        stage._end(is_complete)
 
 
 # ---------------------------------------------------------------------------------- files
@@ -182,9 +182,9 @@ def reading(
         return
     listed = [os.fspath(path) for path in paths]
     sizes = dict(_sizes(listed, without))
-    many = len(listed)
-    if named is None and many:
-        more = f" and {many - 1} more" if many > 1 else ""
+    count = len(listed)
+    if named is None and count:
+        more = f" and {count - 1} more" if count > 1 else ""
         named = os.path.basename(os.path.normpath(listed[0])) + more
     with _opened(Reading(f"reading {named or 'nothing'}", sizes, outer, listener)):
         yield
@@ -215,34 +215,34 @@ def _sizes(paths: Iterable[str], without: str) -> Iterator[tuple[str, int]]:
 
 def reads() -> Reading | None:
     """Return the stage of reading that is open; None where nobody listens."""
-    found = _current.get()
-    while found is not None and not isinstance(found, Reading):
-        found = found.parent
-    return found
+    stage_above = _current.get()
+    while stage_above is not None and not isinstance(stage_above, Reading):
+        stage_above = stage_above.parent
+    return stage_above
 
 
 def read_to(path: str | os.PathLike[str], position: int) -> None:
     """The file is read up to the byte ``position``."""
-    if (found := reads()) is not None:
-        found.read(os.fspath(path), position)
+    if (reading := reads()) is not None:
+        reading.read(os.fspath(path), position)
 
 
 def read_share(path: str | os.PathLike[str], share: float) -> None:
     """So much of the file is read, as a fraction: of a packed one, where its positions are not known."""
-    if (found := reads()) is not None:
+    if (reading := reads()) is not None:
         name = os.fspath(path)
-        found.read(name, int(share * found._sizes.get(name, 0)))
+        reading.read(name, int(share * reading._sizes.get(name, 0)))
 
 
 def read_whole(path: str | os.PathLike[str], without: Any = ()) -> None:
     """All of the file is read, or all files below the folder but those below ``without``."""
-    if (found := reads()) is None:
+    if (reading := reads()) is None:
         return
     name = os.fspath(path)
-    left = tuple(os.fspath(one) for one in without)
+    left = tuple(os.fspath(path) for path in without)
     inner = name + os.sep
-    for file, size in found._sizes.items():
+    for file, size in reading._sizes.items():
         if (file == name or file.startswith(inner)) and not any(
-            file == one or file.startswith(one + os.sep) for one in left
+            file == path or file.startswith(path + os.sep) for path in left
         ):
-            found.read(file, size)
+            reading.read(file, size)

@@ -60,16 +60,16 @@ def format_call(call: OpCall, limit: int | None = TEXT_LIMIT) -> str:
 
     The device and the user's source lines follow the cut, so that only arguments are lost.
     """
-    pieces, place = _pieces(call), _place(call)
-    text = "".join([*pieces, *([CUT] if call.truncated else []), *place])
+    pieces, location = _pieces(call), _place(call)
+    text = "".join([*pieces, *([CUT] if call.truncated else []), *location])
     if limit is None or (len(text) * 4 <= limit) or len(text.encode()) <= limit:
         return text
-    fitting_place, used = _fitting(place, limit // 2)
+    fitting_place, used = _fitting(location, limit // 2)
     fitting, _ = _fitting(pieces, limit - len(CUT) - used)
     if not fitting:  # not even the name fits: shorten it
         name = json.loads(pieces[0]) if pieces[0].startswith('"') else pieces[0]
         # an escaped character takes up to 12 bytes
-        fitting = [_quoted(name[: (limit - len(CUT) - used - 2) // 12], _NAME)]
+        fitting = [_quote(name[: (limit - len(CUT) - used - 2) // 12], _NAME)]
     return "".join(fitting).rstrip(" ") + CUT + "".join(fitting_place)
 
 
@@ -86,7 +86,7 @@ def _fitting(pieces: list[str], room: int) -> tuple[list[str], int]:
 
 def _pieces(call: OpCall) -> list[str]:
     """Return the text before the device in pieces; the text may be cut between any two of them."""
-    pieces = [_quoted(call.name, _NAME), "("]
+    pieces = [_quote(call.name, _NAME), "("]
     _args(pieces, call.inputs)
     pieces.append(")")
     if call.outputs is not None:
@@ -100,7 +100,7 @@ def _pieces(call: OpCall) -> list[str]:
     if call.params:
         pieces.append(" {")
         for number, (key, value) in enumerate(call.params):
-            pair = f"{_quoted(key, _KEY)}={format_value(value)}"
+            pair = f"{_quote(key, _KEY)}={format_value(value)}"
             pieces.append(pair if number == 0 else f", {pair}")
         pieces.append("}")
     return pieces
@@ -108,9 +108,9 @@ def _pieces(call: OpCall) -> list[str]:
 
 def _place(call: OpCall) -> list[str]:
     """Return the end of the text in pieces: the device and the source lines."""
-    pieces = [] if call.device is None else [f" on {_quoted(call.device, _NAME)}"]
+    pieces = [] if call.device is None else [f" on {_quote(call.device, _NAME)}"]
     for number, (file, line) in enumerate(call.frames):
-        pieces.append(f"{' < ' if number else ' @'}{_quoted(file, _NAME)}:{line}")
+        pieces.append(f"{' < ' if number else ' @'}{_quote(file, _NAME)}:{line}")
     return pieces
 
 
@@ -156,10 +156,10 @@ def format_tensor(tensor: TensorSpec) -> str:
 
 
 def _dim(dim: Dim) -> str:
-    return str(dim) if isinstance(dim, int) or dim == "?" else _quoted(dim, _SYMBOL)
+    return str(dim) if isinstance(dim, int) or dim == "?" else _quote(dim, _SYMBOL)
 
 
-def _quoted(text: str, plain: re.Pattern[str]) -> str:
+def _quote(text: str, plain: re.Pattern[str]) -> str:
     if plain.match(text):
         return text
     return json.dumps(text, ensure_ascii=not text.isprintable())
@@ -215,11 +215,11 @@ class _Parser:
         self.count = 0
         self.may_be_cut = False
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, problem: str) -> NoReturn:
         # no token begins like the mark; inside a JSON string the mark is ordinary text
         if self.may_be_cut and self.text.startswith(CUT, self.at):
             raise _CutHere
-        raise RangeTextError(f"{what} at column {self.at} of {self.text[:80]!r}")
+        raise RangeTextError(f"{problem} at column {self.at} of {self.text[:80]!r}")
 
     def take(self, token: str) -> bool:
         if self.text.startswith(token, self.at):
@@ -240,12 +240,12 @@ class _Parser:
                     self.at += size
                     return
 
-    def match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            self.fail(f"expected {what}")
-        self.at = found.end()
-        return found
+    def match(self, pattern: re.Pattern[str], expected: str) -> re.Match[str]:
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            self.fail(f"expected {expected}")
+        self.at = match.end()
+        return match
 
     def json(self) -> object:
         try:
@@ -254,12 +254,12 @@ class _Parser:
             self.fail("expected JSON")
         return value
 
-    def word(self, pattern: re.Pattern[str], what: str) -> str:
+    def word(self, pattern: re.Pattern[str], expected: str) -> str:
         if self.text.startswith('"', self.at):
             value = self.json()
             assert isinstance(value, str)
             return value
-        return self.match(pattern, what).group()
+        return self.match(pattern, expected).group()
 
     def call(self) -> OpCall:
         if not self.text:
@@ -416,8 +416,8 @@ class _Parser:
         if self.text.startswith('"', self.at):
             file = self.word(_NAME_AT, "a file")
             return file, int(self.match(_LINE_AT, "a line number").group(1))
-        found = self.match(_FRAME_AT, "a file and line")
-        return found.group(1), int(found.group(2))
+        match = self.match(_FRAME_AT, "a file and line")
+        return match.group(1), int(match.group(2))
 
 
 # ------------------------------------------------------------------------- results and specs
@@ -448,7 +448,7 @@ def format_spec(graph: str, key: str, call: OpCall) -> str:
     The graph's name is JSON-quoted if it has a slash or another unusual character, the key if it has a
     space or a quote.
     """
-    return f"{_quoted(graph, _GRAPH)}/{_quoted(key, _NODE)} = {format_call(call, SPEC_LIMIT)}"
+    return f"{_quote(graph, _GRAPH)}/{_quote(key, _NODE)} = {format_call(call, SPEC_LIMIT)}"
 
 
 def parse_spec(text: str) -> tuple[str, str, str]:

@@ -224,7 +224,7 @@ def is_secret(name: str) -> bool:
 
 def redact(command: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of a command with every secret in them hidden; their number stays the same."""
-    return tuple(_redacted(command))
+    return tuple(_redact(command))
 
 
 def redact_text(text: str) -> str:
@@ -236,8 +236,8 @@ def redact_text(text: str) -> str:
     for pattern in (_HEADER, _BEARER, _LOGIN):
         text = pattern.sub(rf"\g<name>\g<sign>{HIDDEN}", text)
     text = _USER.sub(rf"\g<name>:{HIDDEN}@", text)
-    text = _hidden(_PAIR, _PAIR_VALUE, text)
-    return _hidden(_OPTION, _OPTION_VALUE, text) if " " in text else text
+    text = _hide(_PAIR, _PAIR_VALUE, text)
+    return _hide(_OPTION, _OPTION_VALUE, text) if " " in text else text
 
 
 def private(command: Sequence[str]) -> tuple[str, ...]:
@@ -259,17 +259,17 @@ def private_text(text: str) -> str:
     return _PATH.sub("", redact_text(text))
 
 
-def _hidden(names: re.Pattern[str], values: re.Pattern[str], text: str) -> str:
+def _hide(names: re.Pattern[str], values: re.Pattern[str], text: str) -> str:
     """Return ``text`` with the values after those ``names`` hidden whose words mean a secret.
 
     After any other name the search continues in its value: ``--env=TOKEN=…``, ``--url=…?token=…``.
     """
     pieces: list[str] = []
     at = 0
-    while found := names.search(text, at):
-        end = found.end()
+    while secret := names.search(text, at):
+        end = secret.end()
         pieces.append(text[at:end])
-        value = values.match(text, end) if is_secret(found["name"]) else None
+        value = values.match(text, end) if is_secret(secret["name"]) else None
         if value is not None:
             bare = value[0].strip("\"'\\")
             switch = bare in ("", HIDDEN) or bare.lower() in _SWITCHES
@@ -287,14 +287,14 @@ def _in_its_quotes(value: str) -> str:
     return f"{quote}{HIDDEN}{quote if len(quote) == 1 and value[-1] == quote else ''}"
 
 
-def _redacted(command: Sequence[str]) -> Iterator[str]:
+def _redact(command: Sequence[str]) -> Iterator[str]:
     hiding = False  # the previous option takes a secret
-    many = False  # it may take several
+    several = False  # it may take several
     login = False
     for argument in command:
         if hiding and not _is_option(argument):
             keep = argument.lower() in _SWITCHES
-            hiding = many
+            hiding = several
             yield argument if keep else HIDDEN
             continue
         hiding = False
@@ -305,7 +305,7 @@ def _redacted(command: Sequence[str]) -> Iterator[str]:
             yield f"{name}={HIDDEN}" if value else argument
         else:
             hiding = not equals and argument.startswith("-") and _plain(name) and is_secret(name)
-            many = hiding and argument.endswith("s")
+            several = hiding and argument.endswith("s")
             yield redact_text(argument)
         login = argument in _LOGINS
         if argument == "login":

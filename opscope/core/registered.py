@@ -26,16 +26,16 @@ def entries(group: str) -> dict[str, str]:
 
     No other package takes a name of opscope's own.
     """
-    known = _handed(os.environ.get(VARIABLE, ""), _python(os.environ)).get(group)
-    if known is not None:
-        return dict(known)
+    handed_groups = _handed(os.environ.get(VARIABLE, ""), _python(os.environ)).get(group)
+    if handed_groups is not None:
+        return dict(handed_groups)
     import importlib.metadata  # lazy: a child of a run seldom needs it
 
-    found: dict[str, str] = {}
+    targets: dict[str, str] = {}
     for point in importlib.metadata.entry_points(group=group):
-        if not found.get(point.name, "").startswith("opscope."):
-            found[point.name] = point.value
-    return found
+        if not targets.get(point.name, "").startswith("opscope."):
+            targets[point.name] = point.value
+    return targets
 
 
 def of_checkout(group: str) -> dict[str, str]:
@@ -51,9 +51,9 @@ def of_checkout(group: str) -> dict[str, str]:
     return points
 
 
-def handed_down(found: Mapping[str, Mapping[str, str]], environ: Mapping[str, str]) -> str:
-    """Return the variable's value for children with ``environ``; ``found`` is group → its entry points."""
-    return json.dumps({"python": _python(environ), "groups": found})
+def handed_down(groups: Mapping[str, Mapping[str, str]], environ: Mapping[str, str]) -> str:
+    """Return the variable's value for children with ``environ``; ``groups`` is group → its entry points."""
+    return json.dumps({"python": _python(environ), "groups": groups})
 
 
 def _python(environ: Mapping[str, str]) -> list[str]:
@@ -62,7 +62,7 @@ def _python(environ: Mapping[str, str]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=1)
-def _parsed(text: str) -> Any:
+def _parse(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
@@ -73,8 +73,8 @@ def _handed(text: str, python: Iterable[str]) -> Mapping[str, Mapping[str, str]]
     """Return group → entry points of the variable's ``text``; none if it is not this Python's."""
     if not text:
         return {}
-    told = _parsed(text)
-    if not isinstance(told, dict) or told.get("python") != [*python]:
+    handed = _parse(text)
+    if not isinstance(handed, dict) or handed.get("python") != [*python]:
         return {}
-    groups = told.get("groups")
+    groups = handed.get("groups")
     return groups if isinstance(groups, dict) else {}

@@ -91,8 +91,8 @@ def format_of(text: str) -> Format:
     dtype, solid = dtype_of(text), "D" if _THREE.search(text) else ""
     wide = _WIDE.search(text)
     if wide is not None:
-        many = _NUMBERS.get(wide[1].lower(), "?")
-        return Format(dtype, f"NC/{many}{solid}HW{many}")
+        lanes = _NUMBERS.get(wide[1].lower(), "?")
+        return Format(dtype, f"NC/{lanes}{solid}HW{lanes}")
     if _LAST.search(text):
         by = _MULTIPLE.search(text)
         return Format(dtype, f"N{solid}HWC{(by[1] or by[2]) if by else ''}")
@@ -113,14 +113,14 @@ KNOWN: Final = "known"
 NAME_ONLY, TIME_ONLY = "name", "time"
 
 
-def bare_call(name: str, known: str) -> OpCall:
-    """Return the call of a layer of which only the name or the time is ``known``.
+def bare_call(name: str, fact: str) -> OpCall:
+    """Return the call of a layer of which only the name or the time is ``fact``.
 
     It is an op of the layer's name, or the reformat that the name says.
     """
     if _COPY.match(name):
-        return OpCall(f"{PREFIX}Reformat", (), None, (("role", "reformat"), (KNOWN, known)))
-    return OpCall(name, (), None, ((KNOWN, known),))
+        return OpCall(f"{PREFIX}Reformat", (), None, (("role", "reformat"), (KNOWN, fact)))
+    return OpCall(name, (), None, ((KNOWN, fact),))
 
 
 class NotLayers(ValueError):
@@ -139,71 +139,71 @@ def layers_of(document: object) -> list[Layer]:
         raise NotLayers(f"it has {len(found)} layers, which no engine has")
     layers = []
     seen: dict[str, int] = {}
-    for one in found:
-        if isinstance(one, str):
-            layer = Layer(one, None, None)
-        elif isinstance(one, Mapping) and isinstance(one.get("Name"), str):
-            layer = _layer(one)
+    for entry in found:
+        if isinstance(entry, str):
+            layer = Layer(entry, None, None)
+        elif isinstance(entry, Mapping) and isinstance(entry.get("Name"), str):
+            layer = _layer(entry)
         else:
             raise NotLayers("one of its layers has no name")
-        seen[layer.name] = many = seen.get(layer.name, 0) + 1
-        layers.append(_renamed(layer, f"{layer.name}_{many}") if many > 1 else layer)
+        seen[layer.name] = count = seen.get(layer.name, 0) + 1
+        layers.append(_rename(layer, f"{layer.name}_{count}") if count > 1 else layer)
     return layers
 
 
-def _renamed(layer: Layer, name: str) -> Layer:
+def _rename(layer: Layer, name: str) -> Layer:
     """Names that repeat are told apart as TREx does."""
     return Layer(name, layer.call, layer.role)
 
 
-def _layer(one: Mapping[str, Any]) -> Layer:
-    name = str(one["Name"])
-    kind, subtype = one.get("ParameterType"), one.get("LayerType")
+def _layer(entry: Mapping[str, Any]) -> Layer:
+    name = str(entry["Name"])
+    kind, subtype = entry.get("ParameterType"), entry.get("LayerType")
     kind = kind if isinstance(kind, str) and kind else subtype
     if not isinstance(kind, str) or not kind:
         return Layer(name, None, None)
     subtype = subtype if isinstance(subtype, str) else kind
     if kind == "Convolution" and "deconv" in subtype.lower():
         kind = "Deconvolution"
-    sides = [_tensors(one.get(side)) for side in _TENSORS]
+    sides = [_tensors(entry.get(side)) for side in _TENSORS]
     inputs, outputs = ([fmt.tensor(dims) for dims, fmt in side] for side in sides)
-    role = _role(one, name, subtype, inputs, outputs)
+    role = _role(entry, name, subtype, inputs, outputs)
     if kind == "Reformat" and role in ("quantize", "dequantize"):
         kind = role.capitalize()  # the engine calls both a reformat, of the origin QDQ
-    tactic = _text(one.get("TacticName"))
+    tactic = _text(entry.get("TacticName"))
     params: list[tuple[str, ParamValue]] = [("type", subtype), ("role", role)]
     params.append(("precision", _precision(inputs, outputs, tactic)))
     labels = tuple(" ".join(_labels(side)) for side in sides)
     if any(labels):
         params += [("format", labels[0]), ("to", labels[1])]
-    params += list(_attributes(one))
+    params += list(_attributes(entry))
     if tactic:
         params.append(("tactic", tactic))
     params += [
         (key, value)
         for key, value in (
-            ("tactic_value", _text(one.get("TacticValue"))),
-            ("stream", _number(one.get("StreamId"))),
+            ("tactic_value", _text(entry.get("TacticValue"))),
+            ("stream", _number(entry.get("StreamId"))),
         )
         if value is not None and value != ""
     ]
     parts = myelin_parts(name, tactic)
     if parts:
         params.append(("parts", parts))
-    params.append(("origins", origins(name, one.get("Metadata"), role)))
-    stored = _stored(one, inputs, kind)
+    params.append(("origins", origins(name, entry.get("Metadata"), role)))
+    stored = _store(entry, inputs, kind)
     arguments: tuple[Arg, ...] = (*inputs, *stored)
     return Layer(name, OpCall(PREFIX + kind, arguments, tuple(outputs), tuple(params)), role)
 
 
-def _tensors(found: object) -> list[tuple[tuple[Dim, ...], Format]]:
-    if not isinstance(found, list):
+def _tensors(entries: object) -> list[tuple[tuple[Dim, ...], Format]]:
+    if not isinstance(entries, list):
         return []
     tensors = []
-    for one in found[:_MOST]:
-        if not isinstance(one, Mapping):
+    for entry in entries[:_MOST]:
+        if not isinstance(entry, Mapping):
             continue
-        dims, text = one.get("Dimensions"), one.get("Format/Datatype")
+        dims, text = entry.get("Dimensions"), entry.get("Format/Datatype")
         if not isinstance(dims, list) or not all(isinstance(dim, int) for dim in dims):
             continue
         sizes: tuple[Dim, ...] = tuple(dim if 0 <= dim < 1 << 48 else "?" for dim in dims)
@@ -230,14 +230,14 @@ def _number(value: object) -> int | None:
 
 
 def _role(
-    one: Mapping[str, Any],
+    entry: Mapping[str, Any],
     name: str,
     subtype: str,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
 ) -> str:
     """Return what the layer is for, by its types, its ``Origin`` and the element types on both sides."""
-    lower, origin = subtype.lower(), str(one.get("Origin") or "").upper()
+    lower, origin = subtype.lower(), str(entry.get("Origin") or "").upper()
     if lower in ("noop", "wait", "signal"):
         return "no-op"
     if lower == "constant":
@@ -262,10 +262,10 @@ def _precision(
     inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec], tactic: str
 ) -> str | None:
     """Return the element type in which the layer computes: its first input's; TF32 if its tactic says so."""
-    known = [tensor.dtype for tensor in (*inputs, *outputs) if tensor.dtype != "?"]
-    if not known:
+    dtypes = [tensor.dtype for tensor in (*inputs, *outputs) if tensor.dtype != "?"]
+    if not dtypes:
         return None
-    return "tf32" if known[0] == "f32" and "tf32" in tactic.lower() else known[0]
+    return "tf32" if dtypes[0] == "f32" and "tf32" in tactic.lower() else dtypes[0]
 
 
 def myelin_parts(name: str, tactic: str = "") -> tuple[str, ...]:
@@ -273,8 +273,8 @@ def myelin_parts(name: str, tactic: str = "") -> tuple[str, ...]:
 
     ``__myl_AddMaxrSubExpSum_myl4_2`` is Add, Maxr, Sub, Exp, Sum.
     """
-    found = _GENERATED.match(name) or _GENERATED.match(tactic)
-    return tuple(_PART.findall(found[1])) if found else ()
+    match = _GENERATED.match(name) or _GENERATED.match(tactic)
+    return tuple(_PART.findall(match[1])) if match else ()
 
 
 def origins(name: str, metadata: object = None, role: str = "compute") -> tuple[str, ...]:
@@ -283,9 +283,9 @@ def origins(name: str, metadata: object = None, role: str = "compute") -> tuple[
     ``Metadata`` lists them (TensorRT 8.6 and later); else the name does, which joins them by " + ".
     """
     if isinstance(metadata, str) and metadata:
-        listed = [one.strip() for one in _ONNX.findall(metadata[: 1 << 20])]
+        listed = [name.strip() for name in _ONNX.findall(metadata[: 1 << 20])]
         if not listed:  # other parsers write the name alone
-            listed = [one.strip() for one in re.split(r"[\x1e\x1f]", metadata)]
+            listed = [name.strip() for name in re.split(r"[\x1e\x1f]", metadata)]
         return tuple(dict.fromkeys(filter(None, listed)))[:_MOST]
     if role in ("reformat", "no-op") or _COPY.match(name):
         return ()
@@ -294,14 +294,16 @@ def origins(name: str, metadata: object = None, role: str = "compute") -> tuple[
         return tuple(dict.fromkeys(torch))[:_MOST]
     foreign = _FOREIGN.match(name)
     listed = foreign[1].split("...") if foreign else _split(name)
-    return tuple(dict.fromkeys(one for one in listed if one and not _UNNAMED.match(one)))[:_MOST]
+    return tuple(dict.fromkeys(name for name in listed if name and not _UNNAMED.match(name)))[
+        :_MOST
+    ]
 
 
 def _split(name: str) -> list[str]:
     """The parts of a fused layer's name; ``PWN(PWN(a), b)`` holds a and b."""
-    found: list[str] = []
+    names: list[str] = []
     pending = [name]
-    while pending and len(found) < _MOST:
+    while pending and len(names) < _MOST:
         text = pending.pop().strip()
         inner = _POINTWISE.match(text)
         pieces = _outside_brackets(
@@ -310,8 +312,8 @@ def _split(name: str) -> list[str]:
         if inner or len(pieces) > 1:
             pending += reversed(pieces)
         else:
-            found.append(text)
-    return found
+            names.append(text)
+    return names
 
 
 def _outside_brackets(text: str, separators: tuple[str, ...]) -> list[str]:
@@ -319,10 +321,10 @@ def _outside_brackets(text: str, separators: tuple[str, ...]) -> list[str]:
     pieces = []
     for at, character in enumerate(text):
         depth += (character in "([{") - (character in ")]}")
-        found = next((one for one in separators if text.startswith(one, at)), None)
-        if depth == 0 and found and at >= last:
+        separator = next((one for one in separators if text.startswith(one, at)), None)
+        if depth == 0 and separator and at >= last:
             pieces.append(text[last:at])
-            last = at + len(found)
+            last = at + len(separator)
     return [*pieces, text[last:]]
 
 
@@ -344,10 +346,10 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 
-def _attributes(one: Mapping[str, Any]) -> Iterable[tuple[str, ParamValue]]:
+def _attributes(entry: Mapping[str, Any]) -> Iterable[tuple[str, ParamValue]]:
     given: dict[str, ParamValue] = {}
     for theirs, ours in _ATTRIBUTES.items():
-        value = one.get(theirs)
+        value = entry.get(theirs)
         if ours in given or value is None or value == "":
             continue
         if isinstance(value, list):
@@ -365,17 +367,17 @@ def _attributes(one: Mapping[str, Any]) -> Iterable[tuple[str, ParamValue]]:
     if given.get("activation") == "NONE":
         del given["activation"]
     for theirs in ("Weights", "Bias"):
-        value = one.get(theirs)
+        value = entry.get(theirs)
         count = _number(value.get("Count")) if isinstance(value, Mapping) else None
         if count:
             given[theirs.lower()] = count
-    if isinstance(one.get("Operations"), list) and "operations" not in given:
-        given["operations"] = len(one["Operations"])
+    if isinstance(entry.get("Operations"), list) and "operations" not in given:
+        given["operations"] = len(entry["Operations"])
     return given.items()
 
 
-def _stored(
-    one: Mapping[str, Any], inputs: Sequence[TensorSpec], kind: str
+def _store(
+    entry: Mapping[str, Any], inputs: Sequence[TensorSpec], kind: str
 ) -> tuple[TensorSpec, ...]:
     """The weights and bias that the engine holds, as further arguments.
 
@@ -384,22 +386,22 @@ def _stored(
     """
     stored = []
     for which in ("Weights", "Bias"):
-        value = one.get(which)
+        value = entry.get(which)
         count = _number(value.get("Count")) if isinstance(value, Mapping) else None
         if not isinstance(value, Mapping) or count is None or count <= 0:
             continue
         shape: tuple[int, ...] = (count,)
         if which == "Weights":
-            shape = _weight_shape(one, inputs, kind, count) or shape
+            shape = _weight_shape(entry, inputs, kind, count) or shape
         stored.append(TensorSpec(dtype_of(_text(value.get("Type"))), shape))
     return tuple(stored)
 
 
 def _weight_shape(
-    one: Mapping[str, Any], inputs: Sequence[TensorSpec], kind: str, count: int
+    entry: Mapping[str, Any], inputs: Sequence[TensorSpec], kind: str, count: int
 ) -> tuple[int, ...] | None:
-    kernel, maps = one.get("Kernel"), _number(one.get("OutMaps"))
-    groups = _number(one.get("Groups")) or 1
+    kernel, maps = entry.get("Kernel"), _number(entry.get("OutMaps"))
+    groups = _number(entry.get("Groups")) or 1
     if not isinstance(kernel, list) or not inputs or not maps or groups < 1:
         return None
     axis = len(inputs[0].shape) - len(kernel) - 1
@@ -409,7 +411,7 @@ def _weight_shape(
     if not isinstance(channels, int):
         return None
     shape = (channels, maps // groups) if kind == "Deconvolution" else (maps, channels // groups)
-    whole = shape[0] * shape[1]
+    count_of_shape = shape[0] * shape[1]
     for k in kernel:
-        whole *= k
-    return (*shape, *kernel) if whole == count else None
+        count_of_shape *= k
+    return (*shape, *kernel) if count_of_shape == count else None

@@ -49,11 +49,11 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     for track, slices in timeline.slices():
         if track.number not in named:
             named.add(track.number)
-            out.write(separator + _named(track).encode())
+            out.write(separator + _name(track).encode())
             separator = b",\n"
-        for lines, many in _slices(track, slices, counts):
+        for lines, count in _slices(track, slices, counts):
             out.write(separator + lines)
-            stage.add(many)
+            stage.add(count)
     for track, curve in timeline.curves():
         for lines in _curve(track, curve):
             out.write(separator + lines)
@@ -64,80 +64,82 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
 
 
 def _meta(name: str, pid: int, tid: int, args: dict[str, Any]) -> str:
-    return _dumped({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
+    return _dump({"ph": "M", "name": name, "pid": pid, "tid": tid, "args": args})
 
 
-def _named(track: Track) -> str:
-    one = _meta("thread_name", track.pid, track.number, {"name": track.name})
+def _name(track: Track) -> str:
+    metadata_line = _meta("thread_name", track.pid, track.number, {"name": track.name})
     order = _meta("thread_sort_index", track.pid, track.number, {"sort_index": track.number})
-    return f"{one},\n{order}"
+    return f"{metadata_line},\n{order}"
 
 
-def _dumped(value: Any) -> str:
+def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _time(ns: str) -> pl.Expr:
     """Return a column of ns as microseconds with three decimals."""
-    whole, rest = pl.col(ns) // 1000, (pl.col(ns) % 1000).cast(pl.String).str.zfill(3)
-    return pl.concat_str(whole.cast(pl.String), pl.lit("."), rest)
+    microseconds, rest = pl.col(ns) // 1000, (pl.col(ns) % 1000).cast(pl.String).str.zfill(3)
+    return pl.concat_str(microseconds.cast(pl.String), pl.lit("."), rest)
 
 
 def texts(words: Words) -> pl.Series:
     """Return each row's text as JSON; null for none."""
-    used, place = words.used()
-    told = [None if code < 0 else _dumped(words.texts[code]) for code in used]
-    return pl.Series(told, dtype=pl.String).gather(place)
+    used, index = words.used()
+    texts_used = [None if code < 0 else _dump(words.texts[code]) for code in used]
+    return pl.Series(texts_used, dtype=pl.String).gather(index)
 
 
-def _slices(track: Track, made: Slices, counts: dict[str, int]) -> Any:
-    place = f'"pid":{track.pid},"tid":{track.number}'
-    for chosen, instant in ((made.stack.rows, False), (made.marks, True)):
+def _slices(track: Track, slices: Slices, counts: dict[str, int]) -> Any:
+    location = f'"pid":{track.pid},"tid":{track.number}'
+    for chosen, instant in ((slices.stack.rows, False), (slices.marks, True)):
         for some in pieces(len(chosen), _AT_ONCE):
             rows = chosen[some]
             if not len(rows):
                 continue
             frame = pl.DataFrame(
-                {"start": made.start[rows], "took": made.end[rows] - made.start[rows]}
+                {"start": slices.start[rows], "took": slices.end[rows] - slices.start[rows]}
             )
-            about = made.details(rows)
+            about = slices.details(rows)
             args = [
-                pl.concat_str(pl.lit(f"{_dumped(name)}:"), texts(words))
+                pl.concat_str(pl.lit(f"{_dump(name)}:"), texts(words))
                 for name, words in about.words.items()
             ]
             args += [
-                pl.when(pl.Series(known)).then(
-                    pl.concat_str(pl.lit(f"{_dumped(name)}:"), pl.Series(value).cast(pl.String))
+                pl.when(pl.Series(is_known)).then(
+                    pl.concat_str(pl.lit(f"{_dump(name)}:"), pl.Series(value).cast(pl.String))
                 )
-                for name, (value, known) in about.numbers.items()
+                for name, (value, is_known) in about.numbers.items()
             ]
-            told = pl.concat_str(args, separator=",", ignore_nulls=True) if args else pl.lit("")
+            args_text = (
+                pl.concat_str(args, separator=",", ignore_nulls=True) if args else pl.lit("")
+            )
             begin = '{"ph":"i","s":"t",' if instant else '{"ph":"X",'
             line = [
-                pl.lit(begin + place + ',"ts":'),
+                pl.lit(begin + location + ',"ts":'),
                 _time("start"),
                 *([] if instant else [pl.lit(',"dur":'), _time("took")]),
                 pl.lit(',"name":'),
-                texts(made.name.part(rows)),
+                texts(slices.name.part(rows)),
                 pl.lit(',"cat":'),
-                texts(made.kind.part(rows)),
+                texts(slices.kind.part(rows)),
                 pl.lit(',"args":{'),
-                told,
+                args_text,
                 pl.lit("}}"),
             ]
-            yield _joined(frame.select(pl.concat_str(line)).to_series()), len(rows)
+            yield _join(frame.select(pl.concat_str(line)).to_series()), len(rows)
             counts["instants" if instant else "slices"] += len(rows)
-            joined = np.flatnonzero(made.flow[rows] > 0)
+            joined = np.flatnonzero(slices.flow[rows] > 0)
             if len(joined):
-                yield _joined(_arrows(track, made, rows[joined])), 0
+                yield _join(_arrows(track, slices, rows[joined])), 0
                 counts["flows"] += len(joined) if track.kind == STREAM else 0
 
 
-def _arrows(track: Track, made: Slices, rows: Any) -> pl.Series:
+def _arrows(track: Track, slices: Slices, rows: Any) -> pl.Series:
     """Return the ends of arrows: a call starts one, what it launched ends it."""
     ends = track.kind == STREAM
     head = '{"ph":"f","bp":"e",' if ends else '{"ph":"s",'
-    frame = pl.DataFrame({"start": made.start[rows], "flow": made.flow[rows]})
+    frame = pl.DataFrame({"start": slices.start[rows], "flow": slices.flow[rows]})
     return frame.select(
         pl.concat_str(
             pl.lit(
@@ -152,12 +154,12 @@ def _arrows(track: Track, made: Slices, rows: Any) -> pl.Series:
 
 
 def _curve(track: Track, curve: Curve) -> Any:
-    name, unit = _dumped(track.name), _dumped(track.unit or "value")
+    name, unit = _dump(track.name), _dump(track.unit or "value")
     for some in pieces(len(curve.time), _AT_ONCE):
         frame = pl.DataFrame({"start": curve.time[some], "value": curve.value[some]})
         finite = frame.filter(pl.col("value").is_finite())  # JSON has no other numbers
         if len(finite):
-            yield _joined(
+            yield _join(
                 finite.select(
                     pl.concat_str(
                         pl.lit(f'{{"ph":"C","pid":{track.pid},"name":{name},"ts":'),
@@ -170,6 +172,6 @@ def _curve(track: Track, curve: Curve) -> Any:
             )
 
 
-def _joined(lines: pl.Series) -> bytes:
+def _join(lines: pl.Series) -> bytes:
     text: str = lines.str.join(",\n").item()
     return text.encode()

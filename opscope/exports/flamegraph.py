@@ -31,15 +31,15 @@ def write(profile: Profile, out: BinaryIO, by: str = "op") -> dict[str, int]:
 
 def _by_op(profile: Profile) -> pl.DataFrame:
     """Return the paths of the call tree with time of their own; no path is left out."""
-    found = profile.call_tree(nodes=1 << 40, depth=512)
-    return found.filter(pl.col("device_self") > 0).select("stack", time="device_self")
+    tree = profile.call_tree(nodes=1 << 40, depth=512)
+    return tree.filter(pl.col("device_self") > 0).select("stack", time="device_self")
 
 
 def _by_column(profile: Profile, by: str) -> pl.DataFrame:
     # of op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
     time = "self_time" if profile.cpu_only else "device_time"
-    place = pl.col(by).fill_null(_UNKNOWN[by])
-    parts = place.str.split("." if by == "layer" else " < ")
+    value = pl.col(by).fill_null(_UNKNOWN[by])
+    parts = value.str.split("." if by == "layer" else " < ")
     stack = (parts if by == "layer" else parts.list.reverse()).list.eval(_frame(pl.element()))
     ops = profile.op_totals().select(
         pl.concat_list(stack, _frame(pl.col("op").fill_null("?"))).list.join(";").alias("stack"),

@@ -62,29 +62,29 @@ def export(profile: Profile, to: str, path: Path, **options: Any) -> dict[str, i
     write: Callable[..., dict[str, int]] = import_module(
         f"opscope.exports.{FORMATS[to].module}"
     ).write
-    one = FORMATS[to]
-    if one.folder and path.is_dir():
+    format_ = FORMATS[to]
+    if format_.folder and path.is_dir():
         _only_events(path)
     # on the same disk, and with the rights that any new file has; it is gone if writing fails
     with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
-        made = Path(scratch) / path.name
-        if one.scratch:
+        folder = Path(scratch) / path.name
+        if format_.scratch:
             options["scratch"] = Path(scratch)
-        if one.folder:
-            made.mkdir()
-            counts = write(profile, made)
+        if format_.folder:
+            folder.mkdir()
+            counts = write(profile, folder)
             if path.is_dir():
                 shutil.rmtree(path)
-            made.rename(path)
+            folder.rename(path)
         else:
-            with made.open("wb") as out:
+            with folder.open("wb") as out:
                 counts = write(profile, out, **options)
-            made.replace(path)
+            folder.replace(path)
     return counts
 
 
 def _only_events(folder: Path) -> None:
     """Raise OSError if a folder that is to be replaced holds a file that is not TensorBoard's."""
-    for one in folder.rglob("*"):
-        if one.is_file() and not one.name.startswith(_EVENTS):
-            raise OSError(ENOTEMPTY, f"it holds {one.name}, which is not TensorBoard's")
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith(_EVENTS):
+            raise OSError(ENOTEMPTY, f"it holds {path.name}, which is not TensorBoard's")

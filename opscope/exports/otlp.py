@@ -46,25 +46,25 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     unix = _unix(timeline)
     paths = repr(sorted(timeline.trace.origin.get("paths") or ())).encode("utf-8", "surrogatepass")
     count = 0
-    for track, made in timeline.slices():
+    for track, table in timeline.slices():
         if track.kind == CALLS:
-            stage.add(len(made.row))
+            stage.add(len(table.row))
             continue
         head = _head(timeline, track)
         trace = hashlib.blake2b(paths + f" {track.process}".encode(), digest_size=16).hexdigest()
-        for spans in _spans(track, made, trace, unix.get(track.process, 0)):
+        for spans in _spans(track, table, trace, unix.get(track.process, 0)):
             out.write(head + spans + b"]}]}]}\n")
             stage.add(_AT_ONCE)
-        count += len(made.stack.rows)
+        count += len(table.stack.rows)
     return {"spans": count}
 
 
 def _unix(timeline: Timeline) -> dict[int, int]:
     """Return for each process what is added to its times so that they are Unix ns."""
-    told = timeline.trace["processes"].join(
+    offsets = timeline.trace["processes"].join(
         timeline.trace["clocks"].unique("clock_domain"), on="clock_domain", how="left"
     )
-    columns = told.select("process", pl.col("to_unix_ns").fill_null(0)).rows()
+    columns = offsets.select("process", pl.col("to_unix_ns").fill_null(0)).rows()
     return {process: to_unix - timeline.shift for process, to_unix in columns if to_unix}
 
 
@@ -75,11 +75,12 @@ def _head(timeline: Timeline, track: Track) -> bytes:
         "opscope.process": timeline.processes.get(track.process, ""),
         "opscope.track": track.name,
     }
-    told = json.dumps(
-        {"attributes": [_attribute(*one) for one in resource.items()]}, ensure_ascii=False
+    resource_text = json.dumps(
+        {"attributes": [_attribute(*attribute_pair) for attribute_pair in resource.items()]},
+        ensure_ascii=False,
     )
     scope = '"scopeSpans":[{"scope":{"name":"opscope"},"spans":['
-    return f'{{"resourceSpans":[{{"resource":{told},{scope}'.encode()
+    return f'{{"resourceSpans":[{{"resource":{resource_text},{scope}'.encode()
 
 
 def _attribute(name: str, value: Any) -> dict[str, Any]:
@@ -91,44 +92,44 @@ def _id(table: str, rows: Ints | Codes) -> pl.Series:
     """Return the ids of rows, in 16 hexadecimal digits; null for a row of -1."""
     number = rows.astype(np.int64) + (_TABLES[table] << 56)
     digits = number.astype(">u8").view("S8").tolist() if len(rows) else []
-    found = [one.ljust(8, b"\0").hex() for one in digits]
+    hex_texts = [digit.ljust(8, b"\0").hex() for digit in digits]
     return pl.select(
-        pl.when(pl.Series(rows >= 0)).then(pl.Series(found, dtype=pl.String))
+        pl.when(pl.Series(rows >= 0)).then(pl.Series(hex_texts, dtype=pl.String))
     ).to_series()
 
 
-def _spans(track: Track, made: Slices, trace: str, unix: int) -> Iterator[bytes]:
-    stack = made.stack
-    around = at(made.row, stack.around)
+def _spans(track: Track, slices: Slices, trace: str, unix: int) -> Iterator[bytes]:
+    stack = slices.stack
+    around = at(slices.row, stack.around)
     for some in pieces(len(stack.rows), _AT_ONCE):
         rows = stack.rows[some]
         if not len(rows):
             continue
-        if made.table == "ranges":
+        if slices.table == "ranges":
             parent = _id("ranges", around[some])
         else:
-            parent = _id("ranges", made.op[rows])
+            parent = _id("ranges", slices.op[rows])
         attributes: list[Any] = []
-        about = made.details(rows)
-        kind = made.kind.part(rows)
+        about = slices.details(rows)
+        kind = slices.kind.part(rows)
         for name, words in {"kind": kind, **about.words}.items():
-            attributes.append(_told(name, "stringValue", pl.lit(texts(words))))
-        for name, (value, known) in about.numbers.items():
-            number = pl.when(pl.Series(known)).then(pl.Series(value).cast(pl.String))
+            attributes.append(_tell(name, "stringValue", pl.lit(texts(words))))
+        for name, (value, is_known) in about.numbers.items():
+            number = pl.when(pl.Series(is_known)).then(pl.Series(value).cast(pl.String))
             attributes.append(
-                _told(name, "intValue", pl.concat_str(pl.lit('"'), number, pl.lit('"')))
+                _tell(name, "intValue", pl.concat_str(pl.lit('"'), number, pl.lit('"')))
             )
         parents = pl.concat_str(pl.lit(',"parentSpanId":"'), pl.lit(parent), pl.lit('"'))
         lines = pl.DataFrame(
-            {"start": made.start[rows] + unix, "end": made.end[rows] + unix}
+            {"start": slices.start[rows] + unix, "end": slices.end[rows] + unix}
         ).select(
             pl.concat_str(
                 pl.lit(f'{{"traceId":"{trace}","spanId":"'),
-                pl.lit(_id(made.table, made.row[rows])),
+                pl.lit(_id(slices.table, slices.row[rows])),
                 pl.lit('"'),
                 parents.fill_null(""),
                 pl.lit(f',"kind":{_INTERNAL},"name":'),
-                pl.lit(texts(made.name.part(rows))),
+                pl.lit(texts(slices.name.part(rows))),
                 pl.lit(',"startTimeUnixNano":"'),
                 pl.col("start").cast(pl.String),
                 pl.lit('","endTimeUnixNano":"'),
@@ -141,7 +142,7 @@ def _spans(track: Track, made: Slices, trace: str, unix: int) -> Iterator[bytes]
         yield str(lines.to_series().str.join(",").item()).encode()
 
 
-def _told(name: str, kind: str, value: pl.Expr) -> pl.Expr:
+def _tell(name: str, kind: str, value: pl.Expr) -> pl.Expr:
     return pl.concat_str(
         pl.lit(f'{{"key":"opscope.{name}","value":{{"{kind}":'), value, pl.lit("}}")
     )

@@ -104,8 +104,8 @@ class _Writer:
 
     def coded(self, kind: int, words: Words) -> NDArray[np.int64]:
         """Return the number of each row's text (of none, any); the texts that are new are written first."""
-        used, place = words.used()
-        found = np.zeros(len(used), np.int64)
+        used, index = words.used()
+        codes_of_words = np.zeros(len(used), np.int64)
         new: list[bytes] = []
         for at, code in enumerate(used):
             if code == NONE:
@@ -115,52 +115,52 @@ class _Writer:
                 self._many[kind] += 1
                 self._known[key] = self._many[kind]
                 new.append(field(kind, field(1, self._many[kind]) + field(2, words.texts[code])))
-            found[at] = self._known[key]
+            codes_of_words[at] = self._known[key]
         for first in range(0, len(new), 10_000):
             content = b"".join(new[first : first + 10_000])
             self.packet(_ONE + field(_FLAGS, _NEEDED) + field(_INTERNED, content))
-        return found[place]
+        return codes_of_words[index]
 
-    def slices(self, track: Track, made: Slices) -> None:
+    def slices(self, track: Track, slices: Slices) -> None:
         """Write a track's slices in the order of their edges, then what has no length."""
 
         def opened(
-            chosen: NDArray[np.int64], what: int
+            chosen: NDArray[np.int64], event_type: int
         ) -> Iterator[tuple[NDArray[np.int64], Bytes]]:
             """Yield the packets of rows that begin, those with the same details together."""
-            about = made.details(chosen)
-            name = self.coded(_NAMES, made.name.part(chosen))
-            kind = self.coded(_CATEGORIES, made.kind.part(chosen))
+            about = slices.details(chosen)
+            name = self.coded(_NAMES, slices.name.part(chosen))
+            kind = self.coded(_CATEGORIES, slices.kind.part(chosen))
             details = [
                 (self._detail(said), words.codes, self.coded(_TEXTS, words))
                 for said, words in about.words.items()
             ]
             figures = [(self._detail(said), *both) for said, both in about.numbers.items()]
             mask = np.zeros(len(chosen), np.int64)
-            for place, (_, codes, _) in enumerate(details):
-                mask |= (codes >= 0).astype(np.int64) << place
-            for place, (_, value, known) in enumerate(figures, len(details)):
-                mask |= (known & (value >= 0)).astype(np.int64) << place
-            mask |= (made.flow[chosen] > 0).astype(np.int64) << 40
+            for index, (_, codes, _) in enumerate(details):
+                mask |= (codes >= 0).astype(np.int64) << index
+            for index, (_, value, is_known) in enumerate(figures, len(details)):
+                mask |= (is_known & (value >= 0)).astype(np.int64) << index
+            mask |= (slices.flow[chosen] > 0).astype(np.int64) << 40
             for form in np.unique(mask).tolist():
                 here = np.flatnonzero(mask == form)
                 of = chosen[here]
                 event: list[Piece] = [
-                    field(_TYPE, what) + field(_UUID, track.number),
+                    field(_TYPE, event_type) + field(_UUID, track.number),
                     Column(_NAME, name[here]),
                     Column(_CATEGORY, kind[here]),
                 ]
-                for place, (said, _, number) in enumerate(details):
-                    if form >> place & 1:
+                for index, (said, _, number) in enumerate(details):
+                    if form >> index & 1:
                         event.append((_DETAIL, [field(1, said), Column(17, number[here])]))
-                for place, (said, value, _) in enumerate(figures, len(details)):
-                    if form >> place & 1:
+                for index, (said, value, _) in enumerate(figures, len(details)):
+                    if form >> index & 1:
                         event.append((_DETAIL, [field(1, said), Column(4, value[here], TIME)]))
                 if form >> 40 & 1:
-                    event.append(Column(_FLOW, made.flow[of].astype("<u8"), 0))
-                yield here, self._packets(made.start[of], event)
+                    event.append(Column(_FLOW, slices.flow[of].astype("<u8"), 0))
+                yield here, self._packets(slices.start[of], event)
 
-        stack = made.stack
+        stack = slices.stack
         edges = len(stack.rows) + len(stack.closing)
         if edges:
             order = np.empty(edges, np.int64)  # even: the slice opens; odd: it closes
@@ -173,13 +173,13 @@ class _Writer:
                 forms = [
                     (opens[here], packets) for here, packets in opened(part[opens] // 2, _BEGIN)
                 ]
-                end = made.end[part[closes] // 2]
+                end = slices.end[part[closes] // 2]
                 event: list[Piece] = [field(_TYPE, _END) + field(_UUID, track.number)]
                 forms.append((closes, self._packets(end, event)))
                 self._out.write(merged(forms, len(part)))
                 self._stage.add(len(opens))
-        for first in range(0, len(made.marks), _AT_ONCE):
-            chosen = made.marks[first : first + _AT_ONCE]
+        for first in range(0, len(slices.marks), _AT_ONCE):
+            chosen = slices.marks[first : first + _AT_ONCE]
             self._out.write(merged(list(opened(chosen, _INSTANT)), len(chosen)))
             self._stage.add(len(chosen))
 

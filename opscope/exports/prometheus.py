@@ -32,25 +32,25 @@ _METRICS: Final = {
 def write(profile: Profile, out: BinaryIO) -> dict[str, int]:
     """Write the summary and the time by kind of op as gauges; an unknown value has no line."""
     row = profile.summary().row(0, named=True)
-    many = 0
-    for column, (name, what, scale) in _METRICS.items():
+    line_count = 0
+    for column, (name, help_text, scale) in _METRICS.items():
         value = row.get(column)
         if value is None:
             continue
-        out.write(f"# HELP opscope_{name} {what}\n# TYPE opscope_{name} gauge\n".encode())
+        out.write(f"# HELP opscope_{name} {help_text}\n# TYPE opscope_{name} gauge\n".encode())
         out.write(f"opscope_{name} {value / scale if scale != 1 else value!r}\n".encode())
-        many += 1
+        line_count += 1
     kinds = profile.totals_by("kind").select("kind", "device_time").drop_nulls()
-    known = kinds.to_dicts()
-    if known:
+    kind_rows = kinds.to_dicts()
+    if kind_rows:
         name = "opscope_kind_seconds"
         out.write(f"# HELP {name} device time by kind of op\n# TYPE {name} gauge\n".encode())
-        for one in known:
+        for one in kind_rows:
             out.write(
                 f'{name}{{kind="{_label(str(one["kind"]))}"}} {one["device_time"] / 1e9!r}\n'.encode()
             )
-            many += 1
-    return {"metrics": many}
+            line_count += 1
+    return {"metrics": line_count}
 
 
 def _label(text: str) -> str:

@@ -36,23 +36,23 @@ Part: TypeAlias = "bytes | Column"
 Piece: TypeAlias = "Part | tuple[int, Sequence[Any]]"
 
 
-def rows(parts: Sequence[Piece], many: int) -> Bytes:
-    """Return ``many`` messages, a row each, of equal length."""
-    made: list[Bytes] = []
+def rows(parts: Sequence[Piece], count: int) -> Bytes:
+    """Return ``count`` messages, a row each, of equal length."""
+    columns: list[Bytes] = []
     for part in parts:
         if isinstance(part, bytes):
-            made.append(np.broadcast_to(np.frombuffer(part, np.uint8), (many, len(part))))
+            columns.append(np.broadcast_to(np.frombuffer(part, np.uint8), (count, len(part))))
         elif isinstance(part, Column):
-            made.append(_column(part, many))
+            columns.append(_column(part, count))
         else:
-            inside = rows(part[1], many)
-            head = tag(part[0], LENGTH) + _padded(inside.shape[1], SIZE)
-            made.append(np.broadcast_to(np.frombuffer(head, np.uint8), (many, len(head))))
-            made.append(inside)
-    return np.concatenate(made, axis=1) if made else np.empty((many, 0), np.uint8)
+            inside = rows(part[1], count)
+            head = tag(part[0], LENGTH) + _pad(inside.shape[1], SIZE)
+            columns.append(np.broadcast_to(np.frombuffer(head, np.uint8), (count, len(head))))
+            columns.append(inside)
+    return np.concatenate(columns, axis=1) if columns else np.empty((count, 0), np.uint8)
 
 
-def _column(column: Column, many: int) -> Bytes:
+def _column(column: Column, count: int) -> Bytes:
     head = np.frombuffer(tag(column.number, VARINT if column.width else FIXED64), np.uint8)
     if column.width:
         shifts = np.arange(column.width, dtype=np.uint64) * np.uint64(7)
@@ -60,23 +60,23 @@ def _column(column: Column, many: int) -> Bytes:
         digits[:, :-1] |= np.uint64(128)
         content = digits.astype(np.uint8)
     else:
-        content = np.ascontiguousarray(column.values).view(np.uint8).reshape(many, 8)
-    return np.concatenate((np.broadcast_to(head, (many, len(head))), content), axis=1)
+        content = np.ascontiguousarray(column.values).view(np.uint8).reshape(count, 8)
+    return np.concatenate((np.broadcast_to(head, (count, len(head))), content), axis=1)
 
 
-def _padded(value: int, width: int) -> bytes:
-    digits = [value >> 7 * place & 127 for place in range(width)]
+def _pad(value: int, width: int) -> bytes:
+    digits = [value >> 7 * index & 127 for index in range(width)]
     return bytes([digit | 128 for digit in digits[:-1]] + [digits[-1]])
 
 
-def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], many: int) -> memoryview:
+def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> memoryview:
     """Return the messages of several forms in one order. Each form has the places of its rows in it."""
-    size = np.zeros(many, np.int64)
-    for places, made in forms:
-        size[places] = made.shape[1]
+    size = np.zeros(count, np.int64)
+    for places, rows_made in forms:
+        size[places] = rows_made.shape[1]
     begin = np.cumsum(size) - size
-    whole = np.empty(int(size.sum()), np.uint8)
-    for places, made in forms:
+    data = np.empty(int(size.sum()), np.uint8)
+    for places, rows_made in forms:
         if len(places):
-            whole[begin[places][:, None] + np.arange(made.shape[1])] = made
-    return whole.data
+            data[begin[places][:, None] + np.arange(rows_made.shape[1])] = rows_made
+    return data.data

@@ -37,9 +37,9 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     frames: dict[str, int] = {}
     counts = {"profiles": 0, "slices": 0}
     tracks: dict[int, tuple[Track, list[Slices]]] = {}
-    for track, made in timeline.slices():
-        if len(made.stack.rows) or len(made.stack.closing):
-            tracks.setdefault(track.number, (track, []))[1].append(made)
+    for track, table in timeline.slices():
+        if len(table.stack.rows) or len(table.stack.closing):
+            tracks.setdefault(track.number, (track, []))[1].append(table)
     begun = [int(parts[0].start[parts[0].stack.rows].min()) for _, parts in tracks.values()]
     first = min(begun, default=0)
     out.write(f'{{"$schema":"{_SCHEMA}","exporter":"opscope","profiles":[\n'.encode())
@@ -49,7 +49,7 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
             out.write(b",\n")
         _profile(name, parts, first, frames, out, stage)
         counts["profiles"] += 1
-        counts["slices"] += sum(len(made.stack.rows) for made in parts)
+        counts["slices"] += sum(len(part.stack.rows) for part in parts)
     named = ",".join(json.dumps({"name": name}, ensure_ascii=False) for name in frames)
     out.write(f'],"shared":{{"frames":[{named}]}}}}\n'.encode())
     return counts
@@ -83,7 +83,7 @@ def _profile(
     stage: progress.Stage,
 ) -> None:
     begin = int(parts[0].start[parts[0].stack.rows].min()) - first
-    end = max(int(made.end[made.stack.closing].max(initial=first)) for made in parts) - first
+    end = max(int(part.end[part.stack.closing].max(initial=first)) for part in parts) - first
     head: dict[str, Any] = {"type": "evented", "name": name, "unit": "nanoseconds"}
     head |= {"startValue": begin, "endValue": end}
     out.write(json.dumps(head, ensure_ascii=False)[:-1].encode() + b', "events":[')
@@ -95,26 +95,26 @@ def _profile(
 
 
 def _events(
-    made: Slices, first: int, frames: dict[str, int], out: BinaryIO, stage: progress.Stage
+    slices: Slices, first: int, frames: dict[str, int], out: BinaryIO, stage: progress.Stage
 ) -> None:
     """Write the edges of the rows that nest, in their order."""
-    stack = made.stack
-    many = len(stack.rows) + len(stack.closing)
-    time, frame, opens = np.empty(many, np.int64), np.empty(many, np.int64), np.zeros(many, bool)
-    for place, rows, when, yes in (
-        (stack.opens, stack.rows, made.start, True),
-        (stack.closes, stack.closing, made.end, False),
+    stack = slices.stack
+    count = len(stack.rows) + len(stack.closing)
+    time, frame, opens = np.empty(count, np.int64), np.empty(count, np.int64), np.zeros(count, bool)
+    for positions, rows, when, yes in (
+        (stack.opens, stack.rows, slices.start, True),
+        (stack.closes, stack.closing, slices.end, False),
     ):
-        used, of = made.name.part(rows).used()
-        code = [frames.setdefault(made.name.texts[at], len(frames)) for at in used]
-        time[place] = when[rows] - first
-        frame[place] = np.array(code, np.int64)[of]
-        opens[place] = yes
+        used, of = slices.name.part(rows).used()
+        code = [frames.setdefault(slices.name.texts[at], len(frames)) for at in used]
+        time[positions] = when[rows] - first
+        frame[positions] = np.array(code, np.int64)[of]
+        opens[positions] = yes
     for some in pieces(len(time), _AT_ONCE):
-        what = pl.Series(opens[some])
+        is_opening = pl.Series(opens[some])
         lines = pl.select(
             pl.concat_str(
-                pl.when(what)
+                pl.when(is_opening)
                 .then(pl.lit('{"type":"O","frame":'))
                 .otherwise(pl.lit('{"type":"C","frame":')),
                 pl.Series(frame[some]).cast(pl.String),
@@ -124,4 +124,4 @@ def _events(
             )
         ).to_series()
         out.write((b"," if some.start else b"") + str(lines.str.join(",").item()).encode())
-        stage.add(len(what) // 2)
+        stage.add(len(is_opening) // 2)

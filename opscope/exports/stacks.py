@@ -36,11 +36,11 @@ class Stack:
     closes: Ints
 
 
-def stacks(start: Ints, end: Ints, held: Ints = _NONE, until: int | None = None) -> Iterator[Stack]:
+def stacks(start: Ints, end: Ints, ints: Ints = _NONE, until: int | None = None) -> Iterator[Stack]:
     """Yield the stacks of intervals (ns); those of length 0 are in none.
 
     An interval that begins inside another and ends after it goes to the next stack, with all inside it.
-    ``held``: the stacks, by number, of the first intervals, which opened in an earlier part. ``until``: when
+    ``ints``: the stacks, by number, of the first intervals, which opened in an earlier part. ``until``: when
     the next part begins; what ends later does not close in this one.
     """
     rest = np.flatnonzero(end > start)
@@ -48,29 +48,29 @@ def stacks(start: Ints, end: Ints, held: Ints = _NONE, until: int | None = None)
         if not len(rest):
             return
         tree = nest(start[rest], end[rest])
-        known = rest[tree.order] < len(held)
-        higher = at(held, np.where(known, rest[tree.order], NONE), 0) > level
+        is_held = rest[tree.order] < len(ints)
+        higher = at(ints, np.where(is_held, rest[tree.order], NONE), 0) > level
         if level < _MOST - 1:
-            crossing = _crossing(tree.parent, tree.start, tree.end, known, higher)
+            crossing = _crossing(tree.parent, tree.start, tree.end, is_held, higher)
         else:  # far more than streams or threads have: what is left keeps no nesting
-            crossing = np.where(known, higher, _after_another(tree.start, tree.end))
-        yield _stack(np.sort(rest[tree.order[~crossing]]), start, end, len(held), until)
+            crossing = np.where(is_held, higher, _after_another(tree.start, tree.end))
+        yield _stack(np.sort(rest[tree.order[~crossing]]), start, end, len(ints), until)
         rest = np.sort(rest[tree.order[crossing]])
 
 
-def _stack(rows: Ints, start: Ints, end: Ints, held: int, until: int | None) -> Stack:
+def _stack(rows: Ints, start: Ints, end: Ints, open_count: int, until: int | None) -> Stack:
     tree = nest(start[rows], end[rows])
     forest = Forest(tree.parent)
-    place, level = np.arange(len(rows)), forest.level
+    index, level = np.arange(len(rows)), forest.level
     # before an interval opens, all that opened earlier have closed but those around it
-    opens = 2 * place - level
+    opens = 2 * index - level
     # before it closes, all within it have opened and closed
-    closes = 2 * (place + forest.size) - level - 1
+    closes = 2 * (index + forest.size) - level - 1
     ordered = rows[tree.order]
     around = at(ordered, tree.parent)
-    if not held and until is None:
+    if not open_count and until is None:
         return Stack(ordered, around, opens, ordered, closes)
-    new = ordered >= held
+    new = ordered >= open_count
     closing = np.ones(len(rows), bool) if until is None else end[ordered] <= until
     used = np.zeros(2 * len(rows), bool)
     used[opens[new]] = used[closes[closing]] = True
@@ -84,27 +84,27 @@ def _crossing(
     parent: Ints,
     start: Ints,
     end: Ints,
-    known: NDArray[np.bool_],
+    is_held: NDArray[np.bool_],
     higher: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """Return which intervals begin before the sibling before them ends, and those inside such a one.
 
     Of siblings, a later one ends later: else it would be inside. So only the one before needs a look. For
-    those ``known`` it is ``higher``.
+    those ``is_held`` it is ``higher``.
     """
     order = np.argsort(parent, kind="stable")
     same = parent[order[1:]] == parent[order[:-1]]
-    found = np.zeros(len(parent), bool)
-    found[order[1:]] = same & (end[order[:-1]] > start[order[1:]])
-    found = np.where(known, higher, found)
-    if found.any():
+    crosses = np.zeros(len(parent), bool)
+    crosses[order[1:]] = same & (end[order[:-1]] > start[order[1:]])
+    crosses = np.where(is_held, higher, crosses)
+    if crosses.any():
         for nodes in Forest(parent).levels[1:]:
-            found[nodes] |= found[parent[nodes]]
-    return found
+            crosses[nodes] |= crosses[parent[nodes]]
+    return crosses
 
 
 def _after_another(start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Return which intervals begin before one of the earlier ones has ended."""
-    found = np.zeros(len(start), bool)
-    found[1:] = np.maximum.accumulate(end)[:-1] > start[1:]
-    return found
+    is_crossed = np.zeros(len(start), bool)
+    is_crossed[1:] = np.maximum.accumulate(end)[:-1] > start[1:]
+    return is_crossed

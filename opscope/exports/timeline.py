@@ -42,7 +42,7 @@ _READ: Final = {
         *("graph", "graph_node", "op_key", "attrs"),
     ),
     "calls": tuple(TABLES["calls"]),
-    "ranges": tuple(one for one in TABLES["ranges"] if one not in _UNREAD),
+    "ranges": tuple(column for column in TABLES["ranges"] if column not in _UNREAD),
 }
 #: Those that may have nulls in between, which columns in mapped files cannot have.
 _APART: Final = (("ranges", "seq"), ("ranges", "fwd_thread"))
@@ -76,17 +76,17 @@ class Words:
     def used(self) -> tuple[list[int], NDArray[np.intp]]:
         """Return the codes that rows have, in order, and the place of each row's among them."""
         if len(self.texts) > _SPARSE * len(self.codes):
-            codes, place = np.unique(self.codes, return_inverse=True)
-            return codes.tolist(), place.reshape(-1)
+            codes, index = np.unique(self.codes, return_inverse=True)
+            return codes.tolist(), index.reshape(-1)
         seen = np.zeros(len(self.texts) + 1, bool)  # that of -1 is the last
         seen[self.codes] = True
-        found = np.flatnonzero(seen)
+        codes_seen = np.flatnonzero(seen)
         table = np.zeros(len(seen), np.intp)
-        table[found] = np.arange(len(found))
-        held = found.tolist()
+        table[codes_seen] = np.arange(len(codes_seen))
+        codes_used = codes_seen.tolist()
         if seen[-1]:
-            held[-1] = NONE
-        return held, table[self.codes]
+            codes_used[-1] = NONE
+        return codes_used, table[self.codes]
 
     def part(self, rows: Ints) -> Words:
         """Return the words of some rows."""
@@ -156,15 +156,15 @@ class Timeline:
         self._profile = profile = profile._narrow(_READ, mapped, _APART)
         self._number = 0
         self.trace = profile.attribution.trace
-        told = self.trace["processes"].unique("process", keep="first", maintain_order=True)
+        processes = self.trace["processes"].unique("process", keep="first", maintain_order=True)
         self.pids: dict[int, int] = {}
         self.processes: dict[int, str] = {}
-        for row in told.to_dicts():
+        for row in processes.to_dicts():
             number, pid, rank = row["process"], row.get("pid"), row.get("rank")
             self.pids[number] = number if pid is None else int(pid)
             said = [row.get("name"), None if rank is None else f"rank {rank}", row.get("host")]
             self.processes[number] = (
-                ", ".join(str(one) for one in said if one) or f"process {number}"
+                ", ".join(str(text_part) for text_part in said if text_part) or f"process {number}"
             )
         if len(set(self.pids.values())) < len(self.pids):  # two hosts may have one pid
             self.pids = {number: number + 1 for number in self.pids}
@@ -217,11 +217,11 @@ class Timeline:
                 ["process", "device"], maintain_order=True
             ):
                 for column, name in columns.items():
-                    known = part.filter(pl.col(column).is_not_null()).sort("time")
-                    if len(known):
+                    measured = part.filter(pl.col(column).is_not_null()).sort("time")
+                    if len(measured):
                         unit = "bytes" if column in ("in_use", "reserved") else "fraction"
                         yield self._counter(
-                            process, device, name, unit, known["time"], known[column]
+                            process, device, name, unit, measured["time"], measured[column]
                         )
 
     # ------------------------------------------------------------------------------------------
@@ -239,8 +239,8 @@ class Timeline:
         track = Track(track.number, COUNTER, track.process, track.name, track.pid, None, unit)
         return track, Curve(time.to_numpy() + self.shift, value.cast(pl.Float64).to_numpy())
 
-    def _stacked(
-        self, kind: str, process: int, name: str, tid: int | None, rows: Ints, made: Any
+    def _stack(
+        self, kind: str, process: int, name: str, tid: int | None, rows: Ints, table: Any
     ) -> Iterator[tuple[Track, Slices]]:
         """Yield the slices of one thread or stream in pieces: of one track, and of more where some cross."""
         tracks: list[Track] = []
@@ -254,21 +254,21 @@ class Timeline:
         none = np.empty(0, np.int64)
         nothing = Stack(none, none, none, none, none)
         levels = none  # of the rows that a window holds
-        rows = in_order(made.start, rows, self._profile.attribution.mapped)
-        for window in windows(made.start, made.end, rows):
+        rows = in_order(table.start, rows, self._profile.attribution.mapped)
+        for window in windows(table.start, table.end, rows):
             let_go()
             part = np.concatenate((window.held, rows[window.rows]))
-            start, end = made.start[part] + self.shift, made.end[part] + self.shift
+            start, end = table.start[part] + self.shift, table.end[part] + self.shift
             until = None if window.until is None else window.until + self.shift
             marks = np.flatnonzero(end <= start)
             on = np.concatenate((levels, np.full(len(part) - len(levels), NONE)))
             for level, stack in enumerate(stacks(start, end, levels, until)):
                 on[stack.rows] = level
                 if len(stack.rows) or len(stack.closing):
-                    yield track(level), made.part(part, start, end, stack, marks)
+                    yield track(level), table.part(part, start, end, stack, marks)
                     marks = none
             if len(marks):
-                yield track(0), made.part(part, start, end, nothing, marks)
+                yield track(0), table.part(part, start, end, nothing, marks)
             levels = none if until is None else on[end > until]
 
     def _on_threads(self) -> Iterator[tuple[Track, Slices]]:
@@ -277,29 +277,29 @@ class Timeline:
             return
         meaning = attribution.meaning
         frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
-        known = np.array([one is not None for one in frames], bool)
+        is_drawn = np.array([frame is not None for frame in frames], bool)
         reading = meaning.reading.astype(np.int32, copy=False)
         ops, is_op = self._profile.of(op_index), attribution.is_op
 
         def tell(rows: Ints) -> Details:
-            found = Details({"text": Words(reading[rows], list(meaning.texts))})
+            details = Details({"text": Words(reading[rows], list(meaning.texts))})
             at = np.flatnonzero(is_op[rows])
             if not len(at):
-                return found
+                return details
             of = rows[at]
             about = ops.identify(of)
             for name in ("layer", "source", "direction"):
-                found.words[name] = _spread(getattr(about, name), at, len(rows))
-            told = {**costs_of(ops, of), "step": ops.context.step(*ops.places(of))}
+                details.words[name] = _spread(getattr(about, name), at, len(rows))
+            columns = {**costs_of(ops, of), "step": ops.context.step(*ops.places(of))}
             for name in ("flops", "bytes", "step"):
-                found.numbers[name] = _numbers(told[name], at, len(rows))
-            return found
+                details.numbers[name] = _numbers(columns[name], at, len(rows))
+            return details
 
-        made = _Table(
+        table = _Table(
             ranges["start"].fill_null(0).to_numpy(),
             ranges["end"].fill_null(0).to_numpy(),
-            Words(reading, ["" if one is None else one[0] for one in frames]).part,
-            Words(reading, ["" if one is None else one[1] for one in frames]).part,
+            Words(reading, ["" if frame is None else frame[0] for frame in frames]).part,
+            Words(reading, ["" if frame is None else frame[1] for frame in frames]).part,
             lambda rows: np.zeros(len(rows), np.int32),
             "ranges",
             tell,
@@ -307,10 +307,10 @@ class Timeline:
         mapped = attribution.mapped
         drawn = zeros(mapped, len(reading), bool)
         for part in pieces(len(reading)):
-            drawn[part] = known[reading[part]]
+            drawn[part] = is_drawn[reading[part]]
         for (process, thread), rows in lanes(ranges, mapped).rows(drawn, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
-            yield from self._stacked(THREAD, process, name, thread, rows, made)
+            yield from self._stack(THREAD, process, name, thread, rows, table)
 
     def _calls(self) -> Iterator[tuple[Track, Slices]]:
         calls = self.trace["calls"]
@@ -318,10 +318,10 @@ class Timeline:
             return
         mapped = self._profile.attribution.mapped
         timed = (calls["start"].is_not_null() & calls["end"].is_not_null()).to_numpy()
-        made = _Table(
+        table = _Table(
             calls["start"].fill_null(0).to_numpy(),
             calls["end"].fill_null(0).to_numpy(),
-            _named(calls["name"], "(call)"),
+            _name(calls["name"], "(call)"),
             _all("call"),
             self._launching().__getitem__,
             "calls",
@@ -329,7 +329,7 @@ class Timeline:
         )
         for (process, thread), rows in lanes(calls, mapped).rows(timed, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
-            yield from self._stacked(CALLS, process, f"{name}: calls", None, rows, made)
+            yield from self._stack(CALLS, process, f"{name}: calls", None, rows, table)
 
     def _on_devices(self) -> Iterator[tuple[Track, Slices]]:
         profile = self._profile
@@ -341,15 +341,15 @@ class Timeline:
             if frame.is_empty():
                 continue
             kind = "kernel" if table == "kernels" else "copy"
-            told = told_of(profile, table)
+            facts = told_of(profile, table)
             made = _Table(
                 frame["start"].fill_null(0).to_numpy(),
                 frame["end"].fill_null(0).to_numpy(),
-                _named(frame[name], f"({kind})"),
+                _name(frame[name], f"({kind})"),
                 _all(kind),
                 partial(_flow, launched.call),
                 table,
-                partial(_details, told),
+                partial(_details, facts),
                 launched.op,
             )
             keys, of = numbered_by(frame, ("process", "device", "context", "stream"))
@@ -357,10 +357,10 @@ class Timeline:
                 process, device, context, stream = keys[number]
                 said = [f"device {device}", None if stream is None else f"stream {stream}"]
                 said += [None if context in (None, 0) else f"context {context}"]
-                title = " ".join(one for one in said if one) + (
+                title = " ".join(text_part for text_part in said if text_part) + (
                     ": copies" if kind == "copy" else ""
                 )
-                yield from self._stacked(STREAM, process, title, None, rows, made)
+                yield from self._stack(STREAM, process, title, None, rows, made)
 
     def _earliest(self) -> int:
         times = [
@@ -370,7 +370,7 @@ class Timeline:
                 ("samples", "time"), ("allocations", "time"),
             )
         ]  # fmt: skip
-        return min((one for one in times if one is not None), default=0)
+        return min((time_ for time_ in times if time_ is not None), default=0)
 
     def _launching(self) -> Codes:
         """Return for each call the number of its flow, its row from 1 on; 0 if it launched nothing."""
@@ -417,9 +417,9 @@ class _Table:
         )
 
 
-def _details(told: Told, rows: Ints) -> Details:
+def _details(facts: Told, rows: Ints) -> Details:
     """Return the details of rows of the kernels or copies."""
-    part = told.of(rows)
+    part = facts.of(rows)
     return Details(
         {name: _words(part[name]) for name in _TOLD},
         {name: _numbers(part[name], None, len(part)) for name in _COUNTED if name in part.columns},
@@ -428,19 +428,19 @@ def _details(told: Told, rows: Ints) -> Details:
 
 def _words(column: pl.Series) -> Words:
     codes, texts = compact(column.cast(pl.Categorical))
-    missing = np.array([one is None for one in texts], bool)
-    found = np.asarray(codes, np.int32)
+    missing = np.array([text is None for text in texts], bool)
+    numbers = np.asarray(codes, np.int32)
     if missing.any():
-        found = np.where(missing[found], NONE, found).astype(np.int32)
-    return Words(found, [one or "" for one in texts])
+        numbers = np.where(missing[numbers], NONE, numbers).astype(np.int32)
+    return Words(numbers, [text or "" for text in texts])
 
 
-def _named(column: pl.Series, otherwise: str) -> _Naming:
+def _name(column: pl.Series, otherwise: str) -> _Naming:
     """Return a function that tells the names in rows of a column; where there is none, ``otherwise``."""
     column = column.cast(pl.Categorical)
     distinct = distinct_values(column)
     numbers = numbers_of(distinct)
-    texts = [one or "" for one in distinct.cast(pl.String).to_list()]
+    texts = [text_or_null or "" for text_or_null in distinct.cast(pl.String).to_list()]
     if not distinct.null_count():
         return lambda rows: Words(numbers(column.gather(rows)), texts)
     missing = distinct.is_null().arg_max()
@@ -453,20 +453,20 @@ def _named(column: pl.Series, otherwise: str) -> _Naming:
     return named
 
 
-def _spread(column: pl.Series, rows: Ints, many: int) -> Words:
-    made = _words(column)
-    codes = np.full(many, NONE, np.int32)
-    codes[rows] = made.codes
-    return Words(codes, made.texts)
+def _spread(column: pl.Series, rows: Ints, count: int) -> Words:
+    words_made = _words(column)
+    codes = np.full(count, NONE, np.int32)
+    codes[rows] = words_made.codes
+    return Words(codes, words_made.texts)
 
 
-def _numbers(column: pl.Series, rows: Ints | None, many: int) -> tuple[Ints, NDArray[np.bool_]]:
-    known = column.is_not_null().to_numpy()
+def _numbers(column: pl.Series, rows: Ints | None, count: int) -> tuple[Ints, NDArray[np.bool_]]:
+    is_known = column.is_not_null().to_numpy()
     value = column.fill_null(0).cast(pl.Int64).to_numpy()
     if rows is None:
-        return value, known
-    values, flags = np.zeros(many, np.int64), np.zeros(many, bool)
-    values[rows], flags[rows] = value, known
+        return value, is_known
+    values, flags = np.zeros(count, np.int64), np.zeros(count, bool)
+    values[rows], flags[rows] = value, is_known
     return values, flags
 
 

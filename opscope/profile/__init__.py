@@ -71,10 +71,10 @@ def load(
     far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
     """
     with progress_of.told(progress):
-        return _loaded(path, gpu, strict, lean, model, counters, unrelated)
+        return _load(path, gpu, strict, lean, model, counters, unrelated)
 
 
-def _loaded(
+def _load(
     path: Path | Sequence[Path],
     gpu: str | None,
     strict: bool,
@@ -133,23 +133,23 @@ def _load_url(url: str, strict: bool, lean: bool, model: Path | None) -> Profile
     """
     if is_pattern(url):
         return None
-    found = at_urls.listed(url)[0]
-    if not found.is_folder or not at_urls.entries(url)[0]:
+    location = at_urls.listed(url)[0]
+    if not location.is_folder or not at_urls.entries(url)[0]:
         return None
-    held = ExitStack()
+    files_at_hand = ExitStack()
     try:
-        copy = held.enter_context(at_urls.at_hand(url, found))
+        copy = files_at_hand.enter_context(at_urls.at_hand(url, location))
         profile = load(copy, strict=strict, lean=lean, model=model)
         if profile._path is None:  # a recording: all of it was read
-            at_urls.name_urls(profile.trace, found, copy)
-            held.close()
+            at_urls.name_urls(profile.trace, location, copy)
+            files_at_hand.close()
         else:
             profile._opened(shown(url), profile._older, False)  # the copy is removed
-            finalize(profile, held.close)
+            finalize(profile, files_at_hand.close)
         return profile
     except BaseException as error:
         # the copy's own handler names the URL in the error
-        if not held.__exit__(type(error), error, error.__traceback__):
+        if not files_at_hand.__exit__(type(error), error, error.__traceback__):
             raise
         raise AssertionError("unreachable") from error
 
@@ -173,11 +173,11 @@ def diff(
     if by not in differences.BY:
         raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
 
-    def begun(one: Profile | Path | Sequence[Path], how: str) -> Ending:
-        profile = one if isinstance(one, Profile) else load(one, gpu=gpu)
-        found = profile.select(**where)._reducing(how)
+    def begun(source: Profile | Path | Sequence[Path], how: str) -> Ending:
+        profile = source if isinstance(source, Profile) else load(source, gpu=gpu)
+        reduction = profile.select(**where)._reducing(how)
         del profile
         differences.give_up()  # before the other is read
-        return found
+        return reduction
 
     return differences.table(compare(partial(begun, a), partial(begun, b)), by)

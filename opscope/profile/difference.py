@@ -42,8 +42,8 @@ def totals_of_all(profile: Answers) -> whole_job.Totals:
 def reducing(profile: Answers, how: str = STEPS) -> Ending:
     """Return what ends reducing the profile, once this has taken from it what that needs."""
     if light.is_light(profile.trace):
-        found = reduce_light(profile.trace, how)
-        return lambda: found
+        reduced = reduce_light(profile.trace, how)
+        return lambda: reduced
     if how == TOTALS:
         steps, totals = profile.of(steps_reduced), profile.of(totals_of_all)
         return lambda: replace(steps(), totals=totals, has_ops=False)
@@ -68,7 +68,7 @@ def whole_reduced(profile: Answers) -> Ending:
     return _begin(profile, False, True)
 
 
-def _begin(profile: Answers, inferred: bool, whole: bool) -> Ending:
+def _begin(profile: Answers, inferred: bool, as_run: bool) -> Ending:
     read, waits = profile.attribution, profile.of(loader_waits)
     unit, ending = begin(
         profile.of(op_index),
@@ -76,7 +76,7 @@ def _begin(profile: Answers, inferred: bool, whole: bool) -> Ending:
         lambda: profile.of(exchanges),
         (waits, input_waits(read.trace, read.meaning, waits)),
         inferred=inferred,
-        whole=whole,
+        whole=as_run,
     )
     ranked = pl.DataFrame(schema=rankwise.RANKED)
     if unit == STEP and len(profile.trace["processes"]) > 1:
@@ -84,9 +84,9 @@ def _begin(profile: Answers, inferred: bool, whole: bool) -> Ending:
 
     @cache
     def ended() -> Reduced:
-        found = replace(ending(), ranked=ranked)
+        reduced = replace(ending(), ranked=ranked)
         hand_back()
-        return found
+        return reduced
 
     return ended
 

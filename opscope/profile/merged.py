@@ -85,8 +85,8 @@ class Merged(Profile):
         """``trace``: the tables ``HELD``; ``stored``: the frames; ``about``: what else is known (JSON)."""
         about = about if isinstance(about, dict) else {}
         recorded = frozenset(map(str, about.get("present", ())))
-        held = _Held({name: trace[name] for name in HELD})
-        super().__init__(Trace(held, recorded | trace.present, trace.origin), stored)
+        held_tables = _Held({name: trace[name] for name in HELD})
+        super().__init__(Trace(held_tables, recorded | trace.present, trace.origin), stored)
         self._about: dict[str, Any] = about
         #: The frames as they were given: unlike those of a saved profile they cannot be made again.
         self._given_frames = self._stored
@@ -100,8 +100,8 @@ class Merged(Profile):
     @property
     def manifest(self) -> dict[str, Any]:
         """Which ranks the profile is of: ``expected``, ``read``, ``failed``, ``missing`` and more."""
-        found: dict[str, Any] = self._about.get("manifest", {})
-        return found
+        manifest_of_job: dict[str, Any] = self._about.get("manifest", {})
+        return manifest_of_job
 
     @property
     def cpu_only(self) -> bool:
@@ -149,11 +149,11 @@ class Merged(Profile):
             }
             return pl.DataFrame([row], schema=light_diagnosis.FINDINGS)
         steps = self.of(table_of_steps)
-        place = steps_at(counted(steps))
+        step_of = steps_at(counted(steps))
 
         def judged(piece: pl.DataFrame) -> pl.DataFrame:
             end = piece["end"].fill_null(0).to_numpy() - 1
-            inside = place(processes_of(piece["process"]), end) >= 0
+            inside = step_of(processes_of(piece["process"]), end) >= 0
             return piece.filter(pl.Series(inside, dtype=pl.Boolean))
 
         pieces = self.of(exchange_pieces)
@@ -169,9 +169,9 @@ class Merged(Profile):
 
     def _reducing(self, how: str = BY_STEPS) -> Ending:
         if self.is_light:
-            found = reduce_light(self.trace, how)
+            reduced = reduce_light(self.trace, how)
         else:
-            found = reduce_merged(
+            reduced = reduce_merged(
                 self.trace,
                 self.of(table_of_steps),
                 self.of(exchange_pieces),
@@ -180,18 +180,18 @@ class Merged(Profile):
                 how,
                 bool(self._about.get("on_gpu")),
             )
-        return lambda: found
+        return lambda: reduced
 
-    def pieces_of(self, name: str, what: str) -> Pieces:
+    def pieces_of(self, name: str, noun: str) -> Pieces:
         """Return a frame in pieces, to be gone through anew each time; one that has one piece is kept.
 
-        ``what`` a profile without the frame lacks.
+        ``noun`` a profile without the frame lacks.
         """
-        return lambda: self._frame_in(name, what)
+        return lambda: self._frame_in(name, noun)
 
-    def given(self, name: str, what: str) -> pl.DataFrame:
-        """Return a frame that was merged; ``what`` a profile without it lacks."""
-        return self._frame(name, lambda: _lacks(what))
+    def given(self, name: str, noun: str) -> pl.DataFrame:
+        """Return a frame that was merged; ``noun`` a profile without it lacks."""
+        return self._frame(name, lambda: _lacks(noun))
 
     def _arrived_in(self) -> Iterator[pl.DataFrame]:
         parts = partial(self._frame_in, "arrivals", "collectives")
@@ -213,14 +213,14 @@ class Merged(Profile):
                 self._frames[name] = self._given_frames[stored] if given else make()
             return self._frames[name]
 
-    def _frame_in(self, name: str, what: str) -> Iterator[pl.DataFrame]:
+    def _frame_in(self, name: str, noun: str) -> Iterator[pl.DataFrame]:
         """Yield the frame in pieces, anew each time; one that has one piece is kept."""
         given = self._given_frames
         if name not in given:
-            raise NotMerged(what)
+            raise NotMerged(noun)
         if isinstance(given, (Frames, Tables)) and name not in self._frames and given.several(name):
             return given.pieces(name)
-        return iter((self.given(name, what),))
+        return iter((self.given(name, noun),))
 
     def _columns_of(
         self, name: str, columns: Collection[str], row: int | None = None
@@ -246,10 +246,8 @@ class Merged(Profile):
     @property
     def merged_of(self) -> str | None:
         """Of which part of a job the profile was merged: ``997 of 1,000 ranks``."""
-        known = self.manifest
-        return (
-            f"{known.get('read', 0):,} of {known.get('expected', 0):,} {known.get('of', 'ranks')}"
-        )
+        manifest = self.manifest
+        return f"{manifest.get('read', 0):,} of {manifest.get('expected', 0):,} {manifest.get('of', 'ranks')}"
 
     def save_as(
         self,
@@ -261,10 +259,10 @@ class Merged(Profile):
     ) -> FilePath:
         """Like ``save``; if ``path`` is taken, use the first free name of ``others``. Return that path."""
         present = self.trace.present & set(HELD)
-        held = Trace(dict(self.trace.tables), present, self.trace.origin)
+        trace = Trace(dict(self.trace.tables), present, self.trace.origin)
         frames = {name: self._in_pieces(name) for name in self._given_frames}
         about = {"analysis": ANALYSIS, MERGED: self._about}
-        return profile_writing.write(path, held, frames, about, force, others, scratch)
+        return profile_writing.write(path, trace, frames, about, force, others, scratch)
 
     def _in_pieces(self, name: str) -> Iterator[pl.DataFrame]:
         given = self._given_frames
@@ -289,8 +287,8 @@ def checked(path: str | PathLike[str], meta: Mapping[str, Any]) -> Any:
     return meta.get(MERGED)
 
 
-def _lacks(what: str) -> pl.DataFrame:
-    raise NotMerged(what)
+def _lacks(noun: str) -> pl.DataFrame:
+    raise NotMerged(noun)
 
 
 def _matched_calls(profile: Merged) -> Pieces:

@@ -183,8 +183,8 @@ class Profile(Answers):
             raise TypeError("op_name must be a name or a list of names")
         if not isinstance(device_id, int) or isinstance(device_id, bool):
             raise TypeError(f"device_id must be an int, not {type(device_id).__name__}")
-        found = op_analyse(self.of(op_index), names, device_id)
-        return json.dumps({**found, "device_id": device_id}, ensure_ascii=False)
+        entries = op_analyse(self.of(op_index), names, device_id)
+        return json.dumps({**entries, "device_id": device_id}, ensure_ascii=False)
 
     @once
     def dlprof(self) -> Source:
@@ -250,10 +250,12 @@ class Profile(Answers):
 
     def _ended_by(self, key: str) -> Self:
         ops = self.of(op_index)
-        found = key_ops(ops, key) or self._key_by_id(key)
-        if found is None:
+        rows_of_key = key_ops(ops, key) or self._key_by_id(key)
+        if rows_of_key is None:
             raise ValueError(unknown_key(ops, key))
-        return self._with_steps(by_key(ops, found), BY_KEY.format(name=found.name), False)
+        return self._with_steps(
+            by_key(ops, rows_of_key), BY_KEY.format(name=rows_of_key.name), False
+        )
 
     def _key_by_id(self, key: str) -> Key | None:
         """Return the key node that has the id ``key`` in DLProf's reports."""
@@ -304,8 +306,8 @@ class Profile(Answers):
         """
         if by not in differences.BY:
             raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
-        found = differences.difference_of(self.select(**where), other.select(**where))
-        return differences.table(found, by)
+        difference = differences.difference_of(self.select(**where), other.select(**where))
+        return differences.table(difference, by)
 
     def _reducing(self, how: str = STEPS) -> Ending:
         """Return what ends reducing the profile, once this has taken from it what that needs."""
@@ -320,17 +322,17 @@ class Profile(Answers):
             shared = self._reading.attribution
             add_notes(self.trace, () if shared.found is None else shared.found.notes)
             return shared
-        known = self._found()
-        if known is not None:
+        stored = self._found()
+        if stored is not None:
             try:
-                return attribute(self.trace, known, mapped=self._mapped)
+                return attribute(self.trace, stored, mapped=self._mapped)
             except Unfit as error:
                 _log.debug("%s: the stored attribution is not used: %s", self._path, error)
-        made = attribute(self.trace, mapped=self._mapped)
-        if made.found is not None:
-            for name, frame in made.found.tables().items():
+        attribution = attribute(self.trace, mapped=self._mapped)
+        if attribution.found is not None:
+            for name, frame in attribution.found.tables().items():
                 self._keep(name, frame)
-        return made
+        return attribution
 
     def _make(self, part: Callable[[Any], _Part]) -> _Part:
         if self._reading is not None and part is op_index:
@@ -409,9 +411,9 @@ class Profile(Answers):
         tables = {name: self._as_stored(name) for name in LINKED if name in self._stored}
         if len(tables) < len(LINKED):
             return None
-        known = {name: frame for name, frame in tables.items() if frame is not None}
+        stored = {name: frame for name, frame in tables.items() if frame is not None}
         try:
-            return Found.of_tables(known, self.trace) if len(known) == len(tables) else None
+            return Found.of_tables(stored, self.trace) if len(stored) == len(tables) else None
         except Unfit as error:
             _log.debug("%s: the stored attribution is not used: %s", self._path, error)
             return None
@@ -479,10 +481,10 @@ class Profile(Answers):
         about = {"analysis": ANALYSIS}
         if NOTES in self._frames or NOTES in self._stored:
             self._note_linking()
-        frames = {**self._computed(), **self._linked()}
+        frames = {**self._compute(), **self._link()}
         return profile_writing.write(path, self.trace, frames, about, force, others, scratch)
 
-    def _computed(self) -> dict[str, Iterable[pl.DataFrame]]:
+    def _compute(self) -> dict[str, Iterable[pl.DataFrame]]:
         """Return the frames that were computed so far or came with the trace, in pieces."""
         frames: dict[str, Iterable[pl.DataFrame]] = {}
         for name, table in STORED.items():
@@ -496,10 +498,10 @@ class Profile(Answers):
                 frames[name] = [frame] if table is None else _in_pieces(frame)
         return frames
 
-    def _linked(self) -> dict[str, Iterable[pl.DataFrame]]:
+    def _link(self) -> dict[str, Iterable[pl.DataFrame]]:
         """Return the tables of an attribution that was computed or came with the trace."""
-        found = self.attribution.found if "attribution" in vars(self) else self._found()
-        return {} if found is None else {name: [frame] for name, frame in found.tables().items()}
+        stored = self.attribution.found if "attribution" in vars(self) else self._found()
+        return {} if stored is None else {name: [frame] for name, frame in stored.tables().items()}
 
     def keep_in(self, path: Path) -> None:
         """Use the results that are kept in the folder of this saved profile, and keep there what is computed.
@@ -507,15 +509,15 @@ class Profile(Answers):
         ``OPSCOPE_KEEP=0`` in the environment: nothing more is kept.
         """
         try:
-            place = Place.of(path, ANALYSIS)
+            location = Place.of(path, ANALYSIS)
         except OSError:  # it is gone
             return
-        files = place.files()
+        files = location.files()
         if files:
             stored = self._stored
             of = stored if isinstance(stored, Tables) else Tables(FilePath(path), {}, {}, False)
             self._stored, self._kept = of.plus(files), frozenset(files)
-        self._place = place
+        self._place = location
 
     def _keep_more(self) -> None:
         """Make and keep what the report does without: the columns of kernels and copies, which advice and

@@ -66,38 +66,38 @@ def open(
             found_all, f"{os.fspath(path)}: no traces", strict, lean, beside, unrelated
         )
     location = Path(path)
-    found = find(location)
-    if found is None:
+    match = find(location)
+    if match is None:
         none = f"{location}: a folder without traces"
         return _read_all(traces_in(location), none, strict, lean, beside, unrelated)
     with progress.reading([location], without=NOT_READ):
-        trace = _read(found, location, strict, lean, beside)
+        trace = _read(match, location, strict, lean, beside)
         progress.read_whole(location)
-    _refuse_nothing(found, location, trace)
-    if found.name == "profile":
+    _refuse_nothing(match, location, trace)
+    if match.name == "profile":
         return trace  # its impossible times went before it was saved
     from opscope.core.tables.impossible import without_impossible  # lazy: it loads Polars
 
     return without_impossible(trace)
 
 
-def _read(found: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
-    if found.name == CONTAINERS:
+def _read(match: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
+    if match.name == CONTAINERS:
         from . import unpacking  # lazy: it loads decoders
 
         def open_unpacked(inside: Path) -> Trace:
             return open(inside, strict=strict, lean=lean, model=beside)
 
         return unpacking.read(location, find, open_unpacked)
-    if beside is not None and found.takes_model:
-        return found.read(location, lean, beside)
+    if beside is not None and match.takes_model:
+        return match.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
-    if found.name == "recording" and not strict:
+    if match.name == "recording" and not strict:
         from .recording.reader import collect  # lazy: it loads Polars
 
         trace = collect(location)
     else:
-        trace = found.read(location, lean)
+        trace = match.read(location, lean)
     if beside is None:
         return trace
     from .beside import with_model  # lazy: it loads Polars
@@ -134,7 +134,7 @@ def _read_all(
 
 
 def _open_url(
-    found: AtUrl,
+    at_url: AtUrl,
     strict: bool,
     lean: bool,
     model: Path | None,
@@ -156,25 +156,25 @@ def _open_url(
                 raise NotATrace(error.path, error.what) from error
         return open(local, strict=strict, lean=lean, model=model, unrelated=unrelated)
 
-    if not found.is_folder:
-        return at_urls.read(found, read)
-    whole, entries = at_urls.entries(found.url)
-    if whole:
-        return at_urls.read(found, read)
+    if not at_url.is_folder:
+        return at_urls.read(at_url, read)
+    is_dump, entries = at_urls.entries(at_url.url)
+    if is_dump:
+        return at_urls.read(at_url, read)
     traces: list[AtUrl] = []
     for entry in entries:
         if not entry.is_folder or at_urls.entries(entry.url)[0]:
             traces.append(entry)
-    none = f"{shown(found.url)}: a folder without traces"
-    urls = [one.url for one in traces]
+    none = f"{shown(at_url.url)}: a folder without traces"
+    urls = [trace.url for trace in traces]
     return _join(urls, none, strict, lean, model, unrelated, of_folder=True)
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
     """Return the name of the file's format: a package here, or another package's entry point; ``folder``
     for a folder that may contain traces. Raises BadInput."""
-    found = find(Path(path))
-    return "folder" if found is None else found.name
+    match = find(Path(path))
+    return "folder" if match is None else match.name
 
 
 def _is_archive(path: Path) -> bool:
@@ -188,16 +188,16 @@ def _is_archive(path: Path) -> bool:
 
 def traces_in(folder: Path) -> list[Path]:
     """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
-    found = []
+    paths_found = []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
         try:
             if format_of(entry) != "folder" and not _is_archive(entry):
-                found.append(entry)
+                paths_found.append(entry)
         except BadInput:  # a log or a README beside the traces
             continue
-    return found
+    return paths_found
 
 
 def _join(
@@ -213,8 +213,8 @@ def _join(
     from opscope.core.tables.identity import Conflict, join  # lazy: it loads Polars
 
     if not paths:
-        where, _, what = none.rpartition(": ")
-        raise BadInput(where or "()", what)
+        where, _, message = none.rpartition(": ")
+        raise BadInput(where or "()", message)
     of_engines, paths = _of_engines([path if is_url(path) else Path(path) for path in paths])
     _refuse_twice(
         of_engines, content=False
@@ -232,11 +232,11 @@ def _join(
     if of_engines:
         from . import tensorrt  # lazy: it loads decoders
 
-        found, failed = tensorrt.read_together(of_engines)
-        if failed and (strict or not (found or paths)):
+        traces, failed = tensorrt.read_together(of_engines)
+        if failed and (strict or not (traces or paths)):
             raise failed[0] if strict or len(failed) == 1 else NoneReadable(failed)
-        parts += found
-        names += [str(part.origin.get("paths", of_engines)) for part in found]
+        parts += traces
+        names += [str(part.origin.get("paths", of_engines)) for part in traces]
     for path in paths:
         try:
             if is_url(path):
@@ -278,9 +278,9 @@ def _join(
     if isinstance(trace, Conflict):
         raise BadInput(trace.path, trace.what)
     inner = [part.origin for part in parts]
-    trace.origin["files"] = len(failed) + sum(one.get("files", 1) for one in inner)
-    lost = [{"path": one.path, "what": one.what} for one in failed]
-    lost += [item for one in inner for item in one.get("failed", ())]
+    trace.origin["files"] = len(failed) + sum(origin.get("files", 1) for origin in inner)
+    lost = [{"path": fault.path, "what": fault.what} for fault in failed]
+    lost += [item for origin in inner for item in origin.get("failed", ())]
     if lost:
         trace.origin["failed"] = lost
     for one in failed:
@@ -305,10 +305,10 @@ def _of_engines(
             others.append(path)
             continue
         try:
-            found = None if path.is_dir() else find(path)
+            match = None if path.is_dir() else find(path)
         except BadInput:  # opening it reports the error
-            found = None
-        (ours if found is not None and found.ours and found.name == "tensorrt" else others).append(
+            match = None
+        (ours if match is not None and match.ours and match.name == "tensorrt" else others).append(
             path
         )
     return ours, others
@@ -321,21 +321,21 @@ def _refuse_twice(paths: Sequence[str | os.PathLike[str]], content: bool = True)
     """
     seen: dict[tuple[int, int], str] = {}
     sizes: dict[int, list[str]] = {}
-    for path in [os.fspath(one) for one in paths]:
+    for path in [os.fspath(path) for path in paths]:
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError:  # opening it reports the error
             continue
-        same = seen.get((found.st_dev, found.st_ino))
+        same = seen.get((status.st_dev, status.st_ino))
         if same is not None:
             raise BadInput(path, "given twice" + (f" (as {same})" if same != path else ""))
-        seen[found.st_dev, found.st_ino] = path
+        seen[status.st_dev, status.st_ino] = path
         if not content:
             continue
-        held = _content(Path(path))
-        size = sum(os.path.getsize(file) for file in held)
+        files_of_path = _content(Path(path))
+        size = sum(os.path.getsize(file) for file in files_of_path)
         for other in sizes.get(size, ()):
-            if size and _equal(held, _content(Path(other))):
+            if size and _equal(files_of_path, _content(Path(other))):
                 raise BadInput(path, f"has the same content as {other}: it would count twice")
         sizes.setdefault(size, []).append(path)
 
@@ -346,18 +346,18 @@ def _content(path: Path) -> list[Path]:
         return [path]
     if not (path / "meta.json").is_file():
         return []
-    return sorted(one for one in path.rglob("*") if one.is_file())
+    return sorted(file for file in path.rglob("*") if file.is_file())
 
 
-def _equal(one: list[Path], other: list[Path]) -> bool:
+def _equal(files: list[Path], other: list[Path]) -> bool:
     return (
-        len(one) == len(other)
+        len(files) == len(other)
         and all(
-            first.name == second.name or len(one) == 1
-            for first, second in zip(one, other, strict=True)
+            first.name == second.name or len(files) == 1
+            for first, second in zip(files, other, strict=True)
         )
         and all(
             filecmp.cmp(first, second, shallow=False)
-            for first, second in zip(one, other, strict=True)
+            for first, second in zip(files, other, strict=True)
         )
     )

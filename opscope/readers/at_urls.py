@@ -30,18 +30,18 @@ def expanded(paths: Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[
 
     A local path that exists is no pattern. Raises BadInput for a pattern that matches nothing.
     """
-    found: list[str | os.PathLike[str]] = []
+    paths_expanded: list[str | os.PathLike[str]] = []
     for path in paths:
         text = os.fspath(path)
         if not is_pattern(text):
-            found.append(path)
+            paths_expanded.append(path)
         elif is_url(text):
-            found += [one.url for one in listed(text)]
+            paths_expanded += [entry.url for entry in listed(text)]
         elif os.path.lexists(text):
-            found.append(path)
+            paths_expanded.append(path)
         else:
-            found += matches(text)
-    return found
+            paths_expanded += matches(text)
+    return paths_expanded
 
 
 def matches(pattern: str) -> list[str]:
@@ -50,17 +50,17 @@ def matches(pattern: str) -> list[str]:
 
     from opscope.remote.listed import natural  # lazy: few paths are patterns
 
-    found = sorted(glob(pattern), key=natural)
-    if not found:
+    paths = sorted(glob(pattern), key=natural)
+    if not paths:
         raise BadInput(pattern, "matches nothing" if is_pattern(pattern) else "no such file")
-    return found
+    return paths
 
 
 def listed(url: str) -> list[Found]:
     """Return what the URL or its pattern names. Raises BadInput."""
     from opscope.remote.listed import expand  # lazy: few traces are at URLs
 
-    with _told(url):
+    with _tell(url):
         return expand(url)
 
 
@@ -68,19 +68,21 @@ def entries(url: str) -> tuple[bool, list[Found]]:
     """Return whether the folder at ``url`` is a profile or recording, and what is in it. Raises BadInput."""
     from opscope.remote import listed as listing  # lazy: few traces are at URLs
 
-    with _told(url):
-        found = [one for one in listing.entries(url) if not _name(one.url).startswith(".")]
-    return any(_name(one.url) == listing.META for one in found), found
+    with _tell(url):
+        entries_there = [
+            entry for entry in listing.entries(url) if not _name(entry.url).startswith(".")
+        ]
+    return any(_name(entry.url) == listing.META for entry in entries_there), entries_there
 
 
 @contextlib.contextmanager
-def at_hand(url: str, found: Found | None = None) -> Iterator[Path]:
+def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
     """A copy of the file or folder at ``url``, removed at the end; a BadInput about it names the URL."""
     from opscope.remote.copied import copied, scratch  # lazy: few traces are at URLs
 
     with scratch() as folder:
-        with _told(url):
-            local = copied(found or listed(url)[0], folder)
+        with _tell(url):
+            local = copied(file or listed(url)[0], folder)
         try:
             yield local
         except BadInput as error:
@@ -88,7 +90,7 @@ def at_hand(url: str, found: Found | None = None) -> Iterator[Path]:
                 error.path
             ):  # it is named already, and may be another one: several may be at hand
                 raise
-            raise _renamed(error, folder, local, url) from error
+            raise _rename(error, folder, local, url) from error
 
 
 @contextlib.contextmanager
@@ -101,28 +103,28 @@ def local(path: str | os.PathLike[str] | None) -> Iterator[str | os.PathLike[str
         yield copy
 
 
-def read(found: Found, open_local: Callable[[Path], Trace]) -> Trace:
+def read(file: Found, open_local: Callable[[Path], Trace]) -> Trace:
     """Return the trace in the file or folder. Raises BadInput."""
-    with at_hand(found.url, found) as copy:
+    with at_hand(file.url, file) as copy:
         trace = open_local(copy)
         for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
             trace[name]
-    name_urls(trace, found, copy)
+    name_urls(trace, file, copy)
     return trace
 
 
-def name_urls(trace: Trace, found: Found, copy: Path) -> None:
-    """Let the trace name ``found`` in the place of its copy, and keep what identifies it."""
-    name, here = shown(found.url), os.fspath(copy)
+def name_urls(trace: Trace, file: Found, copy: Path) -> None:
+    """Let the trace name ``file`` in the place of its copy, and keep what identifies it."""
+    name, here = shown(file.url), os.fspath(copy)
     rename(trace, lambda text: text.replace(here, name))
-    trace.origin[SOURCES] = [{"url": name, "size": found.size, "version": found.version}]
+    trace.origin[SOURCES] = [{"url": name, "size": file.size, "version": file.version}]
 
 
 def rename(trace: Trace, named: Callable[[str], str]) -> None:
     """Let the trace name itself in its origin and its notes as ``named`` says of each text."""
     import polars as pl
 
-    trace.origin = _replaced(trace.origin, named)
+    trace.origin = _replace(trace.origin, named)
     if trace.has("notes"):
         notes = trace["notes"]
         texts = [pl.Series(one.name, [text if text is None else named(text) for text in one]) for one in notes
@@ -130,18 +132,19 @@ def rename(trace: Trace, named: Callable[[str], str]) -> None:
         trace.tables["notes"] = notes.with_columns(texts)
 
 
-def same_content(found: Iterable[Found]) -> None:
+def same_content(files: Iterable[Found]) -> None:
     """Raise GivenTwice where two of the files have one URL, or one size and version."""
     seen: dict[Any, str] = {}
-    for one in found:
-        if one.url in seen:
-            raise GivenTwice(shown(one.url), "given twice")
-        seen[one.url] = one.url
-        if one.size and one.version:
-            before = seen.setdefault((one.size, one.version), one.url)
-            if before != one.url:
+    for file in files:
+        if file.url in seen:
+            raise GivenTwice(shown(file.url), "given twice")
+        seen[file.url] = file.url
+        if file.size and file.version:
+            before = seen.setdefault((file.size, file.version), file.url)
+            if before != file.url:
                 raise GivenTwice(
-                    shown(one.url), f"has the same content as {shown(before)}: it would count twice"
+                    shown(file.url),
+                    f"has the same content as {shown(before)}: it would count twice",
                 )
 
 
@@ -150,26 +153,26 @@ def _name(url: str) -> str:
 
 
 @contextlib.contextmanager
-def _told(url: str) -> Iterator[None]:
+def _tell(url: str) -> Iterator[None]:
     try:
         yield
     except NotReached as error:
         raise BadInput(shown(url) if error.url == shown(url) else error.url, error.what) from error
 
 
-def _renamed(error: BadInput, folder: Path, copy: Path, url: str) -> BadInput:
+def _rename(error: BadInput, folder: Path, copy: Path, url: str) -> BadInput:
     name = shown(url)
     inner = error.path.removeprefix(os.fspath(copy))
     path = name + inner if inner != error.path else name
-    what = error.what.replace(os.fspath(copy), name).replace(os.fspath(folder), name)
-    return NotATrace(path, what) if isinstance(error, NotATrace) else BadInput(path, what)
+    message = error.what.replace(os.fspath(copy), name).replace(os.fspath(folder), name)
+    return NotATrace(path, message) if isinstance(error, NotATrace) else BadInput(path, message)
 
 
-def _replaced(value: Any, named: Callable[[str], str]) -> Any:
+def _replace(value: Any, named: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return named(value)
     if isinstance(value, dict):
-        return {key: _replaced(one, named) for key, one in value.items()}
+        return {key: _replace(item, named) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_replaced(one, named) for one in value)
+        return type(value)(_replace(item, named) for item in value)
     return value

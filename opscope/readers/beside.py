@@ -21,12 +21,12 @@ def with_model(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     """
     location = Path(path)
     try:
-        found = find(location)
+        match = find(location)
     except BadInput:
         if not location.is_file():
             raise
-        found = None  # no trace: an ONNX model, say
-    if found is None or not found.ours or found.name != "tensorrt":
+        match = None  # no trace: an ONNX model, say
+    if match is None or not match.ours or match.name != "tensorrt":
         raise BadInput(
             location,
             "not what ran in this trace: beside a trace goes the layer info of a TensorRT engine, and an ONNX"

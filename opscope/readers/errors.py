@@ -16,9 +16,9 @@ class BadInput(ValueError):
     ``path`` is the file; ``what`` is the complaint for the user, in one line, without the path.
     """
 
-    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+    def __init__(self, path: str | os.PathLike[str], message: str) -> None:
         self.path = os.fspath(path)
-        self.what = " ".join(what.split())  # a library's message may have several lines
+        self.what = " ".join(message.split())  # a library's message may have several lines
         super().__init__(f"{self.path}: {self.what}")
 
 

@@ -229,7 +229,7 @@ def of_events(events: Events) -> str | None:
         return None  # Kineto's, also where another tool merged its own events into it
     for producer, is_its, advice in _EVENTS:
         if is_its(events):
-            return _said(producer, advice)
+            return _say(producer, advice)
     return None
 
 
@@ -241,7 +241,7 @@ def of_json(text: bytes) -> str | None:
 def of_bytes(head: bytes, name: str) -> str | None:
     """Return the complaint about the file ``name`` that is no JSON, if its producer is known."""
     if _PERFETTO_NAME.match(name) or _is_perfetto(head):
-        return _said(*_PERFETTO)
+        return _say(*_PERFETTO)
     return _matching(_BYTES, head)
 
 
@@ -262,9 +262,9 @@ def _is_perfetto(head: bytes) -> bool:
 def _matching(producers: tuple[tuple[str, re.Pattern[bytes], str], ...], text: bytes) -> str | None:
     for producer, pattern, advice in producers:
         if pattern.search(text):
-            return _said(producer, advice)
+            return _say(producer, advice)
     return None
 
 
-def _said(producer: str, advice: str) -> str:
+def _say(producer: str, advice: str) -> str:
     return f"{producer}: opscope does not read it; {advice}"

@@ -72,9 +72,9 @@ def find(path: Path) -> Found | None:
                 break
             if look.fits(head, path, is_folder) and _ours(name).reader.recognise(head, path):
                 return _ours(name)
-        for found in _others(tuple(sys.path)):
-            if _recognises(found, head, path):
-                return found
+        for entry in _others(tuple(sys.path)):
+            if _recognises(entry, head, path):
+                return entry
         if packed:
             return _ours(CONTAINERS)
         if _ours(_LAST).reader.recognise(head, path):
@@ -144,8 +144,8 @@ def _ours(name: str) -> Found:
 @lru_cache(maxsize=1)
 def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
     """The readers of other packages on ``sys.path``, sorted by name, without those that fail to load."""
-    found = []
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    entries = []
+    for point in sorted(entry_points(group=GROUP), key=lambda point_: point_.name):
         try:
             if point.name in (*LOOKS, _LAST):
                 raise ValueError("the name belongs to one of opscope's own readers")
@@ -155,34 +155,34 @@ def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
         except Exception as error:  # noqa: BLE001 - another package's fault must not block other files
             _log.warning("opscope: the reader %s is left out: %s", _of(point), _describe(error))
         else:
-            found.append(Found(point.name, reader, False))
-    return tuple(found)
+            entries.append(Found(point.name, reader, False))
+    return tuple(entries)
 
 
-def _recognises(found: Found, head: bytes, path: Path) -> bool:
+def _recognises(entry: Found, head: bytes, path: Path) -> bool:
     try:
-        return bool(found.reader.recognise(head, path))
+        return bool(entry.reader.recognise(head, path))
     except Exception as error:  # noqa: BLE001 - the same
         _log.warning("opscope: the reader %s cannot say whether it reads %s: %s",
-                     found.name, os.fspath(path), _describe(error))  # fmt: skip
+                     entry.name, os.fspath(path), _describe(error))  # fmt: skip
         return False
 
 
-def _read(found: Found, path: Path) -> Trace:
+def _read(entry: Found, path: Path) -> Trace:
     from opscope.core.tables.trace import Trace  # lazy: they load Polars
 
     from .sound import sound_trace
 
     try:
-        trace = found.reader.read(path)
+        trace = entry.reader.read(path)
         if not isinstance(trace, Trace):
             raise TypeError(f"it returned {type(trace).__name__}, not a Trace")
         return sound_trace({name: trace[name] for name in trace.present}, trace.origin)
     except BadInput:
         raise
     except Exception as error:
-        what = f"the reader {found.name} of another package failed: {_describe(error)}"
-        raise BadInput(path, what) from error
+        message = f"the reader {entry.name} of another package failed: {_describe(error)}"
+        raise BadInput(path, message) from error
 
 
 def _of(point: EntryPoint) -> str:

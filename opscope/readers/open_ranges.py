@@ -30,8 +30,8 @@ def open_at_end(tables: dict[str, pl.DataFrame], duration: int | None) -> int:
         opened |= pl.col("end") == duration
     opened &= pl.col("start").is_not_null() & (pl.col("kind") != "mark")
     is_open = ranges.select(opened).to_series()
-    many = int(is_open.sum())
-    if not many:
+    count = int(is_open.sum())
+    if not count:
         return 0
     cut = ranges.with_columns(pl.when(is_open).then("start").otherwise("end").alias("end"))
     happened = [cut.select("process", "thread", "end")]
@@ -59,11 +59,12 @@ def open_at_end(tables: dict[str, pl.DataFrame], duration: int | None) -> int:
     )
     if "attrs" not in ranges.columns:
         ranges = ranges.with_columns(pl.lit(None, pl.String).alias("attrs"))
-    place = rows["row"]
+    rows_of_ranges = rows["row"]
     tables["ranges"] = ranges.with_columns(
-        ranges["end"].scatter(place, rows["end"]), ranges["attrs"].scatter(place, rows["attrs"])
+        ranges["end"].scatter(rows_of_ranges, rows["end"]),
+        ranges["attrs"].scatter(rows_of_ranges, rows["attrs"]),
     )
-    return many
+    return count
 
 
 def _present(frame: pl.DataFrame, *names: str) -> list[str]:

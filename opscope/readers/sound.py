@@ -63,7 +63,7 @@ def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note
     """
     notes: list[Note] = []
     for name, frame in tables.items():
-        mended = _small(name, _timed(name, frame, notes, opened), notes)
+        mended = _small(name, _time(name, frame, notes, opened), notes)
         tables[name] = _bounded(name, mended, notes)
     return notes
 
@@ -99,7 +99,7 @@ def _with_waits_apart(trace: Trace) -> Trace:
     )
 
 
-def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl.DataFrame:
+def _time(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl.DataFrame:
     """The rows with possible times."""
     times = [c for c in ("start", "end", "time") if c in frame.columns and c in TABLES[name]]
     if not times or not len(frame):
@@ -110,8 +110,8 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
         far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
         if ends:  # between times within the bounds the difference fits in 64 bits
             far |= pl.col("end") - pl.col("start") > LONGEST
-        what = f"rows of {name} whose time is out of range, left out"
-        frame = _without(frame, far.fill_null(False), what, notes)
+        message = f"rows of {name} whose time is out of range, left out"
+        frame = _without(frame, far.fill_null(False), message, notes)
     wrong = pl.any_horizontal(pl.col([c for c in times if c != "end"]).is_null())
     if ends:
         wrong |= (pl.col("end") < pl.col("start")).fill_null(not opened or name != "ranges")
@@ -120,13 +120,13 @@ def _timed(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> p
     return _without(frame, wrong, f"rows of {name} whose end is missing or before its start", notes)
 
 
-def _without(frame: pl.DataFrame, wrong: pl.Expr, what: str, notes: list[Note]) -> pl.DataFrame:
+def _without(frame: pl.DataFrame, wrong: pl.Expr, message: str, notes: list[Note]) -> pl.DataFrame:
     parts = (frame[part].select(wrong.alias("bad")).to_series() for part in pieces(len(frame)))
-    many = sum(int(part.sum()) for part in parts)
-    if not many:
+    count = sum(int(part.sum()) for part in parts)
+    if not count:
         return frame
     bad = frame.select(wrong.alias("bad")).to_series()
-    notes.append(("warning", what, many))
+    notes.append(("warning", message, count))
     return frame.filter(~bad)
 
 
@@ -168,6 +168,6 @@ def _bounded(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     return frame
 
 
-def _count(name: str, column: str, many: int, notes: list[Note]) -> None:
-    if many:
-        notes.append(("warning", f"values of {name}.{column} out of range, read as null", many))
+def _count(name: str, column: str, count: int, notes: list[Note]) -> None:
+    if count:
+        notes.append(("warning", f"values of {name}.{column} out of range, read as null", count))

@@ -85,7 +85,7 @@ class Database:
                     "SELECT name FROM sqlite_master WHERE type = 'table'"
                 ).fetchall()
                 columns = {
-                    name: connection.execute(f"PRAGMA table_info({_quoted(name)})").fetchall()
+                    name: connection.execute(f"PRAGMA table_info({_quote(name)})").fetchall()
                     for (name,) in names
                 }
             finally:
@@ -140,9 +140,9 @@ class Database:
             return pl.DataFrame()
         if self._connection is None:
             self._connection = _connect(self._uri)
-        found = self._select(self._connection, table, wanted, where)
+        selected = self._select(self._connection, table, wanted, where)
         self._told(table, 1)
-        return found
+        return selected
 
     def scan(
         self,
@@ -170,7 +170,7 @@ class Database:
                 with _Connecting(self._uri) as connecting:
                     if decoder is not None and isinstance(piece, Piece):
                         try:
-                            frames = self._decoded(connecting, table, decoder, piece)
+                            frames = self._decode(connecting, table, decoder, piece)
                         except Unusual:
                             piece = piece.where
                         else:
@@ -178,20 +178,20 @@ class Database:
                     assert not isinstance(piece, Piece)
                     return convert(*self._piece(connecting(), table, wanted, seldom, piece))
 
-            found = []
+            items = []
 
             def take(made: Iterable[T]) -> None:
                 for item in made:
-                    found.append(item)
-                    self._told(table, len(found) / len(pieces))
+                    items.append(item)
+                    self._told(table, len(items) / len(pieces))
 
             if workers < 2:
                 take(map(one, pieces))
-                return found
+                return items
             with Pool(workers) as pool:
                 take(pool.map(one, pieces))
         hand_back()
-        return found
+        return items
 
     def _decoder(
         self,
@@ -217,18 +217,18 @@ class Database:
         except (BadInput, Unusual, OSError):
             return None
 
-    def _decoded(
+    def _decode(
         self, connecting: _Connecting, table: str, decoder: _Decoder, piece: Piece
     ) -> tuple[pl.DataFrame, pl.DataFrame | None]:
         """``_piece`` with the integers from the file's pages. Raises Unusual."""
-        found, marked = decoder.integers(piece)
-        others = {name: kind for name, kind in decoder.wanted.items() if name not in found}
+        columns, marked = decoder.integers(piece)
+        others = {name: kind for name, kind in decoder.wanted.items() if name not in columns}
         if others:
             selected = self._select(connecting(), table, others, piece.where)
             if len(selected) != len(marked):
                 raise Unusual
-            found |= {name: selected[name] for name in others}
-        frame = pl.DataFrame([found[name] for name in decoder.wanted])
+            columns |= {name: selected[name] for name in others}
+        frame = pl.DataFrame([columns[name] for name in decoder.wanted])
         if not marked.any():
             return frame, None
         flag = _any_known(decoder.seldom)
@@ -256,8 +256,8 @@ class Database:
         if not marked.any():
             return frame, None
         condition = flag if where is None else f"{where} AND {flag}"
-        found = self._select(connection, table, seldom, condition)
-        return frame, found.insert_column(0, marked.arg_true().alias(ROW))
+        rare = self._select(connection, table, seldom, condition)
+        return frame, rare.insert_column(0, marked.arg_true().alias(ROW))
 
     def mostly(self, table: str, column: str) -> bool:
         """Whether, in a sample from the table's middle, at least one row in ten has a value in the column."""
@@ -265,14 +265,14 @@ class Database:
             return False
         try:
             sample = self._execute(
-                f"SELECT count(*) AS rows, count({_quoted(column)}) AS known FROM (SELECT "
-                f"{_quoted(column)} FROM {_quoted(table)} WHERE rowid >= (SELECT (low + high) / 2 "
+                f"SELECT count(*) AS rows, count({_quote(column)}) AS known FROM (SELECT "
+                f"{_quote(column)} FROM {_quote(table)} WHERE rowid >= (SELECT (low + high) / 2 "
                 f"FROM ({_span(table)})) LIMIT 1000)"
             )
         except BadInput:
             return True  # the table has no row numbers, so nothing is known
-        rows, known = sample.row(0)
-        return bool(known * 10 >= rows)
+        rows, valued = sample.row(0)
+        return bool(valued * 10 >= rows)
 
     def _told(self, table: str, share: float) -> None:
         """Tell whoever listens that this share of the table is read."""
@@ -293,10 +293,10 @@ class Database:
             return None
         self._told(table, 0)
 
-        def tell(many: int) -> None:
+        def tell(count: int) -> None:
             with self._counting:
                 weight, before = self._weights[table]
-                now = min(before + many // 2, weight)
+                now = min(before + count // 2, weight)
                 self._weights[table] = weight, now
             stage.read(os.fspath(self.path), None, now - before)
 
@@ -352,7 +352,7 @@ class Database:
         fields = [_form(name, kind) for name, kind in columns.items()]
         if flag is not None:
             fields.append(f"{flag} AS _flag")
-        rest = f" FROM {_quoted(table)}" + ("" if where is None else f" WHERE {where}")
+        rest = f" FROM {_quote(table)}" + ("" if where is None else f" WHERE {where}")
         try:
             frame = self._fetch(connection, f"SELECT {', '.join(fields)}{rest}", f"table {table}")
         except BadInput:
@@ -361,10 +361,10 @@ class Database:
             frame.schema[name] in _AS_READ[kind if isinstance(kind, str) else "int"]
             for name, kind in columns.items()
         ):
-            return self._mixed(connection, table, columns, rest, fields[len(columns) :])
-        return frame.with_columns(_typed(frame, columns))
+            return self._mix(connection, table, columns, rest, fields[len(columns) :])
+        return frame.with_columns(_type(frame, columns))
 
-    def _mixed(
+    def _mix(
         self, connection: Any, table: str, columns: Mapping[str, Column], rest: str, more: list[str]
     ) -> pl.DataFrame:
         """The same for columns with values of the wrong type: those become null and are counted."""
@@ -374,21 +374,23 @@ class Database:
                 fields.append(_form(name, kind))
                 continue
             fields.append(_sound_form(name, kind))
-            odd.append(f"total({_ODD[kind].format(_quoted(name))}) AS {_quoted(name)}")
+            odd.append(f"total({_ODD[kind].format(_quote(name))}) AS {_quote(name)}")
         frame = self._fetch(
             connection, f"SELECT {', '.join([*fields, *more])}{rest}", f"table {table}"
         )
         if odd:
             counts = self._fetch(connection, f"SELECT {', '.join(odd)}{rest}", f"table {table}")
             row = counts.row(0, named=True)
-            self._faults |= {(table, name, rest): int(many) for name, many in row.items() if many}
-        return frame.with_columns(_typed(frame, columns))
+            self._faults |= {
+                (table, name, rest): int(count) for name, count in row.items() if count
+            }
+        return frame.with_columns(_type(frame, columns))
 
     def faults(self) -> list[tuple[str, str, int]]:
         """Notes on values of the wrong type: (severity, what, how many)."""
         return fault_notes(self._faults)
 
-    def _fetch(self, connection: Any, sql: str, what: str) -> pl.DataFrame:
+    def _fetch(self, connection: Any, sql: str, noun: str) -> pl.DataFrame:
         from adbc_driver_sqlite import StatementOptions
 
         try:
@@ -400,7 +402,7 @@ class Database:
                 frame = pl.DataFrame(cursor.fetch_arrow())
         # an error in a later batch comes through Polars
         except (OSError, connection.Error, pl.exceptions.PolarsError) as error:
-            raise BadInput(self.path, f"{what} cannot be read ({error})") from error
+            raise BadInput(self.path, f"{noun} cannot be read ({error})") from error
         if not len(frame):  # the driver saw no value, so its types mean nothing
             return pl.DataFrame(schema=dict.fromkeys(frame.columns, pl.Null))
         return frame.rechunk()
@@ -449,11 +451,11 @@ class _Decoder:
         seldom = [self.columns.index(name) for name in self.seldom]
         series, marked = self.pages.rows(piece, places, seldom, self.tell)
         read = dict(zip(names, series, strict=True))
-        found = {
+        columns = {
             name: (read[each[0]] if len(each) == 1 else packed(*(read[part] for part in each)))
             for name, each in parts.items()
         }
-        return {name: column.alias(name) for name, column in found.items()}, marked
+        return {name: column.alias(name) for name, column in columns.items()}, marked
 
 
 #: How each type is selected, so that the Arrow type does not depend on which rows come first.
@@ -483,7 +485,7 @@ _ODD: Final[Mapping[Kind, str]] = {
 
 def _sound_form(name: str, kind: Kind) -> str:
     """The form of ``_FORMS`` for a column that has values of the wrong type too."""
-    column = _quoted(name)
+    column = _quote(name)
     if kind == "int":  # a real that is a whole number counts as an integer
         return (
             f"CASE WHEN typeof({column}) = 'integer' THEN {column} WHEN typeof({column}) = 'real' "
@@ -499,29 +501,29 @@ def _sound_form(name: str, kind: Kind) -> str:
 
 def _any_known(columns: Iterable[str]) -> str:
     """SQL: whether any of the columns has a value. One coalesce costs a third of eight comparisons."""
-    return f"coalesce({', '.join(map(_quoted, columns))}, NULL) IS NOT NULL"
+    return f"coalesce({', '.join(map(_quote, columns))}, NULL) IS NOT NULL"
 
 
 def _form(name: str, column: Column) -> str:
     if isinstance(column, tuple):
-        x, y, z = map(_quoted, column)
+        x, y, z = map(_quote, column)
         return (  # SQLite gives << and | the same precedence, from the left
             f"((ifnull({x}, 0) & {_EXTENT_X}) << 32) | ((ifnull({y}, 0) & {_EXTENT_YZ}) << 16) "
-            f"| (ifnull({z}, 0) & {_EXTENT_YZ}) AS {_quoted(name)}"
+            f"| (ifnull({z}, 0) & {_EXTENT_YZ}) AS {_quote(name)}"
         )
-    return _FORMS[column].format(_quoted(name))
+    return _FORMS[column].format(_quote(name))
 
 
 def packed(x: pl.Series, y: pl.Series, z: pl.Series) -> pl.Series:
     """Pack the three columns of an extent into one integer, as the SQL of a packed column does."""
     least = (x.fill_null(0) & _EXTENT_X) * (1 << 32)
-    made: pl.Series = (
+    packed_column: pl.Series = (
         least + (y.fill_null(0) & _EXTENT_YZ) * (1 << 16) + (z.fill_null(0) & _EXTENT_YZ)
     )
-    return made
+    return packed_column
 
 
-def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Expr]:
+def _type(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Expr]:
     for name, kind in columns.items():
         dtype = frame.schema[name]
         if kind == "int" or isinstance(kind, tuple):
@@ -533,8 +535,10 @@ def _typed(frame: pl.DataFrame, columns: Mapping[str, Column]) -> Iterable[pl.Ex
             yield pl.when(pl.col(name).bin.size() > 0).then(pl.col(name)).alias(name)
         else:
             texts = pl.lit(_texts(frame[name]))
-            known: pl.Expr = pl.when(texts != "").then(texts)
-            yield (known.cast(pl.Float64, strict=False) if kind == "real" else known).alias(name)
+            texts_or_null: pl.Expr = pl.when(texts != "").then(texts)
+            yield (
+                texts_or_null.cast(pl.Float64, strict=False) if kind == "real" else texts_or_null
+            ).alias(name)
 
 
 def _texts(column: pl.Series) -> pl.Series:
@@ -550,12 +554,12 @@ def _texts(column: pl.Series) -> pl.Series:
 def fault_notes(faults: Mapping[tuple[str, str, Any], int]) -> list[tuple[str, str, int]]:
     """Notes on how many values of each (table, column, part of its rows) have the wrong type."""
     counts: Counter[tuple[str, str]] = Counter()
-    for (table, column, _), many in faults.items():
-        counts[table, column] += many
+    for (table, column, _), fault in faults.items():
+        counts[table, column] += fault
     return [
-        ("warning", f"values of {table}.{column} of the wrong type, read as null", many)
-        for (table, column), many in sorted(counts.items())
-        if many
+        ("warning", f"values of {table}.{column} of the wrong type, read as null", count)
+        for (table, column), count in sorted(counts.items())
+        if count
     ]
 
 
@@ -601,9 +605,9 @@ def _connect(uri: str) -> Any:
 
 def _span(table: str) -> str:
     """SQL for the first and last row number: one subquery each, as min and max in one would read it all."""
-    name = _quoted(table)
+    name = _quote(table)
     return f"SELECT (SELECT min(rowid) FROM {name}) AS low, (SELECT max(rowid) FROM {name}) AS high"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -117,8 +117,8 @@ class Pages:
             if self._read(pages[:1])[0] == _LEAF:
                 break
             pages, keys = self._below(pages, keys)
-        many = -(-len(pages) // max(1, PIECE // self._size))
-        edges = [len(pages) * number // many for number in range(many + 1)]
+        count = -(-len(pages) // max(1, PIECE // self._size))
+        edges = [len(pages) * number // count for number in range(count + 1)]
         bounds = [None, *keys[[edge - 1 for edge in edges[1:-1]]].tolist(), None]
         return [
             Piece(pages[start:end], bounds[number], bounds[number + 1])
@@ -135,16 +135,16 @@ class Pages:
         base = np.arange(len(pages)) * self._size
         cells, counts = self._cells(flat, base, _INTERIOR, _INTERIOR_HEAD)
         ends = np.cumsum(counts) + np.arange(len(pages))  # the place of each page's rightmost child
-        whole = len(cells) + len(pages)
-        inner = np.ones(whole, bool)
+        cell_count = len(cells) + len(pages)
+        inner = np.ones(cell_count, bool)
         inner[ends] = False
-        children = np.empty(whole, np.int64)
+        children = np.empty(cell_count, np.int64)
         children[inner] = _words(flat, ">u4")[cells]
         children[ends] = _words(flat, ">u4")[base + 8]
-        found = np.empty(whole, np.int64)
-        found[inner] = _varints(flat, cells + 4)
-        found[ends[:-1]] = keys
-        return children, found[:-1]
+        children_found = np.empty(cell_count, np.int64)
+        children_found[inner] = _varints(flat, cells + 4)
+        children_found[ends[:-1]] = keys
+        return children, children_found[:-1]
 
     def _buffer(self, pages: int) -> Bytes:
         """Return memory for so many pages and a margin."""
@@ -154,20 +154,20 @@ class Pages:
         """Return the bytes of pages one after the other, and a margin; ``into`` is used if it is given.
         Raises Unusual at the file's end."""
         size = self._size
-        held = self._buffer(len(pages)) if into is None else into
-        held = held[: len(pages) * size + _MARGIN]
-        held[len(pages) * size :] = 0
-        view = held.data
+        buffer = self._buffer(len(pages)) if into is None else into
+        buffer = buffer[: len(pages) * size + _MARGIN]
+        buffer[len(pages) * size :] = 0
+        view = buffer.data
         breaks = np.flatnonzero(np.diff(pages) != 1) + 1
         for start, end in pairwise([0, *breaks.tolist(), len(pages)]):
             at, stop = start * size, end * size
             offset = (int(pages[start]) - 1) * size
             while at < stop:
-                many = os.preadv(self._file, [view[at:stop]], offset)
-                if many <= 0:
+                byte_count = os.preadv(self._file, [view[at:stop]], offset)
+                if byte_count <= 0:
                     raise Unusual
-                at, offset = at + many, offset + many
-        return held
+                at, offset = at + byte_count, offset + byte_count
+        return buffer
 
     def _cells(self, flat: Bytes, base: Ints, kind: int, head: int) -> tuple[Ints, Ints]:
         """Return where each cell of pages of one kind begins, and how many each page has."""
@@ -180,8 +180,8 @@ class Pages:
         pointers: NDArray[Any] = np.ndarray(
             (len(base), most), ">u2", flat, offset=head, strides=(self._size, 2)
         )
-        held = np.arange(most) < counts[:, None]
-        cells = (pointers + base[:, None])[held]
+        is_cell = np.arange(most) < counts[:, None]
+        cells = (pointers + base[:, None])[is_cell]
         if np.any((cells - np.repeat(base, counts)) > self._usable - 4):
             raise Unusual
         return cells, counts
@@ -231,23 +231,23 @@ class Pages:
             int(payload.max()) > self._usable - _OVERFLOW or int(within.max()) > self._usable
         ):
             raise Unusual
-        found = _Columns(len(cells), wanted, seldom)
+        columns = _Columns(len(cells), wanted, seldom)
         for rows, header in _forms(flat, begin):
             if rows is None:
-                found.add(flat, begin, None, header, payload)
+                columns.add(flat, begin, None, header, payload)
             else:
-                found.add(flat, begin[rows], rows, header, payload[rows])
-        return found.columns, found.marked
+                columns.add(flat, begin[rows], rows, header, payload[rows])
+        return columns.columns, columns.marked
 
 
 class _Columns:
     """Columns of a block, filled one form of rows after the other."""
 
-    def __init__(self, many: int, wanted: Sequence[int], seldom: Sequence[int]) -> None:
+    def __init__(self, count: int, wanted: Sequence[int], seldom: Sequence[int]) -> None:
         self._wanted, self._seldom = wanted, seldom
-        self._values = [np.empty(many, np.int64) for _ in wanted]
+        self._values = [np.empty(count, np.int64) for _ in wanted]
         self._nulls: list[NDArray[np.bool_] | None] = [None] * len(wanted)
-        self.marked = np.zeros(many, bool)
+        self.marked = np.zeros(count, bool)
 
     def add(
         self, flat: Bytes, begin: Ints, rows: Ints | None, header: bytes, payload: Ints
@@ -261,7 +261,7 @@ class _Columns:
         if last >= len(kinds):
             raise Unusual  # a column that was added later has its default
         here: Any = slice(None) if rows is None else rows
-        if any(kinds[place] for place in self._seldom):
+        if any(kinds[column_index] for column_index in self._seldom):
             self.marked[here] = True
         numbers = []
         for number, place in enumerate(self._wanted):
@@ -281,7 +281,7 @@ class _Columns:
         for run in _runs(sorted(numbers)):
             # a value is the last bytes of the eight that end with it
             low, high = run[0][0] - 8, run[-1][1]
-            held = _gathered(flat, begin + low, high - low)
+            held = _gather(flat, begin + low, high - low)
             for start, end, number in run:
                 eight: NDArray[Any] = np.ndarray(
                     len(held), ">i8", held, offset=end - 8 - low, strides=(held.itemsize,)
@@ -307,29 +307,29 @@ class _Columns:
 def _runs(numbers: list[tuple[int, int, int]]) -> Iterator[list[tuple[int, int, int]]]:
     """Yield runs of columns (begin, end, number) that lie close together."""
     run: list[tuple[int, int, int]] = []
-    for one in numbers:
-        if run and one[1] - run[0][0] > _SPAN:
+    for number in numbers:
+        if run and number[1] - run[0][0] > _SPAN:
             yield run
             run = []
-        run.append(one)
+        run.append(number)
     if run:
         yield run
 
 
-def _gathered(flat: Bytes, begin: Ints, size: int) -> NDArray[np.void]:
+def _gather(flat: Bytes, begin: Ints, size: int) -> NDArray[np.void]:
     """Return ``size`` bytes from each place ``begin``: one copy for each row."""
     windows: NDArray[np.void] = np.ndarray(
         (len(flat) - size + 1,), np.dtype((np.void, size)), flat, strides=(1,)
     )
-    found: NDArray[np.void] = windows[begin]
-    return found
+    gathered: NDArray[np.void] = windows[begin]
+    return gathered
 
 
 def _words(flat: Bytes, kind: str) -> NDArray[Any]:
     """Return the integer that begins at each byte."""
     size = np.dtype(kind).itemsize
-    found: NDArray[Any] = np.ndarray((len(flat) - size + 1,), kind, flat, strides=(1,))
-    return found
+    words: NDArray[Any] = np.ndarray((len(flat) - size + 1,), kind, flat, strides=(1,))
+    return words
 
 
 def _varint_lengths(flat: Bytes, begin: Ints) -> Ints:
@@ -350,9 +350,9 @@ def _varints(flat: Bytes, begin: Ints) -> Ints:
     if np.any(length == 9):
         raise Unusual
     value = np.zeros(len(begin), np.int64)
-    for place in range(int(length.max(initial=0))):
-        held = place < length
-        value[held] = (value[held] << 7) | (flat[begin[held] + place] & 127)
+    for byte_index in range(int(length.max(initial=0))):
+        is_inside = byte_index < length
+        value[is_inside] = (value[is_inside] << 7) | (flat[begin[is_inside] + byte_index] & 127)
     return value
 
 
@@ -384,14 +384,14 @@ def _forms(flat: Bytes, begin: Ints) -> Iterator[tuple[Ints | None, bytes]]:
     low, high = int(sizes.min()), int(sizes.max())
     if not low or high > _LONGEST_HEADER:
         raise Unusual
-    words = _gathered(flat, begin, -(-high // 8) * 8).view(np.uint64).reshape(len(begin), -1)
+    words = _gather(flat, begin, -(-high // 8) * 8).view(np.uint64).reshape(len(begin), -1)
     # bytes after the header do not count
     table = np.zeros((high + 1, words.shape[1] * 8), np.uint8)
     for size in range(low, high + 1):
         table[size, :size] = 255
     masks = table.view(np.uint64)
     words &= masks[low] if low == high else masks[sizes]
-    columns = [np.ascontiguousarray(words[:, place]) for place in range(words.shape[1])]
+    columns = [np.ascontiguousarray(words[:, word_index]) for word_index in range(words.shape[1])]
     if all(bool((column == column[0]).all()) for column in columns):
         yield None, words[0].tobytes()[: int(sizes[0])]
         return
@@ -399,8 +399,8 @@ def _forms(flat: Bytes, begin: Ints) -> Iterator[tuple[Ints | None, bytes]]:
     for _ in range(_FEW):
         first = int(left.argmax())
         same = columns[0] == words[first, 0]
-        for place, column in enumerate(columns[1:], 1):
-            same &= column == words[first, place]
+        for index, column in enumerate(columns[1:], 1):
+            same &= column == words[first, index]
         yield np.flatnonzero(same), words[first].tobytes()[: int(sizes[first])]
         left ^= same
         if not left.any():
@@ -412,10 +412,10 @@ def _many_forms(
     chosen: Ints, words: NDArray[np.uint64], sizes: Bytes
 ) -> Iterator[tuple[Ints, bytes]]:
     """Yield the rows of each different header among the ``chosen`` ones, and the header."""
-    held = words[chosen]
-    mixed = np.zeros(len(held), np.uint64)
-    for place in range(held.shape[1]):
-        mixed = (mixed ^ held[:, place]) * _ODD
+    forms = words[chosen]
+    mixed = np.zeros(len(forms), np.uint64)
+    for word_index in range(forms.shape[1]):
+        mixed = (mixed ^ forms[:, word_index]) * _ODD
         mixed ^= mixed >> np.uint64(29)
     bucket = (mixed * _ODD >> np.uint64(48)).astype(np.uint16)
     order = np.argsort(bucket, kind="stable")  # of 16 bits: a radix sort
@@ -426,6 +426,6 @@ def _many_forms(
         rows = order[start:end]
         while len(rows):  # headers that differ may share a bucket
             first = rows[0]
-            same = (held[rows] == held[first]).all(axis=1)
-            yield chosen[rows[same]], held[first].tobytes()[: int(sizes[chosen[first]])]
+            same = (forms[rows] == forms[first]).all(axis=1)
+            yield chosen[rows[same]], forms[first].tobytes()[: int(sizes[chosen[first]])]
             rows = rows[~same]

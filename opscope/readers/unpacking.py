@@ -66,7 +66,7 @@ def has_trace(path: Path, find: Find) -> bool:
     Raises BadInput.
     """
     try:
-        with _scratch(path) as folder, _opened(path) as (stream, head):
+        with _scratch(path) as folder, _open(path) as (stream, head):
             if is_archive(head):
                 return False
             start = folder / _SUFFIX.sub("", path.name)
@@ -167,7 +167,7 @@ class _Unpacked:
         try:
             with (
                 progress.stage(f"unpacking {self.path.name}"),
-                _opened(self.path) as (stream, head),
+                _open(self.path) as (stream, head),
             ):
                 self.is_archive = is_archive(head)
                 if head.startswith(ZIP):
@@ -318,7 +318,7 @@ def _room(path: Path, size: int, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[tuple[IO[bytes], bytes]]:
+def _open(path: Path) -> Iterator[tuple[IO[bytes], bytes]]:
     """The file without its packings, and its first bytes. Raises BadInput and what damaged files raise."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(path.open("rb"))

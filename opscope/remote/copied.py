@@ -25,62 +25,66 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def copied(found: Found, folder: Path) -> Path:
+def copied(listed_file: Found, folder: Path) -> Path:
     """Copy the file or the folder to ``folder`` and return its path there.
 
     A file that is replaced while it is copied is copied again, once. Raises NotReached if it is replaced
     again, if it arrives incomplete, if the disk has no room for it, and for what a store refuses.
     """
-    target = folder / name_of(found.url)
-    if not found.is_folder:
-        _copy(found, target)
+    target = folder / name_of(listed_file.url)
+    if not listed_file.is_folder:
+        _copy(listed_file, target)
         return target
-    held = under(found.url)
-    if not held:
-        raise NotReached(found.url, "the folder is empty")
-    _room(found.url, sum(one.size or 0 for one in held.values()), folder)
-    known = store(found.url)
-    for name, one in held.items():
-        place = target / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _copy(one, place, known)
-    if under(found.url) != held:
-        raise NotReached(found.url, "was changed while it was read")
+    inner_files = under(listed_file.url)
+    if not inner_files:
+        raise NotReached(listed_file.url, "the folder is empty")
+    _room(listed_file.url, sum(inner_file.size or 0 for inner_file in inner_files.values()), folder)
+    opened = store(listed_file.url)
+    for name, one in inner_files.items():
+        local = target / name
+        local.parent.mkdir(parents=True, exist_ok=True)
+        _copy(one, local, opened)
+    if under(listed_file.url) != inner_files:
+        raise NotReached(listed_file.url, "was changed while it was read")
     return target
 
 
-def _copy(found: Found, target: Path, known: Any = None) -> None:
-    known = known or store(found.url)
-    path = path_in(known, found.url)
-    found = look(found.url, known)  # a listing may be older, and name its versions in another way
+def _copy(listed_file: Found, target: Path, opened_store: Any = None) -> None:
+    opened_store = opened_store or store(listed_file.url)
+    path = path_in(opened_store, listed_file.url)
+    listed_file = look(
+        listed_file.url, opened_store
+    )  # a listing may be older, and name its versions in another way
     for last in (False, True):
-        _room(found.url, found.size or 0, target.parent)
-        _get(found, known, path, target)
-        now = look(found.url, known)
+        _room(listed_file.url, listed_file.size or 0, target.parent)
+        _get(listed_file, opened_store, path, target)
+        now = look(listed_file.url, opened_store)
         size = target.stat().st_size
-        if (now.size, now.version) == (found.size, found.version):
+        if (now.size, now.version) == (listed_file.size, listed_file.version):
             # a store that compresses on the way states another size than it sends, or none
-            if found.size is not None and size < found.size:
-                raise NotReached(found.url, f"arrived incomplete: {size:,} of {found.size:,} bytes")
+            if listed_file.size is not None and size < listed_file.size:
+                raise NotReached(
+                    listed_file.url, f"arrived incomplete: {size:,} of {listed_file.size:,} bytes"
+                )
             return
         if last:
-            raise NotReached(found.url, "was replaced while it was read, twice")
-        found = now
+            raise NotReached(listed_file.url, "was replaced while it was read, twice")
+        listed_file = now
 
 
-def _get(found: Found, known: Any, path: str, target: Path) -> None:
-    with progress.stage(f"copying {target.name}", found.size, progress.BYTES) as stage:
-        moved = _moved(stage) if progress.heard() else None
+def _get(listed_file: Found, opened_store: Any, path: str, target: Path) -> None:
+    with progress.stage(f"copying {target.name}", listed_file.size, progress.BYTES) as stage:
+        moved = _move(stage) if progress.heard() else None
         more = {} if moved is None else {"callback": moved}
         try:
-            tried(found.url, lambda: known.get_file(path, str(target), **more))
+            tried(listed_file.url, lambda: opened_store.get_file(path, str(target), **more))
         except NotReached:
             if moved is not None and moved.raised is not None:  # who listens ended the work
                 raise moved.raised from None
             raise
 
 
-def _moved(stage: progress.Stage) -> Any:
+def _move(stage: progress.Stage) -> Any:
     """What fsspec tells of bytes that arrived, as it wants it."""
     from fsspec.callbacks import Callback  # lazy: it is an extra
 

@@ -11,7 +11,7 @@ class NotReached(OSError):
     ``url`` is named as ``urls.shown`` names it.
     """
 
-    def __init__(self, url: str, what: str) -> None:
+    def __init__(self, url: str, reason: str) -> None:
         self.url = shown(url)
-        self.what = " ".join(what.split())
+        self.what = " ".join(reason.split())
         super().__init__(f"{self.url}: {self.what}")

@@ -36,28 +36,28 @@ class Found:
 
 def look(url: str, opened: Any = None) -> Found:
     """Return what is at ``url``. Raises NotReached, for what is not there too."""
-    place = url if is_web(url) else url.rstrip("/")
-    known = opened or store(url)
-    info = tried(url, lambda: known.info(path_in(known, place)))
-    return _found(place, info)
+    location = url if is_web(url) else url.rstrip("/")
+    opened_store = opened or store(url)
+    info = tried(url, lambda: opened_store.info(path_in(opened_store, location)))
+    return _find(location, info)
 
 
 def matching(pattern: str) -> list[Found]:
     """Return what the pattern matches, by name in natural order. Raises NotReached, for no match too."""
-    known = store(pattern)
-    found = tried(pattern, lambda: known.glob(path_in(known, pattern), detail=True))
-    if not found:
+    opened_store = store(pattern)
+    infos = tried(pattern, lambda: opened_store.glob(path_in(opened_store, pattern), detail=True))
+    if not infos:
         raise NotReached(pattern, "matches nothing")
-    return _sorted(pattern, found.values())
+    return _sort(pattern, infos.values())
 
 
 def entries(url: str) -> list[Found]:
     """Return what is in the folder at ``url``, by name in natural order. Raises NotReached."""
-    known, place = store(url), url.rstrip("/")
-    path = path_in(known, place)
-    infos = tried(url, lambda: known.ls(path, detail=True))
+    opened_store, location = store(url), url.rstrip("/")
+    path = path_in(opened_store, location)
+    infos = tried(url, lambda: opened_store.ls(path, detail=True))
     # stores name the folder itself among its entries where somebody made a marker for it
-    return _sorted(url, [one for one in infos if str(one["name"]).strip("/") != path.strip("/")])
+    return _sort(url, [info for info in infos if str(info["name"]).strip("/") != path.strip("/")])
 
 
 def under(url: str) -> dict[str, Found]:
@@ -65,11 +65,11 @@ def under(url: str) -> dict[str, Found]:
 
     A name that leads out of the folder is refused.
     """
-    known, place = store(url), url.rstrip("/")
-    base = path_in(known, place).strip("/")
-    infos = tried(url, lambda: below(known, base))
+    opened_store, location = store(url), url.rstrip("/")
+    base = path_in(opened_store, location).strip("/")
+    infos = tried(url, lambda: below(opened_store, base))
     _bound(url, len(infos))
-    found = {}
+    files_by_name = {}
     for name, info in sorted(infos.items()):
         inner = str(name).strip("/").removeprefix(base).strip("/")
         if not inner:
@@ -77,8 +77,8 @@ def under(url: str) -> dict[str, Found]:
         clean = posixpath.normpath(inner)
         if clean != inner or clean.startswith(("..", "/")) or "\\" in inner or "\0" in inner:
             raise NotReached(url, f"has a file of an unsafe name: {inner[:80]!r}")
-        found[inner] = _found(f"{place}/{inner}", info)
-    return found
+        files_by_name[inner] = _find(f"{location}/{inner}", info)
+    return files_by_name
 
 
 def expand(url: str) -> list[Found]:
@@ -95,27 +95,27 @@ def natural(text: str) -> list[tuple[int, int, str]]:
     ]
 
 
-def _sorted(url: str, infos: Any) -> list[Found]:
-    known = list(infos)
-    _bound(url, len(known))
+def _sort(url: str, infos: Any) -> list[Found]:
+    known_infos = list(infos)
+    _bound(url, len(known_infos))
     scheme = scheme_of(url)
     account = url.partition("://")[2].partition("/")[0].partition("@")
-    found = []
-    for info in known:
+    files = []
+    for info in known_infos:
         name = str(info["name"]).lstrip("/")
         if account[1]:  # abfss://container@account/…: fsspec leaves the account out
             container, _, rest = name.partition("/")
             name = f"{container}@{account[2]}/{rest}"
-        found.append(_found(f"{scheme}://{name}", info))
-    return sorted(found, key=lambda one: natural(one.url))
+        files.append(_find(f"{scheme}://{name}", info))
+    return sorted(files, key=lambda file: natural(file.url))
 
 
-def _bound(url: str, many: int) -> None:
-    if many > MOST:
-        raise NotReached(url, f"names {many:,} files; at most {MOST:,} are taken")
+def _bound(url: str, count: int) -> None:
+    if count > MOST:
+        raise NotReached(url, f"names {count:,} files; at most {MOST:,} are taken")
 
 
-def _found(url: str, info: Mapping[str, Any]) -> Found:
+def _find(url: str, info: Mapping[str, Any]) -> Found:
     if info.get("type") == "directory":
         return Found(url.rstrip("/"), True)
     size = info.get("size")

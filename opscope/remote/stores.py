@@ -54,7 +54,7 @@ def store(url: str) -> Any:
     try:
         import fsspec
 
-        known = fsspec.filesystem(
+        filesystem = fsspec.filesystem(
             {"s3a": "s3", "gcs": "gs", "az": "abfs"}.get(scheme, scheme),
             use_listings_cache=False,
             **named,
@@ -68,33 +68,33 @@ def store(url: str) -> Any:
         raise NotReached(url, in_words(error)) from error
     if named:
         # a connection string in the environment wins over the account in the URL
-        reached = getattr(getattr(known, "service_client", None), "account_name", None)
+        reached = getattr(getattr(filesystem, "service_client", None), "account_name", None)
         if reached is not None and reached != named["account_name"]:
             raise NotReached(
                 url, f"the credentials that fsspec finds are of another account ({reached})"
             )
-    return known
+    return filesystem
 
 
-def path_in(known: Any, url: str) -> str:
+def path_in(opened_store: Any, url: str) -> str:
     """Return the path of ``url`` as its file system names it."""
     scheme, colon, rest = url.partition(":")  # fsspec knows schemes in lower case only
-    return str(known._strip_protocol(scheme.lower() + colon + rest))
+    return str(opened_store._strip_protocol(scheme.lower() + colon + rest))
 
 
-def below(known: Any, path: str) -> dict[str, Any]:
+def below(opened_store: Any, path: str) -> dict[str, Any]:
     """Return the files in the folder and below, by name, with what the store tells of each; of a file itself
     (adlfs gives it without details) that one."""
-    found = known.find(path, detail=True)
-    return found if isinstance(found, dict) else {str(one): {"name": str(one)} for one in found}
+    infos = opened_store.find(path, detail=True)
+    return infos if isinstance(infos, dict) else {str(name): {"name": str(name)} for name in infos}
 
 
 def _account(url: str) -> dict[str, str]:
     """The storage account that ``abfss://container@account.dfs.core.windows.net/…`` names."""
     if scheme_of(url) not in ("abfs", "abfss"):
         return {}
-    place = url.partition("://")[2].partition("/")[0]
-    _, at, host = place.partition("@")
+    host_part = url.partition("://")[2].partition("/")[0]
+    _, at, host = host_part.partition("@")
     return {"account_name": host.partition(".")[0]} if at else {}
 
 
@@ -103,9 +103,9 @@ def in_words(error: BaseException) -> str:
     chain = [error]
     while chain[-1].__cause__ is not None and len(chain) < 10:
         chain.append(chain[-1].__cause__)
-    if any(_unreached(one) for one in chain):  # some stores call this a missing file
+    if any(_unreached(cause) for cause in chain):  # some stores call this a missing file
         return f"the server cannot be reached ({type(chain[-1]).__name__})"
-    text = " ".join(f"{type(one).__name__}: {one}" for one in chain)[:4_000]
+    text = " ".join(f"{type(cause).__name__}: {cause}" for cause in chain)[:4_000]
     for pattern, meaning in _MEANINGS:
         if re.search(pattern, text):
             return meaning
@@ -125,15 +125,15 @@ def _unreached(error: BaseException) -> bool:
 
 def passing(error: BaseException) -> bool:
     """Return whether another try may help: the connection or the server failed, nothing was refused."""
-    one: BaseException | None = error
-    while one is not None:
-        if isinstance(one, _PASSING) or _PASSING_NAMES.search(type(one).__name__):
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, _PASSING) or _PASSING_NAMES.search(type(cause).__name__):
             return True
-        if not isinstance(one, (FileNotFoundError, PermissionError)) and _PASSING_TEXT.search(
-            str(one)
+        if not isinstance(cause, (FileNotFoundError, PermissionError)) and _PASSING_TEXT.search(
+            str(cause)
         ):
             return True
-        one = one.__cause__
+        cause = cause.__cause__
     return False
 
 

@@ -24,8 +24,8 @@ def is_url(path: object) -> bool:
 
 def scheme_of(path: str) -> str | None:
     """Return the scheme of a URL in lower case; None if the text has none."""
-    found = _URL.match(path)
-    return found[1].lower() if found else None
+    match = _URL.match(path)
+    return match[1].lower() if match else None
 
 
 def is_web(url: str) -> bool:
@@ -49,11 +49,11 @@ def shown(url: str) -> str:
     head, _, rest = url.partition("://")
     if is_web(url):
         rest = re.split(r"[?#]", rest, maxsplit=1)[0]
-        place, slash, path = rest.partition("/")
-        rest = place.rpartition("@")[2] + slash + path
+        host, slash, path = rest.partition("/")
+        rest = host.rpartition("@")[2] + slash + path
     elif scheme_of(url) not in ("abfs", "abfss"):  # there a container stands before the @
-        place, slash, path = rest.partition("/")
-        rest = place.rpartition("@")[2] + slash + path
+        host, slash, path = rest.partition("/")
+        rest = host.rpartition("@")[2] + slash + path
     return f"{head}://{rest}"
 
 

@@ -17,10 +17,10 @@ from .urls import is_web, name_of, shown
 
 def write_file(source: Path, url: str, force: bool = False) -> None:
     """Write one file; the stores show it when it is whole. Raises NotReached, and FileExistsError."""
-    known, path = _opened(url)
+    opened_store, path = _open(url)
     if not force:  # it asks twice, and what is there is replaced
-        _refuse(known, path, url, force)
-    tried(url, lambda: known.put_file(os.fspath(source), path))
+        _refuse(opened_store, path, url, force)
+    tried(url, lambda: opened_store.put_file(os.fspath(source), path))
 
 
 def write_files(source: Path, url: str, force: bool = False) -> None:
@@ -28,13 +28,13 @@ def write_files(source: Path, url: str, force: bool = False) -> None:
 
     Raises FileExistsError where one is there and ``force`` is not set, and NotReached; then none stays.
     """
-    known, path = _opened(url)
+    opened_store, path = _open(url)
     names = _names(source)
     if not force:
         for name in names:
-            if tried(url, lambda far=f"{path}/{name}": known.exists(far)):  # type: ignore[misc]
+            if tried(url, lambda far=f"{path}/{name}": opened_store.exists(far)):  # type: ignore[misc]
                 raise FileExistsError(f"{shown(url)}/{name}: already exists")
-    _put_all(known, path, url, source, names)
+    _put_all(opened_store, path, url, source, names)
 
 
 def write_folder(source: Path, url: str, force: bool = False, last: str = META) -> None:
@@ -43,23 +43,23 @@ def write_folder(source: Path, url: str, force: bool = False, last: str = META) 
     With ``force`` a profile that is there is replaced: its ``last`` is removed first, so that no reader
     finds half of each. Raises FileExistsError, and NotReached; then what was written is removed again.
     """
-    known, path = _opened(url)
-    before = _refuse(known, path, url, force)
+    opened_store, path = _open(url)
+    before = _refuse(opened_store, path, url, force)
     if before:
         if last not in before:
             raise FileExistsError(
                 f"{shown(url)}: exists and is not a profile, so it is not replaced"
             )
-        _remove(known, url, [f"{path}/{last}"])
+        _remove(opened_store, url, [f"{path}/{last}"])
     ordered = [*(name for name in _names(source) if name != last), last]
-    _put_all(known, path, url, source, ordered)
-    _remove(known, url, [f"{path}/{name}" for name in before if name not in ordered])
+    _put_all(opened_store, path, url, source, ordered)
+    _remove(opened_store, url, [f"{path}/{name}" for name in before if name not in ordered])
 
 
 def check(url: str, force: bool = False) -> None:
     """Raise FileExistsError where something is at ``url`` and ``force`` is not set; NotReached."""
-    known, path = _opened(url)
-    _refuse(known, path, url, force)
+    opened_store, path = _open(url)
+    _refuse(opened_store, path, url, force)
 
 
 def put(local: Path, url: str, force: bool = False) -> None:
@@ -85,48 +85,53 @@ def at_end(url: str, force: bool = False) -> Iterator[Path]:
         put(local, url, force)
 
 
-def _opened(url: str) -> tuple[Any, str]:
+def _open(url: str) -> tuple[Any, str]:
     if is_web(url):
         raise NotReached(url, "a web server takes no files; write to s3://, gs:// or az://")
-    known = store(url)
-    return known, path_in(known, url.rstrip("/"))
+    opened_store = store(url)
+    return opened_store, path_in(opened_store, url.rstrip("/"))
 
 
 def _names(folder: Path) -> list[str]:
     """The files in the folder and below, by their path in it."""
     return sorted(
-        str(one.relative_to(folder).as_posix()) for one in folder.rglob("*") if one.is_file()
+        str(path.relative_to(folder).as_posix()) for path in folder.rglob("*") if path.is_file()
     )
 
 
-def _put_all(known: Any, path: str, url: str, source: Path, names: Iterable[str]) -> None:
+def _put_all(opened_store: Any, path: str, url: str, source: Path, names: Iterable[str]) -> None:
     """Write the files in order; after an error none of them stays. Raises NotReached."""
     written: list[str] = []
     try:
         for name in names:
-            place = f"{path}/{name}"
-            written.append(place)
-            tried(url, lambda local=source / name, far=place: known.put_file(os.fspath(local), far))  # type: ignore[misc]
+            far_path = f"{path}/{name}"
+            written.append(far_path)
+            tried(
+                url,
+                lambda local=source / name, far=far_path: opened_store.put_file(  # type: ignore[misc]
+                    os.fspath(local), far
+                ),
+            )
     except BaseException:  # an interrupt too must leave nothing half-written; it goes on
-        _remove(known, url, written, quiet=True)
+        _remove(opened_store, url, written, quiet=True)
         raise
 
 
-def _refuse(known: Any, path: str, url: str, force: bool) -> list[str]:
+def _refuse(opened_store: Any, path: str, url: str, force: bool) -> list[str]:
     """Return what is there already, by name. Raises FileExistsError where it may not be replaced."""
-    held = tried(url, lambda: below(known, path) if known.exists(path) else {})
+    infos = tried(url, lambda: below(opened_store, path) if opened_store.exists(path) else {})
     # of an empty folder, which SeaweedFS keeps when its files are gone, the folder itself is listed
-    found = [one for one, told in held.items() if told.get("type") != "directory"]
-    names = [str(one).strip("/").removeprefix(path.strip("/")).strip("/") for one in found]
+    names_found = [name for name, info in infos.items() if info.get("type") != "directory"]
+    names = [str(name).strip("/").removeprefix(path.strip("/")).strip("/") for name in names_found]
     if names and not force:
         raise FileExistsError(f"{shown(url)}: already exists")
     return names
 
 
-def _remove(known: Any, url: str, paths: Iterable[str], quiet: bool = False) -> None:
+def _remove(opened_store: Any, url: str, paths: Iterable[str], quiet: bool = False) -> None:
     for path in paths:
         try:
-            tried(url, lambda far=path: known.rm_file(far))  # type: ignore[misc]
+            tried(url, lambda far=path: opened_store.rm_file(far))  # type: ignore[misc]
         except NotReached as error:
             if quiet and "cannot be reached" in error.what:
                 return  # nor can the others

@@ -73,7 +73,7 @@ def light_screen(profile: Profile, top: int | None = 20) -> list[Table]:
         table(reports()[name], profile, View(_SLOWEST if name == "light_steps" else top))
         for name in LIGHT
     ]
-    return [one for one in shown if one.rows or one.footnotes]
+    return [table for table in shown if table.rows or table.footnotes]
 
 
 def _first(profile: Profile) -> dict[str, Report]:

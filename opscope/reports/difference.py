@@ -111,11 +111,11 @@ _FORMS: Final = (
 
 def frame(difference: Difference, by: str) -> pl.DataFrame:
     """Return a table of ``TITLES`` as a frame."""
-    made: pl.DataFrame
+    frame_by: pl.DataFrame
     if by == "run":
         return runs(difference.a.about, difference.b.about)
-    made = getattr(difference, f"{by}s")
-    return made
+    frame_by = getattr(difference, f"{by}s")
+    return frame_by
 
 
 def headline(difference: Difference) -> str:
@@ -166,36 +166,36 @@ def tables(difference: Difference, names: tuple[str, str], top: int | None) -> l
     head = Table(
         headline(difference), (Column("a", ""),), (), (f"A: {a}", f"B: {b}", *notes(difference))
     )
-    made = [head]
+    tables_made = [head]
     for by in TITLES:
         if by in _ASKED:
             continue
-        found = shown(difference, by)
-        if by == "run" or len(found):
-            made.append(table(difference, by, found, top))
-    return made
+        rows_shown = shown(difference, by)
+        if by == "run" or len(rows_shown):
+            tables_made.append(table(difference, by, rows_shown, top))
+    return tables_made
 
 
-def table(difference: Difference, by: str, found: pl.DataFrame, top: int | None) -> Table:
-    """Return the rows ``found`` of a table as it is shown."""
+def table(difference: Difference, by: str, table: pl.DataFrame, top: int | None) -> Table:
+    """Return the rows ``table`` of a table as it is shown."""
     unit = difference.step["unit"][0]
     title = TITLES[by].format(unit=unit, one=units.with_article(unit))
     call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
-    keys = [key for key in SHOWN[by] if by == "run" or found[key].null_count() < len(found)]
+    keys = [key for key in SHOWN[by] if by == "run" or table[key].null_count() < len(table)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"
     top = None if by in ("run", "part") else top  # these are short, and parts add up
-    made = totals(title, found, keys or SHOWN[by], top, empty, _FRAMES[call].columns, _FORMS)
-    rest = len(frame(difference, by)) - len(found)
+    table_made = totals(title, table, keys or SHOWN[by], top, empty, _FRAMES[call].columns, _FORMS)
+    rest = len(frame(difference, by)) - len(table)
     if by in ("op", "cause") and rest:
-        made = replace(
-            made,
+        table_made = replace(
+            table_made,
             footnotes=[
-                *made.footnotes,
+                *table_made.footnotes,
                 f"{rest:,} other{'s' if rest > 1 else ''} did not change by more than the noise"
-                + _too_few(frame(difference, by), found),
+                + _too_few(frame(difference, by), table),
             ],
         )
-    return made
+    return table_made
 
 
 def _too_few(every: pl.DataFrame, found: pl.DataFrame) -> str:
@@ -208,20 +208,20 @@ def _too_few(every: pl.DataFrame, found: pl.DataFrame) -> str:
 
 def shown(difference: Difference, by: str) -> pl.DataFrame:
     """Return the rows of a table that tell of a difference."""
-    found = frame(difference, by)
+    rows = frame(difference, by)
     if by == "run":
-        return found.filter(~pl.col("same").fill_null(False))
+        return rows.filter(~pl.col("same").fill_null(False))
     if by == "part":
         there = (pl.col("a").fill_null(0) + pl.col("b").fill_null(0)) > 0
-        return found.filter(there) if (found["change"] != 0).any() else found.clear()
+        return rows.filter(there) if (rows["change"] != 0).any() else rows.clear()
     if by in ("rank", "rank_step", "op_total", "kernel_total"):
-        return found if by.startswith("rank") else found.filter(pl.col("change") != 0)
-    if by == "kernel" or (by == "cause" and found["op"].null_count() == len(found)):
-        return found if by == "kernel" else found.clear()  # without ops it is the table of parts
+        return rows if by.startswith("rank") else rows.filter(pl.col("change") != 0)
+    if by == "kernel" or (by == "cause" and rows["op"].null_count() == len(rows)):
+        return rows if by == "kernel" else rows.clear()  # without ops it is the table of parts
     verdict = pl.col("verdict")
     step = difference.step["a"][0] or 0
     small = pl.col("change").abs() * 100 < (0 if difference.whole else step)
-    return found.filter(
+    return rows.filter(
         (verdict.is_null() & ~small) | ~verdict.is_in([SAME, UNCLEAR]).fill_null(True)
     )
 
@@ -247,7 +247,7 @@ def notes(difference: Difference) -> list[str]:
     if difference.waited is not None:
         said.append(f"communication: {_waited(difference.waited).removeprefix(', ')}")
     said += _of_ranks(difference)
-    merged = [name for name, one in (("A", difference.a), ("B", difference.b)) if one.merged]
+    merged = [name for name, side in (("A", difference.a), ("B", difference.b)) if side.merged]
     if merged:
         said.append(
             f"{' and '.join(merged)} {'are merged jobs' if len(merged) > 1 else 'is a merged job'}: which ops"
@@ -281,7 +281,9 @@ def _of_ranks(difference: Difference) -> list[str]:
     return said
 
 
-def as_json(difference: Difference, names: tuple[str, str], held: Sequence[Held]) -> Iterator[str]:
+def as_json(
+    difference: Difference, names: tuple[str, str], verdicts: Sequence[Held]
+) -> Iterator[str]:
     """Yield everything as JSON, in pieces: times in ns, unknown values null, a row of a table a line.
 
     In pieces, because the ops of a million distinct calls are 0.4 GB of it.
@@ -293,8 +295,13 @@ def as_json(difference: Difference, names: tuple[str, str], held: Sequence[Held]
         "step": difference.step.row(0, named=True),
         "notes": notes(difference),
         "limits": [
-            {"limit": one.limit, "exceeded": one.failed, "change": one.change, "said": one.said}
-            for one in held
+            {
+                "limit": verdict.limit,
+                "exceeded": verdict.failed,
+                "change": verdict.change,
+                "said": verdict.said,
+            }
+            for verdict in verdicts
         ],
     }
     yield json.dumps(about, ensure_ascii=False, allow_nan=False, indent=2).removesuffix("\n}")
@@ -308,38 +315,47 @@ def as_json(difference: Difference, names: tuple[str, str], held: Sequence[Held]
 
 
 def markdown(
-    difference: Difference, names: tuple[str, str], held: Sequence[Held], top: int | None
+    difference: Difference, names: tuple[str, str], verdicts: Sequence[Held], top: int | None
 ) -> str:
     """Return the difference for a pull request: a small table, and the details folded below it."""
-    lines = [f"**{_escaped(headline(difference))}**", ""]
-    lines += [f"- {'**exceeded**' if one.failed else 'kept'}: {_escaped(one.said)}" for one in held]
-    lines += [""] if held else []
+    lines = [f"**{_escape(headline(difference))}**", ""]
+    lines += [
+        f"- {'**exceeded**' if verdict.failed else 'kept'}: {_escape(verdict.said)}"
+        for verdict in verdicts
+    ]
+    lines += [""] if verdicts else []
     parts = shown(difference, "part")
     if len(parts):
         lines += _rows(table(difference, "part", parts, None))
     for by in ("run", "cause", "op", "kernel", "rank", "op_total", "kernel_total"):
-        found = shown(difference, by)
-        if len(found):
-            made = table(difference, by, found, top)
-            lines += ["", f"<details><summary>{made.title}</summary>", "", *_rows(made), ""]
-            lines += [*(f"{_escaped(note)}  " for note in made.footnotes), "", "</details>"]
-    told = [f"A: {names[0]}", f"B: {names[1]}", *notes(difference)]
-    lines += ["", f"<sub>{_escaped('; '.join(told))}</sub>"]
+        rows = shown(difference, by)
+        if len(rows):
+            table_made = table(difference, by, rows, top)
+            lines += [
+                "",
+                f"<details><summary>{table_made.title}</summary>",
+                "",
+                *_rows(table_made),
+                "",
+            ]
+            lines += [*(f"{_escape(note)}  " for note in table_made.footnotes), "", "</details>"]
+    footer = [f"A: {names[0]}", f"B: {names[1]}", *notes(difference)]
+    lines += ["", f"<sub>{_escape('; '.join(footer))}</sub>"]
     return "\n".join(lines)
 
 
-def _rows(made: Table) -> list[str]:
+def _rows(table: Table) -> list[str]:
     """Return the lines of a Markdown table; texts of the profile are code."""
-    heads = " | ".join(column.title for column in made.columns)
-    right = " | ".join("---" if _is_text(column) else "---:" for column in made.columns)
+    heads = " | ".join(column.title for column in table.columns)
+    right = " | ".join("---" if _is_text(column) else "---:" for column in table.columns)
     lines = [f"| {heads} |", f"| {right} |"]
-    for row in made.rows:
+    for row in table.rows:
         cells = []
-        for column in made.columns:
+        for column in table.columns:
             value = row.get(column.key)
             written = column.show(value)
             plain = value is None or column.key in _OWN or not isinstance(value, str)
-            cells.append(_escaped(written) if plain else _code(written))
+            cells.append(_escape(written) if plain else _code(written))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -352,11 +368,11 @@ def _is_text(column: Column) -> bool:
     return column.flexible or column.show is units.text
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return the text so that Markdown shows it as it is, and mentions nobody."""
     safe = units.visible(text)
-    for one, other in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b")):
-        safe = safe.replace(one, other)
+    for character, other in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b")):
+        safe = safe.replace(character, other)
     return "".join(f"\\{c}" if c in "\\`*_[]|~#" else c for c in safe)
 
 

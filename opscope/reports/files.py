@@ -54,8 +54,8 @@ def formulas(frame: pl.DataFrame) -> int:
     texts = frame.select(pl.col(pl.String, pl.Categorical).cast(pl.String))
     if not texts.width:
         return 0
-    found = texts.select(pl.all().str.contains(r"^\s*[=+@-]").sum())
-    return int(found.sum_horizontal().item())
+    counts = texts.select(pl.all().str.contains(r"^\s*[=+@-]").sum())
+    return int(counts.sum_horizontal().item())
 
 
 def flat(frame: pl.DataFrame) -> pl.DataFrame:
@@ -82,11 +82,11 @@ def write(
     """
     wanted = resolve(formats)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{base}-", dir=folder) as place:
+    with tempfile.TemporaryDirectory(prefix=f".{base}-", dir=folder) as scratch_folder:
         done: list[Path] = []
         for name, frame in frames.items():
             for kind in wanted:
-                path = Path(place, f"{base}_{name}.{kind}")
+                path = Path(scratch_folder, f"{base}_{name}.{kind}")
                 if kind == "parquet":
                     frame.write_parquet(path)
                 elif kind == "csv":
@@ -97,8 +97,8 @@ def write(
         return [_move(path, folder / path.name) for path in done]
 
 
-def _move(made: Path, to: Path) -> Path:
-    os.replace(made, to)
+def _move(path: Path, to: Path) -> Path:
+    os.replace(path, to)
     return to
 
 

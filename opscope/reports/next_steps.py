@@ -26,7 +26,7 @@ _MANY: Final = 1_000_000
 def next_steps(profile: Profile) -> list[str]:
     """Return the lines of the first screen's last table: the findings and commands to look at next."""
     row = profile.summary().to_dicts()[0]
-    kinds = {one["kind"]: one["share"] for one in profile.totals_by("kind").to_dicts()}
+    kinds = {row["kind"]: row["share"] for row in profile.totals_by("kind").to_dicts()}
     lines: list[str] = []
     if has_engines(profile.trace):
         lines.append(
@@ -57,22 +57,24 @@ def next_steps(profile: Profile) -> list[str]:
 
 def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines on the time without an op. Compiling programs is known, and has a line of its own."""
-    whole, without = row["device_time"], row["device_unattributed_time"]
-    if not whole or without is None:
+    device_time, without = row["device_time"], row["device_unattributed_time"]
+    if not device_time or without is None:
         return
     compiling = 0
     if profile.cpu_only:
         reasons = profile.unattributed().filter(pl.col("reason").cast(pl.String) == COMPILING)
         compiling = int(reasons["time"].sum())
-    if compiling / whole >= WORTH:
+    if compiling / device_time >= WORTH:
         yield (
-            f"{units.share(compiling / whole)} of the time compiles programs, once for each and again for new"
+            f"{units.share(compiling / device_time)} of the time compiles programs, once for each and again"
+            " for new"
             " shapes: opscope run --steps 3:6 leaves the first out"
         )
-    if (without - compiling) / whole >= WORTH:
-        also = " for another reason" if compiling / whole >= WORTH else ""
+    if (without - compiling) / device_time >= WORTH:
+        also = " for another reason" if compiling / device_time >= WORTH else ""
         yield (
-            f"{units.share((without - compiling) / whole)} of the time has no op{also}: opscope doctor FILE"
+            f"{units.share((without - compiling) / device_time)} of the time has no op{also}: opscope doctor"
+            " FILE"
             " says why, and how to capture it"
         )
 
@@ -93,14 +95,16 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
         share = units.share(1 - busy / (wall * devices))
         yield f"the device is idle {share} of the time (--reports idle,idle_ops: what it waits for)"
         return
-    found, of = profile.idle_steps(), "the steps' time"
-    if not int(found["time"].sum()):
-        found, of = profile.idle().with_columns(pl.col("window").alias("time")), "the time"
-    whole, idle, waited = (int(found[name].sum()) for name in ("time", "idle_time", "host_wait"))
-    if not whole or idle / whole < _IDLE:
+    idle_rows, of = profile.idle_steps(), "the steps' time"
+    if not int(idle_rows["time"].sum()):
+        idle_rows, of = profile.idle().with_columns(pl.col("window").alias("time")), "the time"
+    total, idle, waited = (
+        int(idle_rows[name].sum()) for name in ("time", "idle_time", "host_wait")
+    )
+    if not total or idle / total < _IDLE:
         return
-    said = f"the device is idle {units.share(idle / whole)} of {of}"
-    if found["host_wait"].null_count():
+    said = f"the device is idle {units.share(idle / total)} of {of}"
+    if idle_rows["host_wait"].null_count():
         yield f"{said}; the trace does not say what it waits for"
     elif waited / idle >= 0.5:
         yield (

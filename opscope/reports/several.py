@@ -35,16 +35,16 @@ def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]
     with progress.stage("making reports", sum(map(_weight, order))) as stage:
 
         def one(name: str) -> _Made:
-            found = make(name)
+            frame = make(name)
             stage.add(_weight(name))
-            return found
+            return frame
 
         early = [name for name in order if name not in _LAST]
         if len(early) < _MANY or _processors() < 2:
-            found = {name: one(name) for name in early}
+            frames = {name: one(name) for name in early}
         else:
-            found = _by_two(early, one)
-        return {name: found[name] if name in found else one(name) for name in order}
+            frames = _by_two(early, one)
+        return {name: frames[name] if name in frames else one(name) for name in order}
 
 
 def _weight(name: str) -> int:
@@ -52,18 +52,18 @@ def _weight(name: str) -> int:
 
 
 def _by_two(order: list[str], make: Callable[[str], _Made]) -> dict[str, _Made]:
-    found: dict[str, _Made] = {}
+    frames: dict[str, _Made] = {}
     waiting, failed = list(order), list[BaseException]()
     taking = threading.Lock()
 
-    def take(place: int) -> str | None:
+    def take(index: int) -> str | None:
         with taking:
-            return waiting.pop(place) if waiting and not failed else None
+            return waiting.pop(index) if waiting and not failed else None
 
     def from_the_last() -> None:
         try:
             while (name := take(-1)) is not None:
-                found[name] = make(name)
+                frames[name] = make(name)
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             failed.append(error)
 
@@ -72,14 +72,14 @@ def _by_two(order: list[str], make: Callable[[str], _Made]) -> dict[str, _Made]:
     other.start()
     try:
         while (name := take(0)) is not None:
-            found[name] = make(name)
+            frames[name] = make(name)
     except BaseException as error:
         failed.append(error)
         raise
     other.join()
     if failed:
         raise failed[0]
-    return {name: found[name] for name in order}
+    return {name: frames[name] for name in order}
 
 
 def _processors() -> int:

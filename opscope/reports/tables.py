@@ -31,7 +31,7 @@ def table(report: Report, profile: Profile, view: View) -> Table:
 def table_of(report: Report, profile: Profile, view: View) -> Table:
     """Like ``table``; raises NotMerged for what a profile made from partials lacks."""
     if report.table is not None:
-        made = report.table(report, profile, view)
+        table = report.table(report, profile, view)
     else:
-        made = listed(report, report.frame(profile), view)
-    return vendor_words.told(made, vendor_words.vendor(profile))
+        table = listed(report, report.frame(profile), view)
+    return vendor_words.told(table, vendor_words.vendor(profile))

@@ -83,7 +83,7 @@ def told(table: Table, of: str | None) -> Table:
         columns=[replace(column, title=said(column.title, of)) for column in table.columns],
         rows=[_row(row, of) for row in table.rows],
         footnotes=[said(note, of) for note in table.footnotes],
-        sentences=[said(one, of) for one in table.sentences],
+        sentences=[said(sentence, of) for sentence in table.sentences],
     )
 
 

@@ -36,13 +36,13 @@ def batches(
     costs = {source: seconds(source, size) for source, size in sizes.items()}
     if workers:
         task = min(task, sum(costs.values()) / (workers * _TURNS))
-    made: list[tuple[str, ...]] = []
-    held: list[str] = []
+    batches_made: list[tuple[str, ...]] = []
+    batch: list[str] = []
     cost = 0.0
-    for source in sorted(costs, key=lambda one: -costs[one]):
-        if held and cost + costs[source] > task:
-            made.append(tuple(held))
-            held, cost = [], 0.0
-        held.append(source)
+    for source in sorted(costs, key=lambda source: -costs[source]):
+        if batch and cost + costs[source] > task:
+            batches_made.append(tuple(batch))
+            batch, cost = [], 0.0
+        batch.append(source)
         cost += costs[source]
-    return [*made, tuple(held)] if held else made
+    return [*batches_made, tuple(batch)] if batch else batches_made

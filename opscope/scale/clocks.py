@@ -32,34 +32,34 @@ class Moves:
         if not (self.offset.any() or self.drifting) or not len(frame):
             return frame
         process = frame["process"].fill_null(-1).to_numpy()
-        known = (process >= 0) & (process < len(self.offset))
-        place = np.where(known, process, 0)
+        has_offset = (process >= 0) & (process < len(self.offset))
+        process_index = np.where(has_offset, process, 0)
         columns = []
         for name in times:
             column = frame[name]
             value = column.fill_null(0).to_numpy()
-            since = (value - self.origin[place]).astype(np.float64)
-            moved = value + self.offset[place]
-            moved = moved + np.rint(self.drift[place] * since).astype(np.int64)
+            since = (value - self.origin[process_index]).astype(np.float64)
+            moved = value + self.offset[process_index]
+            moved = moved + np.rint(self.drift[process_index] * since).astype(np.int64)
             columns.append(
-                pl.Series(name, np.where(known, moved, value)).set(column.is_null(), None)
+                pl.Series(name, np.where(has_offset, moved, value)).set(column.is_null(), None)
             )
         return frame.with_columns(columns)
 
 
-def placed(trace: Trace, found: Pieces) -> tuple[Trace, Moves]:
+def placed(trace: Trace, pieces: Pieces) -> tuple[Trace, Moves]:
     """Return the trace on the clock of its lowest rank's machine, and how the times of each process move.
 
-    ``trace`` has the tables that partials hold, ``found`` the collectives (``exchanges``) of all
+    ``trace`` has the tables that partials hold, ``pieces`` the collectives (``exchanges``) of all
     processes, in pieces.
     """
-    where = None if trace.origin.get(UNRELATED) else job.placed(trace, lambda: found)
-    many = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]
-    moves = Moves(np.zeros(many, np.int64), np.zeros(many, np.int64), np.zeros(many))
+    where = None if trace.origin.get(UNRELATED) else job.placed(trace, lambda: pieces)
+    count = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]
+    moves = Moves(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count))
     if where is None:
         return trace, moves
-    for process, one in where.of_processes().items():
-        moves.origin[process] = one.origin
-        moves.offset[process] = one.offset
-        moves.drift[process] = one.drift
+    for process, offset in where.of_processes().items():
+        moves.origin[process] = offset.origin
+        moves.offset[process] = offset.offset
+        moves.drift[process] = offset.drift
     return job.moved(trace, where), moves

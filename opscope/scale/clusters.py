@@ -38,7 +38,7 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
         try:
             certified = Security().get_connection_args("client").get("ssl_context") is not None
         except (OSError, ValueError) as error:  # a file of it is not there, or holds no certificate
-            raise EngineError(f"{address}: Dask's certificates: {_said(error)}") from error
+            raise EngineError(f"{address}: Dask's certificates: {_say(error)}") from error
         if not certified:
             raise EngineError(
                 f"{address}: certificates are needed, and Dask's configuration names none"
@@ -47,30 +47,30 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
     try:
         client = Client(address, set_as_default=False, timeout=_CONNECT, name="opscope")
     except Exception as error:
-        raise EngineError(f"no Dask scheduler at {address}: {_said(error)}") from error
-    with client, _watched(client, address):
+        raise EngineError(f"no Dask scheduler at {address}: {_say(error)}") from error
+    with client, _watch(client, address):
         threads: int = sum(client.nthreads().values())
         # pure: a batch that is given again would get the result that it had
         yield client.get_executor(retries=RETRIES, pure=False), threads
 
 
 @contextmanager
-def _watched(client: Any, address: str) -> Iterator[None]:
+def _watch(client: Any, address: str) -> Iterator[None]:
     """Say when the scheduler has no workers: tasks wait for some, which is right where they come on demand,
     and for ever where nobody starts any."""
     over = threading.Event()
 
     def watch() -> None:
-        told = False
+        reason_told = False
         while not over.wait(_LOOK):
             try:
                 lacks = not client.nthreads()
             except Exception as error:  # noqa: BLE001 - whoever waits for a result learns what is wrong
-                _log.debug("%s is not asked for its workers any more: %s", address, _said(error))
+                _log.debug("%s is not asked for its workers any more: %s", address, _say(error))
                 return
-            if lacks and not told:
+            if lacks and not reason_told:
                 _log.warning("the Dask scheduler at %s has no workers: waiting for some", address)
-            told = lacks
+            reason_told = lacks
 
     thread = threading.Thread(target=watch, name="opscope-workers", daemon=True)
     thread.start()
@@ -108,7 +108,7 @@ def ray(address: str) -> Iterator[tuple[Executor, int | None]]:
             **({"include_dashboard": False} if address == "local" else {}),
         )
     except Exception as error:
-        raise EngineError(f"no Ray cluster at {address}: {_said(error)}") from error
+        raise EngineError(f"no Ray cluster at {address}: {_say(error)}") from error
     try:
         yield RayExecutor(), _cpus(library)
     finally:
@@ -138,7 +138,7 @@ def _cpus(library: Any) -> int | None:
     return int(library.cluster_resources().get("CPU", 0)) or None
 
 
-def _said(error: BaseException) -> str:
+def _say(error: BaseException) -> str:
     """The error in a line; what libraries add on further lines are traces and advice about themselves."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__

@@ -69,16 +69,16 @@ def read_ranks(
     ``parts``. Raises EngineError where the executor is lost or a worker has another version of opscope; what
     was written stays, and the same call reads the rest. Raises UnknownDevice for an unknown ``gpu``.
     """
-    place = _absolute(parts)
+    location = _absolute(parts)
     options = {"gpu": gpu, "model": None if model is None else _absolute(model)}
-    job = _Job(place, options, write)
-    waiting = job.begin([_absolute(one) for one in sources])
+    job = _Job(location, options, write)
+    waiting = job.begin([_absolute(source) for source in sources])
     with progress.stage("reading ranks", len(sources), "ranks") as stage:
         stage.add(len(sources) - len(waiting))
         tasks = batches(waiting, workers)
         if executor is None:
             for task in tasks:
-                job.take(read_batch(task, place, options, job.made_by, write))
+                job.take(read_batch(task, location, options, job.made_by, write))
                 stage.add(len(task))
         else:
             job.run(executor, tasks, stage)
@@ -106,25 +106,25 @@ class _Job:
         Raises BadInput for a source that is given twice.
         """
         there = set(held(self.parts))
-        known: dict[str, str] = {}
+        name_of_source: dict[str, str] = {}
         waiting: dict[str, int | None] = {}
-        for source, found in zip(sources, _identities(sources), strict=True):
-            if isinstance(found, BadInput):
-                self._fail(source, found.what)
+        for source, identity in zip(sources, _identities(sources), strict=True):
+            if isinstance(identity, BadInput):
+                self._fail(source, identity.what)
                 continue
-            name = name_of(found, **self.options)
-            if name in known:
+            name = name_of(identity, **self.options)
+            if name in name_of_source:
                 raise BadInput(
-                    shown(source), "is given twice" if known[name] == source else
-                    f"is the same file as {shown(known[name])}"
+                    shown(source), "is given twice" if name_of_source[name] == source else
+                    f"is the same file as {shown(name_of_source[name])}"
                 )  # fmt: skip
-            known[name] = source
+            name_of_source[name] = source
             self._names[source] = name
             if name in there:
                 self.mapped.names[source] = name
                 self.mapped.kept += 1
             else:
-                waiting[source] = found.size
+                waiting[source] = identity.size
         return waiting
 
     def run(self, executor: Executor, tasks: list[tuple[str, ...]], stage: progress.Stage) -> None:
@@ -177,7 +177,7 @@ class _Job:
                 if places.exists(self.parts, self._names[source]):  # written before the worker died
                     self.take([Outcome(source, self._names[source])])
                 elif alone:
-                    self._fail(source, _said(error))
+                    self._fail(source, _say(error))
                 else:
                     self._suspects.append(source)
 
@@ -185,29 +185,32 @@ class _Job:
         """Note what became of a batch. Raises EngineError if the worker refused it."""
         if isinstance(outcomes, Refused):
             raise EngineError(outcomes.what)
-        for one in outcomes:
-            if one.name is None:
-                self._fail(one.source, one.failed or "cannot be read")
+        for outcome in outcomes:
+            if outcome.name is None:
+                self._fail(outcome.source, outcome.failed or "cannot be read")
             else:
-                self.mapped.names[one.source] = one.name
+                self.mapped.names[outcome.source] = outcome.name
                 self.mapped.read += 1
 
     def ended(self) -> Mapped:
         """Return what came of the sources, in their order, not in that of their ends."""
         names = self.mapped.names
-        self.mapped.names = {one: names[one] for one in self._names if one in names}
+        self.mapped.names = {name: names[name] for name in self._names if name in names}
         return self.mapped
 
-    def _fail(self, source: str, what: str) -> None:
-        self.mapped.failed[source] = what
-        write_failure(source, self.parts, what, **self.options)
+    def _fail(self, source: str, reason: str) -> None:
+        self.mapped.failed[source] = reason
+        write_failure(source, self.parts, reason, **self.options)
 
     def _lost(self, task: tuple[str, ...], error: BaseException) -> EngineError:
         beside = [
-            one for future, (held, _) in self._pending.items() if future.running() for one in held
+            source
+            for future, (sources_held, _) in self._pending.items()
+            if future.running()
+            for source in sources_held
         ]
         inwork = list(dict.fromkeys([*task, *beside]))
-        listed = ", ".join(shown(one) for one in inwork[:_NAMED])
+        listed = ", ".join(shown(source) for source in inwork[:_NAMED])
         more = f" and {len(inwork) - _NAMED} more" if len(inwork) > _NAMED else ""
         have, all_ = len(self.mapped.names), len(self._names)
         return EngineError(
@@ -232,8 +235,8 @@ def _identities(sources: Sequence[str]) -> list[Identity | BadInput]:
         return list(asking.map(one, sources))
 
 
-def _said(error: Exception) -> str:
-    if any(one.__name__ in _DIED for one in type(error).__mro__):
+def _say(error: Exception) -> str:
+    if any(kind.__name__ in _DIED for kind in type(error).__mro__):
         return "its worker died each time that it was read"
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
@@ -269,18 +272,18 @@ def opened(
     from .pool import ProcessPool
 
     if dask is not None:
-        with clusters.dask(dask) as found:
-            yield found
+        with clusters.dask(dask) as client:
+            yield client
     elif ray is not None:
-        with clusters.ray(ray) as found:
-            yield found
+        with clusters.ray(ray) as client:
+            yield client
     elif jobs is not None and jobs > 1:
         pool = ProcessPool(jobs)
-        whole = False
+        is_done = False
         try:
             yield pool, jobs
-            whole = True
+            is_done = True
         finally:
-            pool.shutdown(wait=True, cancel_futures=not whole)
+            pool.shutdown(wait=True, cancel_futures=not is_done)
     else:
         yield None, 1

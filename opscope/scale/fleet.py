@@ -62,42 +62,42 @@ def add(
     began = start_time(profile)
     if day is None and began is None:
         raise ValueError("no clock of the profile tells its day; give the day")
-    made = tables(profile, labels, gpu_hours)
-    run = f"{'000000' if began is None else began.strftime('%H%M%S')}-{_digest(made)}"
+    tables_of_run = tables(profile, labels, gpu_hours)
+    run = f"{'000000' if began is None else began.strftime('%H%M%S')}-{_digest(tables_of_run)}"
     when = day or began.date()  # type: ignore[union-attr]
     folder = f"job={job}/day={when.isoformat()}/run={run}"
-    place = places.join(fleet, folder)
-    if places.exists(place, LAST):
-        return Added(place, False)
-    _write(place, {name: as_text(frame) for name, frame in made.items()})
-    return Added(place, True)
+    location = places.join(fleet, folder)
+    if places.exists(location, LAST):
+        return Added(location, False)
+    _write(location, {name: as_text(frame) for name, frame in tables_of_run.items()})
+    return Added(location, True)
 
 
-def _digest(made: Mapping[str, pl.DataFrame]) -> str:
+def _digest(tables_of_run: Mapping[str, pl.DataFrame]) -> str:
     """Return what tells runs of one second apart: a digest of their figures."""
-    held = hashlib.sha256()
+    digest = hashlib.sha256()
     for name in ("jobs", "ops", "labels"):
-        held.update(as_text(made[name]).write_csv().encode())
-    return held.hexdigest()[:10]
+        digest.update(as_text(tables_of_run[name]).write_csv().encode())
+    return digest.hexdigest()[:10]
 
 
-def _write(place: str, made: Mapping[str, pl.DataFrame]) -> None:
-    if is_url(place):
+def _write(location: str, tables_of_run: Mapping[str, pl.DataFrame]) -> None:
+    if is_url(location):
         from opscope.remote.copied import scratch  # lazy: few fleets are at URLs
         from opscope.remote.written import write_folder
 
         with scratch() as local:
             source = local / "run"
             source.mkdir()
-            _write_tables(source, made)
-            with places.told(place):
-                write_folder(source, place, force=True, last=LAST)
+            _write_tables(source, tables_of_run)
+            with places.told(location):
+                write_folder(source, location, force=True, last=LAST)
         return
-    target = Path(place)
+    target = Path(location)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
         temporary.mkdir(parents=True)
-        _write_tables(temporary, made)
+        _write_tables(temporary, tables_of_run)
         os.replace(temporary, target)
     except OSError as error:
         if target.joinpath(LAST).is_file():
@@ -107,6 +107,6 @@ def _write(place: str, made: Mapping[str, pl.DataFrame]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _write_tables(folder: Path, made: Mapping[str, pl.DataFrame]) -> None:
-    for name, frame in made.items():
+def _write_tables(folder: Path, tables_of_run: Mapping[str, pl.DataFrame]) -> None:
+    for name, frame in tables_of_run.items():
         frame.write_parquet(folder / f"{name}.parquet", compression="zstd")

@@ -35,16 +35,16 @@ OTHER_CLOCKS: Final = "the clocks of its machines are not aligned, so its wall t
 def start_time(profile: Profile | Merged) -> datetime | None:
     """Return when the profile's first event began (UTC); None if no clock of it tells the time of day."""
     trace = profile.trace
-    known = (
+    times = (
         profile.spans.join(trace["processes"].select("process", "clock_domain"), on="process")
         .join(trace["clocks"].select("clock_domain", "to_unix_ns"), on="clock_domain")
         .select(pl.col("start") + pl.col("to_unix_ns"))
         .to_series()
         .drop_nulls()
     )
-    if known.is_empty():
+    if times.is_empty():
         return None
-    first: int = known.min()  # type: ignore[assignment]
+    first: int = times.min()  # type: ignore[assignment]
     return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=first // 1000)
 
 
@@ -63,16 +63,20 @@ def tables(
     ``files_advised``: of how many files ``advice`` is.
     """
     summary = profile.summary().row(0, named=True)
-    held, why = _held(profile, summary)
-    scale = None if held is None else (held / _NS_PER_HOUR if gpu_hours is None else gpu_hours)
+    device_ns, why = _hold(profile, summary)
+    scale = (
+        None
+        if device_ns is None
+        else (device_ns / _NS_PER_HOUR if gpu_hours is None else gpu_hours)
+    )
     #: GPU hours of a nanosecond of one GPU's time
-    each = None if not held or scale is None else scale / held
+    each = None if not device_ns or scale is None else scale / device_ns
     ops = _ops(profile)
     job = {
         "start_time": pl.Series([start_time(profile)], dtype=pl.Datetime("us", "UTC")),
         "model": pl.Series([(labels or {}).get("model") or _model(ops)], dtype=pl.String),
         "program": pl.Series([_program(profile)], dtype=pl.String),
-        "frameworks": pl.Series([_listed(profile, "framework")], dtype=pl.String),
+        "frameworks": pl.Series([_list(profile, "framework")], dtype=pl.String),
         "hosts": pl.Series([_hosts(profile)], dtype=pl.Int64),
         "ranks_read": pl.Series([_ranks(profile, "read")], dtype=pl.Int64),
         "ranks_expected": pl.Series([_ranks(profile, "expected")], dtype=pl.Int64),
@@ -91,7 +95,7 @@ def tables(
             [None if scale is None else "the recorded time" if gpu_hours is None else "the job"],
             dtype=pl.String,
         ),
-        "idle_gpu_hours": pl.Series([_idle(profile, summary, held, each)], dtype=pl.Float64),
+        "idle_gpu_hours": pl.Series([_idle(profile, summary, device_ns, each)], dtype=pl.Float64),
         "reason": pl.Series([why], dtype=pl.String),
     }  # fmt: skip
     advice, advised = _advice(profile, summary, each)
@@ -116,7 +120,7 @@ def _hours(column: str, each: float | None) -> pl.Expr:
     return (pl.col(column) * pl.lit(each, pl.Float64)).alias("gpu_hours")
 
 
-def _held(profile: Profile | Merged, summary: Mapping[str, Any]) -> tuple[int | None, str | None]:
+def _hold(profile: Profile | Merged, summary: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Return for how long the job's GPUs were its own, added up (ns); or None and why it is not known."""
     if profile.cpu_only:
         return None, ON_CPU
@@ -129,10 +133,10 @@ def _held(profile: Profile | Merged, summary: Mapping[str, Any]) -> tuple[int | 
 
 
 def _idle(
-    profile: Profile | Merged, summary: Mapping[str, Any], held: int | None, each: float | None
+    profile: Profile | Merged, summary: Mapping[str, Any], device_ns: int | None, each: float | None
 ) -> float | None:
     busy = None if profile.of(idle_unknown) else summary["device_busy"]
-    return None if held is None or each is None or busy is None else (held - busy) * each
+    return None if device_ns is None or each is None or busy is None else (device_ns - busy) * each
 
 
 def _ops(profile: Profile | Merged) -> pl.DataFrame:
@@ -144,9 +148,9 @@ def _ops(profile: Profile | Merged) -> pl.DataFrame:
         *(pl.lit(None, totals.schema[name]).alias(name) for name in _SAME if name != "reason"),
         *(pl.lit(None, totals.schema[name]).alias(name) for name in ("calls", "flops", "bytes")),
     )
-    known = pl.col("device_time", "flops", "bytes")
+    measured = pl.col("device_time", "flops", "bytes")
     added = totals.group_by(_SAME, maintain_order=True).agg(
-        pl.col("calls").sum(), pl.when(known.is_not_null().any()).then(known.sum())
+        pl.col("calls").sum(), pl.when(measured.is_not_null().any()).then(measured.sum())
     )
     columns = [*_SAME, "calls", "device_time", "flops", "bytes"]
     return pl.concat([added.select(columns), rest.select(columns)], how="vertical_relaxed").sort(
@@ -169,11 +173,11 @@ def _model(ops: pl.DataFrame) -> str | None:
 def _program(profile: Profile | Merged) -> str | None:
     """Return the name of the program that most processes ran."""
     names = profile.trace["processes"]["name"].drop_nulls().cast(pl.String)
-    found = names.value_counts(sort=True).sort("count", "name", descending=[True, False])
-    return None if found.is_empty() else PurePath(os.fspath(found["name"][0])).name
+    counts = names.value_counts(sort=True).sort("count", "name", descending=[True, False])
+    return None if counts.is_empty() else PurePath(os.fspath(counts["name"][0])).name
 
 
-def _listed(profile: Profile | Merged, column: str) -> str | None:
+def _list(profile: Profile | Merged, column: str) -> str | None:
     names = profile.trace["processes"][column].drop_nulls().cast(pl.String).unique().sort()
     return ", ".join(names) or None
 
@@ -184,8 +188,8 @@ def _hosts(profile: Profile | Merged) -> int | None:
 
 def _ranks(profile: Profile | Merged, which: str) -> int | None:
     if isinstance(profile, Merged):
-        found: int = profile.manifest[which]
-        return found
+        rank_count: int = profile.manifest[which]
+        return rank_count
     processes = profile.trace["processes"]
     if which == "read":
         return processes["rank"].drop_nulls().n_unique() or None
@@ -208,12 +212,14 @@ def _advice(
     """
     advised = 1
     if not isinstance(profile, Merged):
-        found = profile.advice().with_columns(pl.lit(summary["devices"], pl.Int64).alias("devices"))
+        advice_rows = profile.advice().with_columns(
+            pl.lit(summary["devices"], pl.Int64).alias("devices")
+        )
     elif "rank_advice" in profile.holds:
-        found = profile.rank_advice()
-        advised = found["process"].n_unique()
+        advice_rows = profile.rank_advice()
+        advised = advice_rows["process"].n_unique()
     else:
-        found, advised = pl.DataFrame(schema={**ADVICE, "devices": pl.Int64}), 0
+        advice_rows, advised = pl.DataFrame(schema={**ADVICE, "devices": pl.Int64}), 0
     # while a file's step waits for its slowest part, all of its GPUs are held
     hours = pl.col("saving") * pl.col("devices") * pl.lit(each, pl.Float64)
-    return found.select(*ADVICE, hours.alias("gpu_hours")), advised
+    return advice_rows.select(*ADVICE, hours.alias("gpu_hours")), advised

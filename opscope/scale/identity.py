@@ -38,22 +38,22 @@ def identity_of(source: str | os.PathLike[str]) -> Identity:
     """Return the identity of a file, or of a folder that is one trace; it is not read. Raises BadInput."""
     if is_url(source):
         return _of_url(os.fspath(source))
-    place = os.path.abspath(source)
-    if os.path.isdir(place):
-        return _of_folder(Path(place))
+    location = os.path.abspath(source)
+    if os.path.isdir(location):
+        return _of_folder(Path(location))
     try:
-        found = os.stat(place)
+        status = os.stat(location)
     except OSError as error:
         raise BadInput(source, error.strerror or "cannot be read") from error
-    return Identity(place, str(found.st_mtime_ns), found.st_size)
+    return Identity(location, str(status.st_mtime_ns), status.st_size)
 
 
 def _of_url(url: str) -> Identity:
     if is_pattern(url):
         raise BadInput(shown(url), "a partial is of one file: give its own URL, not a pattern")
-    found = at_urls.listed(url)[0]
-    if not found.is_folder:
-        return Identity(shown(url), found.version, found.size)
+    file = at_urls.listed(url)[0]
+    if not file.is_folder:
+        return Identity(shown(url), file.version, file.size)
     from opscope.remote.listed import under  # lazy: few traces are at URLs
 
     with told(url):
@@ -65,12 +65,16 @@ def _of_url(url: str) -> Identity:
 
 
 def _of_folder(folder: Path) -> Identity:
-    held = [
-        (str(one.relative_to(folder).as_posix()), (found := one.stat()).st_mtime_ns, found.st_size)
-        for one in sorted(folder.rglob("*"))
-        if one.is_file()
+    files = [
+        (
+            str(path.relative_to(folder).as_posix()),
+            (status := path.stat()).st_mtime_ns,
+            status.st_size,
+        )
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     ]
-    return Identity(str(folder), _digest(held), sum(size for _, _, size in held))
+    return Identity(str(folder), _digest(files), sum(size for _, _, size in files))
 
 
 def partial_name(
@@ -108,5 +112,5 @@ def name_of(
     return f"{clean}-{_digest(asked)}{SUFFIX}"
 
 
-def _digest(told: object) -> str:
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:20]
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:20]

@@ -57,9 +57,9 @@ class Joined:
         if len(self.abouts) >= ORIGINS:
             origin = about["origin"]
             about["origin"] = {name: origin[name] for name in _KINDS if name in origin}
-        about["present"] = _shared(about["present"])
-        about["domains"] = _shared(about["domains"])
-        about["calls"] = _shared(about["calls"])
+        about["present"] = _share(about["present"])
+        about["domains"] = _share(about["domains"])
+        about["calls"] = _share(about["calls"])
         about["first_process"] = process
         about["place"] = partial.about["source"]["place"]
         self._summed = added([self._summed, partial.about["summary"]])
@@ -83,7 +83,7 @@ class Joined:
         for name in list(self._sums):
             self._sums[name] = [self.sums(name)]
         for name in list(self._since):
-            self._whole.setdefault(name, Narrow()).add(_numbered(name, self._since.pop(name)))
+            self._whole.setdefault(name, Narrow()).add(_number(name, self._since.pop(name)))
 
     @property
     def summary(self) -> dict[str, int | None]:
@@ -98,15 +98,15 @@ class Joined:
         # sums of sums may have their columns in another order
         columns = parts[-1].columns
         return self._added[name](
-            pl.concat(one if one.columns == columns else one.select(columns) for one in parts)
+            pl.concat(part if part.columns == columns else part.select(columns) for part in parts)
         )
 
     def narrow(self, name: str) -> Narrow:
         """Return the rows of a table of all partials, in their order; and give them up."""
-        made = self._whole.pop(name, Narrow())
+        joined_rows = self._whole.pop(name, Narrow())
         if name in self._since:
-            made.add(_numbered(name, self._since.pop(name)))
-        return made
+            joined_rows.add(_number(name, self._since.pop(name)))
+        return joined_rows
 
     def rows(self, name: str) -> pl.DataFrame:
         """Return ``narrow`` as one frame; one without columns if no partial has the table."""
@@ -128,22 +128,22 @@ def _once(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def _shared(words: Iterable[str]) -> tuple[str, ...]:
+def _share(words: Iterable[str]) -> tuple[str, ...]:
     """Return the words as a tuple that all partials with equal ones share."""
     return _once(tuple(words))
 
 
-def _numbered(table: str, parts: list[tuple[pl.DataFrame, int, int]]) -> pl.DataFrame:
+def _number(table: str, parts: list[tuple[pl.DataFrame, int, int]]) -> pl.DataFrame:
     """Join parts, with numbers of processes and clocks that are those of the whole job."""
-    frame = pl.concat((one for one, *_ in parts), rechunk=True)
-    lengths = [len(one) for one, *_ in parts]
+    frame = pl.concat((part for part, *_ in parts), rechunk=True)
+    lengths = [len(part) for part, *_ in parts]
     moves = {"process": 1, "parent": 1, "clock_domain": 2}
     return frame.with_columns(
         *(
-            (pl.col(column) + pl.Series(np.repeat([one[place] for one in parts], lengths))).cast(
+            (pl.col(column) + pl.Series(np.repeat([part[move] for part in parts], lengths))).cast(
                 frame.schema[column]
             )
-            for column, place in moves.items()
+            for column, move in moves.items()
             if column in frame.columns
         ),
         *(pl.col(name).cast(pl.Categorical) for name in _ALIKE.get(table, ())),

@@ -47,23 +47,23 @@ def manifest(
     says, else those that are there.
     """
     ranks = processes["rank"].drop_nulls()
-    known = len(ranks) > 0 and len(ranks) == len(processes)
+    has_ranks = len(ranks) > 0 and len(ranks) == len(processes)
     counts = ranks.value_counts()
     twice = sorted(counts.filter(pl.col("count") > 1)["rank"].to_list())
     sizes = processes["world_size"].drop_nulls()
-    world = int(sizes.max()) if len(sizes) and known else None  # type: ignore[arg-type]
-    whole = expected if expected is not None else world
-    read = ranks.n_unique() if known else files
-    if whole is None:
-        whole = read + len(failed) + len(missing_files)
+    world = int(sizes.max()) if len(sizes) and has_ranks else None  # type: ignore[arg-type]
+    total = expected if expected is not None else world
+    read = ranks.n_unique() if has_ranks else files
+    if total is None:
+        total = read + len(failed) + len(missing_files)
     missing: list[int] = []
-    if known and whole > read:
-        missing = sorted(set(range(whole)) - set(ranks.to_list()))[:_LISTED]
+    if has_ranks and total > read:
+        missing = sorted(set(range(total)) - set(ranks.to_list()))[:_LISTED]
     return Manifest(
-        max(whole, read),
+        max(total, read),
         read,
-        "ranks" if known else "files",
-        [dict(one) for one in failed],
+        "ranks" if has_ranks else "files",
+        [dict(failure) for failure in failed],
         missing,
         list(missing_files),
         twice,

@@ -60,15 +60,17 @@ def merge(
     also if any cannot. Partials of files that are not of one job raise BadInput too, unless they are
     ``unrelated``. ``profile.save('job.opscope')`` writes it.
     """
-    files, noted = _found(parts)
+    files, noted = _find(parts)
     lost = [*map(dict, failed), *noted]
-    twice = [path for path, many in Counter(os.fspath(one) for one in files).items() if many > 1]
+    twice = [
+        path for path, count in Counter(os.fspath(file) for file in files).items() if count > 1
+    ]
     if twice:
         raise BadInput(shown(twice[0]), "given twice: it would count twice")
     broken: list[BadInput] = []
     names = {os.path.basename(os.fspath(path)) for path in files}
     absent = [] if expected is None or isinstance(expected, int) else sorted({*expected} - names)
-    joined = _joined(_read(files, broken if not strict else None), unrelated)
+    joined = _join(_read(files, broken if not strict else None), unrelated)
     if not joined.abouts:
         if broken:
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)
@@ -76,17 +78,17 @@ def merge(
         raise BadInput(where, "no partials here: opscope partial FILE -o FOLDER makes them")
     if strict and lost:
         raise BadInput(lost[0]["path"], lost[0]["what"])
-    lost += [{"path": one.path, "what": one.what} for one in broken]
-    return _merged(joined, lost, expected if isinstance(expected, int) else None, absent)
+    lost += [{"path": failure.path, "what": failure.what} for failure in broken]
+    return _merge(joined, lost, expected if isinstance(expected, int) else None, absent)
 
 
 def merged_of(partials: Iterable[packed.Partial]) -> Merged:
     """Return the profile of the job of the partials, of which there must be one; each is given up after it
     was added. Raises BadInput as ``merge`` does."""
-    return _merged(_joined(partials, False), [], None, [])
+    return _merge(_join(partials, False), [], None, [])
 
 
-def _joined(partials: Iterable[packed.Partial], unrelated: bool) -> Joined:
+def _join(partials: Iterable[packed.Partial], unrelated: bool) -> Joined:
     joined, seen = Joined(), _Seen()
     facts: list[Facts] = []
     for partial in partials:
@@ -130,12 +132,12 @@ def _read(files: Sequence[places.Place], broken: list[BadInput] | None) -> Itera
     """Yield the partials; what cannot be read is added to ``broken``, or raised if that is None."""
     for begin in range(0, len(files), _AT_ONCE):
         some = files[begin : begin + _AT_ONCE]
-        with ExitStack() as held:
+        with ExitStack() as stack:
             local: dict[str, Path] = {}
             for path in some:
                 name = shown(os.fspath(path))
                 try:
-                    local[name] = held.enter_context(places.at_hand(path))
+                    local[name] = stack.enter_context(places.at_hand(path))
                 except BadInput as error:
                     _broken(error, broken)
             yield from packed.read_all(local, lambda error: _broken(error, broken))
@@ -147,7 +149,7 @@ def _broken(error: BadInput, broken: list[BadInput] | None) -> None:
     broken.append(error)
 
 
-def _found(
+def _find(
     parts: places.Place | Sequence[places.Place],
 ) -> tuple[list[places.Place], list[dict[str, str]]]:
     """Return the partials in order, and the files that could not be read."""
@@ -164,8 +166,8 @@ def _found(
             continue
         with places.at_hand(places.join(parts, name)) as local:
             try:
-                told = json.loads(local.read_text("utf-8"))
-                failed.append({"path": str(told["place"]), "what": str(told["what"])})
+                failure = json.loads(local.read_text("utf-8"))
+                failed.append({"path": str(failure["place"]), "what": str(failure["what"])})
             except (ValueError, KeyError, TypeError) as error:
                 raise BadInput(places.join(parts, name), f"damaged: {error}") from error
     return [places.join(parts, name) for name in names if name.endswith(SUFFIX)], failed
@@ -179,8 +181,8 @@ class _Seen:
 
     def add(self, partial: packed.Partial) -> None:
         """Raise BadInput if the partial is of a file or a process that another one is of."""
-        place = partial.about["source"]["place"]
-        self._once(partial.name, f"is of the same file ({place}) as", "file", place)
+        location = partial.about["source"]["place"]
+        self._once(partial.name, f"is of the same file ({location}) as", "file", location)
         self._once(partial.name, "has the same content as", "content", partial.about["content"])
         processes = partial.tables.get("trace.processes")
         if processes is None:
@@ -189,19 +191,19 @@ class _Seen:
         for host, pid, start in {*zip(*columns, strict=True)}:
             if host is None or pid is None or start is None:
                 continue
-            what = f"has a process (pid {pid} on {host}) that is also in"
-            self._once(partial.name, what, "process", host, pid, start)
+            problem = f"has a process (pid {pid} on {host}) that is also in"
+            self._once(partial.name, problem, "process", host, pid, start)
 
-    def _once(self, name: str, what: str, *key: Any) -> None:
+    def _once(self, name: str, problem: str, *key: Any) -> None:
         if key in self._by:
             raise BadInput(
                 name,
-                f"{what} {self._by[key]}: it would count twice; remove one, or open both files by load",
+                f"{problem} {self._by[key]}: it would count twice; remove one, or open both files by load",
             )
         self._by[key] = name
 
 
-def _merged(
+def _merge(
     joined: Joined, failed: list[dict[str, str]], expected: int | None, absent: list[str]
 ) -> Merged:
     abouts = joined.abouts
@@ -213,23 +215,23 @@ def _merged(
             "shows a GPU in use and other files show none, or the reverse; sums of the two cannot be"
             " merged: open the files by opscope.load, or merge each kind by itself",
         )
-    held = {
+    tables = {
         name.removeprefix("trace."): joined.rows(name)
         for name in joined.held()
         if name.startswith("trace.")
     }
-    trace = Trace.of(held, _origin(abouts, failed))
+    trace = Trace.of(tables, _origin(abouts, failed))
     for severity, what in joined.notes:
         trace.note(severity, what)
-    found = _together(joined.narrow("exchanges"))
+    exchanges_of_all = _together(joined.narrow("exchanges"))
     if joined.unrelated:
         trace.origin[UNRELATED] = True
-    trace, moves = placed(trace, found)
+    trace, moves = placed(trace, exchanges_of_all)
     which = manifest(trace["processes"], len(abouts), failed, expected, absent)
     present = frozenset().union(*(about["present"] for about in abouts))
-    whole = Trace(trace.tables, present, trace.origin)
-    exchanged = timed_in(_moved(found, moves), one_clock(whole))
-    frames = _frames(joined, whole, exchanged, moves, on_cpu)
+    trace_with_tables = Trace(trace.tables, present, trace.origin)
+    exchanged = timed_in(_move(exchanges_of_all, moves), one_clock(trace_with_tables))
+    frames = _frames(joined, trace_with_tables, exchanged, moves, on_cpu)
     pieces = _pieces(joined, trace, moves, exchanged)
     if len(abouts) > 1 and (frames["unattributed"]["reason"] == _CAPTURED).any():
         trace.note(
@@ -255,21 +257,21 @@ def _merged(
 def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -> dict[str, Any]:
     """Return what ``load`` of the files says of where they come from."""
     origins = [about["origin"] for about in abouts]
-    files = len(failed) + sum(int(one.get("files", 1)) for one in origins)
-    lost = [*failed, *(item for one in origins for item in one.get("failed", ()))]
+    files = len(failed) + sum(int(origin.get("files", 1)) for origin in origins)
+    lost = [*failed, *(item for origin in origins for item in origin.get("failed", ()))]
     if len(origins) == 1:
         origin = dict(origins[0])
     else:
         parts = [
-            {**one, "first_process": about["first_process"]}
-            for one, about in zip(origins, abouts, strict=True)
+            {**origin, "first_process": about["first_process"]}
+            for origin, about in zip(origins, abouts, strict=True)
         ]
         if len(parts) > ORIGINS:  # no file is listed by itself, only their different formats
             kinds = ("format", "tool", "version", "times")
             alike = {
-                json.dumps({key: one.get(key) for key in kinds if key in one}) for one in parts
+                json.dumps({key: part.get(key) for key in kinds if key in part}) for part in parts
             }
-            parts = [json.loads(one) for one in sorted(alike)]
+            parts = [json.loads(part) for part in sorted(alike)]
         origin = {"format": "several", "parts": parts}
     origin["files"] = files
     if lost:
@@ -284,11 +286,11 @@ def _together(rows: Narrow) -> Pieces:
     return lambda: iter((rows.frame(),))
 
 
-def _moved(found: Pieces, moves: Moves) -> Pieces:
+def _move(pieces: Pieces, moves: Moves) -> Pieces:
     """Return collectives on the common clock; the ops that called them are not there."""
     nothing = pl.lit(None, pl.Int64).alias("op")
     return each(
-        found, lambda piece: moves.moved(piece.with_columns(nothing), ("called", "start", "end"))
+        pieces, lambda piece: moves.moved(piece.with_columns(nothing), ("called", "start", "end"))
     )
 
 
@@ -298,8 +300,8 @@ def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> di
     if any(piece["step"].is_not_null().any() for piece in steps()):
         # a process without steps has a row only where none has any
         steps, phases = (
-            each(one, lambda piece: piece.filter(pl.col("step").is_not_null()))
-            for one in (steps, phases)
+            each(table, lambda piece: piece.filter(pl.col("step").is_not_null()))
+            for table in (steps, phases)
         )
     memory = joined.narrow("memory").pieces
     own = {*rows()} - {"step_phases", "memory"}
@@ -308,7 +310,7 @@ def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> di
     own |= {"arrivals", "kernel_speeds", "medians_of_samples", "moved"}
     return {
         "exchanged": exchanged,
-        "calls_made": _moved(_together(joined.narrow("calls_made")), moves),
+        "calls_made": _move(_together(joined.narrow("calls_made")), moves),
         "step_table": each(steps, lambda piece: moves.moved(piece, ("start", "end"))),
         "step_phases": phases,
         "memory": each(memory, lambda piece: moves.moved(piece, ("peak_time",))),
@@ -319,10 +321,10 @@ def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> di
 def _frames(
     joined: Joined, trace: Trace, exchanged: Pieces, moves: Moves, on_cpu: bool
 ) -> dict[str, pl.DataFrame]:
-    whole, busy = _devices(joined, trace, moves)
+    devices, busy = _devices(joined, trace, moves)
     bounds = moves.moved(joined.rows("bounds"), ("start", "end"))
     wall = int(bounds["end"].max() - bounds["start"].min()) if len(bounds) else None  # type: ignore[operator, arg-type]
-    summary = summary_of(trace, joined.summary, wall, whole, busy)
+    summary = summary_of(trace, joined.summary, wall, devices, busy)
     answers = {"summary": summary}
 
     def answer(name: str) -> pl.DataFrame:
@@ -372,10 +374,10 @@ def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | Non
         key = (uuid,) if uuid else (machine.get(process, process), device)
         of.setdefault(key, []).append((process, device, time, kept and all_kept))
     several = [rows for rows in of.values() if len(rows) > 1]
-    many = sum(key[-1] is not None for key in of)
+    device_count = sum(key[-1] is not None for key in of)
     busy = sum(rows[0][2] for rows in of.values() if len(rows) == 1)
     if not all(kept for rows in several for *_, kept in rows):
-        return many, None
+        return device_count, None
     if several and not spans.is_empty():
         # stretches are kept as the time since the one before
         start = pl.col("since").cum_sum().over("process", "device").alias("start")
@@ -385,7 +387,7 @@ def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | Non
         for rows in several:
             mine = [by[process, device] for process, device, *_ in rows]
             busy += _union(pl.concat(mine))
-    return many, busy
+    return device_count, busy
 
 
 def _union(spans: pl.DataFrame) -> int:
@@ -401,18 +403,18 @@ def _note(
     exchanged: Pieces,
 ) -> None:
     """Add notes on what the merge cannot know as ``load`` of all files would."""
-    for one in which.failed:
-        trace.note("error", f"left out: {one['path']}: {one['what']}")
-    for what, gone in (("ranks", which.missing), ("files", which.missing_files)):
+    for failure in which.failed:
+        trace.note("error", f"left out: {failure['path']}: {failure['what']}")
+    for noun, gone in (("ranks", which.missing), ("files", which.missing_files)):
         if gone:
             some = ", ".join(map(str, gone[:10])) + (" …" if len(gone) > 10 else "")
-            trace.note("error", f"missing {what}: {some}", len(gone))
+            trace.note("error", f"missing {noun}: {some}", len(gone))
     if which.duplicates:
         some = ", ".join(map(str, which.duplicates[:10]))
         trace.note("warning", f"several files are of one rank: {some}", len(which.duplicates))
     if which.read < which.expected:
-        for text, many in _incomplete(exchanged):
-            trace.note("warning", text, many)
+        for text, count in _incomplete(exchanged):
+            trace.note("warning", text, count)
     if moves.drifting:
         trace.note(
             "info",
@@ -443,12 +445,12 @@ def _differing(abouts: Sequence[Mapping[str, Any]]) -> str:
 
 def _incomplete(exchanged: Pieces) -> Iterator[tuple[str, int]]:
     """Yield a note on the collectives that lack members, if there are any."""
-    many = len(lacking_in(exchanged))
-    if many:
+    count = len(lacking_in(exchanged))
+    if count:
         yield (
             "collectives are partial, as not all of their members were read: their waiting is that of the"
             " members that were",
-            many,
+            count,
         )
 
 

@@ -118,29 +118,34 @@ def of_ranks(
 
     named = sources([path] if isinstance(path, (str, os.PathLike)) else path)
     with ExitStack() as open_:
-        place = os.fspath(open_.enter_context(scratch()) if parts is None else parts)
+        location = os.fspath(open_.enter_context(scratch()) if parts is None else parts)
         beside = None if model is None else os.fspath(model)
-        mapped = read_ranks(named, place, executor, workers=workers, gpu=gpu, model=beside, **more)
+        mapped = read_ranks(
+            named, location, executor, workers=workers, gpu=gpu, model=beside, **more
+        )
         if not mapped.names:
-            broken = [BadInput(shown(one), what) for one, what in mapped.failed.items()]
+            broken = [BadInput(shown(source), reason) for source, reason in mapped.failed.items()]
             raise broken[0] if len(broken) == 1 else NoneReadable(broken)
-        _seen(mapped, place)
+        _seen(mapped, location)
         merged = merge(
-            [places.join(place, name) for name in mapped.names.values()],
+            [places.join(location, name) for name in mapped.names.values()],
             expected=list(mapped.names.values()),
-            failed=[{"path": shown(one), "what": what} for one, what in mapped.failed.items()],
+            failed=[
+                {"path": shown(source), "what": reason} for source, reason in mapped.failed.items()
+            ],
             strict=strict,
             unrelated=unrelated,
         )
     return merged
 
 
-def _seen(mapped: Mapped, place: str) -> None:
+def _seen(mapped: Mapped, location: str) -> None:
     """Raise EngineError if partials that workers wrote are not where this process looks for them."""
-    lacking = {*mapped.names.values()} - {*held(place)}
+    lacking = {*mapped.names.values()} - {*held(location)}
     if lacking:
         raise EngineError(
-            f"workers wrote {len(lacking):,} partials to {shown(place)}, and this machine does not see them:"
+            f"workers wrote {len(lacking):,} partials to {shown(location)}, and this machine does not see"
+            " them:"
             " give a folder or URL that all machines see (--parts, parts=)"
         )
 
@@ -149,5 +154,5 @@ def _workers(executor: Executor | None) -> int | None:
     """How many tasks the executor runs at once, where it says so."""
     if executor is None:
         return 1
-    found = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
-    return found if isinstance(found, int) else None
+    count = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)
+    return count if isinstance(count, int) else None

@@ -65,18 +65,18 @@ def write(path: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
 
 def _digest(rows: Iterable[tuple[str, int, bytes]]) -> bytes:
     """Return the digest of the rows: their names, how many each stands for, and what is in them."""
-    held = hashlib.sha256()
-    for name, many, data in rows:
-        held.update(json.dumps([name, many, len(data)]).encode())
-        held.update(data)
-    return held.digest()
+    digest = hashlib.sha256()
+    for name, row_count, data in rows:
+        digest.update(json.dumps([name, row_count, len(data)]).encode())
+        digest.update(data)
+    return digest.digest()
 
 
 def _packed(frame: pl.DataFrame) -> bytes:
-    held = io.BytesIO()
+    buffer = io.BytesIO()
     # texts as such: categories of many files would have to be joined one by one
-    frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_ipc_stream(held)
-    return held.getvalue()
+    frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_ipc_stream(buffer)
+    return buffer.getvalue()
 
 
 def read(path: Path, shown: str) -> Partial:
@@ -86,29 +86,29 @@ def read(path: Path, shown: str) -> Partial:
         rows = pl.read_parquet(path, glob=False)
     except _DAMAGE as error:
         raise BadInput(shown, f"not a partial, or a damaged one: {_line(error)}") from error
-    return _unpacked(rows, shown)
+    return _unpack(rows, shown)
 
 
-def read_all(files: Mapping[str, Path], told: Callable[[BadInput], None]) -> Iterator[Partial]:
-    """Yield the partials in local files, by their names, in order; ``told`` is called with the error of each
-    that cannot be read."""
+def read_all(files: Mapping[str, Path], report: Callable[[BadInput], None]) -> Iterator[Partial]:
+    """Yield the partials in local files, by their names, in order; ``report`` is called with the error of
+    each that cannot be read."""
     paths = list(files.values())
     try:
         together = pl.read_parquet(paths, glob=False, include_file_paths="path")
         by = together.partition_by("path", as_dict=True, include_key=False, maintain_order=True)
-        found = [by.get((str(path),)) for path in paths]
+        rows_of_files = [by.get((str(path),)) for path in paths]
     except _DAMAGE:  # one of them: each alone says which
-        found = [None] * len(paths)
-    for (name, path), rows in zip(files.items(), found, strict=True):
+        rows_of_files = [None] * len(paths)
+    for (name, path), rows in zip(files.items(), rows_of_files, strict=True):
         try:
-            partial = read(path, name) if rows is None else _unpacked(rows, name)
+            partial = read(path, name) if rows is None else _unpack(rows, name)
         except BadInput as error:
-            told(error)
+            report(error)
             continue
         yield partial
 
 
-def _unpacked(rows: pl.DataFrame, shown: str) -> Partial:
+def _unpack(rows: pl.DataFrame, shown: str) -> Partial:
     if rows.schema != _SCHEMA or not len(rows):
         raise BadInput(shown, "not a partial")
     names, counts, data = (rows[name].to_list() for name in _SCHEMA)
@@ -119,17 +119,19 @@ def _unpacked(rows: pl.DataFrame, shown: str) -> Partial:
     if not isinstance(about, dict) or about.get("format") != _MAGIC:
         raise BadInput(shown, "not a partial")
     _refuse(about, shown)
-    whole = [*zip(names, counts, data, strict=True)]
-    if names[-1] != _DIGEST or None in names + counts + data or data[-1] != _digest(whole[:-1]):
+    entries = [*zip(names, counts, data, strict=True)]
+    if names[-1] != _DIGEST or None in names + counts + data or data[-1] != _digest(entries[:-1]):
         raise BadInput(shown, "damaged: its content is not what was written (its digest differs)")
     tables = {}
-    for name, many, packed in whole[1:-1]:
+    for name, row_count, packed in entries[1:-1]:
         try:
             tables[name] = pl.read_ipc_stream(io.BytesIO(packed))
         except (*_DAMAGE, TypeError) as error:
             raise BadInput(shown, f"damaged: table {name}: {_line(error)}") from error
-        if len(tables[name]) != many:
-            raise BadInput(shown, f"damaged: table {name} has {len(tables[name])} of {many} rows")
+        if len(tables[name]) != row_count:
+            raise BadInput(
+                shown, f"damaged: table {name} has {len(tables[name])} of {row_count} rows"
+            )
     check(shown, about, tables)
     return Partial(shown, about, tables)
 

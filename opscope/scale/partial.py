@@ -86,7 +86,7 @@ def failed_name(name: str) -> str:
 def write_failure(
     source: str | os.PathLike[str],
     parts: str | os.PathLike[str],
-    what: str,
+    reason: str,
     *,
     gpu: str | None = None,
     model: str | os.PathLike[str] | None = None,
@@ -98,8 +98,8 @@ def write_failure(
         identity = identity_of(source)
     except BadInput:
         return None
-    told: dict[str, Any] = {"place": identity.place, "what": what}
+    failure: dict[str, Any] = {"place": identity.place, "what": reason}
     name = failed_name(name_of(identity, gpu, model, advice))
     with places.written(parts, name) as local:
-        Path(local).write_text(json.dumps(told) + "\n", "utf-8")
+        Path(local).write_text(json.dumps(failure) + "\n", "utf-8")
     return name

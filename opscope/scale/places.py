@@ -26,14 +26,14 @@ def names(folder: Place) -> list[str]:
     """Return the names of the files in the folder, sorted. Raises BadInput if there is no such folder."""
     if not is_url(folder):
         try:
-            return sorted(one.name for one in os.scandir(folder) if one.is_file())
+            return sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
         except OSError as error:
             raise BadInput(folder, error.strerror or "cannot be read") from error
     from opscope.remote.listed import entries  # lazy: few folders are at URLs
 
     with told(os.fspath(folder)):
-        found = entries(os.fspath(folder))
-    return sorted(one.url.rpartition("/")[2] for one in found if not one.is_folder)
+        listed = entries(os.fspath(folder))
+    return sorted(entry.url.rpartition("/")[2] for entry in listed if not entry.is_folder)
 
 
 def exists(folder: Place, name: str) -> bool:
@@ -44,8 +44,8 @@ def exists(folder: Place, name: str) -> bool:
 
     url = join(folder, name)
     with told(url):
-        known = store(url)
-        return bool(tried(url, lambda: known.exists(path_in(known, url))))
+        opened_store = store(url)
+        return bool(tried(url, lambda: opened_store.exists(path_in(opened_store, url))))
 
 
 @contextlib.contextmanager
@@ -65,14 +65,14 @@ def written(folder: Place, name: str) -> Iterator[Path]:
     An older file of that name is replaced. Raises BadInput for what a store or the disk refuses.
     """
     if not is_url(folder):
-        place = Path(folder)
-        temporary = place / f".{name}.{secrets.token_hex(6)}.tmp"
+        location = Path(folder)
+        temporary = location / f".{name}.{secrets.token_hex(6)}.tmp"
         try:
-            place.mkdir(parents=True, exist_ok=True)
+            location.mkdir(parents=True, exist_ok=True)
             yield temporary
-            os.replace(temporary, place / name)
+            os.replace(temporary, location / name)
         except OSError as error:
-            raise BadInput(place, f"cannot be written: {error.strerror or error}") from error
+            raise BadInput(location, f"cannot be written: {error.strerror or error}") from error
         finally:
             temporary.unlink(missing_ok=True)
         return
@@ -97,8 +97,8 @@ def remove(folder: Place, name: str) -> None:
 
     url = join(folder, name)
     with told(url):
-        known = store(url)
-        tried(url, lambda: known.rm_file(path_in(known, url)))
+        opened_store = store(url)
+        tried(url, lambda: opened_store.rm_file(path_in(opened_store, url)))
 
 
 @contextlib.contextmanager

@@ -89,29 +89,29 @@ def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         msgspec.convert(about, _About)
     except msgspec.ValidationError as error:
         raise BadInput(shown, f"damaged: {error}") from error
-    known = _schemas()
+    schemas = _schemas()
     common, *kinds = _figures()
     if set(about["summary"]) - common not in kinds or common - set(about["summary"]):
         raise BadInput(shown, "damaged: its summary has other figures")
     if any(value is not None and not 0 <= value <= _LATEST for value in about["summary"].values()):
         raise BadInput(shown, "damaged: its summary has a figure that cannot be")
     for name, frame in tables.items():
-        if name not in known:
+        if name not in schemas:
             raise BadInput(shown, f"damaged: it has no table {name!r:.80}")
-        if frame.width and frame.schema != known[name]:
+        if frame.width and frame.schema != schemas[name]:
             raise BadInput(shown, f"damaged: table {name} has other columns")
-    lacking = known.keys() - tables.keys() - {"rank_advice"}
-    lacking = {one for one in lacking if not one.startswith(_TRACE)}
+    lacking = schemas.keys() - tables.keys() - {"rank_advice"}
+    lacking = {column_name for column_name in lacking if not column_name.startswith(_TRACE)}
     if lacking:
         raise BadInput(shown, f"damaged: it lacks the table {min(lacking)}")
     for column, table in _NUMBERED.items():
-        _numbered(shown, column, table, tables)
+        _number(shown, column, table, tables)
     for name, columns in _NEVER_NULL.items():
         if name in tables and tables[name].width:
-            _valued(shown, name, tables[name].select(columns))
+            _value(shown, name, tables[name].select(columns))
 
 
-def _valued(shown: str, name: str, frame: pl.DataFrame) -> None:
+def _value(shown: str, name: str, frame: pl.DataFrame) -> None:
     """Refuse nulls, negative lengths and numbers that no trace has."""
     table = name.removeprefix(_TRACE)
     for column in frame:
@@ -129,12 +129,12 @@ def _valued(shown: str, name: str, frame: pl.DataFrame) -> None:
             raise BadInput(shown, "damaged: table bounds has times that cannot be")
 
 
-def _numbered(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFrame]) -> None:
+def _number(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFrame]) -> None:
     """Refuse numbers that ``table`` does not have, and wide gaps in it: the merge makes room for all."""
     own = tables.get(table)
-    known = [] if own is None else own[column].drop_nulls().to_list()
-    most = max(known, default=-1)
-    if most >= _SPARSE * (len(known) + 1):
+    numbers = [] if own is None else own[column].drop_nulls().to_list()
+    most = max(numbers, default=-1)
+    if most >= _SPARSE * (len(numbers) + 1):
         raise BadInput(shown, f"damaged: table {table} has gaps in its {column}")
     for name, frame in tables.items():
         if column not in frame.columns or not len(frame):
@@ -167,9 +167,9 @@ def _figures() -> tuple[frozenset[str], ...]:
 
 @lru_cache(maxsize=1)
 def _schemas() -> dict[str, pl.Schema]:
-    made = {name: as_text(frame).schema for name, frame in _empty()[1].items()}
+    schemas = {name: as_text(frame).schema for name, frame in _empty()[1].items()}
     own = {f"{_TRACE}{name}": _text(table_schema(name)) for name in TABLES}
-    return {**made, **own}
+    return {**schemas, **own}
 
 
 def _text(schema: Mapping[str, Any]) -> pl.Schema:

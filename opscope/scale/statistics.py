@@ -46,16 +46,16 @@ def statistics(
     on_cpu = profile.cpu_only
     frame = profile.of(rows_with_known_costs) if on_cpu else None
     executed, memops = profile.of(kernel_executions), profile.of(copy_executions)
-    found = exchanges(profile.attribution)
+    exchanges_of_run = exchanges(profile.attribution)
     tables = {
         **{how.table: how.of(profile) for how in sums().values()},
-        "exchanges": found.drop("op"),
+        "exchanges": exchanges_of_run.drop("op"),
         "calls_made": profile.of(collective_calls).drop("op"),
         "arrivals": profile.of(arrival_table).select("process", *ARRIVALS),
         "kernel_speeds": profile.of(speeds_of_kernels),
         "medians_of_samples": profile.of(sample_medians),
         "moved": profile.of(messages),
-        "communication": own_communication(profile.attribution, found),
+        "communication": own_communication(profile.attribution, exchanges_of_run),
         "step_table": profile.of(table_of_steps),
         "groups": groups(trace),
         "meshes": meshes(trace),

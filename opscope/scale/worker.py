@@ -59,7 +59,7 @@ def read_batch(
     here = version()
     if here != made_by:
         return Refused(
-            f"{_host()} has opscope {_worded(here)}, and the job was begun with {_worded(made_by)}:"
+            f"{_host()} has opscope {_word(here)}, and the job was begun with {_word(made_by)}:"
             " install one version on all machines"
         )
     if write is None:
@@ -104,7 +104,7 @@ def version() -> tuple[str, int, int]:
     return __version__, ANALYSIS, LAYOUT
 
 
-def _worded(made_by: tuple[str, int] | tuple[str, int, int]) -> str:
+def _word(made_by: tuple[str, int] | tuple[str, int, int]) -> str:
     layout = f", layout {made_by[2]}" if len(made_by) > 2 else ""  # earlier versions say none
     return f"{made_by[0]} (analysis {made_by[1]}{layout})"
 

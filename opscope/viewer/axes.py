@@ -56,7 +56,7 @@ class Axes:
 
     def lanes_of(self, frame: pl.DataFrame) -> NDArray[np.uint8] | None:
         """Return the axis on which each row's times are likely to be, from the columns that say its lane."""
-        found = np.full(len(frame), MOST, np.uint8)
+        lane_of_row = np.full(len(frame), MOST, np.uint8)
         for key in (("process", "thread"), ("process", "device", "stream")):
             if self.times and set(key) <= set(frame.columns):
                 for values, rows in frame.select(key).with_row_index("at").partition_by(
@@ -64,8 +64,8 @@ class Axes:
                 ).items():  # fmt: skip
                     number = self.numbers.get(values)
                     if number is not None:
-                        found[rows["at"].to_numpy()] = number
-        return found if (found != MOST).any() else None
+                        lane_of_row[rows["at"].to_numpy()] = number
+        return lane_of_row if (lane_of_row != MOST).any() else None
 
     def places(
         self, values: Times, likely: NDArray[np.uint8] | None
@@ -73,8 +73,8 @@ class Axes:
         """Return each value's axis and its place there; None if one is on no axis."""
         if not self._are_times(values):
             return None
-        axis, place = self._axis(values, likely)
-        return None if (axis == MOST).any() else (axis, place)
+        axis, index = self._axis(values, likely)
+        return None if (axis == MOST).any() else (axis, index)
 
     def _are_times(self, values: Times) -> bool:
         if not self.times or not len(values):
@@ -86,34 +86,36 @@ class Axes:
         self, values: Times, likely: NDArray[np.uint8] | None
     ) -> tuple[NDArray[np.uint8], Times]:
         axis = np.full(len(values), MOST, np.uint8)
-        place = np.zeros(len(values), np.int64)
+        index = np.zeros(len(values), np.int64)
         if likely is not None:
             for number in np.unique(likely):
                 if number != MOST:
-                    self._look(int(number), np.flatnonzero(likely == number), values, axis, place)
+                    self._look(int(number), np.flatnonzero(likely == number), values, axis, index)
         left = np.flatnonzero(axis == MOST)
         if len(left):
             some = values[left[:: max(1, len(left) // _LOOKED_AT)]]
-            hits = [int(_found(some, times)[0].sum()) for times in self.times]
+            hits = [int(_find(some, times)[0].sum()) for times in self.times]
             for number in np.argsort(hits, kind="stable")[::-1]:
-                self._look(int(number), left, values, axis, place)
+                self._look(int(number), left, values, axis, index)
                 left = left[axis[left] == MOST]
                 if not len(left):
                     break
-        return axis, place
+        return axis, index
 
     def _look(
-        self, number: int, rows: Times, values: Times, axis: NDArray[np.uint8], place: Times
+        self, number: int, rows: Times, values: Times, axis: NDArray[np.uint8], times: Times
     ) -> None:
         """Write the place of what is on this axis."""
-        is_here, at = _found(values[rows], self.times[number])
+        is_here, at = _find(values[rows], self.times[number])
         axis[rows[is_here]] = number
-        place[rows[is_here]] = at[is_here]
+        times[rows[is_here]] = at[is_here]
 
     @property
     def usable(self) -> bool:
         """Whether there are any, each so short that JavaScript has what lies between its times exactly."""
-        return bool(self.times) and all(int(one[-1]) - int(one[0]) < 2**53 for one in self.times)
+        return bool(self.times) and all(
+            int(time_[-1]) - int(time_[0]) < 2**53 for time_ in self.times
+        )
 
     def slices(self, frame: pl.DataFrame) -> Slices:
         """Return where the slices of a timeline are, each on the axis of its lane."""
@@ -124,9 +126,9 @@ class Axes:
         start, end = np.zeros(len(frame), np.int64), np.zeros(len(frame), np.int64)
         for number in np.unique(axis):
             rows = np.flatnonzero(axis == number)
-            for name, place in (("start", start), ("end", end)):
+            for name, index in (("start", start), ("end", end)):
                 values = frame[name].to_numpy()[rows]
-                place[rows] = np.searchsorted(self.times[number], values)
+                index[rows] = np.searchsorted(self.times[number], values)
         return Slices(axis, start, end, frame["name"].to_numpy())
 
     def packed(self, slices: Slices) -> bytes:
@@ -138,18 +140,18 @@ class Axes:
         knows from the timeline which slice begins or ends where), so that what always takes as long becomes
         nothing.
         """
-        events = slices.events([len(one) for one in self.times])
+        events = slices.events([len(time_) for time_ in self.times])
         steps = [np.diff(times, prepend=times[:1]) for times in self.times]
         every = np.concatenate(
             [
-                one[np.argsort(event, kind="stable")]
-                for one, event in zip(steps, events, strict=True)
+                column[np.argsort(event, kind="stable")]
+                for column, event in zip(steps, events, strict=True)
             ]
         ).view(np.uint64)
         unit = max(1, int(np.gcd.reduce(every)))
         every = every // np.uint64(unit)
         size = max(1, (int(every.max()).bit_length() + 7) // 8)
-        axes = [{"many": len(one), "first": str(one[0])} for one in self.times]
+        axes = [{"many": len(time_), "first": str(time_[0])} for time_ in self.times]
         head = {"axes": axes, "unit": unit, "size": size}
         return headed(head, planes(every, size))
 
@@ -201,11 +203,11 @@ def planes(values: NDArray[Any], size: int) -> bytes:
     """Return the lowest ``size`` bytes of each number, plane by plane: gzip makes them much smaller."""
     little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     single = little.view(np.uint8).reshape(len(values), little.itemsize)
-    made: bytes = single[:, :size].T.tobytes()
-    return made
+    planes_joined: bytes = single[:, :size].T.tobytes()
+    return planes_joined
 
 
-def _found(values: Times, times: Times) -> tuple[NDArray[np.bool_], Times]:
+def _find(values: Times, times: Times) -> tuple[NDArray[np.bool_], Times]:
     at = np.searchsorted(times, values)
     at[at == len(times)] = 0
     return times[at] == values, at

@@ -24,9 +24,9 @@ _IN_FILES: Final = ("loader.js", "THIRD_PARTY.txt")
 @cache
 def static(name: str) -> bytes:
     """Return a file of ``STATIC``, or what single files have beside them. Raises NotBuilt."""
-    place = resources.files("opscope.viewer") / "static" / name
+    resource = resources.files("opscope.viewer") / "static" / name
     try:
-        return place.read_bytes()
+        return resource.read_bytes()
     except OSError:
         raise NotBuilt(
             f"the viewer's pages are not built (opscope/viewer/static/{name} is missing): in a checkout run"

@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 def cards(profile: Profile) -> list[dict[str, Any]]:
     """Return the cards, as ``Card`` of ``web/src/overview.ts``."""
     row = profile.summary().row(0, named=True)
-    made = [_step_time(profile), _wall(row)]
+    cards_made = [_step_time(profile), _wall(row)]
     if profile.cpu_only:
-        made.append(_cpu_time(row))
+        cards_made.append(_cpu_time(row))
     else:
-        made += [_busy(profile, row), *_use(profile), _tensor_cores(row)]
-    made += [_attributed(row, profile.cpu_only), _flops_known(row, profile.cpu_only), _mfu(profile)]
+        cards_made += [_busy(profile, row), *_use(profile), _tensor_cores(row)]
+    cards_made += [
+        _attribute(row, profile.cpu_only),
+        _flops_known(row, profile.cpu_only),
+        _mfu(profile),
+    ]
     of = vendor_words.vendor(profile)
-    for card in made:
+    for card in cards_made:
         card["title"] = vendor_words.said(card["title"], of)
-    return made
+    return cards_made
 
 
 def _card(
@@ -65,17 +69,17 @@ def _card(
 
 def _step_time(profile: Profile) -> dict[str, Any]:
     """The median step; of several processes the longest, as all wait for the slowest."""
-    found = profile.step_summary().filter(
+    steps = profile.step_summary().filter(
         (pl.col("part").cast(pl.String) == "step") & pl.col("median").is_not_null()
     )
-    rows = found.sort("median", descending=True).to_dicts()
+    rows = steps.sort("median", descending=True).to_dicts()
     value, detail = None, ""
     if rows:
         row = rows[0]
         value = row["median"]
-        many = row["steps"] - (row["warm_up_steps"] or 0)
+        count = row["steps"] - (row["warm_up_steps"] or 0)
         spread = f"of ten, eight take {units.time(row['p10'])} to {units.time(row['p90'])}"
-        detail = f"the median of {many:,} steps; {spread}" if many > 1 else "of one step"
+        detail = f"the median of {count:,} steps; {spread}" if count > 1 else "of one step"
         if len(rows) > 1:
             detail += f"; the slowest of {len(rows)} processes"
     return _card(
@@ -85,10 +89,12 @@ def _step_time(profile: Profile) -> dict[str, Any]:
 
 
 def _wall(row: dict[str, Any]) -> dict[str, Any]:
-    many = {"step": row["steps"], "process": row["processes"], "device": row["devices"]}
+    counts = {"step": row["steps"], "process": row["processes"], "device": row["devices"]}
     plural = {"process": "processes"}
     said = [
-        f"{n:,} {word if n == 1 else plural.get(word, word + 's')}" for word, n in many.items() if n
+        f"{n:,} {word if n == 1 else plural.get(word, word + 's')}"
+        for word, n in counts.items()
+        if n
     ]
     return _card(
         "wall_time", "Wall time", row["wall_time"], "ns", "summary", "wall_time", "timeline",
@@ -127,9 +133,9 @@ def _use(profile: Profile) -> Iterator[dict[str, Any]]:
     )
     frame = profile.device_use()
     for name, title, why in names:
-        known = frame.filter(pl.col(name).is_not_null()).sort(name)
+        measured = frame.filter(pl.col(name).is_not_null()).sort(name)
         said = frame[why].cast(pl.String).drop_nulls().unique().sort().to_list()
-        first = known.row(0, named=True) if len(known) else None
+        first = measured.row(0, named=True) if len(measured) else None
         several = f"the least of {len(frame)} devices" if len(frame) > 1 else ""
         yield _card(
             name, title, None if first is None else first[name], "fraction", "device_use", name,
@@ -140,10 +146,10 @@ def _use(profile: Profile) -> Iterator[dict[str, Any]]:
 
 
 def _tensor_cores(row: dict[str, Any]) -> dict[str, Any]:
-    used, whole = row["tensor_core_time"], row["kernel_time"]
+    used, kernel_time = row["tensor_core_time"], row["kernel_time"]
     rest = row["tensor_core_undetermined_time"]
-    share = used / whole if used is not None and whole else None
-    unknown = rest / whole if rest is not None and whole else None
+    share = used / kernel_time if used is not None and kernel_time else None
+    unknown = rest / kernel_time if rest is not None and kernel_time else None
     detail = ""
     if share is not None:
         detail = f"{units.time(used)} of kernel time is in kernels that use them"
@@ -155,18 +161,20 @@ def _tensor_cores(row: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _attributed(row: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
-    part, whole = row["device_attributed_time"], row["device_time"]
-    share = part / whole if part is not None and whole else None
+def _attribute(row: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
+    part, device_time = row["device_attributed_time"], row["device_time"]
+    share = part / device_time if part is not None and device_time else None
     of = "CPU time" if on_cpu else "device time"
     detail = (
-        f"{units.time(part)} of {units.time(whole)} {of} has an op" if share is not None else ""
+        f"{units.time(part)} of {units.time(device_time)} {of} has an op"
+        if share is not None
+        else ""
     )
     return _card(
         "attributed", "Time with an op", share, "fraction", "summary", "device_attributed_time",
         "operators",
         detail=detail,
-        reason=f"there is no {of}" if whole == 0 else "kernels were not captured",
+        reason=f"there is no {of}" if device_time == 0 else "kernels were not captured",
     )  # fmt: skip
 
 
@@ -183,15 +191,15 @@ def _flops_known(row: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
 def _mfu(profile: Profile) -> dict[str, Any]:
     """Model FLOPs utilisation: the median of the steps of all processes."""
     frame = profile.utilization()
-    known = frame.filter(pl.col("mfu").is_not_null())
+    measured = frame.filter(pl.col("mfu").is_not_null())
     value, detail = None, ""
     reason = reports()["utilization"].empty
-    if len(known):
-        value = known["mfu"].median()
-        dtypes = known["dtype"].cast(pl.String).drop_nulls().unique().sort().to_list()
-        detail = f"the median of {len(known):,} steps" if len(known) > 1 else "of one step"
+    if len(measured):
+        value = measured["mfu"].median()
+        dtypes = measured["dtype"].cast(pl.String).drop_nulls().unique().sort().to_list()
+        detail = f"the median of {len(measured):,} steps" if len(measured) > 1 else "of one step"
         detail += f", against the dense peak of {', '.join(dtypes)}"
-        least = known["known"].min()
+        least = measured["known"].min()
         if isinstance(least, float) and least < 0.98:
             detail += f"; a lower bound: the FLOPs of {units.share(least)} of kernel time are known"
     elif len(frame):

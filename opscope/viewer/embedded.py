@@ -103,11 +103,13 @@ def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
     for name, params, answer in _answers(viewed, sources):
         answers.append({"question": name, "params": params, "block": str(len(blocks))})
         blocks.append(zipped(answer))
-    found = list(_tables(viewed))
-    head = zipped(_json({"tables": {one.name: one.page for one in found}, "answers": answers}))
+    tables = list(_tables(viewed))
+    head = zipped(
+        _json({"tables": {table.name: table.page for table in tables}, "answers": answers})
+    )
     index: dict[str, Any] = {"answers": answers, "tables": {}}
     room = most - len(head) - sum(map(len, blocks))
-    times = _whole(viewed, found, room)
+    times = _whole(viewed, tables, room)
     if times is not None:
         index["axes"], index["timeline"] = str(len(blocks)), str(len(blocks) + 1)
         blocks += [times.packed, times.timeline]
@@ -115,50 +117,56 @@ def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
         answers.append({"question": TIMELINE.name, "params": {}, "block": str(len(blocks))})
         blocks.append(_longest_slices(viewed, room // 2))
         room -= len(blocks[-1])
-        for one in found:
+        for one in tables:
             one.axes = one.guesses = None
             one.pack(min(one.frame.height, _ROWS))
-        _fit(found, room)
-    for one in found:
+        _fit(tables, room)
+    for one in tables:
         index["tables"][one.name] = one.entry(len(blocks))
         blocks.append(one.packed)
-    left = {one.name: one.frame.height - one.kept for one in found if one.kept < one.frame.height}
+    left = {
+        table.name: table.frame.height - table.kept
+        for table in tables
+        if table.kept < table.frame.height
+    }
     return Embedded(zipped(_json(index)), blocks, left)
 
 
-def _whole(viewed: Viewed, found: list[_Table], room: int) -> _Times | None:
+def _whole(viewed: Viewed, tables: list[_Table], room: int) -> _Times | None:
     """Pack the tables so that every op, kernel, copy and slice of the timeline is there.
 
     Other tables keep their first rows if there is no room. Returns the times; None if these are too many.
     """
-    if sum(one.frame.height for one in found) > _WHOLE_ROWS:
+    if sum(table.frame.height for table in tables) > _WHOLE_ROWS:
         return None
     timeline = timeline_of(viewed.profile)
     answer = whole(timeline, _WHOLE_SLICES + 1)
-    held = arrays(answer, timeline)
-    if len(held.slices) > _WHOLE_SLICES:
+    timeline_arrays = arrays(answer, timeline)
+    if len(timeline_arrays.slices) > _WHOLE_SLICES:
         return None
-    each = {one.name: one for one in found if one.name in EACH}
-    axes = axes_of(held.slices, {name: one.frame for name, one in each.items()})
-    axes.add_missing(column for one in found for column in one.frame if column.dtype == pl.Int64)
+    each = {table.name: table for table in tables if table.name in EACH}
+    axes = axes_of(timeline_arrays.slices, {name: table.frame for name, table in each.items()})
+    axes.add_missing(
+        column for table in tables for column in table.frame if column.dtype == pl.Int64
+    )
     if not axes.usable:
         return None
-    slices = axes.slices(held.slices)
-    times = _Times(zipped(axes.packed(slices)), zipped(held.packed(slices)))
+    slices = axes.slices(timeline_arrays.slices)
+    times = _Times(zipped(axes.packed(slices)), zipped(timeline_arrays.packed(slices)))
     room -= len(times.packed) + len(times.timeline)
     if room < 0:
         return None
     each["each_op"].guesses = op_guesses(*(each[name].frame for name in EACH))
-    for one in found:
+    for one in tables:
         # without them a small table is there at once
         one.axes = axes if one.frame.height >= TRIED else None
         one.pack(one.frame.height)
-    room -= sum(len(one.packed) for one in each.values())
-    rest = [one for one in found if one.name not in each]
+    room -= sum(len(table.packed) for table in each.values())
+    rest = [table for table in tables if table.name not in each]
     if room < 0:
         return None
     _fit(rest, room)
-    return times if sum(len(one.packed) for one in rest) <= room else None
+    return times if sum(len(table.packed) for table in rest) <= room else None
 
 
 def _longest_slices(viewed: Viewed, room: int) -> bytes:
@@ -187,11 +195,11 @@ def _answers(viewed: Viewed, sources: bool) -> Iterator[tuple[str, dict[str, str
             for params, answer in source.held(viewed, _TEXT if sources else None):
                 yield name, params, _json(answer)
         elif question is not TIMELINE:
-            for params, bytes_ in _asked(viewed, question):
+            for params, bytes_ in _ask(viewed, question):
                 yield name, params, bytes_
 
 
-def _asked(viewed: Viewed, question: Question) -> Iterator[tuple[dict[str, str], bytes]]:
+def _ask(viewed: Viewed, question: Question) -> Iterator[tuple[dict[str, str], bytes]]:
     for params in question.stored(viewed):
         try:
             answer = question.answer(Asked(viewed, params))
@@ -215,14 +223,14 @@ def _tables(viewed: Viewed) -> Iterator[_Table]:
         yield _Table(kind.name, page, frame, summed)
 
 
-def _fit(found: list[_Table], room: int) -> None:
+def _fit(tables: list[_Table], room: int) -> None:
     """Keep fewer rows of the largest tables until all take ``room`` bytes at most."""
     while True:
-        size = sum(len(one.packed) for one in found)
-        shrinking = [one for one in found if one.kept > _LEAST]
+        size = sum(len(table.packed) for table in tables)
+        shrinking = [table for table in tables if table.kept > _LEAST]
         if size <= room or not shrinking:
             return
-        share = _share(sorted(len(one.packed) for one in found), room)
+        share = _share(sorted(len(table.packed) for table in tables), room)
         for one in shrinking:
             if len(one.packed) > share:
                 # a little less than in proportion: the first rows tend to be longer

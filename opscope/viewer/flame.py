@@ -45,16 +45,16 @@ def tree(profile: Profile, by: str) -> tuple[pl.DataFrame, str]:
     return _by_source(profile) if by == "source" else _by_op(profile)
 
 
-def _measure(profile: Profile, known: bool) -> str:
-    return "self" if profile.cpu_only else "device" if known else "host"
+def _measure(profile: Profile, is_timed: bool) -> str:
+    return "self" if profile.cpu_only else "device" if is_timed else "host"
 
 
 def _by_op(profile: Profile) -> tuple[pl.DataFrame, str]:
-    found = profile.call_tree(nodes=_PATHS)
-    known = not len(found) or found["device_total"].null_count() == 0
-    measure = _measure(profile, known)
-    own = "device_self" if known else "host_self"
-    made = found.select(
+    tree = profile.call_tree(nodes=_PATHS)
+    is_timed = not len(tree) or tree["device_total"].null_count() == 0
+    measure = _measure(profile, is_timed)
+    own = "device_self" if is_timed else "host_self"
+    nodes = tree.select(
         number="path_id",
         parent=pl.col("parent_path").fill_null(_ROOT),
         name="frame",
@@ -64,15 +64,15 @@ def _by_op(profile: Profile) -> tuple[pl.DataFrame, str]:
         merged="merged",
         link=pl.when(pl.col("frame_kind") == "layer").then("frame"),
     )
-    return made.cast(_SCHEMA), measure  # type: ignore[arg-type]
+    return nodes.cast(_SCHEMA), measure  # type: ignore[arg-type]
 
 
 def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
     """Return the modules as the table of them has them, with the ops of each below it."""
     modules = profile.modules()
-    known = not len(modules) or modules["device_total"].null_count() == 0
-    measure = _measure(profile, known)
-    own = "device_self" if known else "host_self"
+    is_timed = not len(modules) or modules["device_total"].null_count() == 0
+    measure = _measure(profile, is_timed)
+    own = "device_self" if is_timed else "host_self"
     nodes = modules.select(
         number="module_id",
         parent=pl.col("parent_module").fill_null(_ROOT),
@@ -86,13 +86,15 @@ def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
     # of op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
     time = "device_time" if measure == "device" else "self_time"
     outside = modules.filter(pl.col("row_kind") == "outside")["module_id"]
-    place = modules.select("layer", above="module_id").filter(pl.col("layer").is_not_null())
+    module_of_layer = modules.select("layer", above="module_id").filter(
+        pl.col("layer").is_not_null()
+    )
     ops = (
         profile.op_totals()
         .select(pl.col("layer").cast(pl.String), pl.col("op").cast(pl.String), "calls", own=time)
         .group_by("layer", "op", maintain_order=True)
         .agg(pl.col("own").sum(), pl.col("calls").sum())
-        .join(place, on="layer", how="left")
+        .join(module_of_layer, on="layer", how="left")
         .with_columns(
             pl.when(pl.col("layer").is_null() & pl.lit(len(outside) == 1))
             .then(outside[0] if len(outside) == 1 else None)
@@ -123,8 +125,8 @@ def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
 def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
     """Return the user's lines, the outermost first, with the ops of each line below it."""
     ops = profile.op_totals()
-    known = profile.cpu_only or not len(ops) or ops["device_time"].null_count() < len(ops)
-    measure = _measure(profile, known)
+    is_timed = profile.cpu_only or not len(ops) or ops["device_time"].null_count() < len(ops)
+    measure = _measure(profile, is_timed)
     time = "device_time" if measure == "device" else "self_time"
     own = ops.select(
         pl.col("source").cast(pl.String).fill_null("(no source line)").str.split(" < "),
@@ -132,10 +134,10 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
         pl.col("calls"),
         own=pl.col(time).fill_null(0),
     ).filter(pl.col("own") > 0)
-    gaps = profile.unattributed() if known else profile.unattributed().clear()
+    gaps = profile.unattributed() if is_timed else profile.unattributed().clear()
     depth = int(own["source"].list.len().max() or 0)  # type: ignore[arg-type]
     root = (0, _ROOT, "(all)", "all", 0, None, 1, None)
-    made = [pl.DataFrame([root], schema=_SCHEMA, orient="row")]
+    tables = [pl.DataFrame([root], schema=_SCHEMA, orient="row")]
     number = 1
     # each row knows the node that it is in; level by level the rows that go deeper get a node inside it
     rows = own.with_columns(
@@ -156,7 +158,7 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
         )
         nodes = nodes.with_columns(number=pl.int_range(number, number + len(nodes)))
         number += len(nodes)
-        made.append(
+        tables.append(
             nodes.select(
                 number="number",
                 parent="at",
@@ -174,7 +176,7 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
             .with_columns(at="to")
             .select(rows.columns)
         )
-    made.append(
+    tables.append(
         gaps.select(
             number=pl.int_range(number, number + len(gaps)),
             parent=pl.lit(0),
@@ -186,7 +188,7 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
             link=pl.lit(None, pl.String),
         ).cast(_SCHEMA)  # type: ignore[arg-type]
     )
-    return pl.concat(made), measure
+    return pl.concat(tables), measure
 
 
 def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
@@ -201,7 +203,7 @@ def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
     total = forest.with_inside(own)
     merged = nodes["merged"].to_numpy()
     kind = nodes["kind"].to_numpy()
-    kept = _kept(forest, total, kind, most)
+    kept = _keep(forest, total, kind, most)
     above = forest.parent
     cut = np.flatnonzero(~kept & (total > 0) & (above >= 0))
     cut = cut[kept[above[cut]]]
@@ -211,11 +213,11 @@ def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
     np.add.at(left[0], of, total[cut])
     np.add.at(left[1], of, standing[cut])
     rows = np.flatnonzero(kept)
-    place = np.full(len(nodes) + 1, _ROOT, np.int64)
-    place[rows] = np.arange(len(rows))
+    index = np.full(len(nodes) + 1, _ROOT, np.int64)
+    index[rows] = np.arange(len(rows))
     chosen = nodes[rows]
     columns = {
-        "parent": np.concatenate((place[above[rows]], place[around])),
+        "parent": np.concatenate((index[above[rows]], index[around])),
         "time": np.concatenate((total[rows], left[0])),
         "own": np.concatenate((own[rows], left[0])),
         "merged": np.concatenate((merged[rows], left[1])),
@@ -224,11 +226,11 @@ def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
     order = _in_order(columns["parent"], columns["time"], other)
     moved = np.empty(len(order), np.int64)
     moved[order] = np.arange(len(order))
-    many = len(around)
-    name = chosen["name"].str.slice(0, _LONGEST).to_list() + ["(other)"] * many
-    kinds = chosen["kind"].to_list() + ["other"] * many
-    calls = chosen["calls"].to_list() + [None] * many
-    link = chosen["link"].to_list() + [None] * many
+    count = len(around)
+    name = chosen["name"].str.slice(0, _LONGEST).to_list() + ["(other)"] * count
+    kinds = chosen["kind"].to_list() + ["other"] * count
+    calls = chosen["calls"].to_list() + [None] * count
+    link = chosen["link"].to_list() + [None] * count
     names, number = _dictionary([name[at] for at in order.tolist()])
     parents = columns["parent"][order]
     return {
@@ -244,7 +246,7 @@ def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
     }
 
 
-def _kept(
+def _keep(
     forest: Forest, total: NDArray[np.int64], kind: NDArray[Any], most: int
 ) -> NDArray[np.bool_]:
     """Return which nodes are shown; with a node, all that are around it."""
@@ -265,13 +267,13 @@ def _in_order(
     moved = np.empty(len(parent) + 1, np.int64)
     moved[by_time] = np.arange(len(parent))
     moved[-1] = _ROOT  # the place of -1
-    place = Forest(moved[parent[by_time]]).place
-    order: NDArray[np.int64] = by_time[np.argsort(place, kind="stable")]
+    position = Forest(moved[parent[by_time]]).place
+    order: NDArray[np.int64] = by_time[np.argsort(position, kind="stable")]
     return order
 
 
 def _dictionary(texts: list[str]) -> tuple[list[str], list[int]]:
     """Return the distinct texts and the number of each."""
-    known: dict[str, int] = {}
-    numbers = [known.setdefault(text, len(known)) for text in texts]
-    return list(known), numbers
+    number_of_text: dict[str, int] = {}
+    numbers = [number_of_text.setdefault(text, len(number_of_text)) for text in texts]
+    return list(number_of_text), numbers

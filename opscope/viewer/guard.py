@@ -64,14 +64,14 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                held = [*message.get("headers", ())]
-                names = {name.lower() for name, _ in held}
-                held += [
+                headers_there = [*message.get("headers", ())]
+                names = {name.lower() for name, _ in headers_there}
+                headers_there += [
                     (name.encode(), value.encode())
                     for name, value in HEADERS.items()
                     if name.encode() not in names
                 ]
-                message["headers"] = held
+                message["headers"] = headers_there
             await send(message)
 
         refused = self._refusal(scope)
@@ -81,12 +81,12 @@ class Guard:
         headers = Headers(scope=scope)
         port = (scope.get("server") or (None, None))[1]
         if headers.getlist("host") not in [[host] for host in _hosts(port)]:
-            return _said(400, "This server answers only at its own address on this machine.")
+            return _say(400, "This server answers only at its own address on this machine.")
         if scope["method"] not in ("GET", "HEAD"):
-            return _said(405, "Only GET and HEAD are answered.", {"allow": "GET, HEAD"})
+            return _say(405, "Only GET and HEAD are answered.", {"allow": "GET, HEAD"})
         query: bytes = scope.get("query_string", b"")
         if len(scope.get("raw_path") or b"") + len(query) > ADDRESS:
-            return _said(414, f"The address is longer than {ADDRESS:,} bytes.")
+            return _say(414, f"The address is longer than {ADDRESS:,} bytes.")
         given = _given(query) if scope["path"] == "/" else {}
         if isinstance(given, Response):
             return given
@@ -96,7 +96,7 @@ class Guard:
         if token is not None and secrets.compare_digest(token.encode(), self._token):
             navigates = headers.get("sec-fetch-mode", "navigate") == "navigate"
             if not own and not navigates:
-                return _said(403, "Another site may not ask this server.")
+                return _say(403, "Another site may not ask this server.")
             answer: Response = RedirectResponse("/", 303) if own else HTMLResponse(_GO_ON)
             answer.set_cookie(
                 _cookie(port), self._token.decode(), httponly=True, samesite="strict", path="/"
@@ -104,10 +104,10 @@ class Guard:
             return answer
         origin = headers.get("origin")
         if not own or (origin is not None and origin not in _origins(port)):
-            return _said(403, "Another site may not ask this server.")
-        held = cookie_parser(headers.get("cookie", "")).get(_cookie(port), "")
-        if not secrets.compare_digest(held.encode(), self._token):
-            return _said(403, _NO_TOKEN)
+            return _say(403, "Another site may not ask this server.")
+        cookie = cookie_parser(headers.get("cookie", "")).get(_cookie(port), "")
+        if not secrets.compare_digest(cookie.encode(), self._token):
+            return _say(403, _NO_TOKEN)
         return None
 
 
@@ -117,7 +117,7 @@ def parameters(query: bytes) -> dict[str, str]:
     Raises ValueError in words if there are too many, one is given twice, or it is no UTF-8.
     """
     try:
-        found = parse_qsl(
+        pairs = parse_qsl(
             query.decode("ascii"), keep_blank_values=True, errors="strict",
             max_num_fields=PARAMETERS,
         )  # fmt: skip
@@ -125,16 +125,16 @@ def parameters(query: bytes) -> dict[str, str]:
         raise ValueError("the parameters are no UTF-8") from None
     except ValueError:
         raise ValueError(f"there are more than {PARAMETERS} parameters") from None
-    if len({name for name, _ in found}) < len(found):
+    if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("a parameter is given twice")
-    return {name: value for name, value in found if value}
+    return {name: value for name, value in pairs if value}
 
 
 def _given(query: bytes) -> dict[str, str] | Response:
     try:
         return parameters(query)
     except ValueError as error:
-        return _said(400, str(error))
+        return _say(400, str(error))
 
 
 def _hosts(port: int | None) -> Iterable[str]:
@@ -153,5 +153,5 @@ def _cookie(port: int | None) -> str:
     return f"opscope-{port}"
 
 
-def _said(status: int, what: str, headers: dict[str, str] | None = None) -> Response:
-    return PlainTextResponse(what + "\n", status, headers)
+def _say(status: int, reason: str, headers: dict[str, str] | None = None) -> Response:
+    return PlainTextResponse(reason + "\n", status, headers)

@@ -52,12 +52,12 @@ def frames_of(source: str) -> tuple[Frame, ...]:
 
 def lines_of(asked: Asked) -> Lines:
     """Return the lines of what was asked for."""
-    made: Lines = asked.viewed.tables.get(
+    lines: Lines = asked.viewed.tables.get(
         ("lines", asked.selection),
         lambda: added_up(asked.profile.totals_by("source").iter_rows(named=True)),
         lambda found: 200 * sum(map(len, found.by_file.values())) + 1_000,
     )
-    return made
+    return lines
 
 
 def added_up(rows: Iterable[Mapping[str, Any]]) -> Lines:

@@ -31,5 +31,5 @@ def read_into_files(profile: Profile) -> None:
         if sum(profile._own_columns(name, [])[1] for name in _TABLES[1:]) < LONG:
             return
         mapped = Mapped(Path(tempfile.gettempdir()), needed=False)
-        made = profile._narrow({name: tuple(TABLES[name]) for name in _TABLES}, mapped)
-        profile._reading = None if made is profile else made
+        narrow = profile._narrow({name: tuple(TABLES[name]) for name in _TABLES}, mapped)
+        profile._reading = None if narrow is profile else narrow

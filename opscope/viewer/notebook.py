@@ -86,4 +86,4 @@ def _names(profile: Profile) -> tuple[str, ...]:
     path = profile._path
     origin = profile.trace.origin
     paths = [path] if path is not None else origin.get("paths") or ()
-    return tuple(PurePath(str(one)).name for one in paths) or ("profile",)
+    return tuple(PurePath(str(path)).name for path in paths) or ("profile",)

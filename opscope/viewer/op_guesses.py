@@ -34,15 +34,15 @@ def op_guesses(ops: pl.DataFrame, kernels: pl.DataFrame, copies: pl.DataFrame) -
     cpu = ops["cpu_time"].fill_null(0).to_numpy().astype(np.int64)
     depth = ops["depth"].to_numpy()
     durations = [frame["duration"].fill_null(0).to_numpy() for frame in (kernels, copies)]
-    if sum(float(np.abs(one).sum()) for one in (cpu, *durations)) >= _EXACT:
+    if sum(float(np.abs(column).sum()) for column in (cpu, *durations)) >= _EXACT:
         return {}
     time, count = np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
     for frame, duration, counted in zip((kernels, copies), durations, (True, False), strict=True):
         row = _rows(frame["op_id"], ids, order)
-        known = row >= 0
-        np.add.at(time, row[known], duration[known])
+        has_op = row >= 0
+        np.add.at(time, row[has_op], duration[has_op])
         if counted:
-            np.add.at(count, row[known], 1)
+            np.add.at(count, row[has_op], 1)
     children = np.zeros(len(ids), np.int64)
     inside = parent >= 0
     np.add.at(children, parent[inside], cpu[inside])

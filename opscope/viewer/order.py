@@ -29,18 +29,21 @@ def order(frame: pl.DataFrame, column: str, descending: bool) -> Rows:
         values = values.fill_nan(None)
     keys = _keys(values.drop_nulls())
     if keys is None:
-        made = values.to_frame().select(
+        ranked = values.to_frame().select(
             pl.arg_sort_by(column, descending=descending, nulls_last=True, maintain_order=True)
         )
-        return cast("Rows", made.to_series().cast(pl.UInt32).to_numpy())
-    by = _sorted(~keys if descending else keys)
+        return cast("Rows", ranked.to_series().cast(pl.UInt32).to_numpy())
+    by = _sort(~keys if descending else keys)
     if not values.null_count():
         return by
-    known = values.is_not_null().to_numpy()
-    found: Rows = np.concatenate(
-        (np.flatnonzero(known).astype(np.uint32)[by], np.flatnonzero(~known).astype(np.uint32))
+    has_value = values.is_not_null().to_numpy()
+    rows: Rows = np.concatenate(
+        (
+            np.flatnonzero(has_value).astype(np.uint32)[by],
+            np.flatnonzero(~has_value).astype(np.uint32),
+        )
     )
-    return found
+    return rows
 
 
 def _keys(values: pl.Series) -> _Keys | None:
@@ -72,15 +75,15 @@ def _texts(values: pl.Series) -> _Keys | None:
     return _numbers(values.cast(pl.Enum(distinct.sort())).to_physical().cast(pl.UInt64))
 
 
-def _sorted(keys: _Keys) -> Rows:
+def _sort(keys: _Keys) -> Rows:
     """Return the row numbers by ``keys``, equal ones in their order."""
-    many = len(keys)
-    if not many:
+    count = len(keys)
+    if not count:
         return np.zeros(0, np.uint32)
     keys = keys - keys.min()
-    bits = max(1, (many - 1).bit_length())
+    bits = max(1, (count - 1).bit_length())
     lost = max(0, int(keys.max()).bit_length() + bits - 64)
-    packed = ((keys >> np.uint64(lost)) << np.uint64(bits)) | np.arange(many, dtype=np.uint64)
+    packed = ((keys >> np.uint64(lost)) << np.uint64(bits)) | np.arange(count, dtype=np.uint64)
     packed.sort()
     rows: Rows = (packed & np.uint64((1 << bits) - 1)).astype(np.uint32)
     if lost:

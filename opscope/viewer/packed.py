@@ -82,22 +82,24 @@ def pack(frame: pl.DataFrame, axes: Axes | None = None, guesses: Guesses | None 
         return plain
     # lanes take turns as things happened to be, but each lane by itself is the same in every step
     by_lane = np.argsort(likely, kind="stable")
-    moved = {name: (one, values[by_lane]) for name, (one, values) in (guesses or {}).items()}
-    known = _Known(axes, likely[by_lane], moved)
-    turns = _table(frame[by_lane], known, {"turns": True}, [likely.tobytes()])
-    return min(plain, turns, key=lambda one: len(zlib.compress(one, 1)))
+    moved = {name: (axis, values[by_lane]) for name, (axis, values) in (guesses or {}).items()}
+    packing = _Known(axes, likely[by_lane], moved)
+    turns = _table(frame[by_lane], packing, {"turns": True}, [likely.tobytes()])
+    return min(plain, turns, key=lambda packed: len(zlib.compress(packed, 1)))
 
 
-def _table(frame: pl.DataFrame, known: _Known, head: dict[str, Any], pieces: list[bytes]) -> bytes:
+def _table(
+    frame: pl.DataFrame, packing: _Known, head: dict[str, Any], pieces: list[bytes]
+) -> bytes:
     columns = []
     for column in frame:
-        how, stored = _packed(column, known)
+        how, stored = _packed(column, packing)
         columns.append({"name": column.name, **how})
         pieces += stored
     return headed({"rows": frame.height, **head, "columns": columns}, *pieces)
 
 
-def _packed(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes]]:
+def _packed(column: pl.Series, packing: _Known) -> tuple[dict[str, Any], list[bytes]]:
     """Return how a column is stored, and its pieces."""
     dtype = column.dtype
     if dtype.is_float():
@@ -106,7 +108,7 @@ def _packed(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[byte
     if column.null_count() == len(column):
         return {"as": "none"}, []
     if dtype.is_integer():
-        return _whole(column, known)
+        return _whole(column, packing)
     if dtype.is_float():
         if column.n_unique() * _REPEATED > len(column):
             how, start = _nulls(column)
@@ -120,7 +122,7 @@ def _packed(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[byte
     return _other(column)
 
 
-def _whole(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes]]:
+def _whole(column: pl.Series, packing: _Known) -> tuple[dict[str, Any], list[bytes]]:
     """Store integers plainly, or in a way that is smaller: as differences or places."""
     nulls, start = _nulls(column)
     filled = column.fill_null(strategy="forward").fill_null(column.drop_nulls()[0])
@@ -136,60 +138,62 @@ def _whole(column: pl.Series, known: _Known) -> tuple[dict[str, Any], list[bytes
     if len(column) >= TRIED:
         ways.append(_differing({**how, "step": True}, np.diff(above, prepend=np.uint64(0))))
         if high < 2**63:
-            for name in list(known.integers)[-_BEFORE:]:
-                ways.append(_differing({**how, "beside": name}, values - known.integers[name]))
-            ways += _guessed(column.name, how, values, known)
-            ways += _placed(column.name, nulls, values.view(np.int64), known)
+            for name in list(packing.integers)[-_BEFORE:]:
+                ways.append(_differing({**how, "beside": name}, values - packing.integers[name]))
+            ways += _guess(column.name, how, values, packing)
+            ways += _place(column.name, nulls, values.view(np.int64), packing)
         if size > 1:
-            ways += _numbered(how, values)
-    known.integers[column.name] = values
-    way, piece = min(ways, key=lambda one: len(zlib.compress(one[1], 1)) if len(ways) > 1 else 0)
+            ways += _number(how, values)
+    packing.integers[column.name] = values
+    way, piece = min(
+        ways, key=lambda packed: len(zlib.compress(packed[1], 1)) if len(ways) > 1 else 0
+    )
     return way, [*start, piece]
 
 
-def _guessed(
-    name: str, how: dict[str, Any], values: NDArray[np.uint64], known: _Known
+def _guess(
+    name: str, how: dict[str, Any], values: NDArray[np.uint64], packing: _Known
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the ways to store what the page works out nearly always."""
-    if name in known.guesses:
-        called, guess = known.guesses[name]
+    if name in packing.guesses:
+        called, guess = packing.guesses[name]
         yield _differing({**how, "guess": called}, values - guess.view(np.uint64))
-    if {"start", "end"} <= set(known.integers):
-        length = known.integers["end"] - known.integers["start"]
+    if {"start", "end"} <= set(packing.integers):
+        length = packing.integers["end"] - packing.integers["start"]
         usual = (values[:TRIED] == length[:TRIED]).mean() > 0.5
         if usual and int(np.abs(length.view(np.int64)).max()) < _EXACT:
             yield _differing({**how, "guess": "length"}, values - length)
 
 
-def _placed(
-    name: str, nulls: dict[str, Any], values: NDArray[np.int64], known: _Known
+def _place(
+    name: str, nulls: dict[str, Any], values: NDArray[np.int64], packing: _Known
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the ways to store times as places on axes."""
     # the times of calls are a thread's, in the table of what ran on a stream
-    found = known.axes.places(values, None if name.startswith("call") else known.likely)
-    if found is None:
+    placed = packing.axes.places(values, None if name.startswith("call") else packing.likely)
+    if placed is None:
         return
-    axis, place = found
+    axis, index = placed
     how: dict[str, Any] = {"as": "time", **nulls}
     lanes = b""
     if (axis == axis[0]).all():
         how["axis"] = int(axis[0])
     else:
         lanes = axis.tobytes()
-    step = place.copy()
+    step = index.copy()
     for number in np.unique(axis):
         rows = np.flatnonzero(axis == number)
-        step[rows] = np.diff(place[rows], prepend=0)
-    made, piece = _differing(how, step.view(np.uint64))
-    yield made, lanes + piece
-    for other, (its_axis, its_place) in list(known.places.items())[-2:]:
-        beside = np.where(its_axis == axis, place - its_place, step)
-        made, piece = _differing({**how, "beside": other}, beside.view(np.uint64))
-        yield made, lanes + piece
-    known.places[name] = found
+        step[rows] = np.diff(index[rows], prepend=0)
+    form, piece = _differing(how, step.view(np.uint64))
+    yield form, lanes + piece
+    for other, (its_axis, its_place) in list(packing.places.items())[-2:]:
+        beside = np.where(its_axis == axis, index - its_place, step)
+        form, piece = _differing({**how, "beside": other}, beside.view(np.uint64))
+        yield form, lanes + piece
+    packing.places[name] = placed
 
 
-def _numbered(
+def _number(
     how: dict[str, Any], values: NDArray[np.uint64]
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the way to store few distinct integers once each."""
@@ -198,7 +202,7 @@ def _numbered(
     distinct, number = np.unique(values, return_inverse=True)
     if len(distinct) <= _FEW:
         signed = distinct.view(np.int64) if int(how["least"]) < 0 else distinct
-        of = [str(one) for one in signed.tolist()]
+        of = [str(number) for number in signed.tolist()]
         yield {**how, "of": of, "size": 1}, planes(number.astype(np.uint8), 1)
 
 
@@ -222,7 +226,7 @@ def _words(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
         distinct, pl.int_range(1, len(distinct) + 1, dtype=pl.UInt32, eager=True),
         default=0, return_dtype=pl.UInt32,
     ).fill_null(0)  # fmt: skip
-    return _listed(distinct.to_list(), places.to_numpy())
+    return _list(distinct.to_list(), places.to_numpy())
 
 
 def _other(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
@@ -233,10 +237,10 @@ def _other(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
         if value is not None:
             text = json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
             rows[row] = places.setdefault(text, len(places) + 1)
-    return _listed([json.loads(text) for text in places], rows)
+    return _list([json.loads(text) for text in places], rows)
 
 
-def _listed(values: list[Any], places: NDArray[Any]) -> tuple[dict[str, Any], list[bytes]]:
+def _list(values: list[Any], places: NDArray[Any]) -> tuple[dict[str, Any], list[bytes]]:
     size = _size(len(values))
     return {"as": "words", "of": values, "size": size}, [planes(places, size)]
 

@@ -66,15 +66,15 @@ class Asked:
         """The steps, devices and ranks that are asked for: equal for parameters that select the same."""
         return self._steps(), self._numbers("device"), self._numbers("rank")
 
-    def _selected(self, whole: Profile, which: str) -> Profile:
+    def _selected(self, profile: Profile, which: str) -> Profile:
         steps, device, rank = self.selection
         if steps is None and not device and not rank:
-            return whole
+            return profile
         where: Any = {"steps": steps, "device": device or None, "rank": rank or None}
 
         def select() -> Profile:
             try:
-                return whole.select(**where)
+                return profile.select(**where)
             except ValueError as error:
                 raise BadParameter(str(error)) from None
 
@@ -85,10 +85,10 @@ class Asked:
         text = self.given.get("steps")
         if not text:
             return None
-        found = _STEPS.fullmatch(text)
-        if found is None:
+        match = _STEPS.fullmatch(text)
+        if match is None:
             raise BadParameter(f"steps is {text[:40]!r}; it must be like 3-8, 3- or 3")
-        first, dash, last = found.groups()
+        first, dash, last = match.groups()
         if not first and not last:
             raise BadParameter("steps names no step; it must be like 3-8, 3- or 3")
         low = int(first) if first else None

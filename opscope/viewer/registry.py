@@ -15,11 +15,11 @@ from .question import Question
 @cache
 def questions() -> Mapping[str, Question]:
     """Return every question by its name. Raises TypeError for a module that defines none."""
-    made = {}
+    records = {}
     for module in pkgutil.iter_modules(folder.__path__):
-        place = f"{folder.__name__}.{module.name}"
-        record = getattr(import_module(place), "QUESTION", None)
+        module_name = f"{folder.__name__}.{module.name}"
+        record = getattr(import_module(module_name), "QUESTION", None)
         if not isinstance(record, Question) or record.name != module.name:
-            raise TypeError(f"{place} defines no QUESTION named {module.name!r}")
-        made[record.name] = record
-    return MappingProxyType(made)
+            raise TypeError(f"{module_name} defines no QUESTION named {module.name!r}")
+        records[record.name] = record
+    return MappingProxyType(records)

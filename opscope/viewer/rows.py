@@ -97,16 +97,16 @@ def find(
 
 def sums(frame: pl.DataFrame, columns: Iterable[str]) -> dict[str, Any]:
     """Return the sum of each column; null where no row has a value."""
-    made: dict[str, Any] = {}
+    sums_by_column: dict[str, Any] = {}
     for name in columns:
         column = frame[name]
         if column.null_count() == len(column):
-            made[name] = None
+            sums_by_column[name] = None
             continue
         # a stranger's numbers may exceed 64 bits together
         wide = column.cast(pl.Int128) if column.dtype.is_integer() else column
-        made[name] = plain(wide.sum())
-    return made
+        sums_by_column[name] = plain(wide.sum())
+    return sums_by_column
 
 
 def plain(value: Any) -> Any:
@@ -116,9 +116,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return value if -EXACT <= value <= EXACT else str(value)
     if isinstance(value, (list, tuple)):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     return value if value is None or isinstance(value, (str, bool)) else str(value)
 
 
@@ -126,15 +126,15 @@ def values(column: pl.Series) -> list[Any]:
     """Return the values of a column as JSON can hold them."""
     dtype = column.dtype
     if dtype.is_nested():
-        return [plain(one) for one in column.to_list()]
+        return [plain(item) for item in column.to_list()]
     if dtype.is_float():
         return column.set(~column.is_finite(), None).to_list()
     if dtype.is_integer():
         low, high = column.min(), column.max()
-        made = column.to_list()
+        items = column.to_list()
         if low is not None and (low < -EXACT or high > EXACT):  # type: ignore[operator]
-            return [plain(one) for one in made]
-        return made
+            return [plain(item) for item in items]
+        return items
     if dtype in (pl.String, pl.Boolean):
         return column.to_list()
-    return [plain(one) for one in column.to_list()]
+    return [plain(item) for item in column.to_list()]

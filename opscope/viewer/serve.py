@@ -38,19 +38,19 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # named as TCP, or asyncio leaves Nagle's algorithm on, and each answer waits 40 ms for an
     # acknowledgement
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(("127.0.0.1" if host == "localhost" else host, port))
-        made.listen(_CONNECTIONS)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1" if host == "localhost" else host, port))
+        listener.listen(_CONNECTIONS)
     except OSError as error:
-        made.close()
+        listener.close()
         raise Taken(
             f"port {port} of {host} cannot be used: {error.strerror or error}"
             " (without --port a free one is taken)"
         ) from None
-    return made
+    return listener
 
 
 def address(listening: socket.socket, token: str) -> str:

@@ -59,7 +59,7 @@ def page(names: tuple[str, ...]) -> str:
 def make_app(viewed: Viewed, token: str) -> Starlette:
     """Return the application that shows ``viewed`` to who has the ``token``."""
     work = Work()
-    told: set[tuple[str, str]] = set()
+    failures: set[tuple[str, str]] = set()
 
     async def shell(request: Request) -> Response:
         return Response(page(viewed.names), media_type="text/html")
@@ -82,8 +82,8 @@ def make_app(viewed: Viewed, token: str) -> Starlette:
         except ValueError as error:
             return _plain(400, str(error))
         try:
-            made = work.do(question.name, lambda: _encoded(question, asked))
-            answer = await _unless_gone(request, made)
+            work_made = work.do(question.name, lambda: _encode(question, asked))
+            answer = await _unless_gone(request, work_made)
         except (BadParameter, BadInput) as error:
             return _plain(400, str(error))
         except (Unanswered, NotMerged) as error:
@@ -93,7 +93,7 @@ def make_app(viewed: Viewed, token: str) -> Starlette:
         except MemoryError:
             return _plain(503, "the memory does not suffice: select fewer steps")
         except Exception as error:  # noqa: BLE001 - the page shows it, and the terminal says where
-            return _failed(question, error, told)
+            return _failed(question, error, failures)
         if answer is None:
             return _plain(503, "nobody waited for the answer")
         body, kind = answer
@@ -120,9 +120,9 @@ async def _missing(request: Request, error: Exception) -> Response:
     return _plain(404, "There is nothing at this address.")
 
 
-async def _unless_gone(request: Request, made: Coroutine[Any, Any, _Answer]) -> _Answer | None:
+async def _unless_gone(request: Request, answer: Coroutine[Any, Any, _Answer]) -> _Answer | None:
     """Return the answer; None, without waiting for it, once who asked has gone."""
-    answering, leaving = asyncio.ensure_future(made), asyncio.ensure_future(_gone(request))
+    answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
         return await answering if answering.done() else None
@@ -138,30 +138,30 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _encoded(question: Question, asked: Asked) -> _Answer:
+def _encode(question: Question, asked: Asked) -> _Answer:
     answer: Any = question.answer(asked)
     if isinstance(answer, (bytes, bytearray, memoryview)):
         return bytes(answer), "application/octet-stream"
     return msgspec.json.encode(answer), "application/json"
 
 
-def _failed(question: Question, error: Exception, told: set[tuple[str, str]]) -> Response:
+def _failed(question: Question, error: Exception, failures: set[tuple[str, str]]) -> Response:
     """Say in the terminal, once, what failed and where, and to the page that it failed."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
-    key = (question.name, place)
-    if key not in told:
-        told.add(key)
+    location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
+    key = (question.name, location)
+    if key not in failures:
+        failures.add(key)
         _log.error(
             "the question %r could not be answered: %s: %s (%s). This is a fault of opscope.",
             question.name,
             type(error).__name__,
             error,
-            place,
+            location,
         )
     return _plain(500, f"opscope failed to answer {question.name!r}; its terminal says why")
 
 
-def _plain(status: int, what: str, headers: dict[str, str] | None = None) -> Response:
+def _plain(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
     # what was asked may hold half of a character, which UTF-8 does not have
-    return PlainTextResponse(f"{what}\n".encode(errors="backslashreplace"), status, headers)
+    return PlainTextResponse(f"{text}\n".encode(errors="backslashreplace"), status, headers)

@@ -44,9 +44,9 @@ def write(viewed: Viewed, path: Path, *, sources: bool = False) -> dict[str, int
     text, left_out = page(viewed, sources=sources)
     # on the same disk, and with the rights that any new file has; it is gone if writing fails
     with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
-        made = Path(scratch) / path.name
-        made.write_bytes(text)
-        made.replace(path)
+        target = Path(scratch) / path.name
+        target.write_bytes(text)
+        target.replace(path)
     return left_out
 
 
@@ -105,9 +105,9 @@ def _title(viewed: Viewed) -> str:
 def _code(name: str) -> bytes:
     """Return a file of the bundle as it may stand in a page. Raises ValueError if it may not."""
     code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # as a browser reads it
-    found = _ENDS.search(code)
-    if found:
-        raise ValueError(f"opscope/viewer/static/{name} holds {found[0]!r}: it cannot be embedded")
+    match = _ENDS.search(code)
+    if match:
+        raise ValueError(f"opscope/viewer/static/{name} holds {match[0]!r}: it cannot be embedded")
     return code
 
 

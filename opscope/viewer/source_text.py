@@ -47,24 +47,24 @@ def found(viewed: Viewed, file: str) -> Found:
         raise NotShown("only .py files are shown")
     if viewed.source_root is not None:
         return _below(viewed, viewed.source_root, file)
-    return _recorded(viewed, file)
+    return _record(viewed, file)
 
 
-def _recorded(viewed: Viewed, file: str) -> Found:
+def _record(viewed: Viewed, file: str) -> Found:
     """Return the file if it is what it was as the recording ended."""
-    known = _hashes(viewed).get(file)
-    if known is None:
+    source = _hashes(viewed).get(file)
+    if source is None:
         raise NotShown(
             "its text is shown if it lies in a folder that is allowed: --source-root DIR"
         )
-    path, digest = known
+    path, digest = source
     if not os.path.isabs(path):
         raise NotShown("the recording does not say where it is")
-    place = Path(os.path.realpath(path))
-    data = _read(place)
+    real_path = Path(os.path.realpath(path))
+    data = _read(real_path)
     if hashlib.sha256(data).hexdigest() != digest:
         raise NotShown("the file has changed since it was recorded, so its lines may be others")
-    return Found(place, _text(data), None)
+    return Found(real_path, _text(data), None)
 
 
 def _below(viewed: Viewed, root: Path, file: str) -> Found:
@@ -72,26 +72,26 @@ def _below(viewed: Viewed, root: Path, file: str) -> Found:
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
     if ".." in parts or (parts and ":" in parts[0]):
         parts = parts[-1:]
-    whole = root.resolve()
+    real_root = root.resolve()
     for first in range(len(parts)):
-        path = whole.joinpath(*parts[first:])
+        path = real_root.joinpath(*parts[first:])
         try:
             resolved = path.resolve(strict=True)
         except (OSError, RuntimeError, ValueError):  # not there; a circle of links
             continue
-        if not resolved.is_relative_to(whole):
-            raise NotShown(f"it leads out of {whole}")
+        if not resolved.is_relative_to(real_root):
+            raise NotShown(f"it leads out of {real_root}")
         if resolved.suffix != ".py":
             raise NotShown("it leads to a file that is no .py file")
         data = _read(resolved)
         note = None
-        known = _hashes(viewed).get(file)
-        if known is not None and hashlib.sha256(data).hexdigest() != known[1]:
+        source = _hashes(viewed).get(file)
+        if source is not None and hashlib.sha256(data).hexdigest() != source[1]:
             note = "the file has changed since it was recorded: its lines may be others"
-        elif known is None and first:
+        elif source is None and first:
             note = f"taken for {'/'.join(parts[first:])} below the folder: the profile names {file}"
         return Found(resolved, _text(data), note)
-    raise NotShown(f"there is no such file below {whole}")
+    raise NotShown(f"there is no such file below {real_root}")
 
 
 def _hashes(viewed: Viewed) -> dict[str, tuple[str, str]]:
@@ -99,22 +99,24 @@ def _hashes(viewed: Viewed) -> dict[str, tuple[str, str]]:
 
     Several profiles have their own lists; a name that means different files in them is left out.
     """
-    known: dict[str, tuple[str, str] | None] = {}
-    for one in _stored(viewed.profile.trace.origin):
-        if isinstance(one, dict) and {"file", "path", "sha256"} <= one.keys():
-            place = (str(one["path"]), str(one["sha256"]))
-            known[str(one["file"])] = place if known.get(str(one["file"]), place) == place else None
-    return {name: place for name, place in known.items() if place is not None}
+    source_by_file: dict[str, tuple[str, str] | None] = {}
+    for entry in _store(viewed.profile.trace.origin):
+        if isinstance(entry, dict) and {"file", "path", "sha256"} <= entry.keys():
+            source = (str(entry["path"]), str(entry["sha256"]))
+            source_by_file[str(entry["file"])] = (
+                source if source_by_file.get(str(entry["file"]), source) == source else None
+            )
+    return {name: place for name, place in source_by_file.items() if place is not None}
 
 
-def _stored(origin: Any, depth: int = 0) -> Iterator[Any]:
+def _store(origin: Any, depth: int = 0) -> Iterator[Any]:
     """Yield what an origin, or those of its parts, say of files; a stranger's may be anything."""
     if not isinstance(origin, dict) or depth > _DEEPEST:
         return
     files, parts = origin.get("source_files"), origin.get("parts")
     yield from files if isinstance(files, list) else ()
     for part in parts if isinstance(parts, list) else ():
-        yield from _stored(part, depth + 1)
+        yield from _store(part, depth + 1)
 
 
 def _read(path: Path) -> bytes:

@@ -109,10 +109,10 @@ def difference_of(asked: Asked) -> Difference:
     """
     other = asked.other
     key = ("difference", asked.selection)
-    made: Difference = asked.viewed.tables.get(
+    difference: Difference = asked.viewed.tables.get(
         key, lambda: differs(asked.profile, other), lambda _: 1 << 20
     )
-    return made
+    return difference
 
 
 def _differing(by: str) -> Kind:

@@ -65,31 +65,31 @@ def arrays(answer: bytes, timeline: Timeline) -> Arrays:
     head = json.loads(answer[4 : 4 + length])
     at = 4 + length + -(4 + length) % 8
 
-    def take(many: int, kind: str) -> Any:
+    def take(count: int, kind: str) -> Any:
         nonlocal at
-        values = np.frombuffer(answer, kind, many, at)
+        values = np.frombuffer(answer, kind, count, at)
         at += len(values) * values.itemsize + -(len(values) * values.itemsize) % 8
         return values
 
     about = {lane_id: lane.about for lane_id, lane in timeline.all_lanes()}
-    made = []
+    tables = []
     for lane in head["lanes"]:
-        one = about[lane["id"]]
+        lane_facts = about[lane["id"]]
         for strip in lane["strips"]:
             many = strip["many"]
             kind = "<f8" if strip["wide"] else "<i4"
             start = take(many, kind).astype(np.int64) + int(head["start"])
             lasted = take(many, kind).astype(np.int64)
-            made.append(
+            tables.append(
                 pl.DataFrame(
                     {"start": start, "end": start + lasted, "name": take(many, "<u4"),
                      "kind": take(many, "u1")}
                 ).with_columns(
-                    pl.lit(one.process, pl.Int32).alias("process"),
-                    pl.lit(one.thread, pl.Int64).alias("thread"),
-                    pl.lit(one.device, pl.Int32).alias("device"),
-                    pl.lit(one.stream, pl.Int64).alias("stream"),
+                    pl.lit(lane_facts.process, pl.Int32).alias("process"),
+                    pl.lit(lane_facts.thread, pl.Int64).alias("thread"),
+                    pl.lit(lane_facts.device, pl.Int32).alias("device"),
+                    pl.lit(lane_facts.stream, pl.Int64).alias("stream"),
                 )
             )  # fmt: skip
-    slices = pl.concat(made) if made else pl.DataFrame(schema=_SLICES)
+    slices = pl.concat(tables) if tables else pl.DataFrame(schema=_SLICES)
     return Arrays(head, slices)

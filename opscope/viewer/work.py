@@ -85,7 +85,7 @@ class Work:
     def running(self) -> list[dict[str, Any]]:
         """Return the answers that are waited for, the oldest first, and how far each is."""
         now = asyncio.get_running_loop().time()
-        return [one.said(now) for one in self._running if not one.unwanted]
+        return [task.said(now) for task in self._running if not task.unwanted]
 
     async def do(self, name: str, function: Callable[[], Any]) -> Any:
         """Return what ``function`` returns, or raise what it raises. Raises Busy.
@@ -149,7 +149,7 @@ class Work:
         self._line.append(called)
         try:
             while self._line[0] is not called or not self._free():
-                abandoned = sum(one.unwanted for one in self._running)
+                abandoned = sum(task.unwanted for task in self._running)
                 if not self._full() or abandoned < len(self._running):
                     stuck = loop.time() + _STUCK
                 elif loop.time() >= stuck:
@@ -177,24 +177,24 @@ class Work:
 
     def _full(self) -> bool:
         """Whether no answer can be begun until another ends."""
-        turns = sum(one.turn for one in self._running)
+        turns = sum(task.turn for task in self._running)
         return turns >= _AT_ONCE and len(self._running) - turns >= _BESIDE
 
     def _free(self) -> bool:
         """Whether an answer can begin; if need be another, unwanted or long, lets it pass."""
-        holding = [one for one in self._running if one.turn]
+        holding = [task for task in self._running if task.turn]
         if len(holding) < _AT_ONCE:
             return True
         if self._full():
             return False
-        beside = [one for one in self._running if not one.turn]
-        unwanted = [one for one in holding if one.unwanted]
+        beside = [task for task in self._running if not task.turn]
+        unwanted = [task for task in holding if task.unwanted]
         if unwanted:
             unwanted[0].turn, unwanted[0].stopped = False, True
             return True
         now = asyncio.get_running_loop().time()
-        long = [one for one in holding if now - one.since >= self._long]
-        if long and sum(not one.unwanted for one in beside) < _LONG_ONES:
+        long = [task for task in holding if now - task.since >= self._long]
+        if long and sum(not task.unwanted for task in beside) < _LONG_ONES:
             long[0].turn = False
             return True
         return False

@@ -27,9 +27,9 @@ class DatasetsAdapter(LoaderAdapter):
         datasets = import_module("datasets")
         for kind in (datasets.Dataset, datasets.IterableDataset):
             for name in ("__iter__", "iter"):
-                self._patches.wrap(kind, name, self._iterated)
+                self._patches.wrap(kind, name, self._iterate)
 
-    def _iterated(self, original: Any) -> Any:
+    def _iterate(self, original: Any) -> Any:
         @functools.wraps(original)
         def iterated(dataset: Any, *args: Any, **kwargs: Any) -> Any:
             examples = original(dataset, *args, **kwargs)

@@ -125,14 +125,14 @@ class FlaxAdapter(Adapter):
 
 
 def _subclasses(base: type) -> list[type]:
-    found: dict[type, None] = {}
+    subclasses: dict[type, None] = {}
     pending: list[type] = list(base.__subclasses__())
     while pending:
         cls = pending.pop()
-        if cls not in found:
-            found[cls] = None
+        if cls not in subclasses:
+            subclasses[cls] = None
             pending += cls.__subclasses__()
-    return list(found)
+    return list(subclasses)
 
 
 def _name(stack: list[tuple[Any, str]], module: Any) -> tuple[str, str]:
@@ -140,11 +140,11 @@ def _name(stack: list[tuple[Any, str]], module: Any) -> tuple[str, str]:
     if not stack:
         return type(module).__name__, type(module).__name__
     parent, above = stack[-1]
-    name = _held(parent, module) or type(module).__name__
+    name = _hold(parent, module) or type(module).__name__
     return name, f"{above}/{name}"
 
 
-def _held(parent: Any, module: Any) -> str | None:
+def _hold(parent: Any, module: Any) -> str | None:
     """Return the attribute of ``parent`` that holds the module (``out``, ``blocks/0``), None if none does."""
     level: list[tuple[str, Any]] = [("", parent)]
     seen = 0

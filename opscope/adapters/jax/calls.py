@@ -47,12 +47,12 @@ class Calls:
         original, running, switch = pjit._cpp_pjit, runs(), self._switch
 
         def jitted(fun: Any, *args: Any, **kwargs: Any) -> Any:
-            made = original(fun, *args, **kwargs)
+            function = original(fun, *args, **kwargs)
             try:
-                return _shell(self._emitter, switch, made, module_name(fun), running)
+                return _shell(self._emitter, switch, function, module_name(fun), running)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a jitted function could not be named")
-                return made
+                return function
 
         self._patches.set(pjit, "_cpp_pjit", jitted)
         switch.on = True
@@ -65,7 +65,7 @@ class Calls:
 
 
 def _shell(
-    emitter: Emitter, switch: _Switch, made: Any, name: str, running: Callable[[], bool]
+    emitter: Emitter, switch: _Switch, function: Any, name: str, running: Callable[[], bool]
 ) -> Any:
     prepared: Prepared | None = None
 
@@ -89,7 +89,7 @@ def _shell(
         finally:
             emitter.pop()
 
-    return wrapt.FunctionWrapper(made, call)
+    return wrapt.FunctionWrapper(function, call)
 
 
 def module_name(fun: Any) -> str:

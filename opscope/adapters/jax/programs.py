@@ -49,12 +49,12 @@ class Programs:
             if active:
                 emitter.push(emitter.prepare(COMPILE, "phase"))
             try:
-                made = original(*args, **kwargs)
+                compilation = original(*args, **kwargs)
             finally:
                 if active:
                     emitter.pop()
-            self._made(made)
-            return made
+            self._made(compilation)
+            return compilation
 
         self._patches.set(compiler, "compile_or_get_cached", compiled)
 
@@ -66,8 +66,8 @@ class Programs:
         """Emit the specs of the programs that still exist."""
         if not self._emitter.active or not self._emitter.nvtx:
             return
-        for one in self._alive:
-            program = one()
+        for reference in self._alive:
+            program = reference()
             if program is not None:
                 self._emit(program)
 

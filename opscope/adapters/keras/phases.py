@@ -55,8 +55,8 @@ def _batches(original: Any, waits: Waits) -> Any:
     @functools.wraps(original)
     def _get_iterator(epoch: Any) -> Any:
         adapter = getattr(epoch, "data_adapter", None)
-        known = {"dataset": type(adapter).__name__, "workers": getattr(adapter, "workers", None)}
-        return waits.each(iter(original(epoch)), ("keras", known))
+        details = {"dataset": type(adapter).__name__, "workers": getattr(adapter, "workers", None)}
+        return waits.each(iter(original(epoch)), ("keras", details))
 
     return _get_iterator
 

@@ -51,17 +51,17 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
     def ended(self, batch: int) -> None:
         """End the step, or the last of several. ``batch`` is the number that Keras passes."""
         per_execution = getattr(self.model, "steps_per_execution", None)
-        many = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
-        self._number += many
+        steps = self._executions.ends(batch, per_execution, (self.params or {}).get("steps"))
+        self._number += steps
         if session.steps_by_user:
             return
         session.end_step()
         recorder = session.recorder()
-        if many > 1 and recorder is not None and recorder is not self._noted:
+        if steps > 1 and recorder is not None and recorder is not self._noted:
             self._noted = recorder
             recorder.note(
                 "info",
-                f"Keras ran {many} steps at a time (steps_per_execution): each step range covers "
+                f"Keras ran {steps} steps at a time (steps_per_execution): each step range covers "
                 "that many steps and has the number of the first",
             )
 

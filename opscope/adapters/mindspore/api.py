@@ -9,10 +9,10 @@ from typing import Any
 def api() -> Any:
     """Return the module of executors: ``graph.api`` since 2.9, ``common.api`` before."""
     try:
-        found = import_module("mindspore.graph.api")
+        module = import_module("mindspore.graph.api")
     except ImportError:
-        found = import_module("mindspore.common.api")
-    return found
+        module = import_module("mindspore.common.api")
+    return module
 
 
 def executor() -> Any:

@@ -52,12 +52,12 @@ class Unsigned(Exception):
 
 def dtype_name(dtype: Any) -> str:
     """Return ``f32`` for ``mindspore.float32``, MindSpore's own name in lower case for the rest."""
-    found = _dtypes.get(id(dtype))
-    if found is None:
+    entry = _dtypes.get(id(dtype))
+    if entry is None:
         text = str(dtype).lower().rpartition(".")[2]
         name = _NAMES.get(text, text)
-        found = _dtypes[id(dtype)] = (dtype, name if _DTYPE.match(name) else "?")
-    return found[1]
+        entry = _dtypes[id(dtype)] = (dtype, name if _DTYPE.match(name) else "?")
+    return entry[1]
 
 
 def tensor_spec(tensor: Any) -> TensorSpec:
@@ -66,7 +66,7 @@ def tensor_spec(tensor: Any) -> TensorSpec:
     dtype = dtype_name(tensor._dtype)
     if tensor.is_contiguous():
         return TensorSpec(dtype, shape)
-    return TensorSpec(dtype, shape, None, tuple(int(one) for one in tensor.stride()))
+    return TensorSpec(dtype, shape, None, tuple(int(stride) for stride in tensor.stride()))
 
 
 def is_tensor(value: Any) -> bool:
@@ -133,14 +133,14 @@ def described(
     names = arguments(name, primitive)
     inputs: list[Arg] = []
     params: dict[str, ParamValue] = {}
-    for place, value in enumerate(args):
+    for index, value in enumerate(args):
         if has_tensor(value):
             inputs.append(argument(value))
             continue
-        if place < len(names):
-            _add(params, names[place], value, varies)
+        if index < len(names):
+            _add(params, names[index], value, varies)
         elif primitive is None:  # else an attribute of the Primitive says the same
-            _add(params, f"arg{place}", value, varies)
+            _add(params, f"arg{index}", value, varies)
     if primitive is not None:
         for key, value in attributes(primitive).items():
             if key not in params:
@@ -150,26 +150,26 @@ def described(
 
 def attributes(primitive: Any) -> dict[str, Any]:
     """Return the attributes of a Primitive that describe its work."""
-    found = {key: one for key, one in primitive.attrs.items() if key not in _OMITTED}
+    values = {key: attr for key, attr in primitive.attrs.items() if key not in _OMITTED}
     if (
-        "group" in found
+        "group" in values
     ):  # the constructor's name: what a cost model reads is the same in all frameworks
-        found["groups"] = found.pop("group")
-    return found
+        values["groups"] = values.pop("group")
+    return values
 
 
 def _add(params: dict[str, ParamValue], key: str, value: Any, varies: bool) -> None:
-    found = _parameter(value)
-    if type(found) is int:
-        found = _enumerated(key, found)
-    if found is None or found == ():
+    parameter = _parameter(value)
+    if type(parameter) is int:
+        parameter = _enumerate(key, parameter)
+    if parameter is None or parameter == ():
         return
-    if varies and isinstance(found, (int, float, tuple)) and not isinstance(found, bool):
-        found = VARIES
-    params[key] = clean_value(found)
+    if varies and isinstance(parameter, (int, float, tuple)) and not isinstance(parameter, bool):
+        parameter = VARIES
+    params[key] = clean_value(parameter)
 
 
-def _enumerated(key: str, value: int) -> int | str:
+def _enumerate(key: str, value: int) -> int | str:
     """Return the name of a number that stands for one."""
     if key in _DTYPE_KEYS:
         try:
@@ -186,8 +186,8 @@ def _enums() -> dict[str, dict[int, str]]:
     formats = _c_expression.FormatEnum.__members__.items()
     reductions = _c_expression.ReductionEnum.__members__.items()
     return {
-        "data_format": {int(one): name for name, one in formats if int(one) >= 0},
-        "reduction": {int(one): name.lower() for name, one in reductions},
+        "data_format": {int(number): name for name, number in formats if int(number) >= 0},
+        "reduction": {int(number): name.lower() for name, number in reductions},
         "pad_mode": _PAD_MODES,
     }
 
@@ -199,8 +199,8 @@ def _parameter(value: Any) -> Any:
     if isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, (list, tuple)):
-        found = tuple(_parameter(one) for one in value[:_MAX_LIST])
-        return None if any(one is None for one in found) else found
+        items = tuple(_parameter(item) for item in value[:_MAX_LIST])
+        return None if any(item is None for item in items) else items
     if isinstance(value, dtypes.Type):
         return dtype_name(value)
     return None
@@ -221,13 +221,13 @@ def _signature(kind: Any) -> tuple[str, ...]:
         return ()
     try:
         called = [*inspect.signature(kind.__call__).parameters.values()][1:]
-        made = [*inspect.signature(inspect.unwrap(kind.__init__)).parameters.values()][1:]
+        arguments = [*inspect.signature(inspect.unwrap(kind.__init__)).parameters.values()][1:]
     except (TypeError, ValueError):  # a class that is made in C++
         return ()
     listed = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if any(one.kind in listed for one in called):
+    if any(argument.kind in listed for argument in called):
         return ()
-    return tuple(one.name for one in (*called, *made) if one.kind not in listed)
+    return tuple(argument.name for argument in (*called, *arguments) if argument.kind not in listed)
 
 
 def device_name(target: str, number: int) -> str:

@@ -57,8 +57,8 @@ class EntryPoints:
                 module = import_module(name)
             except ImportError:  # not in every version
                 continue
-            for one in [one for one in vars(module) if one.startswith(_FUNCTIONS)]:
-                wrap(module, one, self._function)
+            for attribute in [one for one in vars(module) if one.startswith(_FUNCTIONS)]:
+                wrap(module, attribute, self._function)
         for kind, op in _classes():
             wrap(kind, "__call__", functools.partial(self._object, op))
         for name, op in _methods():
@@ -79,9 +79,9 @@ class EntryPoints:
 
     def _object(self, op: str, original: Any) -> Any:
         @functools.wraps(original)
-        def __call__(one: Any, *args: Any, **kwargs: Any) -> Any:
+        def __call__(primitive: Any, *args: Any, **kwargs: Any) -> Any:
             flat = args[0] if len(args) == 1 and type(args[0]) is list else args
-            run = functools.partial(original, one, *args, **kwargs)
+            run = functools.partial(original, primitive, *args, **kwargs)
             return self._run(run, op, None, (*flat, *kwargs.values()), named=False)
 
         return __call__
@@ -141,8 +141,12 @@ class EntryPoints:
 @functools.lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
     """Return the ops' names by their names in lower case."""
-    kinds = (one for one in vars(gen_ops_prim) if isinstance(getattr(gen_ops_prim, one), type))
-    return {one.lower(): one for one in kinds}
+    kinds = (
+        attribute
+        for attribute in vars(gen_ops_prim)
+        if isinstance(getattr(gen_ops_prim, attribute), type)
+    )
+    return {kind.lower(): kind for kind in kinds}
 
 
 def _op(name: str) -> str:
@@ -161,8 +165,8 @@ def _op(name: str) -> str:
 def _classes() -> Iterator[tuple[Any, str]]:
     """Yield each class made in C++ whose objects run an op when they are called, and the op."""
     overloads = vars(import_module("mindspore.ops.functional_overload"))
-    for name, one in sorted(overloads.items()):
-        kind = type(one)
+    for name, overload in sorted(overloads.items()):
+        kind = type(overload)
         if name.endswith("_instance") and "__call__" in vars(kind):
             yield kind, _op(name.removesuffix("_instance"))
     for name, kind in sorted(vars(pyboost_inner_prim).items()):
@@ -172,7 +176,7 @@ def _classes() -> Iterator[tuple[Any, str]]:
 
 def _methods() -> Iterator[tuple[str, str]]:
     """Yield each method of tensors that runs an op in C++, and the op."""
-    known = import_module("mindspore.common._tensor_cpp_method").tensor_cpp_methods
-    for name in sorted(set(known) - _PLAIN):
+    methods = import_module("mindspore.common._tensor_cpp_method").tensor_cpp_methods
+    for name in sorted(set(methods) - _PLAIN):
         if name not in vars(Tensor) and callable(getattr(Tensor, name, None)):
             yield name, _op(name)

@@ -75,24 +75,24 @@ class Graphs(ExecutorHooks):
     def _run(self, original: Any) -> Any:
         @functools.wraps(original)
         def run(executor: Any, obj: Any, *args: Any, **kwargs: Any) -> Any:
-            known = self._begin(obj, None, args, kwargs)
+            graph = self._begin(obj, None, args, kwargs)
             try:
                 return original(executor, obj, *args, **kwargs)
             finally:
-                if known is not None:
-                    self._end(known)
+                if graph is not None:
+                    self._end(graph)
 
         return run
 
     def _called(self, original: Any) -> Any:
         @functools.wraps(original)
         def __call__(executor: Any, *args: Any, **kwargs: Any) -> Any:
-            known = self._begin(executor.obj, executor.fn, args, kwargs)
+            graph = self._begin(executor.obj, executor.fn, args, kwargs)
             try:
                 return original(executor, *args, **kwargs)
             finally:
-                if known is not None:
-                    self._end(known)
+                if graph is not None:
+                    self._end(graph)
 
         return __call__
 
@@ -103,30 +103,30 @@ class Graphs(ExecutorHooks):
         """Begin the run of a graph. None: it failed, and ``_end`` must not be called."""
         try:
             results.unhook((args, kwargs))
-            known = self._known(obj, function)
+            graph = self._known(obj, function)
             state = self._threads.current()
             inside = state.around or state.optimizing
-            if known.trains and self._steps is not None and not inside:
+            if graph.trains and self._steps is not None and not inside:
                 self._steps.begin()
             state.around += 1
             if self.on:
-                if known.specs_in != self._threads.run:
-                    known.specs_in = self._threads.run
-                    self._describe(known, obj, function, args)
-                self._emitter.push(known.prepared)
-            return known
+                if graph.specs_in != self._threads.run:
+                    graph.specs_in = self._threads.run
+                    self._describe(graph, obj, function, args)
+                self._emitter.push(graph.prepared)
+            return graph
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the run of a graph could not be recorded")
             return None
 
-    def _end(self, known: _Graph) -> None:
+    def _end(self, graph: _Graph) -> None:
         state = self._threads.current()
         state.around = max(0, state.around - 1)
         if self.on:
             self._ops.wait()
             self._emitter.pop()
         try:
-            counts = known.trains and self._steps is not None and not session.steps_by_user
+            counts = graph.trains and self._steps is not None and not session.steps_by_user
             counts = counts and not session.are_steps_held()  # Model.train counts its own
             if counts and not (state.around or state.optimizing):
                 session.next_step()
@@ -136,18 +136,18 @@ class Graphs(ExecutorHooks):
     def _known(self, obj: Any, function: Any) -> _Graph:
         code = getattr(inspect.unwrap(function), "__code__", None) if function else None
         key = (id(obj) if obj is not None else 0, id(code))
-        known = self._graphs.get(key)
+        graph = self._graphs.get(key)
         of = obj if obj is not None else function
-        if known is not None and (known.of() is of or obj is None):
-            return known
+        if graph is not None and (graph.of() is of or obj is None):
+            return graph
         if len(self._graphs) >= MAX_GRAPHS:
             self._graphs.clear()
         base = _FOREIGN.sub("_", _name(obj, function)) or "graph"
-        many = self._names[base] = self._names.get(base, 0) + 1
-        name = base if many == 1 else f"{base}_{many}"
-        known = _Graph(_reference(of), self._emitter.prepare(name, "graph"), _trains(obj, function))
-        self._graphs[key] = known
-        return known
+        uses = self._names[base] = self._names.get(base, 0) + 1
+        name = base if uses == 1 else f"{base}_{uses}"
+        graph = _Graph(_reference(of), self._emitter.prepare(name, "graph"), _trains(obj, function))
+        self._graphs[key] = graph
+        return graph
 
     def _describe(self, known: _Graph, obj: Any, function: Any, args: Any) -> None:
         """Emit the parameters and the inputs of a graph as specs."""
@@ -184,11 +184,11 @@ def _tensors(obj: Any, function: Any, args: Any) -> Iterator[tuple[str, str, Any
     if function is None and names[:1] == ["self"]:
         names = names[1:]
     seen = set()
-    for place, one in enumerate(args):
-        if is_tensor(one):
-            name = names[place] if place < len(names) else f"input_{place}"
+    for index, arg in enumerate(args):
+        if is_tensor(arg):
+            name = names[index] if index < len(names) else f"input_{index}"
             seen.add(name)
-            yield name, "Input", one
+            yield name, "Input", arg
     if isinstance(obj, Cell):
         for parameter in obj.get_parameters():
             name = _FOREIGN.sub("_", str(parameter.name))
@@ -205,7 +205,7 @@ def _trains(obj: Any, function: Any) -> bool:
     if isinstance(obj, _OPTIMIZERS):
         return False
     if isinstance(obj, Cell):
-        return any(isinstance(one, _OPTIMIZERS) for _, one in obj.cells_and_names())
+        return any(isinstance(cell, _OPTIMIZERS) for _, cell in obj.cells_and_names())
     pending, seen = [function], 0
     while pending and seen < 64:
         one = pending.pop()

@@ -98,15 +98,15 @@ class Layers:
             if not in_layer(state):
                 self._entering(state, cell)
             key = id(cell)
-            known = self._paths.get(key)
-            if known is None or known[0]() is not cell:
-                known = self._name(cell, state)
-            if known[2] is None:
+            entry = self._paths.get(key)
+            if entry is None or entry[0]() is not cell:
+                entry = self._name(cell, state)
+            if entry[2] is None:
                 if begin:
                     self.cost.end(begin)
                 return None if in_layer(state) else state
             state.open.append(key)
-            self._emitter.push(known[2])
+            self._emitter.push(entry[2])
             if begin:
                 self.cost.end(begin)
             return state
@@ -132,7 +132,7 @@ class Layers:
         """
         if len(self._paths) >= MAX_CELLS:
             self._paths.clear()
-        parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
+        parent = next((number for number in reversed(state.open) if isinstance(number, int)), None)
         above = None if parent is None else self._paths.get(parent)
         holder = None if above is None else above[0]()
         if above is not None and holder is not None:
@@ -140,7 +140,9 @@ class Layers:
                 if child is cell and name:
                     return self._register(cell, f"{above[1]}.{name}")
         for model in session.models():
-            if isinstance(model, Cell) and any(one is cell for _, one in model.cells_and_names()):
+            if isinstance(model, Cell) and any(
+                child is cell for _, child in model.cells_and_names()
+            ):
                 self._root(model)
                 return self._paths[id(cell)]
         return self._root(cell)
@@ -163,15 +165,15 @@ class Layers:
         prepared = None
         if path and self._named:
             prepared = self._emitter.prepare(path, "layer")
-        known = self._paths[id(cell)] = (weakref.ref(cell), path, prepared)
-        return known
+        entry = self._paths[id(cell)] = (weakref.ref(cell), path, prepared)
+        return entry
 
     def path(self, cell: Any) -> str:
         """Return the path of a cell that is called in no other, as its layer would be called."""
-        known = self._paths.get(id(cell))
-        if known is None or known[0]() is not cell:
-            known = self._root(cell)
-        return known[1]
+        entry = self._paths.get(id(cell))
+        if entry is None or entry[0]() is not cell:
+            entry = self._root(cell)
+        return entry[1]
 
 
 def _nothing() -> None:

@@ -26,10 +26,10 @@ class Loading:
 
     def install(self, patches: Patches) -> None:
         """Hook them."""
-        patches.wrap(iterators.Iterator, "__next__", lambda of: self._waits.around(of, _described))
+        patches.wrap(iterators.Iterator, "__next__", lambda of: self._waits.around(of, _describe))
 
 
-def _described(iterator: Any) -> Description:
+def _describe(iterator: Any) -> Description:
     dataset = getattr(iterator, "dataset", None)
     workers, batch, source = getattr(dataset, "num_parallel_workers", None), None, dataset
     for _ in range(_DEPTH):

@@ -63,18 +63,18 @@ def _in_phase(emitter: Emitter, phase: str, original: Any) -> Any:
 def _with_callbacks(
     original: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
 ) -> Any:
-    place = list(inspect.signature(original).parameters).index("callbacks")
+    position = list(inspect.signature(original).parameters).index("callbacks")
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         ours = None
         try:
-            by_place = len(args) > place
-            users = args[place] if by_place else kwargs.get("callbacks")
-            added = _added(users, emitter, failed, steps)
+            by_place = len(args) > position
+            users = args[position] if by_place else kwargs.get("callbacks")
+            added = _add(users, emitter, failed, steps)
             # given as it was: MindSpore's decorators look for a checkpoint's callback by its name
             if added is not None and by_place:
-                args, ours = (*args[:place], added[0], *args[place + 1 :]), added[1]
+                args, ours = (*args[:position], added[0], *args[position + 1 :]), added[1]
             elif added is not None:
                 kwargs, ours = {**kwargs, "callbacks": added[0]}, added[1]
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
@@ -91,7 +91,7 @@ def _with_callbacks(
     return train
 
 
-def _added(
+def _add(
     users: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
 ) -> tuple[Any, Steps] | None:
     """Return the user's callbacks with ours around them; None if they are not callbacks, and left alone.
@@ -107,8 +107,8 @@ def _added(
     if not isinstance(users, (list, tuple)):
         return None
     counts = Steps(emitter, failed, steps)
-    have = {id(one) for one in users}
-    waiting = [one for one in trainings.waiting(NAME) if id(one) not in have]
+    have = {id(user) for user in users}
+    waiting = [callback for callback in trainings.waiting(NAME) if id(callback) not in have]
     both = [Ends(counts), *users, *waiting, counts]
     return (both if isinstance(users, list) else tuple(both)), counts
 
@@ -146,35 +146,35 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
 
     def on_train_begin(self, run_context: Any) -> None:
         """Continue the step numbers of an earlier training."""
-        self._guarded(self._begin, run_context)
+        self._guard(self._begin, run_context)
 
     def on_train_epoch_begin(self, run_context: Any) -> None:
         """Open a range for the epoch."""
-        self._guarded(self._epoch, run_context)
+        self._guard(self._epoch, run_context)
 
     def on_train_epoch_end(self, run_context: Any) -> None:
         """Close the epoch's range."""
-        self._guarded(self._leave)
+        self._guard(self._leave)
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Begin the step, or the first of several steps that MindSpore runs together."""
-        self._guarded(self._step, run_context)
+        self._guard(self._step, run_context)
 
     def on_eval_begin(self, run_context: Any) -> None:
         """Open a range for the evaluation that ``fit`` makes between epochs."""
-        self._guarded(self._enter, EVALUATE)
+        self._guard(self._enter, EVALUATE)
 
     def on_eval_end(self, run_context: Any) -> None:
         """Close the evaluation's range."""
-        self._guarded(self._leave)
+        self._guard(self._leave)
 
     def ended(self) -> None:
         """End the step, or the last of several."""
-        self._guarded(self._end)
+        self._guard(self._end)
 
     def over(self) -> None:
         """Close what an exception left open: a step that did not end is not counted."""
-        self._guarded(self._close)
+        self._guard(self._close)
 
     def _begin(self, run_context: Any) -> None:
         self._number = session.current_step() + 1
@@ -228,7 +228,7 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
         if self._open and self._open.pop():
             self._emitter.pop()
 
-    def _guarded(self, act: Callable[..., None], *args: Any) -> None:
+    def _guard(self, act: Callable[..., None], *args: Any) -> None:
         if self._idle:
             return
         try:

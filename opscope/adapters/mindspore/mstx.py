@@ -51,10 +51,10 @@ class Marked:
             self._marks.mark(f"step {number}")
 
     def _ranges(self) -> list[int]:
-        found: list[int] | None = getattr(self._open, "ranges", None)
-        if found is None:
-            found = self._open.ranges = []
-        return found
+        ranges: list[int] | None = getattr(self._open, "ranges", None)
+        if ranges is None:
+            ranges = self._open.ranges = []
+        return ranges
 
 
 def _cut(text: str) -> str:

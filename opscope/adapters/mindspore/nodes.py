@@ -40,9 +40,9 @@ def link(ops: Ops, state: State, results: Any) -> None:
     An op that is not differentiated has no node, so ops are passed over until one fits, but never beyond the
     next whose node is known (``State.anchors``).
     """
-    made, anchors = state.made, state.anchors
+    calls, anchors = state.made, state.anchors
     fixed = sorted(anchors.items())
-    place, following = 0, 0
+    start, following = 0, 0
     nodes, readers = _walk(results)
     placed: dict[int, int] = {}
     hidden: list[tuple[int, Any]] = []
@@ -52,25 +52,25 @@ def link(ops: Ops, state: State, results: Any) -> None:
         at = anchors.get(seq)
         if at is None:
             name, shape = node.name(), _shape(node)
-            until = fixed[following][1] if following < len(fixed) else len(made)
-            places = range(place, until)
-            at = next((one for one in places if _fits(made[one][1], name, shape)), None)
+            until = fixed[following][1] if following < len(fixed) else len(calls)
+            places = range(start, until)
+            at = next((index for index in places if _fits(calls[index][1], name, shape)), None)
         if at is None:
             if node.name() == _CAST:
                 hidden.append((seq, node))
             continue
-        place = at + 1
+        start = at + 1
         placed[seq] = at
-        _hook(node, _Node(ops, made[at][0], state.number, made[at][1]))
+        _hook(node, _Node(ops, calls[at][0], state.number, calls[at][1]))
     for seq, node in hidden:
         at = placed.get(readers.get(seq, -1))
         if at is not None:
-            _hook(node, _Node(ops, made[at][0], state.number, made[at][1], within=True))
+            _hook(node, _Node(ops, calls[at][0], state.number, calls[at][1], within=True))
 
 
-def _hook(node: Any, one: _Node) -> None:
-    node.register_prehook(one.before)
-    node.register_hook(one.after)
+def _hook(node: Any, record: _Node) -> None:
+    node.register_prehook(record.before)
+    node.register_hook(record.after)
 
 
 def _walk(results: Any) -> tuple[list[tuple[int, Any]], dict[int, int]]:
@@ -78,37 +78,37 @@ def _walk(results: Any) -> tuple[list[tuple[int, Any]], dict[int, int]]:
 
     Of several that read a node's result it is one.
     """
-    pending = [getattr(one, "_grad_node", None) for one in _tensors(results)]
-    found: dict[int, Any] = {}
+    pending = [getattr(result, "_grad_node", None) for result in _tensors(results)]
+    nodes: dict[int, Any] = {}
     readers: dict[int, int] = {}
-    while pending and len(found) < MAX_NODES:
+    while pending and len(nodes) < MAX_NODES:
         node = pending.pop()
         if node is None or node.is_leaf():
             continue
         number = node._sequence_nr()
-        if number in found:
+        if number in nodes:
             continue
-        found[number] = node
-        for one, _ in node.next_functions or ():
-            pending.append(one)
-            if one is not None and not one.is_leaf():
-                readers[one._sequence_nr()] = number
-    found.pop(_LEAF, None)
-    return sorted(found.items()), readers
+        nodes[number] = node
+        for child, _ in node.next_functions or ():
+            pending.append(child)
+            if child is not None and not child.is_leaf():
+                readers[child._sequence_nr()] = number
+    nodes.pop(_LEAF, None)
+    return sorted(nodes.items()), readers
 
 
 def _tensors(values: Any) -> Iterable[Any]:
     if is_tensor(values):
         yield values
     elif isinstance(values, (list, tuple)):
-        for one in values:
-            yield from _tensors(one)
+        for value in values:
+            yield from _tensors(value)
 
 
 def _shape(node: Any) -> tuple[int, ...] | None:
-    for one in getattr(node, "_input_metadata", None) or ():  # since 2.9
-        if one is not None:
-            return tuple(one.shape)
+    for metadata in getattr(node, "_input_metadata", None) or ():  # since 2.9
+        if metadata is not None:
+            return tuple(metadata.shape)
     return None
 
 

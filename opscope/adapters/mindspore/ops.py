@@ -112,10 +112,10 @@ class Ops:
             if primitive is not None:
                 key.append(self._signature(primitive))
             sign(key, args)
-        found = tuple(key)
-        entry = self._entries.get(found)
+        key_tuple = tuple(key)
+        entry = self._entries.get(key_tuple)
         if entry is None:
-            entry = self._enter(found, name, primitive, args, category, source)
+            entry = self._enter(key_tuple, name, primitive, args, category, source)
             entry.named = named
         if state.graphs and category == "forward":
             seq = state.seq = state.seq + 1
@@ -176,24 +176,29 @@ class Ops:
         key: list[Any] = ["gradient of", of.call, source, needed]
         if self._shapes:
             sign(key, grads)
-        found = tuple(key)
-        entry = self._entries.get(found)
+        key_tuple = tuple(key)
+        entry = self._entries.get(key_tuple)
         if entry is None:
             self._make_room()
-            known = of.call
+            forward = of.call
             inputs: tuple[Arg, ...] = ()
             if self._shapes:
-                inputs = (*(argument(one) for one in grads), *known.inputs)
+                inputs = (*(argument(grad) for grad in grads), *forward.inputs)
             call = OpCall(
-                f"{known.name}Backward", inputs, None, known.params, known.device, source.frames
+                f"{forward.name}Backward",
+                inputs,
+                None,
+                forward.params,
+                forward.device,
+                source.frames,
             )
             if needed is not None and self._shapes:
-                tensors = (one for one in known.inputs if isinstance(one, TensorSpec))
+                tensors = (input_ for input_ in forward.inputs if isinstance(input_, TensorSpec))
                 found_here = zip(tensors, needed, strict=False)
-                outputs = tuple(_row_major(one) if is_so else None for one, is_so in found_here)
+                outputs = tuple(_row_major(grad) if is_so else None for grad, is_so in found_here)
                 call = replace(call, outputs=outputs)
             prepared = self.emitter.prepare(call, "backward")
-            entry = self._entries[found] = Entry(call, "backward", prepared, source, True)
+            entry = self._entries[key_tuple] = Entry(call, "backward", prepared, source, True)
             entry.known = call.outputs is not None
         return entry
 
@@ -201,12 +206,12 @@ class Ops:
 
     def _signature(self, primitive: Any) -> Any:
         """Return what a Primitive's attributes add to the key of a call."""
-        known = self._primitives.get(id(primitive))
-        if known is not None and known[0] is primitive:
-            return known[1]
+        entry = self._primitives.get(id(primitive))
+        if entry is not None and entry[0] is primitive:
+            return entry[1]
         if len(self._primitives) >= MAX_PRIMITIVES:
             self._primitives.clear()
-        key = tuple(sorted((name, repr(one)) for name, one in attributes(primitive).items()))
+        key = tuple(sorted((name, repr(value)) for name, value in attributes(primitive).items()))
         self._primitives[id(primitive)] = (primitive, key)
         return key
 
@@ -250,7 +255,7 @@ class Ops:
 
     def _complete(self, entry: Entry, result: Any) -> Prepared:
         """Return the range with the outputs. Those of a call whose outputs differ are kept by their key."""
-        found: Any = None
+        key_tuple: Any = None
         if entry.known:  # the results turn out to differ from call to call
             entry.known = False
             entry.results = {}
@@ -258,26 +263,28 @@ class Ops:
         if entry.results is not None:
             key: list[Any] = []
             sign(key, (result,), False)
-            found = tuple(key)
-            known = entry.results.get(found)
-            if known is not None:
-                return known
+            key_tuple = tuple(key)
+            prepared = entry.results.get(key_tuple)
+            if prepared is not None:
+                return prepared
         flat = result if isinstance(result, (list, tuple)) else (result,)
         outputs = tuple(map(argument, flat)) if result is not None else ()
         while outputs and outputs[-1] is None:
             outputs = outputs[:-1]
-        first = next((one for one in flat if is_tensor(one)), None)
+        first = next((value for value in flat if is_tensor(value)), None)
         if not entry.named and first is not None:
             _rename(entry, first)
         call = entry.call
-        whole = OpCall(call.name, call.inputs, outputs, call.params, call.device, call.frames)
-        complete = self.emitter.prepare(whole, entry.category)
+        call_with_outputs = OpCall(
+            call.name, call.inputs, outputs, call.params, call.device, call.frames
+        )
+        complete = self.emitter.prepare(call_with_outputs, entry.category)
         if first is not None:
             dtype_name(first._dtype)
             entry.shape, entry.dtype = first._shape, id(first._dtype)
         if entry.results is not None:
             if len(entry.results) < MAX_VARIANTS:
-                entry.results[found] = complete
+                entry.results[key_tuple] = complete
         else:
             entry.prepared = complete
             entry.known = True
@@ -301,9 +308,9 @@ def _anchor(state: State, entry: Entry, result: Any) -> None:
     if type(result) in (tuple, list):
         result = result[0] if result else None
     node = getattr(result, "_grad_node", None)
-    made = state.made
-    if node is not None and made and made[-1][1] is entry and not node.is_leaf():
-        state.anchors[node._sequence_nr()] = len(made) - 1
+    calls = state.made
+    if node is not None and calls and calls[-1][1] is entry and not node.is_leaf():
+        state.anchors[node._sequence_nr()] = len(calls) - 1
 
 
 def _same(entry: Entry, result: Any) -> bool:
@@ -311,5 +318,5 @@ def _same(entry: Entry, result: Any) -> bool:
     if entry.shape is None:
         return True
     if type(result) in (tuple, list):
-        result = next((one for one in result if is_tensor(one)), None)
+        result = next((value for value in result if is_tensor(value)), None)
     return not is_tensor(result) or result._shape == entry.shape

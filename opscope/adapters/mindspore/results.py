@@ -41,18 +41,18 @@ _passes: Final = _Passes()
 def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
     """Hook the results of an op that was recorded last among those of an autograd graph."""
     flat = result if type(result) in (tuple, list) else (result,)
-    outputs = [one for one in flat if is_tensor(one) and dtype_name(one._dtype) in FLOATS]
+    outputs = [value for value in flat if is_tensor(value) and dtype_name(value._dtype) in FLOATS]
     if not outputs or not state.made or state.made[-1][1] is not entry:
         return
-    made = state.results
-    floats = [one for one in args if is_tensor(one) and dtype_name(one._dtype) in FLOATS]
-    needed = [one for one in floats if _is_trained(one) or _is_in(made, one)]
+    results = state.results
+    floats = [arg for arg in args if is_tensor(arg) and dtype_name(arg._dtype) in FLOATS]
+    needed = [one for one in floats if _is_trained(one) or _is_in(results, one)]
     # with neither weights nor results of ops, it can only be the function's arguments that need one
     ids = tuple(map(id, needed or floats))
     one = _Result(ops, state.made[-1][0], state.number, entry, ids, args)
     for output in outputs:
         handle = output.register_hook(one.arrives)
-        made[id(output)] = weakref.ref(output)
+        results[id(output)] = weakref.ref(output)
         _hooked[id(output)] = weakref.ref(output, _forgets(id(output))), handle
 
 
@@ -62,13 +62,13 @@ def unhook(values: Iterable[Any]) -> None:
         return
     pending = list(values)
     while pending:
-        one = pending.pop()
-        if isinstance(one, (list, tuple)):
-            pending += one
-        elif isinstance(one, dict):
-            pending += one.values()
+        value = pending.pop()
+        if isinstance(value, (list, tuple)):
+            pending += value
+        elif isinstance(value, dict):
+            pending += value.values()
         else:
-            _take_off(id(one))
+            _take_off(id(value))
 
 
 def unhook_all() -> None:
@@ -101,9 +101,9 @@ def backward_pass() -> Iterator[None]:
 
 
 def _take_off(key: int) -> None:
-    found = _hooked.pop(key, None)
-    if found is not None and found[0]() is not None:
-        found[1].remove()
+    hooked = _hooked.pop(key, None)
+    if hooked is not None and hooked[0]() is not None:
+        hooked[1].remove()
 
 
 def _forgets(key: int) -> Callable[[Any], object]:
@@ -123,9 +123,9 @@ def _is_trained(tensor: Any) -> bool:
     return bool(getattr(tensor, "param_info", None) is not None and tensor.requires_grad)
 
 
-def _is_in(made: dict[int, Any], tensor: Any) -> bool:
-    found = made.get(id(tensor))
-    return found is not None and found() is tensor
+def _is_in(results: dict[int, Any], tensor: Any) -> bool:
+    reference = results.get(id(tensor))
+    return reference is not None and reference() is tensor
 
 
 class _Result:
@@ -141,7 +141,7 @@ class _Result:
         self._number = number
         self._entry = entry
         #: For each tensor of the op: whether its gradient is computed.
-        self._needed = tuple(id(one) in needed for one in args if is_tensor(one))
+        self._needed = tuple(id(arg) in needed for arg in args if is_tensor(arg))
 
     def arrives(self, grad: Any) -> None:
         """The gradient of the result is complete: that of the op is computed next."""

@@ -43,7 +43,7 @@ class Steps:
         last = None if self._last is None else self._last()
         if last is optimizer and not self._round:
             return True
-        if any(one() is optimizer for one in self._round):  # a new round begins
+        if any(reference() is optimizer for reference in self._round):  # a new round begins
             self._last = self._round[-1]
             self._round = [weakref.ref(optimizer)]
             return self._last() is optimizer

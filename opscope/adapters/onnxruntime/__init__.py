@@ -48,16 +48,16 @@ class OnnxRuntimeAdapter(Adapter):
         if self._emitter is not None:
             return
         self.broken = False
-        known = KnownSessions(BEFORE if options.profiler else UNASKED)
+        sessions = KnownSessions(BEFORE if options.profiler else UNASKED)
         bindings = Bindings(self.failed)
-        profiles = Profiles(known, self.listen, self.failed)
+        profiles = Profiles(sessions, self.listen, self.failed)
 
         def profiling() -> bool:
             if emitter.nvtx and capture_session.recorder() is None:
                 return False  # the tool that listens is not ours, and takes no files
             return options.profiler or capture_session.is_run()
 
-        creation = Creation(known, profiles, profiling, self.failed)
+        creation = Creation(sessions, profiles, profiling, self.failed)
         try:
             self._always.wrap(
                 collection.InferenceSession, "_create_inference_session", creation.around
@@ -71,7 +71,9 @@ class OnnxRuntimeAdapter(Adapter):
             self._always.restore()
             raise
         sources = Sources() if options.source else None
-        self._runs = Runs(emitter, sources, options.shapes, known, bindings, profiles, self.failed)
+        self._runs = Runs(
+            emitter, sources, options.shapes, sessions, bindings, profiles, self.failed
+        )
         self._emitter, self._profiles = emitter, profiles
         self.listen()
 

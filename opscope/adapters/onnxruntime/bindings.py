@@ -43,9 +43,9 @@ class Bindings:
                 result = original(binding, *args, **kwargs)
                 try:
                     values = _given(args, kwargs)
-                    name, found = next(values), key(*values)
+                    name, value = next(values), key(*values)
                     with self._lock:
-                        self._bound.setdefault(binding, {})[name] = found
+                        self._bound.setdefault(binding, {})[name] = value
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self._failed("an input that is bound could not be described")
                 return result

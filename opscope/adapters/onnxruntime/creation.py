@@ -54,12 +54,12 @@ class Creation:
 
     def __init__(
         self,
-        known: KnownSessions,
+        known_sessions: KnownSessions,
         profiles: Profiles,
         profiling: Callable[[], bool],
         failed: Callable[[str], None],
     ) -> None:
-        self._known = known
+        self._known = known_sessions
         self._profiles = profiles
         self._profiling = profiling
         self._failed = failed
@@ -88,12 +88,12 @@ class Creation:
     def _made(self, session: Any, attempt: _Attempt | None) -> None:
         """Describe a session that has just been made, and keep its profile. Never raises."""
         try:
-            known = self._known.anew(session)
-            profile = None if attempt is None else attempt.profile(known)
+            session_record = self._known.anew(session)
+            profile = None if attempt is None else attempt.profile(session_record)
             if profile is not None:
                 self._profiles.add(session, profile)
             else:
-                known.without = UNASKED if attempt is None else REFUSED
+                session_record.without = UNASKED if attempt is None else REFUSED
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a session could not be described")
 
@@ -136,7 +136,7 @@ class _Attempt:
                 return
             if not PLAIN.issuperset(_providers(args, kwargs)):
                 return
-            self._optimised = self._saved(original, args, kwargs)
+            self._optimised = self._save(original, args, kwargs)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the model that a session runs could not be saved")
 
@@ -151,7 +151,7 @@ class _Attempt:
             self._refused = True
             return None
 
-    def _saved(self, original: Any, args: Any, kwargs: Any) -> Stripped | None:
+    def _save(self, original: Any, args: Any, kwargs: Any) -> Stripped | None:
         assert self._folder is not None
         target = self._folder / "optimised.onnx"
         ours = object.__new__(type(self._session))
@@ -226,7 +226,7 @@ class _Attempt:
 
     # ---------------------------------------------------------------- when it is made
 
-    def profile(self, known: Any) -> Profile | None:
+    def profile(self, session_record: Any) -> Profile | None:
         """Return the profile that has begun; None if none has."""
         session = self._session
         if self._folder is None or self._refused:
@@ -234,12 +234,12 @@ class _Attempt:
         inner, file = session._sess, None
         began = int(inner.get_profiling_start_time_ns)
         if not self._theirs:
-            found = [*self._folder.glob("profile*")]
-            if not found:
+            files = [*self._folder.glob("profile*")]
+            if not files:
                 return None
-            file = os.open(found[0], os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(files[0], os.O_RDONLY | os.O_CLOEXEC)
             session._profiling_start_time_ns = 0
-        profile = Profile(known, inner, began, file)
+        profile = Profile(session_record, inner, began, file)
         path = session._sess_options.optimized_model_filepath
         if path:
             with contextlib.suppress(OSError, ValueError):
@@ -268,4 +268,4 @@ def _changed(options: Any, changes: dict[str, Any]) -> Iterator[None]:
 def _providers(args: Any, kwargs: Any) -> list[str]:
     """Return the names of the providers that a session is made for."""
     chosen = (args[0] if args else kwargs.get("providers")) or native.get_available_providers()
-    return [one[0] if isinstance(one, tuple) else one for one in chosen]
+    return [provider[0] if isinstance(provider, tuple) else provider for provider in chosen]

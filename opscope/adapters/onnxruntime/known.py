@@ -57,15 +57,15 @@ class KnownSessions:
 
     def of(self, session: Any) -> KnownSession:
         """Return what is known of a session; of a new one that is read from it now."""
-        found = self._known.get(session)
-        if found is None:
-            found = self._known[session] = KnownSession(next(self._numbers), session, self.without)
-        return found
+        entry = self._known.get(session)
+        if entry is None:
+            entry = self._known[session] = KnownSession(next(self._numbers), session, self.without)
+        return entry
 
     def profile(self, session: Any) -> Profile | None:
         """Return the profile of a session, if one runs."""
-        found = self._known.get(session)
-        return None if found is None else found.profile
+        entry = self._known.get(session)
+        return None if entry is None else entry.profile
 
     def anew(self, session: Any) -> KnownSession:
         """Return what is known of a session that has just been made, or made again on other providers."""

@@ -58,8 +58,10 @@ class Profile:
         "began", "file", "full", "known", "left", "native", "optimised", "original", "pid", "recorder",
     )  # fmt: skip
 
-    def __init__(self, known: KnownSession, native: Any, began: int, file: int | None) -> None:
-        self.known = known
+    def __init__(
+        self, known_session: KnownSession, native: Any, began: int, file: int | None
+    ) -> None:
+        self.known = known_session
         self.native = native
         #: Unix ns.
         self.began = began
@@ -82,9 +84,12 @@ class Profiles:
     """The profiles of this process's sessions; true while one of ours is running."""
 
     def __init__(
-        self, known: KnownSessions, changed: Callable[[], None], failed: Callable[[str], None]
+        self,
+        known_sessions: KnownSessions,
+        changed: Callable[[], None],
+        failed: Callable[[str], None],
     ) -> None:
-        self._known = known
+        self._known = known_sessions
         self._changed = changed
         self._failed = failed
         self._lock = threading.RLock()
@@ -116,11 +121,11 @@ class Profiles:
 
     # ---------------------------------------------------------------- what runs call
 
-    def runs(self, session: Any, known: KnownSession) -> None:
+    def runs(self, session: Any, known_session: KnownSession) -> None:
         """Note that a session begins a run while something listens."""
-        if known.heard is not self._recorder:
-            self._first_run(known)
-        profile = known.profile
+        if known_session.heard is not self._recorder:
+            self._first_run(known_session)
+        profile = known_session.profile
         if profile is not None and profile.left is not None:
             self._count(profile)
 
@@ -142,19 +147,19 @@ class Profiles:
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a full profile could not be ended")
 
-    def _first_run(self, known: KnownSession) -> None:
-        recorder = known.heard = self._recorder
+    def _first_run(self, known_session: KnownSession) -> None:
+        recorder = known_session.heard = self._recorder
         if recorder is None:
             return
-        profile = known.profile
+        profile = known_session.profile
         if profile is None or profile.file is None:
             with self._lock:
-                self._without[known.without] += 1
+                self._without[known_session.without] += 1
         if profile is not None:
             profile.recorder = recorder
             if profile.file is not None:
                 # a process that is killed leaves this fact alone
-                recorder.fact(onnxruntime=known.number, model=known.name)
+                recorder.fact(onnxruntime=known_session.number, model=known_session.name)
 
     # ---------------------------------------------------------------- the end of a profile
 

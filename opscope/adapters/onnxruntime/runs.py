@@ -35,9 +35,9 @@ class _Run:
 
     __slots__ = ("complete", "known", "prepared", "what")
 
-    def __init__(self, known: KnownSession, what: OpCall, prepared: Prepared) -> None:
-        self.known = known
-        self.what = what
+    def __init__(self, known_session: KnownSession, op_call: OpCall, prepared: Prepared) -> None:
+        self.known = known_session
+        self.what = op_call
         self.prepared = prepared
         #: The range with outputs, by what tells them: what they are may depend on the data.
         self.complete: dict[tuple[Any, ...], Prepared] = {}
@@ -51,7 +51,7 @@ class Runs:
         emitter: Emitter,
         sources: Sources | None,
         shapes: bool,
-        known: KnownSessions,
+        known_sessions: KnownSessions,
         bindings: Bindings,
         profiles: Profiles,
         failed: Callable[[str], None],
@@ -59,7 +59,7 @@ class Runs:
         self._emitter = emitter
         self._sources = sources
         self._shapes = shapes
-        self._known = known
+        self._known = known_sessions
         self._bindings = bindings
         self._profiles = profiles
         self._failed = failed
@@ -221,17 +221,24 @@ class Runs:
             run = self._remember(key, self._described(known, method, taken, source))
         return run
 
-    def _described(self, known: KnownSession, method: str, taken: Named, source: Source) -> OpCall:
-        specs = tuple(spec_of(key, known.inputs.get(name)) for name, key in taken)
+    def _described(
+        self, known_session: KnownSession, method: str, taken: Named, source: Source
+    ) -> OpCall:
+        specs = tuple(spec_of(key, known_session.inputs.get(name)) for name, key in taken)
         names = (("inputs", tuple(name for name, _ in taken)),) if taken else ()
         return OpCall(
-            f"{OWNER}.{method}", specs, None, (*known.params, *names), known.device, source.frames
+            f"{OWNER}.{method}",
+            specs,
+            None,
+            (*known_session.params, *names),
+            known_session.device,
+            source.frames,
         )
 
-    def _remember(self, key: Any, what: OpCall) -> _Run:
+    def _remember(self, key: Any, op_call: OpCall) -> _Run:
         if len(self._runs) >= MAX_CALLS:
             self._runs.clear()
-        run = self._runs[key] = _Run(key[0], what, self._emitter.prepare(what, "forward"))
+        run = self._runs[key] = _Run(key[0], op_call, self._emitter.prepare(op_call, "forward"))
         return run
 
     def _end(
@@ -264,26 +271,26 @@ class Runs:
         """Make the range with the outputs ``given``, and remember it by ``key``, or by them."""
         if len(run.complete) >= MAX_CALLS:
             run.complete.clear()
-        what, known = run.what, run.known
-        specs = tuple(spec_of(key, known.outputs.get(name)) for name, key in given)
-        params = (*what.params, ("outputs", tuple(name for name, _ in given)))
-        whole = OpCall(what.name, what.inputs, specs, params, what.device, what.frames)
-        complete = self._emitter.prepare(whole, "forward")
+        call, session = run.what, run.known
+        specs = tuple(spec_of(key, session.outputs.get(name)) for name, key in given)
+        params = (*call.params, ("outputs", tuple(name for name, _ in given)))
+        call_with_outputs = OpCall(call.name, call.inputs, specs, params, call.device, call.frames)
+        complete = self._emitter.prepare(call_with_outputs, "forward")
         run.complete[given if key is None else key] = complete
         return complete
 
-    def _outputs(self, known: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
+    def _outputs(self, known_session: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
         """Return what ``run`` and ``run_with_ort_values`` return."""
         names = args[0] if args else kwargs.get("output_names")
-        return tuple(zip(names or known.outputs, map(key_of, result), strict=False))
+        return tuple(zip(names or known_session.outputs, map(key_of, result), strict=False))
 
     def _bound(self, args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
         binding = args[0] if args else kwargs["iobinding"]
         return self._bindings.of(binding).items()
 
 
-def _argument(args: Any, kwargs: Any, place: int, name: str) -> Any:
-    return args[place] if len(args) > place else kwargs[name]
+def _argument(args: Any, kwargs: Any, position: int, name: str) -> Any:
+    return args[position] if len(args) > position else kwargs[name]
 
 
 def _feed(args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
@@ -328,14 +335,18 @@ def _vector(args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
     return zip(names, map(key_of, _argument(args, kwargs, 2, "feeds")), strict=False)
 
 
-def _vector_outputs(known: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
+def _vector_outputs(known_session: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
     names = _argument(args, kwargs, 3, "fetch_names")
     return tuple(zip(names, map(key_of, _argument(args, kwargs, 4, "fetches")), strict=False))
 
 
-def _bound_outputs(known: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
+def _bound_outputs(known_session: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
     binding = args[0] if args else kwargs["iobinding"]
     # the names of the outputs that are bound are not to be had; most programs bind all, in the model's order
     values = [key_of(value) for value in binding._iobinding.get_outputs()]
-    names = list(known.outputs) if len(values) == len(known.outputs) else [""] * len(values)
+    names = (
+        list(known_session.outputs)
+        if len(values) == len(known_session.outputs)
+        else [""] * len(values)
+    )
     return tuple(zip(names, values, strict=True))

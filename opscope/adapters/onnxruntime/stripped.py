@@ -89,11 +89,11 @@ class _Copy:
         self._left = MOST
 
     def model(self) -> Stripped:
-        whole = self._message(
+        model = self._message(
             (0, len(self._data)),
             {_MODEL_GRAPH: lambda at: self._graph(at, 0), _MODEL_FUNCTIONS: self._function},
         )
-        return Stripped(whole, self._nodes, self._weights)
+        return Stripped(model, self._nodes, self._weights)
 
     def _graph(self, span: _Span, depth: int) -> bytes:
         if depth > MAX_DEPTH:

@@ -72,12 +72,12 @@ def dtype_of(kind: str) -> str:
 
 def declared_specs(nodes: Iterable[Any]) -> dict[str, TensorSpec | None]:
     """Return name → spec of a session's inputs or outputs; None for what is no tensor."""
-    found: dict[str, TensorSpec | None] = {}
+    specs: dict[str, TensorSpec | None] = {}
     for node in nodes:
         is_tensor = str(node.type).startswith("tensor(")
         dims = tuple(map(_dim, node.shape)) if is_tensor else ()
-        found[node.name] = TensorSpec(dtype_of(node.type), dims) if is_tensor else None
-    return found
+        specs[node.name] = TensorSpec(dtype_of(node.type), dims) if is_tensor else None
+    return specs
 
 
 def _dim(size: object) -> Dim:

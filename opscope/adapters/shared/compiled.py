@@ -48,9 +48,9 @@ def built(source: Path, flags: tuple[str, ...] = (), announce: str = "") -> Path
     Raises BuildError if the library cannot be built, and on systems other than Linux.
     """
     name = library_name(source, flags)
-    found = cached(name)
-    if found is not None:
-        return found
+    path = cached(name)
+    if path is not None:
+        return path
     compiler = compiler_of(source)
     if compiler is None:
         kind, variable, names = _kind(source)
@@ -121,15 +121,15 @@ def make(
             cache.prepare(folder)
             # time spent waiting for the compiler is not the program's own time
             with session.set_up(), _locked(folder / f"{name}.lock", timeout):
-                found = cached(name)  # another process may have built it meanwhile
-                if found is None:
+                path = cached(name)  # another process may have built it meanwhile
+                if path is None:
                     for left in folder.glob(f"{name}.*.tmp"):  # left by a process killed in a build
                         left.unlink(missing_ok=True)
                     if begin is not None:
                         begin()
-                    found = folder / name
-                    _compile(command, found, timeout)
-                return found
+                    path = folder / name
+                    _compile(command, path, timeout)
+                return path
         except OSError as error:
             problems.append(f"{folder}: {error}")
     raise BuildError("no cache folder can be written: " + "; ".join(problems))
@@ -138,7 +138,7 @@ def make(
 def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -> None:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     line = command(temporary)
-    tried = path, line[0], _changed(line[0])
+    tried = path, line[0], _change(line[0])
     if tried in _failed:
         raise BuildError(_failed[tried])
     environment = {name: value for name, value in os.environ.items() if name not in _DROPPED}
@@ -155,7 +155,7 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
         )
         if done.returncode != 0:
             lines = done.stderr.splitlines() or [""]
-            first = next((one for one in lines if "error:" in one), lines[0])
+            first = next((line for line in lines if "error:" in line), lines[0])
             _failed[tried] = f"{line[0]} failed ({done.returncode}): {first[:300]}"
             raise BuildError(_failed[tried])
         temporary.chmod(0o755)  # with a umask of 002 the group could write to it
@@ -167,7 +167,7 @@ def _compile(command: Callable[[Path], list[str]], path: Path, timeout: float) -
     _log.info("opscope: built %s in %.1f s", path, time.monotonic() - since)
 
 
-def _changed(compiler: str) -> int:
+def _change(compiler: str) -> int:
     try:
         return os.stat(shutil.which(compiler) or compiler).st_mtime_ns
     except OSError:

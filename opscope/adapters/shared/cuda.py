@@ -23,13 +23,13 @@ def in_use(cuda: ModuleType) -> bool:
     return bool(cuda.is_initialized()) or hasattr(cuda._tls, "is_initializing")
 
 
-def when_in_use(cuda: ModuleType, what: Callable[[], None]) -> None:
-    """Call ``what`` once PyTorch has initialised CUDA, on the thread that does so; now if it has.
+def when_in_use(cuda: ModuleType, function: Callable[[], None]) -> None:
+    """Call ``function`` once PyTorch has initialised CUDA, on the thread that does so; now if it has.
 
-    ``what`` is called at most once. Its exceptions are logged, as PyTorch would raise them into the
+    ``function`` is called at most once. Its exceptions are logged, as PyTorch would raise them into the
     program. Raises AttributeError if this version of PyTorch has no such queue.
     """
-    waiting = [what]
+    waiting = [function]
 
     def begun() -> None:
         try:

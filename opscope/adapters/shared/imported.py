@@ -23,18 +23,18 @@ _waiting: dict[str, list[weakref.WeakMethod[Callable[[Any], None]]]] = {}
 def when_imported(name: str, method: Callable[[Any], None]) -> None:
     """Call ``method`` with module ``name``, now or on its import, if its object still exists."""
     with _lock:
-        known = name in _waiting
+        was_waiting = name in _waiting
         waiting = _waiting.setdefault(name, [])
-        waiting[:] = [one for one in waiting if one() is not None]
+        waiting[:] = [reference for reference in waiting if reference() is not None]
         waiting.append(weakref.WeakMethod(method))
-    if not known:  # the hook is called at once if the module is already imported
-        after_import.call(functools.partial(_imported, name), name)
+    if not was_waiting:  # the hook is called at once if the module is already imported
+        after_import.call(functools.partial(_import, name), name)
 
 
-def _imported(name: str, module: ModuleType) -> None:
+def _import(name: str, module: ModuleType) -> None:
     with _lock:
         waiting = _waiting.pop(name, [])
-    for one in waiting:
-        method = one()
+    for reference in waiting:
+        method = reference()
         if method is not None:
             method(module)

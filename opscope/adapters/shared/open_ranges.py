@@ -15,18 +15,18 @@ class Opened(Protocol):
 
 def in_layer(state: Opened) -> bool:
     """Whether the thread is inside the call of a model's part."""
-    return any(isinstance(one, int) for one in reversed(state.open))
+    return any(isinstance(entry, int) for entry in reversed(state.open))
 
 
-def close(emitter: Emitter, state: Opened, one: int | str) -> None:
-    """Close the innermost open range ``one``, and all ranges that are still open inside it, if it is open.
+def close(emitter: Emitter, state: Opened, entry: int | str) -> None:
+    """Close the innermost open range ``entry``, and all ranges that are still open inside it, if it is open.
 
     An inner range is still open where the code that closes it did not run.
     """
-    if one not in state.open:
+    if entry not in state.open:
         return
     while True:
         last = state.open.pop()
         emitter.pop()
-        if last == one:
+        if last == entry:
             return

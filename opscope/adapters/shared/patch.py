@@ -17,7 +17,10 @@ class Patches:
 
     def has(self, owner: Any, name: str) -> bool:
         """Whether ``owner.name`` is replaced."""
-        return any(one is owner and attribute == name for one, attribute, *_ in self._done)
+        return any(
+            patched_owner is owner and attribute == name
+            for patched_owner, attribute, *_ in self._done
+        )
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace ``owner.name`` with ``value``. Raises AttributeError if there is no such attribute."""

@@ -24,7 +24,7 @@ _ADAPTERS: Final = Path(__file__).resolve().parents[1]
 def sources(framework: str) -> list[Path]:
     """Return the native source files of the framework's adapter; most adapters have none."""
     files = sorted((_ADAPTERS / framework).rglob("*"))
-    return [one for one in files if one.suffix in _SOURCES]
+    return [file for file in files if file.suffix in _SOURCES]
 
 
 def is_ready(framework: str, module: str, environ: Mapping[str, str]) -> bool:
@@ -51,7 +51,7 @@ def leave_marker(framework: str, module: str) -> None:
 def _name(framework: str, module: str, environ: Mapping[str, str]) -> str:
     path = Path(module).resolve()
     status = path.stat()
-    texts = [one.read_text("utf-8") for one in sources(framework)]
+    texts = [path.read_text("utf-8") for path in sources(framework)]
     settings = [environ.get(name, "") for name in ("CC", "CXX", "OPSCOPE_MEMORY")]
     parts = (str(path), str(status.st_size), str(status.st_mtime_ns), *settings, *texts)
     return f"{framework}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.ready"

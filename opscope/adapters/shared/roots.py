@@ -19,10 +19,10 @@ class Roots:
         """The class's name, with a number from the second live model of the class on: ``Sequential#2``."""
         name = type(model).__name__
         roots = self._roots.setdefault(name, [])
-        living = [one() for one in roots]
-        at = next((at for at, one in enumerate(living) if one is model), None)
+        living = [root() for root in roots]
+        at = next((at for at, living_model in enumerate(living) if living_model is model), None)
         if at is None:
-            free = (at for at, one in enumerate(living) if one is None)
+            free = (at for at, living_model in enumerate(living) if living_model is None)
             at = next(free, min(len(roots), MAX_ROOTS - 1))
             roots[at : at + 1] = [weakref.ref(model)]
         return name if at == 0 else f"{name}#{at + 1}"

@@ -68,9 +68,9 @@ class Sources:
     def find(self, frame: FrameType | None) -> Source:
         """Return the place of ``frame`` and its callers: the user's frames, preceded by a library's."""
         files = self._files
-        place: list[int] = []
+        codes: list[int] = []
         depth, left = DEPTH, LIMIT
-        found: list[Any] = []
+        frames: list[Any] = []
         while frame is not None and depth:
             depth -= 1
             code = frame.f_code
@@ -81,21 +81,21 @@ class Sources:
                 shown = files[file] = self._classify(file)
             if shown is not None:
                 users = type(shown) is str
-                if users or not place:
+                if users or not codes:
                     # the instruction rather than the line: reading the line searches a table
-                    place.append(id(code))
-                    place.append(frame.f_lasti)
-                    found.append(frame)
+                    codes.append(id(code))
+                    codes.append(frame.f_lasti)
+                    frames.append(frame)
                 if users:
                     left -= 1
                     if not left:
                         break
             frame = frame.f_back
-        if not place:
+        if not codes:
             return NOWHERE
-        key = tuple(place)
+        key = tuple(codes)
         source = self._places.get(key)
-        return self._remember(key, found) if source is None else source
+        return self._remember(key, frames) if source is None else source
 
     def shown(self, file: str) -> str | None:
         """Return the name that the range text gives a code object's file.
@@ -117,10 +117,10 @@ class Sources:
 
     def places(self, stack: Iterable[tuple[str, int]]) -> tuple[Frame, ...]:
         """Return the frames to keep of a stack of (file, line), innermost first."""
-        known = ((self.shown(file), line) for file, line in stack)
+        shown_frames = ((self.shown(file), line) for file, line in stack)
         return select_frames(
             ((shown, line), not isinstance(shown, LibraryFile))
-            for shown, line in known
+            for shown, line in shown_frames
             if shown is not None
         )
 

@@ -55,8 +55,10 @@ def tensor_spec(tensor: Any) -> TensorSpec:
     if dtype == dtypes.resource:
         data = resource_variable_ops.get_eager_safe_handle_data(tensor)
         if data is not None and data.is_set and len(data.shape_and_type) == 1:
-            held = data.shape_and_type[0]
-            return TensorSpec(dtype_name(held.dtype), dims(tensor_shape.TensorShape(held.shape)))
+            handle = data.shape_and_type[0]
+            return TensorSpec(
+                dtype_name(handle.dtype), dims(tensor_shape.TensorShape(handle.shape))
+            )
         return TensorSpec("resource", ())
     return TensorSpec(dtype_name(dtype), dims(tensor.shape))
 
@@ -80,9 +82,11 @@ def parameters(
     A node's attributes have no order, and generated code passes them in an order of its own.
     """
     names = _attributes(op_type)
-    ordered = sorted(attributes, key=lambda one: (names.get(one[0], len(names)), one[0]))
-    found = (parameter(name, value) for name, value in ordered)
-    return tuple(one for one in found if one is not None)
+    ordered = sorted(
+        attributes, key=lambda attribute: (names.get(attribute[0], len(names)), attribute[0])
+    )
+    values = (parameter(name, value) for name, value in ordered)
+    return tuple(value for value in values if value is not None)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -90,7 +94,7 @@ def _attributes(op_type: str) -> dict[str, int]:
     """Return attribute → place in the op's definition; empty if the op is not registered."""
     definition = op_def_registry.get(op_type)
     attributes = () if definition is None else definition.attr
-    return {one.name: place for place, one in enumerate(attributes)}
+    return {attribute.name: index for index, attribute in enumerate(attributes)}
 
 
 def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
@@ -100,11 +104,11 @@ def parameter(name: str, value: Any) -> tuple[str, ParamValue] | None:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, (list, tuple)):
-        if any(not isinstance(one, (bool, int, float, str, bytes)) for one in value):
+        if any(not isinstance(item, (bool, int, float, str, bytes)) for item in value):
             return None
         value = [
-            one.decode("utf-8", "replace") if isinstance(one, bytes) else one
-            for one in value[:_MAX_LIST]
+            item.decode("utf-8", "replace") if isinstance(item, bytes) else item
+            for item in value[:_MAX_LIST]
         ]
     elif isinstance(value, dtypes.DType):
         value = dtype_name(value)
@@ -121,7 +125,7 @@ def node_call(op: Any, frames: tuple[Frame, ...]) -> OpCall:
     return OpCall(
         op.type,
         arguments(op.inputs),
-        tuple(tensor_spec(one) for one in op.outputs),
+        tuple(tensor_spec(output) for output in op.outputs),
         parameters(op.type, attributes),
         device_name(op.device),
         frames,

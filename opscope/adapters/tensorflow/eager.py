@@ -122,8 +122,8 @@ class EagerOps:
                 return execute(ctx, name, scope, *args)
             entry = None
             try:
-                many = counts[name] if name in counts else self._count(name)
-                entry = begin(name, args, many, _FAST)
+                inputs_expected = counts[name] if name in counts else self._count(name)
+                entry = begin(name, args, inputs_expected, _FAST)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("an op could not be described")
             try:
@@ -182,8 +182,8 @@ class EagerOps:
 
     def _count(self, name: str) -> int:
         """Return how many of the op's arguments are inputs, ``_ALL`` if that is not known."""
-        found = input_count(name)
-        count = self._counts[name] = _ALL if found is None else found
+        expected = input_count(name)
+        count = self._counts[name] = _ALL if expected is None else expected
         return count
 
     def _begin(self, name: str, args: Any, count: int, above: int) -> Entry | None:
@@ -216,18 +216,18 @@ class EagerOps:
                 category = "optimizer" if state.optimizing else "forward"
             if not (state.tape_backward or _tapeless()):
                 seq = state.seq = state.seq + 1
-                made = state.made
-                if len(made) > MAX_MADE:
-                    made.clear()
+                created = state.made
+                if len(created) > MAX_MADE:
+                    created.clear()
                 mine = (seq, source)
-                for one in args[:count]:
-                    made[name, getattr(one, "_id", None)] = mine
+                for arg in args[:count]:
+                    created[name, getattr(arg, "_id", None)] = mine
         key.append(category)
         key.append(source)
-        found = tuple(key)
-        entry = self._entries.get(found)
+        signature_key = tuple(key)
+        entry = self._entries.get(signature_key)
         if entry is None:
-            entry = self._entry(found, name, args, count, category, source)
+            entry = self._entry(signature_key, name, args, count, category, source)
         elif entry.falls_back and above == _FAST:
             return None
         if seq >= 0:
@@ -263,8 +263,11 @@ class EagerOps:
         try:
             state = self._local.state
             if not (state.around or state.tape_backward or _tapeless()):
-                one = result[0] if type(result) is list and result else result
-                state.made[entry.call.name, getattr(one, "_id", None)] = (state.seq, entry.source)
+                output = result[0] if type(result) is list and result else result
+                state.made[entry.call.name, getattr(output, "_id", None)] = (
+                    state.seq,
+                    entry.source,
+                )
             if entry.known and same(entry.result, result):
                 self._emitter.pop()
             else:
@@ -275,25 +278,25 @@ class EagerOps:
     def _complete(self, entry: Entry, result: Any) -> Prepared:
         key: list[Any] = []
         sign(key, result if type(result) is list else (result,), True)
-        found = tuple(key)
+        result_key = tuple(key)
         if entry.known:  # the results turn out to differ from call to call
             entry.dynamic, entry.known, entry.shape = True, False, None
             entry.prepared = self._emitter.prepare(entry.call, entry.category)
-        complete = entry.results.get(found)
+        complete = entry.results.get(result_key)
         if complete is None:
             flat = result if isinstance(result, (list, tuple)) else (result,)
-            outputs = tuple(argument(one) for one in flat if one is not None)
+            outputs = tuple(argument(output) for output in flat if output is not None)
             call = entry.call
-            whole = OpCall(
+            call_with_outputs = OpCall(
                 call.name, call.inputs, outputs, call.params, device_of(flat), call.frames
             )
-            complete = self._emitter.prepare(whole, entry.category, device_is_new=True)
+            complete = self._emitter.prepare(call_with_outputs, entry.category, device_is_new=True)
             if entry.dynamic:
                 if len(entry.results) < MAX_ENTRIES // 64:
-                    entry.results[found] = complete
+                    entry.results[result_key] = complete
             else:
                 entry.prepared = complete
-                entry.result = found
+                entry.result = result_key
                 entry.known = True
                 if type(result) is EagerTensor:
                     entry.shape = result._shape_tuple()
@@ -324,16 +327,18 @@ class EagerOps:
         state.backward, state.source = state.around.pop()
 
     def _forward(self, name: str, inputs: Any, outputs: Any) -> tuple[int, Source]:
-        made = self._local.state.made
-        for one in outputs or ():
-            found = made.get((name, getattr(one, "_id", None)))
-            if found is not None:
-                return found
-        known = [made.get((name, getattr(one, "_id", None))) for one in inputs or ()]
+        created = self._local.state.made
+        for output in outputs or ():
+            creator = created.get((name, getattr(output, "_id", None)))
+            if creator is not None:
+                return creator
+        creators = [
+            created.get((name, getattr(input_tensor, "_id", None))) for input_tensor in inputs or ()
+        ]
         # A tensor that several ops of this name took points to the last of them. The op's other tensors
         # point to this op, so the lowest number is right.
-        return min((one for one in known if one is not None), key=_number, default=(-1, NOWHERE))
+        return min((one for one in creators if one is not None), key=_number, default=(-1, NOWHERE))
 
 
-def _number(made: tuple[int, Source]) -> int:
-    return made[0]
+def _number(creation: tuple[int, Source]) -> int:
+    return creation[0]

@@ -129,8 +129,8 @@ def text(value: Any) -> str:
 
 def device_of(results: Any) -> str | None:
     """Return the device of the first result that has one (``cuda:0``, ``cpu`` …), else None."""
-    for one in results:
-        found = device_name(getattr(one, "device", None))
-        if found is not None:
-            return found
+    for result in results:
+        device = device_name(getattr(result, "device", None))
+        if device is not None:
+            return device
     return None

@@ -62,7 +62,7 @@ class Functions:
         if not self._watched:
             if self._steps is not None:
                 self._watched.wrap(atomic_function.AtomicFunction, "call_flat", self._stepping)
-            self._watched.wrap(atomic_function, "from_func_graph", self._built)
+            self._watched.wrap(atomic_function, "from_func_graph", self._build)
             self._tapes.watch(self._watched)
             self._watched.wrap(backprop, "_gradient_function", self._differentiate)
             # TensorFlow holds this function in C, so a new one must be registered there
@@ -93,15 +93,15 @@ class Functions:
         self.on = False
         self._patches.restore()
 
-    def _built(self, original: Any) -> Any:
+    def _build(self, original: Any) -> Any:
         @functools.wraps(original)
         def from_func_graph(name: Any, graph: Any, *args: Any, **kwargs: Any) -> Any:
-            made = original(name, graph, *args, **kwargs)
+            function_graph = original(name, graph, *args, **kwargs)
             try:
-                self._graphs.built(_text(made.name), graph)
+                self._graphs.built(_text(function_graph.name), graph)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a function's graph could not be stored")
-            return made
+            return function_graph
 
         return from_func_graph
 
@@ -111,23 +111,23 @@ class Functions:
 
         @functools.wraps(original)
         def _gradient_function(
-            name: Any, attrs: Any, many: Any, inputs: Any, outputs: Any, *rest: Any
+            name: Any, attrs: Any, count: Any, inputs: Any, outputs: Any, *rest: Any
         ) -> Any:
             op_name = _text(name)
             if not eagerly():
                 graph = default_graph()
                 before = graph.version
-                result = original(name, attrs, many, inputs, outputs, *rest)
+                result = original(name, attrs, count, inputs, outputs, *rest)
                 try:
                     graphs.differentiated(graph, before, graph.version, op_name, inputs, outputs)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self._failed("a gradient could not be paired with its forward op")
                 return result
             if not self.on:
-                return original(name, attrs, many, inputs, outputs, *rest)
+                return original(name, attrs, count, inputs, outputs, *rest)
             eager.enter_gradient(op_name, inputs, outputs)
             try:
-                return original(name, attrs, many, inputs, outputs, *rest)
+                return original(name, attrs, count, inputs, outputs, *rest)
             finally:
                 eager.leave_gradient()
 
@@ -163,14 +163,14 @@ class Functions:
         def call_flat(function: Any, *args: Any) -> Any:
             if not self.on or not eagerly():
                 return original(function, *args)
-            known = self._open(_text(function.name), lambda: function.graph)
+            function_record = self._open(_text(function.name), lambda: function.graph)
             try:
                 return original(function, *args)
             finally:
-                if known is not None:
+                if function_record is not None:
                     emitter.pop()
-                    if known.compiled:
-                        self._compiled(known)
+                    if function_record.compiled:
+                        self._compiled(function_record)
 
         return call_flat
 
@@ -181,39 +181,39 @@ class Functions:
         emitter = self._emitter
 
         @functools.wraps(original)
-        def _call_tf_sessionrun(one: Any, *args: Any, **kwargs: Any) -> Any:
+        def _call_tf_sessionrun(session_call: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.on:
-                return original(one, *args, **kwargs)
-            graph = one.graph
+                return original(session_call, *args, **kwargs)
+            graph = session_call.graph
             # A TensorFlow 1 graph grows: each of its versions is treated as a separate graph.
             name = f"graph_{id(graph):x}_{graph.version}"
-            known = self._open(name, lambda: graph)
+            function_record = self._open(name, lambda: graph)
             try:
-                return original(one, *args, **kwargs)
+                return original(session_call, *args, **kwargs)
             finally:
-                if known is not None:
+                if function_record is not None:
                     emitter.pop()
-                    if known.compiled:
-                        self._compiled(known)
+                    if function_record.compiled:
+                        self._compiled(function_record)
 
         return _call_tf_sessionrun
 
     def _open(self, name: str, graph: Callable[[], Any]) -> Known | None:
         try:
-            known = self._graphs.run(name, graph)
+            function_record = self._graphs.run(name, graph)
             if self._ranges is not None:
-                self._ranges.before_run(known.unknown, known.compiled)
-            self._emitter.push(known.run)
-            return known
+                self._ranges.before_run(function_record.unknown, function_record.compiled)
+            self._emitter.push(function_record.run)
+            return function_record
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the run of a function could not be recorded")
             return None
 
-    def _compiled(self, known: Known) -> None:
+    def _compiled(self, function_record: Known) -> None:
         """Emit the specs of new XLA programs: XLA has run a function and may have just compiled it."""
         try:
             if isinstance(self._ranges, GraphRanges) and self.on:
-                self._programs.emit_new(self._ranges, known.origins)
+                self._programs.emit_new(self._ranges, function_record.origins)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the operations of a function compiled by XLA could not be described")
 

@@ -31,8 +31,12 @@ def chains(op: Any) -> Iterator[tuple[str, list[Any]]]:
     """
     chain = [op]
     while chain[-1].type in _FOLLOWERS and len(chain) <= _CHAIN:
-        before = [one.op for one in chain[-1].inputs]
-        likely = [one for one in before if one.type in _FOLLOWERS or one.type in _ROOTS]
+        before = [input_.op for input_ in chain[-1].inputs]
+        likely = [
+            operation
+            for operation in before
+            if operation.type in _FOLLOWERS or operation.type in _ROOTS
+        ]
         if not likely:
             return
         chain.append(likely[0])
@@ -45,8 +49,10 @@ def fused_call(chain: list[Any], last: OpCall, inside: tuple[str, ...]) -> OpCal
     """Return one call for the chain: the inputs of the first op and those that the others add, and the
     last op's outputs."""
     root = chain[-1]
-    produced = {one.name for op in chain for one in op.outputs}
-    more = [one for op in reversed(chain[:-1]) for one in op.inputs if one.name not in produced]
+    produced = {output.name for op in chain for output in op.outputs}
+    more = [
+        input_ for op in reversed(chain[:-1]) for input_ in op.inputs if input_.name not in produced
+    ]
     first = node_call(root, ())
     given: tuple[Arg, ...] = (*first.inputs, *arguments(more))
     params = (*first.params, ("fused", inside))

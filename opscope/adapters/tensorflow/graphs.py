@@ -101,9 +101,9 @@ class Graphs:
 
     def graph(self, name: str) -> Any | None:
         """Return the FuncGraph of a function, as traced or else rebuilt from its definition; or None."""
-        found = self._graphs.get(name)
-        if found is not None:
-            return found
+        entry = self._graphs.get(name)
+        if entry is not None:
+            return entry
         if name not in self._again:
             definition = self._definition(name)
             self._again[name] = None if definition is None else self._imported(definition)
@@ -111,14 +111,14 @@ class Graphs:
 
     def run(self, name: str, graph: Callable[[], Any]) -> Known:
         """Describe a graph that is about to run, and emit its specs if the capture lacks them."""
-        known = self._known.get(name)
-        if known is None:
-            known = self._describe(name, self._graphs.get(name) or graph())
+        function_record = self._known.get(name)
+        if function_record is None:
+            function_record = self._describe(name, self._graphs.get(name) or graph())
         if name not in self._emitted:
             self._emitted.add(name)
-            for spec in known.specs:
+            for spec in function_record.specs:
                 self._emitter.mark(spec)
-        return known
+        return function_record
 
     def trains(self, name: str, graph: Callable[[], Any]) -> bool:
         """Whether a run of the function is a training step."""
@@ -136,18 +136,20 @@ class Graphs:
                 inside[function] = self.graph(function)
             specs.append(emitter.prepare(format_spec(name, key, call), "spec"))
         if name in inside:  # XLA runs it as one op with the function's name
-            given, made = arguments(graph.inputs), arguments(graph.outputs)
+            given, results = arguments(graph.inputs), arguments(graph.outputs)
             params = ((FUNCTION, name), *self._nodes.differentiates(name))
-            whole = OpCall("StatefulPartitionedCall", given, made, params)
+            whole = OpCall("StatefulPartitionedCall", given, results, params)
             specs.append(emitter.prepare(format_spec(name, name, whole), "spec"))
         origins = {
-            function: dict(itertools.islice(self._nodes.calls(one, function), MAX_NODES))
-            for function, one in inside.items()
-            if one is not None
+            function: dict(itertools.islice(self._nodes.calls(inner_graph, function), MAX_NODES))
+            for function, inner_graph in inside.items()
+            if inner_graph is not None
         }
-        known = Known(emitter.prepare(name, "graph"), specs, unknown, bool(inside), origins)
-        self._known[name] = known
-        return known
+        function_record = Known(
+            emitter.prepare(name, "graph"), specs, unknown, bool(inside), origins
+        )
+        self._known[name] = function_record
+        return function_record
 
     def _compiled(self, name: str) -> bool:
         """Whether XLA compiles this function."""
@@ -171,21 +173,23 @@ def _maker(name: str, inputs: Any, outputs: Any) -> Any | None:
 
     TensorFlow passes None for tensors that the gradient does not need.
     """
-    for one in outputs or ():
-        node = getattr(one, "op", None)
+    for output in outputs or ():
+        node = getattr(output, "op", None)
         if node is not None and node.type == name:
             return node
-    took = [one for one in inputs or () if hasattr(one, "consumers")]
-    nodes = [node for one in took[:1] for node in one.consumers() if node.type == name]
+    took = [input_tensor for input_tensor in inputs or () if hasattr(input_tensor, "consumers")]
+    nodes = [
+        node for input_tensor in took[:1] for node in input_tensor.consumers() if node.type == name
+    ]
     for node in nodes:
-        names = {one.name for one in node.inputs}
-        if all(one.name in names for one in took):
+        names = {input_.name for input_ in node.inputs}
+        if all(input_tensor.name in names for input_tensor in took):
             return node
     return None
 
 
 def _unknown(call: OpCall) -> bool:
     return any(
-        isinstance(one, TensorSpec) and "?" in one.shape
-        for one in (*call.inputs, *(call.outputs or ()))
+        isinstance(tensor, TensorSpec) and "?" in tensor.shape
+        for tensor in (*call.inputs, *(call.outputs or ()))
     )

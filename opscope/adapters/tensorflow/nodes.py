@@ -111,11 +111,11 @@ class _Walk:
         if number in self._forward:
             name = self._forward[number]
             return _operation(self.graph, name), self.graph, [("forward", self.prefix + name)]
-        found = None if self.gradient is None else _differentiated(op.name, self.gradient)
-        if self.gradient is None or found is None:
+        pairs = None if self.gradient is None else _differentiate(op.name, self.gradient)
+        if self.gradient is None or pairs is None:
             return None, None, []
         graph = self.gradient.graph
-        return _operation(graph, found), graph, [*_differentiates(found, self.gradient)]
+        return _operation(graph, pairs), graph, [*_differentiates(pairs, self.gradient)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +202,12 @@ class Nodes:
             yield node.key, node.call
             yield from self._fused(walk, node)
             yield from self._within(walk, node)
-        for one in getattr(walk.graph, "outputs", ()):
-            name = _UNUSUAL.sub("_", one.op.name).lower()
-            yield f"{walk.prefix}{name}_retval_RetVal", OpCall("_Retval", (tensor_spec(one),), ())
+        for output in getattr(walk.graph, "outputs", ()):
+            name = _UNUSUAL.sub("_", output.op.name).lower()
+            yield (
+                f"{walk.prefix}{name}_retval_RetVal",
+                OpCall("_Retval", (tensor_spec(output),), ()),
+            )
 
     def _node(self, walk: _Walk, number: int, op: Any) -> _Node:
         key = walk.prefix + op.name
@@ -220,8 +223,8 @@ class Nodes:
         if layer is not None:
             more.append(("layer", layer))
         if op.type in _CALLS:
-            more += [(FUNCTION, _called(op)), *self.differentiates(_called(op))]
-            walk.called[_called(op)] = f"{key}/"
+            more += [(FUNCTION, _call(op)), *self.differentiates(_call(op))]
+            walk.called[_call(op)] = f"{key}/"
         call = replace(call, params=(*call.params, *more))
         if op.type == "Placeholder":  # runs as the function's argument
             call = OpCall("_Arg", (), call.outputs)
@@ -230,7 +233,7 @@ class Nodes:
     def _fused(self, walk: _Walk, node: _Node) -> Iterator[tuple[str, OpCall]]:
         """Yield the key and call of each kernel that may run the node fused with nodes before it."""
         for root, chain in chains(node.op):
-            inside = tuple(walk.prefix + one.name for one in chain)
+            inside = tuple(walk.prefix + operation.name for operation in chain)
             call = fused_call(chain, node.call, inside)
             first = chain[-1]
             # the kernel has the last node's name, and the layer and source of the first node
@@ -254,9 +257,11 @@ class Nodes:
             if body is None:
                 continue
             function = self._forward(name)
-            place = None if function is None else walk.called.get(function)
+            caller = None if function is None else walk.called.get(function)
             gradient = (
-                None if function is None or place is None else self._gradient(function, None, place)
+                None
+                if function is None or caller is None
+                else self._gradient(function, None, caller)
             )
             layer, depth = node.layer or None, walk.depth + 1
             yield from self._calls(_Walk(self, body, prefix, gradient, layer, node.backward, depth))
@@ -267,7 +272,7 @@ class Nodes:
         trace = op.traceback
         if trace is None:
             return ()
-        return self._sources.places((one.filename, one.lineno) for one in reversed(trace))
+        return self._sources.places((frame.filename, frame.lineno) for frame in reversed(trace))
 
 
 def _layer(name: str, layers: dict[str, str]) -> str | None:
@@ -277,9 +282,9 @@ def _layer(name: str, layers: dict[str, str]) -> str | None:
     scope = _TAPE.sub("", name, count=1)
     while scope:
         scope = scope.rpartition("/")[0]
-        found = layers.get(scope) or layers.get(scope.removesuffix(_GRAD))
-        if found is not None:
-            return found
+        layer = layers.get(scope) or layers.get(scope.removesuffix(_GRAD))
+        if layer is not None:
+            return layer
     return None
 
 
@@ -294,10 +299,10 @@ def _made_for_ops(operations: list[Any]) -> set[str]:
     return {op.name for op in operations} | (reads - others - inside)
 
 
-def _without_op(name: str, made: set[str]) -> str | None:
-    """Return the scopes around the op of a node in a scope that ``made`` has; None for any other node."""
+def _without_op(name: str, op_names: set[str]) -> str | None:
+    """Return the scopes around the op of a node in a scope that ``op_names`` has; None for any other node."""
     parent = name.rpartition("/")[0]
-    return parent.rpartition("/")[0] if parent in made and not _TAPE.match(name) else None
+    return parent.rpartition("/")[0] if parent in op_names and not _TAPE.match(name) else None
 
 
 def _scope(name: str) -> str:
@@ -320,10 +325,10 @@ def _differentiates(node: str, gradient: _Gradient) -> Iterator[tuple[str, Param
         yield FORWARD_GRAPH, gradient.function
 
 
-def _differentiated(name: str, gradient: _Gradient) -> str | None:
+def _differentiate(name: str, gradient: _Gradient) -> str | None:
     """Return the forward node, ``net/MatMul`` for ``gradients/net/MatMul_grad/MatMul_1``, or None."""
-    found = _OF_GRADIENT.match(name)
-    path = found.group(1) if found else ""
+    match = _OF_GRADIENT.match(name)
+    path = match.group(1) if match else ""
     at = len(path)
     while (at := path.rfind(_GRAD, 0, at)) > 0:
         if path[at + len(_GRAD) :][:1] in ("", "/") and path[:at] in gradient.nodes:
@@ -331,7 +336,7 @@ def _differentiated(name: str, gradient: _Gradient) -> str | None:
     return None
 
 
-def _called(op: Any) -> str:
+def _call(op: Any) -> str:
     name: str = op.node_def.attr["f"].func.name
     return name
 
@@ -342,7 +347,7 @@ def _inner(op: Any, key: str) -> Iterator[tuple[str, str]]:
         return
     attributes = op.node_def.attr
     if op.type in _CALLS:
-        yield _called(op), f"{key}/"
+        yield _call(op), f"{key}/"
     elif op.type in _BODIES:
         for attribute, called in _BODIES[op.type]:
             yield attributes[attribute].func.name, f"{key}/{called}/_/"

@@ -90,9 +90,9 @@ class Profiled:
         self._probe(PROBES)
         try:
             session.export_to_tb()
-            found = sorted(self._scratch.rglob("*.xplane.pb"))
-            if found and self._recorder.folder is not None:
-                shutil.move(found[-1], self._recorder.folder / XPLANE)
+            files = sorted(self._scratch.rglob("*.xplane.pb"))
+            if files and self._recorder.folder is not None:
+                shutil.move(files[-1], self._recorder.folder / XPLANE)
         except Exception as error:  # noqa: BLE001 - TensorFlow raises many kinds; the ranges remain
             self._note(
                 f"ops inside tf.function are not recorded: TensorFlow's profiler failed: {error}"
@@ -105,9 +105,9 @@ class Profiled:
         assert self._recorder.folder is not None
         return self._recorder.folder / "tensorflow-profile"
 
-    def _note(self, what: str) -> None:
-        _log.warning("opscope: %s", what)
-        self._recorder.note("warning", what)
+    def _note(self, message: str) -> None:
+        _log.warning("opscope: %s", message)
+        self._recorder.note("warning", message)
 
     def _probe(self, times: int) -> None:
         thread = threading.get_native_id()

@@ -75,7 +75,9 @@ class Programs:
     def _emit(self, name: str, module: Module, origins: Origins) -> None:
         function = _function(name, origins)
         nodes = origins.get(function or "", {})
-        instructions = {one.name: one for one in module.instructions.values()}
+        instructions = {
+            instruction.name: instruction for instruction in module.instructions.values()
+        }
         for key, call in calls(module):
             described = call if self._shapes else replace(call, inputs=(), outputs=None)
             if function is not None:
@@ -95,9 +97,9 @@ def _function(program: str, origins: Origins) -> str | None:
     return None
 
 
-def _works(module: Module, one: Instruction) -> tuple[str, ...]:
+def _works(module: Module, instruction: Instruction) -> tuple[str, ...]:
     """Return the nodes whose work an operation does, its own first, without duplicates."""
-    parts = (one, *inside(module, one))
+    parts = (instruction, *inside(module, instruction))
     return tuple(dict.fromkeys(part.op_name for part in parts if part.op_name))
 
 
@@ -157,21 +159,21 @@ def _programs(data: bytes) -> Iterator[tuple[str, Module]]:
         if text(data, plane, 2) != _PLANE:
             continue
         titles = dict(_entries(data, spans(plane, 5)))
-        for place, event in _entries(data, spans(plane, 4)):
+        for plane_index, event in _entries(data, spans(plane, 4)):
             message = fields(data, *event)
             name = text(data, message, 2).partition("(")[0]
-            for one in spans(message, 5):
-                statistic = fields(data, *one)
+            for statistic_span in spans(message, 5):
+                statistic = fields(data, *statistic_span)
                 title = titles.get(number(statistic, 1))
                 value = spans(statistic, 6)
                 if title and value and text(data, fields(data, *title), 2) == _PROTO:
-                    yield f"{name}({place})", Module.of_proto(data[slice(*value[-1])])
+                    yield f"{name}({plane_index})", Module.of_proto(data[slice(*value[-1])])
 
 
 def _entries(data: bytes, maps: list[tuple[int, int]]) -> Iterator[tuple[int, tuple[int, int]]]:
     """Yield the (key, message) entries of a map whose keys are numbers."""
     for span in maps:
         entry = fields(data, *span)
-        found = spans(entry, 2)
-        if found:
-            yield number(entry, 1), found[-1]
+        fields_of_entry = spans(entry, 2)
+        if fields_of_entry:
+            yield number(entry, 1), fields_of_entry[-1]

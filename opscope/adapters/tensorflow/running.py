@@ -111,7 +111,9 @@ class GraphRanges:
         try:
             self._inputs = cache.load(inputs_library(self._tensorflow))
             readers = self._inputs.opscope_inputs_sign, self._inputs.opscope_inputs_text
-            self._native.opscope_inputs(*(ctypes.cast(one, ctypes.c_void_p) for one in readers))
+            self._native.opscope_inputs(
+                *(ctypes.cast(reader, ctypes.c_void_p) for reader in readers)
+            )
         except (BuildError, AttributeError, OSError) as error:
             self.sizes_reason = str(error)
             _log.warning("opscope: tensor sizes that graphs do not know are missing: %s", error)
@@ -166,10 +168,12 @@ class Recording:
         native = self._native
         room = int(native.opscope_thread_count()) + 16
         numbers = (ctypes.c_int64 * (3 * room))()
-        many = int(native.opscope_threads(0, numbers, room))
-        triples = [(numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2]) for i in range(many)]
-        threads = [one for one in triples if one[0] not in self._threads]
-        self._threads.update(one[0] for one in threads)
+        thread_count = int(native.opscope_threads(0, numbers, room))
+        triples = [
+            (numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2]) for i in range(thread_count)
+        ]
+        threads = [triple for triple in triples if triple[0] not in self._threads]
+        self._threads.update(thread[0] for thread in threads)
         room = int(native.opscope_waiting()) + 64
         records = ctypes.create_string_buffer(room * RECORD_BYTES)
         written = int(native.opscope_take(records, room))
@@ -221,10 +225,10 @@ def inputs_flags(tensorflow: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def _framework(tensorflow: Any) -> Path:
     folder = Path(tensorflow.__file__).resolve().parent
-    found = next(iter(sorted(folder.glob("libtensorflow_framework.so.*"))), None)
-    if found is None:
+    library = next(iter(sorted(folder.glob("libtensorflow_framework.so.*"))), None)
+    if library is None:
         raise BuildError(f"no libtensorflow_framework in {folder}")
-    return found
+    return library
 
 
 def _declare(native: Any) -> None:

@@ -43,8 +43,8 @@ class Tapes:
     def watch(self, patches: Patches) -> None:
         """Hook the call that traverses a tape, and the start and end of tapes."""
         patches.wrap(pywrap_tfe, "TFE_Py_TapeGradient", self._gradient)
-        for name, many in (("push_new_tape", 1), ("push_tape", 1), ("pop_tape", -1)):
-            patches.wrap(tape, name, functools.partial(self._counted, many))
+        for name, change in (("push_new_tape", 1), ("push_tape", 1), ("pop_tape", -1)):
+            patches.wrap(tape, name, functools.partial(self._counted, change))
 
     def _gradient(self, original: Any) -> Any:
         mine = self._thread
@@ -60,13 +60,13 @@ class Tapes:
 
         return TFE_Py_TapeGradient
 
-    def _counted(self, many: int, original: Any) -> Any:
+    def _counted(self, count: int, original: Any) -> Any:
         mine = self._thread
 
         @functools.wraps(original)
         def counted(*args: Any, **kwargs: Any) -> Any:
             if mine.depth:
-                self._now(mine.depth, mine.recording + many)
+                self._now(mine.depth, mine.recording + count)
             return original(*args, **kwargs)
 
         return counted

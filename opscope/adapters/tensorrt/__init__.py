@@ -69,7 +69,9 @@ class TensorRTAdapter(Adapter):
             self._times = LayerTimes(trt, self.failed)
         self._runs = Runs(emitter, self._engines, options.shapes, self._times, self.failed)
         created = [
-            one for one in dir(trt.ICudaEngine) if one.startswith("create_execution_context")
+            attribute
+            for attribute in dir(trt.ICudaEngine)
+            if attribute.startswith("create_execution_context")
         ]
         for method in created:
             self._patches.wrap(trt.ICudaEngine, method, self._engines.around_creation)
@@ -97,7 +99,9 @@ class TensorRTAdapter(Adapter):
             return
         if not self._while_active:
             context = self._trt.IExecutionContext
-            for method in (one for one in dir(context) if one.startswith("execute")):
+            for method in (
+                attribute for attribute in dir(context) if attribute.startswith("execute")
+            ):
                 self._while_active.wrap(context, method, runs.around(method))
         engines.emit_specs()
 

@@ -87,43 +87,48 @@ class Engines:
         def create(engine: Any, *args: Any, **kwargs: Any) -> Any:
             context = original(engine, *args, **kwargs)
             if context is not None:  # TensorRT returns None where it cannot create one
-                self._created(engine, context)
+                self._create(engine, context)
             return context
 
         return create
 
-    def _created(self, engine: Any, context: Any) -> None:
+    def _create(self, engine: Any, context: Any) -> None:
         try:
-            self._of_context[context] = known = self._engine(engine)
+            self._of_context[context] = engine_record = self._engine(engine)
             if self._emitter.active:
-                self._inspect(known, engine, context)
+                self._inspect(engine_record, engine, context)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("an engine could not be described")
 
     def of(self, context: Any) -> Engine:
         """Return the engine of a context, inspected. May raise whatever TensorRT raises."""
-        found = self._of_context.get(context)
-        if found is None:
-            found = self._of_context[context] = self._engine(context.engine)
-        if not found.inspected:
-            self._inspect(found, context.engine, context)
-        return found
+        engine_record = self._of_context.get(context)
+        if engine_record is None:
+            engine_record = self._of_context[context] = self._engine(context.engine)
+        if not engine_record.inspected:
+            self._inspect(engine_record, context.engine, context)
+        return engine_record
 
     def _engine(self, engine: Any) -> Engine:
         with self._lock:
-            found = self._of_engine.get(engine)
-            if found is None:
-                found = Engine(self.unused_name(str(engine.name or "")), self._tensors(engine))
-                self._of_engine[engine] = found
-                self._kept.append(found)
+            engine_record = self._of_engine.get(engine)
+            if engine_record is None:
+                engine_record = Engine(
+                    self.unused_name(str(engine.name or "")), self._tensors(engine)
+                )
+                self._of_engine[engine] = engine_record
+                self._kept.append(engine_record)
                 del self._kept[:-MOST_ENGINES]
-        return found
+        return engine_record
 
     def unused_name(self, name: str) -> str:
         """Return ``name``, with a number if another engine has it."""
-        name = "".join(one if one.isprintable() else "_" for one in name[:128]).strip() or _UNNAMED
-        self._named[name] = many = self._named.get(name, 0) + 1
-        return name if many == 1 else f"{name} {many}"
+        name = (
+            "".join(letter if letter.isprintable() else "_" for letter in name[:128]).strip()
+            or _UNNAMED
+        )
+        self._named[name] = uses = self._named.get(name, 0) + 1
+        return name if uses == 1 else f"{name} {uses}"
 
     def _tensors(self, engine: Any) -> tuple[Tensor, ...]:
         if not self._shapes:
@@ -150,46 +155,46 @@ class Engines:
         text = inspector.get_engine_information(self._trt.LayerInformationFormat.JSON)
         self.add_layers(known, text)
 
-    def add_layers(self, known: Engine, text: Any) -> None:
+    def add_layers(self, engine: Engine, text: Any) -> None:
         """Emit the specs of the layers that the inspector's JSON describes."""
-        known.inspected = True
+        engine.inspected = True
         try:
             layers = layers_of(json.loads(text))
         except (NotLayers, ValueError, TypeError, RecursionError) as error:
-            _log.warning("opscope: the layers of %s cannot be read: %s", known.graph, error)
+            _log.warning("opscope: the layers of %s cannot be read: %s", engine.graph, error)
             return
         bare = [layer for layer in layers if layer.call is None]
         if bare:
             _log.warning(
                 "opscope: %s tells only the names of %d of its layers: build it with"
                 " config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED to see their shapes",
-                known.graph,
+                engine.graph,
                 len(bare),
             )
         for layer in layers[:MOST_LAYERS]:
             if layer.call is not None:
-                spec = format_spec(known.graph, layer.name, layer.call)
-                known.specs.append(self._emitter.prepare(spec, "spec"))
+                spec = format_spec(engine.graph, layer.name, layer.call)
+                engine.specs.append(self._emitter.prepare(spec, "spec"))
         if self._emitter.active:
-            self._emit(known)
+            self._emit(engine)
 
     def added(self, name: str, text: Any) -> Engine:
         """Return an engine that only another library's object holds, described by the inspector's JSON."""
         with self._lock:
-            known = Engine(self.unused_name(name), ())
-            self._kept.append(known)
+            engine = Engine(self.unused_name(name), ())
+            self._kept.append(engine)
             del self._kept[:-MOST_ENGINES]
-        self.add_layers(known, text)
-        return known
+        self.add_layers(engine, text)
+        return engine
 
     def emit_specs(self) -> None:
         """Emit the specs of every engine again, for a new listener."""
         try:
-            for known in list(self._kept):
-                self._emit(known)
+            for engine in list(self._kept):
+                self._emit(engine)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the layers of an engine could not be emitted")
 
-    def _emit(self, known: Engine) -> None:
-        for spec in known.specs:
+    def _emit(self, engine: Engine) -> None:
+        for spec in engine.specs:
             self._emitter.mark(spec)

@@ -103,11 +103,11 @@ class LayerTimes:
         try:
             with self._lock:
                 sums, self._sums = self._sums, {}
-            for (graph, layer), one in sums.items():
+            for (graph, layer), sum_ in sums.items():
                 figures = OpCall(
                     "trt::figures", (), None,
-                    (("runs", one.runs), ("total_ms", one.total),
-                     ("mean_ms", one.total / one.runs), ("median_ms", median(one.each))),
+                    (("runs", sum_.runs), ("total_ms", sum_.total),
+                     ("mean_ms", sum_.total / sum_.runs), ("median_ms", median(sum_.each))),
                 )  # fmt: skip
                 self._emitter.mark(
                     self._emitter.prepare(format_spec(graph, layer, figures), "spec")

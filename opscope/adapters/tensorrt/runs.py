@@ -100,8 +100,8 @@ class Runs:
         kwargs: dict[str, Any],
     ) -> Prepared:
         shapes = tuple(
-            tuple(context.get_tensor_shape(one.name)) if one.varies else one.shape
-            for one in engine.tensors
+            tuple(context.get_tensor_shape(tensor.name)) if tensor.varies else tensor.shape
+            for tensor in engine.tensors
         )
         profile = int(context.active_optimization_profile)
         stream = self._stream(method, args, kwargs)
@@ -124,10 +124,10 @@ class Runs:
 
     def _stream(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
         """A number for the stream of a call, 0 for the first that is seen; None if the call names none."""
-        place = {"execute_async_v3": 0, "execute_async_v2": 1, "execute_async": 2}.get(method)
-        if place is None:
+        position = {"execute_async_v3": 0, "execute_async_v2": 1, "execute_async": 2}.get(method)
+        if position is None:
             return None
-        handle = args[place] if len(args) > place else kwargs.get("stream_handle")
+        handle = args[position] if len(args) > position else kwargs.get("stream_handle")
         if not isinstance(handle, int):
             return None
         return self._streams.setdefault(handle, len(self._streams))

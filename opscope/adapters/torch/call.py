@@ -61,7 +61,7 @@ def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
                 # Some of these return strides nevertheless, which mean nothing.
                 add((value.shape, value.dtype, value.layout, value.device))
                 if numbers:
-                    add(_stored(value))
+                    add(_store(value))
                 continue
             try:
                 # The device of each tensor: a copy between devices differs from one within a device.
@@ -92,7 +92,7 @@ def holds_data(values: Sequence[Any]) -> bool:
     )
 
 
-def _stored(tensor: Any) -> int | None:
+def _store(tensor: Any) -> int | None:
     """The number of elements that a sparse tensor stores. Does not wait for the device."""
     if tensor.layout is torch.sparse_coo:
         return int(tensor._values().numel())
@@ -105,8 +105,8 @@ def tensor_spec(tensor: Any, count: bool = False) -> TensorSpec:
     With ``count``, also the number of elements that a sparse tensor stores.
     """
     if type(tensor) is Tensor or type(tensor) is Parameter:
-        found = _tensor_spec(tensor)
-        return replace(found, stored=_stored(tensor)) if count and found.is_sparse else found
+        spec = _tensor_spec(tensor)
+        return replace(spec, stored=_store(tensor)) if count and spec.is_sparse else spec
     try:
         return _tensor_spec(tensor)
     except Exception:  # noqa: BLE001 - a subclass runs its own code, which may raise anything
@@ -230,7 +230,7 @@ def describe(
     for position, (key, is_tensor, default, names) in enumerate(arguments or ()):
         value = args[position] if position < len(args) else kwargs.get(key, default)
         if names is not None and type(value) is int:
-            value = _enumerated(value, names)
+            value = _enumerate(value, names)
         # A number in the place of a tensor (``x * 2``) is a parameter, not an input.
         if value is not None and (not is_tensor or type(value) in _SCALARS):
             params.append((key, _param(value, varies)))
@@ -344,7 +344,7 @@ def _object_name(value: torch.ScriptObject) -> str | None:
     return str(group.group_name) if type(group) is torch.distributed.ProcessGroup else None
 
 
-def _enumerated(value: int, names: tuple[str, ...]) -> Any:
+def _enumerate(value: int, names: tuple[str, ...]) -> Any:
     name = names[value] if value < len(names) else "?"
     return getattr(torch, name, name)
 

@@ -157,7 +157,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if info.query:
                 return NotImplemented
             call = info.call
-            if types and _divided(types):  # a DTensor takes the op, and calls ops again
+            if types and _divide(types):  # a DTensor takes the op, and calls ops again
                 state = self.threads.current()
                 if state.passing:
                     state.passing = False
@@ -169,7 +169,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             self._failed("an op could not be described")
             call = func
         # Read here and not after the op: by then another thread may have completed the entry.
-        known = entry is not None and entry.known
+        is_known = entry is not None and entry.known
         if begin:
             own = perf_counter_ns() - begin
         try:
@@ -181,7 +181,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         if begin:
             begin = perf_counter_ns() - own  # so that the op's own time does not count
         if entry is not None:
-            if known:
+            if is_known:
                 self.emitter.pop()
             else:
                 self._end(entry, args, kwargs, result)
@@ -357,9 +357,9 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             dynamic = False
         prepared = self.emitter.prepare(call, category)
         # A call without a signature comes here every time: keep one entry per text.
-        found = self._texts.get((category, prepared.text)) if dynamic else None
-        if found is not None:
-            return found
+        text = self._texts.get((category, prepared.text)) if dynamic else None
+        if text is not None:
+            return text
         entry = Entry(call, info.arguments, category, source, prepared, dynamic)
         entry.known = not self._shapes
         if dynamic:
@@ -373,30 +373,30 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         complete = None
         try:
             key: list[Any] = []
-            found = entry.by_result
+            results = entry.by_result
             signed = False
-            if found is not None:
+            if results is not None:
                 try:
                     sign(key, (result,), False)  # no text has a result's numbers
                     signed = True
-                    complete = found.get(tuple(key))
+                    complete = results.get(tuple(key))
                 except Unsigned:
                     pass
             if complete is None:
                 call = with_result(entry.call, entry.arguments, args, kwargs or {}, result)
                 new = entry.call.device is None
                 complete = self.emitter.prepare(call, entry.category, device_is_new=new)
-                if found is None:
+                if results is None:
                     entry.prepared = complete
                     entry.known = True
-                elif signed and len(found) < MAX_VARIANTS:
-                    found[tuple(key)] = complete
+                elif signed and len(results) < MAX_VARIANTS:
+                    results[tuple(key)] = complete
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the result of an op could not be described")
         self.emitter.pop(complete)
 
 
-def _divided(types: Any) -> bool:
+def _divide(types: Any) -> bool:
     """Whether a DTensor takes the op, and no mode before it: one of a compiler would not see the op again."""
     return any(kind.__name__ == "DTensor" for kind in types) and not _modes_left()
 

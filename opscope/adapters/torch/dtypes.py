@@ -19,5 +19,5 @@ DTYPES: Final[dict[Any, str]] = {
 
 def dtype_name(dtype: Any) -> str:
     """Return ``f32`` for ``torch.float32``, ``qint8`` for ``torch.qint8``."""
-    found = DTYPES.get(dtype)
-    return str(dtype).removeprefix("torch.") if found is None else found
+    name = DTYPES.get(dtype)
+    return str(dtype).removeprefix("torch.") if name is None else name

@@ -123,8 +123,8 @@ class History:
     def _switch_on(self) -> None:
         """Switch the history on, with ``MAX_EVENTS`` shared among the devices. Raises what PyTorch raises."""
         memory = torch.cuda.memory
-        known = inspect.signature(memory._record_memory_history).parameters
-        more = {"skip_actions": list(_SKIPPED)} if "skip_actions" in known else {}
+        parameters = inspect.signature(memory._record_memory_history).parameters
+        more = {"skip_actions": list(_SKIPPED)} if "skip_actions" in parameters else {}
         self._entries = max(1, MAX_EVENTS // max(1, torch.cuda.device_count()))
         memory._record_memory_history(
             "all", context=None, stacks="python", max_entries=self._entries, **more
@@ -136,8 +136,8 @@ class History:
         begin = perf_counter_ns()
         try:
             with self._calling():
-                found = _history(recorder, self._entries)
-            self._left.extend(found)
+                records = _history(recorder, self._entries)
+            self._left.extend(records)
         except Exception:  # noqa: BLE001 - the recording and the program continue without it
             _log.exception("opscope: the GPU's memory history could not be read")
             recorder.note(
@@ -224,10 +224,10 @@ class History:
             # a pool's id (two numbers) and whether to include traces
             if args and isinstance(args[0], tuple) and len(args[0]) == 3:
                 args = ((*args[0][:2], False), *args[1:])
-            found = original(*args, **kwargs)
-            if "device_traces" in found:
-                found["device_traces"] = [[] for _ in found["device_traces"]]
-            return found
+            snapshot = original(*args, **kwargs)
+            if "device_traces" in snapshot:
+                snapshot["device_traces"] = [[] for _ in snapshot["device_traces"]]
+            return snapshot
 
         return memory_snapshot
 
@@ -235,7 +235,7 @@ class History:
 def _history(recorder: Recorder, entries: int) -> list[bytes]:
     """Return the history's events as records, with times in Unix ns, and switch the history off."""
     try:
-        found = []
+        chunks = []
         for device, events in enumerate(torch.cuda.memory._snapshot()["device_traces"]):
             if not events:
                 continue
@@ -254,16 +254,16 @@ def _history(recorder: Recorder, entries: int) -> list[bytes]:
                     f"the GPU's memory before the last {entries} changes is not known: PyTorch's history of"
                     " it keeps no more",
                 )
-            found.append(b"".join(records))
-        return found
+            chunks.append(b"".join(records))
+        return chunks
     finally:
         torch.cuda.memory._record_memory_history(None)
 
 
-def _current(stats: Mapping[str, Any], what: str) -> int | None:
-    """The current value of statistic ``what``, in bytes; None where PyTorch does not report it."""
-    found = stats.get(what, {}).get("all", {}).get("current")
-    return found if isinstance(found, int) else None
+def _current(stats: Mapping[str, Any], statistic: str) -> int | None:
+    """The current value of statistic ``statistic``, in bytes; None where PyTorch does not report it."""
+    bytes_now = stats.get(statistic, {}).get("all", {}).get("current")
+    return bytes_now if isinstance(bytes_now, int) else None
 
 
 def _records(device: int, events: Iterable[Mapping[str, Any]]) -> Iterable[bytes]:

@@ -29,8 +29,8 @@ from .state import Threads
 def classes() -> list[type]:
     """Return the classes with methods to capture and replay a CUDA graph, as far as this PyTorch has them."""
     accelerator = getattr(torch, "accelerator", None)
-    found = (torch.cuda.graphs.CUDAGraph, getattr(accelerator, "Graph", None))
-    return [one for one in found if isinstance(one, type)]
+    kinds = (torch.cuda.graphs.CUDAGraph, getattr(accelerator, "Graph", None))
+    return [kind for kind in kinds if isinstance(kind, type)]
 
 
 class CudaGraphs:
@@ -58,12 +58,12 @@ class CudaGraphs:
 
     def _number(self, graph: Any, again: bool = False) -> int:
         """The number of a CUDA graph; a new one if it is ``again`` captured."""
-        known = self._numbers.get(id(graph))
-        if known is None or known[0]() is not graph or again:
+        entry = self._numbers.get(id(graph))
+        if entry is None or entry[0]() is not graph or again:
             key = id(graph)
             gone = weakref.ref(graph, lambda _: self._numbers.pop(key, None))
-            known = self._numbers[key] = (gone, next(self._next))
-        return known[1]
+            entry = self._numbers[key] = (gone, next(self._next))
+        return entry[1]
 
     def _begin(self, original: Any) -> Any:
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:

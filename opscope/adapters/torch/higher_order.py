@@ -98,9 +98,9 @@ class HigherOrder:
         complete = None
         try:
             if self._shapes and result is not None:
-                whole = with_result(call, None, args, kwargs, result)
+                call_with_result = with_result(call, None, args, kwargs, result)
                 new = call.device is None
-                complete = self._emitter.prepare(whole, "forward", device_is_new=new)
+                complete = self._emitter.prepare(call_with_result, "forward", device_is_new=new)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the result of a higher-order op could not be described")
         self._emitter.pop(complete)

@@ -121,7 +121,7 @@ class Inductor:
         try:
             context = torch._guards.CompileContext.current_compile_id()
             fx_kwargs = next(
-                (one for one in args if isinstance(one, dict) and "is_backward" in one), {}
+                (arg for arg in args if isinstance(arg, dict) and "is_backward" in arg), {}
             )
             path = _path_of(graph)
             region = Region(
@@ -143,7 +143,7 @@ class Inductor:
         """Follow the listener: patch present and future regions and kernels, or restore them."""
         ended, self._recorder = self._recorder, session.recorder()
         if ended is not None and ended is not self._recorder:
-            for note in _counted():
+            for note in _count():
                 ended.note(*note)
         if not self._emitter.active:
             self.stop()
@@ -188,13 +188,13 @@ class Inductor:
                 return original(graph, inputs)
             outer, pushed = where.region, False
             try:
-                known = regions.get(id(graph))
-                if known is None:  # compiled before opscope was installed
+                entry = regions.get(id(graph))
+                if entry is None:  # compiled before opscope was installed
                     fx_kwargs = getattr(graph, "fx_kwargs", None) or {}
                     backward = bool(fx_kwargs.get("is_backward"))
                     region = self._register(graph, Region(None, backward, _path_of(graph)))
                 else:
-                    region = known[1]
+                    region = entry[1]
                 if region.number not in seen:
                     seen.add(region.number)
                     self._see_triton()
@@ -219,9 +219,11 @@ class Inductor:
         if code is not None:
             module = sys.modules.get(code.get("__name__", ""))
             if module is None or vars(module) is not code:
-                found = getattr(sys.modules.get(_CODECACHE), "PyCodeCache", None)
-                loaded = getattr(found, "modules", ())
-                module = next((one for one in loaded if vars(one) is code), None)
+                code_cache = getattr(sys.modules.get(_CODECACHE), "PyCodeCache", None)
+                loaded = getattr(code_cache, "modules", ())
+                module = next(
+                    (module_there for module_there in loaded if vars(module_there) is code), None
+                )
             if module is not None:
                 self._see(module)
 
@@ -276,8 +278,8 @@ class Inductor:
     def _region_text(self, region: Region) -> Prepared:
         category = self._category(region)
         key = (region, category)
-        found = self._texts.get(key)
-        if found is None:
+        text = self._texts.get(key)
+        if text is None:
             kernels = self._provenance.of(region.path) if region.path else {}
             params: list[tuple[str, ParamValue]] = []
             if kernels:
@@ -286,36 +288,36 @@ class Inductor:
                 params.append(("code", region.path))
             name = f"{REGION}{region.compilation or '?'}"
             lines = [line for fused in kernels.values() for line in fused.lines]
-            found = self._prepare(
+            text = self._prepare(
                 key, OpCall(name, params=tuple(params), frames=self._frames(lines)[:1]), category
             )
-        return found
+        return text
 
     def _kernel_text(self, name: str, path: str, args: tuple[Any, ...]) -> Prepared:
         region = self._where.region
         category = self._category(region)
         shapes = tuple(
-            (one.shape, one.dtype, one.stride()) if isinstance(one, torch.Tensor) else one
-            for one in args
-            if isinstance(one, (torch.Tensor, int))
+            (arg.shape, arg.dtype, arg.stride()) if isinstance(arg, torch.Tensor) else arg
+            for arg in args
+            if isinstance(arg, (torch.Tensor, int))
         )
         key = (name, path, category, shapes)
-        found = self._texts.get(key)
-        if found is None:
+        text = self._texts.get(key)
+        if text is None:
             fused = self._provenance.of(path).get(name) if path else None
-            tensors = [one for one in args if isinstance(one, torch.Tensor)]
-            inputs: tuple[Arg, ...] = tuple(tensor_spec(one) for one in tensors)
+            tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+            inputs: tuple[Arg, ...] = tuple(tensor_spec(tensor) for tensor in tensors)
             frames = self._frames(fused.lines) if fused else ()
             device = str(tensors[0].device) if tensors else None
             call = OpCall(name, inputs, None, _params(fused, frames), device, frames[:1])
-            found = self._prepare(key, call, category)
-        return found
+            text = self._prepare(key, call, category)
+        return text
 
     def _prepare(self, key: tuple[Any, ...], call: OpCall, category: str) -> Prepared:
         if len(self._texts) >= _MAX_TEXTS:
             self._texts.clear()
-        found = self._texts[key] = self._emitter.prepare(call, category)
-        return found
+        text = self._texts[key] = self._emitter.prepare(call, category)
+        return text
 
     def _category(self, region: Region | None) -> str:
         if region is not None and region.backward:
@@ -332,14 +334,14 @@ class Inductor:
         return tuple(dict.fromkeys((file, line) for file, line in shown if file is not None))
 
 
-def _counted() -> list[tuple[str, str, int]]:
+def _count() -> list[tuple[str, str, int]]:
     """torch.compile's own counters as notes: graphs made, and graph breaks by reason."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if not counters or not counters["stats"]["unique_graphs"]:
         return []
-    made = counters["stats"]["unique_graphs"]
-    notes = [("info", "torch.compile: graphs made since the program began", int(made))]
-    for reason, count in sorted(counters["graph_break"].items(), key=lambda one: -one[1])[:20]:
+    graphs = counters["stats"]["unique_graphs"]
+    notes = [("info", "torch.compile: graphs made since the program began", int(graphs))]
+    for reason, count in sorted(counters["graph_break"].items(), key=lambda pair: -pair[1])[:20]:
         first = str(reason).strip().partition("\n")[0][:200]
         notes.append(("info", f"torch.compile: graph breaks: {first}", int(count)))
     return notes
@@ -350,7 +352,7 @@ def _params(fused: Fused | None, frames: tuple[Frame, ...]) -> tuple[tuple[str, 
         return ()
     params: list[tuple[str, ParamValue]] = [("fused", ", ".join(fused.ops))]
     if fused.layers:
-        params.append(("layers", ", ".join(one or "(root)" for one in fused.layers)))
+        params.append(("layers", ", ".join(layer or "(root)" for layer in fused.layers)))
     if len(frames) > 1:
         params.append(("lines", ", ".join(f"{file}:{line}" for file, line in frames)))
     return tuple(params)
@@ -362,12 +364,16 @@ def _globals_of(graph: Any) -> Mapping[str, Any] | None:
     for _ in range(8):
         runner = getattr(function, "__self__", None)
         inner = getattr(function, "__func__", function)
-        found = getattr(inner, "__globals__", None)
-        if found is not None and ("async_compile" in found or "extern_kernels" in found):
-            return found  # type: ignore[no-any-return]
+        namespace = getattr(inner, "__globals__", None)
+        if namespace is not None and (
+            "async_compile" in namespace or "extern_kernels" in namespace
+        ):
+            return namespace  # type: ignore[no-any-return]
         closure = getattr(inner, "__closure__", None) or ()
-        held = [cell.cell_contents for cell in closure if callable(_content(cell))]
-        function = getattr(inner, "__wrapped__", None) or (held[0] if held else None) or runner
+        functions = [cell.cell_contents for cell in closure if callable(_content(cell))]
+        function = (
+            getattr(inner, "__wrapped__", None) or (functions[0] if functions else None) or runner
+        )
         if function is None:
             return None
     return None

@@ -92,11 +92,13 @@ class Memory:
             self._left.append(self._taken())
             lost = self._counts()
             if lost.dropped:
-                what = "changes of the CPU's memory that were lost: full buffers or ending threads"
-                recorder.note("warning", what, lost.dropped)
+                message = (
+                    "changes of the CPU's memory that were lost: full buffers or ending threads"
+                )
+                recorder.note("warning", message, lost.dropped)
             if lost.unwrapped:
-                what = "blocks of CPU memory left out: their release could not be observed"
-                recorder.note("warning", what, lost.unwrapped)
+                message = "blocks of CPU memory left out: their release could not be observed"
+                recorder.note("warning", message, lost.unwrapped)
         self._gpu.end()
 
     def take_memory(self) -> bytes:
@@ -112,8 +114,8 @@ class Memory:
             if self._library is None:
                 self._library = _load(build(plan(MEMORY)))
             self._before = self._counted()
-            found = self._library.opscope_memory_start(flush)
-            why = None if found is None else found.decode()
+            message = self._library.opscope_memory_start(flush)
+            why = None if message is None else message.decode()
         except (BuildError, OSError) as error:
             why = str(error)
         if why is None:

@@ -127,11 +127,11 @@ class Layers:
                 if not in_layer(state):
                     entering(state, _trains(module))
                 key = id(module)
-                known = paths.get(key)
-                if known is None or known[0]() is not module:
-                    known = self._name(module, state)
+                entry = paths.get(key)
+                if entry is None or entry[0]() is not module:
+                    entry = self._name(module, state)
                 state.open.append(key)
-                emitter.push(known[2])
+                emitter.push(entry[2])
                 if begin:
                     cost.end(begin)
                 return state
@@ -185,7 +185,7 @@ class Layers:
             self._paths.clear()
             if self.native is not None:
                 self.native["forget"](None)
-        parent = next((one for one in reversed(state.open) if isinstance(one, int)), None)
+        parent = next((number for number in reversed(state.open) if isinstance(number, int)), None)
         above = None if parent is None else self._paths.get(parent)
         holder = None if above is None else above[0]()
         keras_path = _keras_path(module)
@@ -198,10 +198,10 @@ class Layers:
                 if child is module:
                     return self._register(module, f"{above[1]}.{name}")
         for model in session.models():
-            if isinstance(model, nn.Module) and any(one is module for one in model.modules()):
+            if isinstance(model, nn.Module) and any(child is module for child in model.modules()):
                 self._root(model)
                 return self._paths[id(module)]
-        inner = _wrapped(module)
+        inner = _wrap(module)
         if inner is not None:
             self._root(inner)
             return self._register(module, self._roots.name(module))
@@ -227,7 +227,7 @@ class Layers:
         for name, child in module.named_modules():
             if child is not module:
                 self._register(child, f"{root}.{name}")
-        inner = _wrapped(module)
+        inner = _wrap(module)
         if inner is not None:
             self._root(inner)
         return self._register(module, root)
@@ -244,8 +244,8 @@ class Layers:
             forget = native["forget"]
             gone = weakref.ref(module, lambda _: forget(key))
             native["know"](module, key, prepared.id)
-        self._paths[key] = known = (gone, path, prepared)
-        return known
+        self._paths[key] = entry = (gone, path, prepared)
+        return entry
 
 
 def _keras_path(module: nn.Module | None) -> str | None:
@@ -265,7 +265,7 @@ def _trains(module: nn.Module) -> bool:
     return bool(getattr(module, "training", False))
 
 
-def _wrapped(module: nn.Module) -> nn.Module | None:
+def _wrap(module: nn.Module) -> nn.Module | None:
     """The model inside a wrapper such as ``DistributedDataParallel``; None for any other module."""
     name = _WRAPPERS.get(type(module).__name__)
     return None if name is None else module._modules.get(name)

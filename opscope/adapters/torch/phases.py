@@ -309,7 +309,7 @@ class BackwardAndInput:
                 self._phases.begin(state, BACKWARD)
             state.backward += 1
             if len(self._threads.makers) > 1:
-                roots = [one.grad_fn for one in outputs if hasattr(one, "grad_fn")]
+                roots = [output.grad_fn for output in outputs if hasattr(output, "grad_fn")]
                 stamp(roots, None, self._threads)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the start of a backward pass could not be recorded")
@@ -352,7 +352,7 @@ class BackwardAndInput:
             self._phases.begin(state, INPUT)
             state.wait += 1
             state.switched()
-            return self._waits.begin(loader, _described, frame, _ready(loader))
+            return self._waits.begin(loader, _describe, frame, _ready(loader))
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("the start of a data loader's fetch could not be recorded")
             return False
@@ -370,7 +370,7 @@ class BackwardAndInput:
             self._failed("the end of a data loader's fetch could not be recorded")
 
 
-def _described(iterator: Any) -> Description:
+def _describe(iterator: Any) -> Description:
     """Return what is known of the iterator of a ``DataLoader``."""
     sampler = getattr(iterator, "_index_sampler", None)
     return "DataLoader", {
@@ -399,7 +399,7 @@ def _grad_fns(result: Any, depth: int = 0) -> list[Any]:
     if isinstance(result, dict):
         result = list(result.values())
     if isinstance(result, (list, tuple)) and depth < 4:
-        return [node for one in result for node in _grad_fns(one, depth + 1)]
+        return [node for output in result for node in _grad_fns(output, depth + 1)]
     return []
 
 
@@ -420,7 +420,7 @@ def stamp(roots: list[Any], number: int | None, threads: Threads | None = None) 
             continue
         maker = number
         if threads is not None:
-            found = threads.maker(node._sequence_nr(), node)
-            maker = 0 if found is None else found.number
+            maker_state = threads.maker(node._sequence_nr(), node)
+            maker = 0 if maker_state is None else maker_state.number
         metadata[STAMP] = maker
-        pending.extend(one for one, _ in node.next_functions if one is not None)
+        pending.extend(child for child, _ in node.next_functions if child is not None)

@@ -60,13 +60,13 @@ class Fused:
 
 
 def _extend(mine: list[_Item], more: list[_Item]) -> None:
-    mine.extend(one for one in more if one not in mine)
+    mine.extend(origin for origin in more if origin not in mine)
     del mine[_MAX:]
 
 
 def fused_of(nodes: Iterable[Any]) -> Fused:
     """Return the ops, lines and layers of FX nodes, from their metadata."""
-    found = Fused([], [], [])
+    fused = Fused([], [], [])
     for node in nodes:
         meta = node.meta
         op = meta.get("original_aten") or node.target
@@ -74,14 +74,14 @@ def fused_of(nodes: Iterable[Any]) -> Fused:
         stack = _FRAME.findall(meta.get("stack_trace") or "")
         within = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack") or {}
         modules = [path for path, _ in within.values()]
-        found.add(
+        fused.add(
             Fused(
                 [name],
                 [(stack[-1][0], int(stack[-1][1]))] if stack else [],
                 [_path(modules[-1])] if modules else [],
             )
         )
-    return found
+    return fused
 
 
 def _path(dynamo: str) -> str:
@@ -146,8 +146,8 @@ class Provenance:
         if not isinstance(name, str) or not isinstance(schedule, (list, tuple)):
             return
         nodes: dict[Any, None] = {}
-        for one in schedule:
-            inner = getattr(one, "node", None)
+        for node_of_schedule in schedule:
+            inner = getattr(node_of_schedule, "node", None)
             nodes.update(dict.fromkeys(getattr(inner, "origins", ()) or ()))
         graph = V.graph
         order = {node: at for at, node in enumerate(next(iter(nodes)).graph.nodes)} if nodes else {}
@@ -209,15 +209,15 @@ def _load(name: str) -> dict[str, Fused]:
                 text = os.read(file, _MAX_FILE + 1)
             if len(text) > _MAX_FILE:
                 continue
-            found = json.loads(text.decode("utf-8"))
-            loaded = {getattr(one, "__file__", None) for one in list(sys.modules.values())}
+            table = json.loads(text.decode("utf-8"))
+            loaded = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
             return {
                 str(kernel): Fused(
                     [str(op) for op in entry["ops"]],
                     list(_lines(entry["lines"], loaded)),
                     [str(layer) for layer in entry["layers"]],
                 )
-                for kernel, entry in found.items()
+                for kernel, entry in table.items()
             }
         except FileNotFoundError:
             continue

@@ -81,9 +81,9 @@ class Ranks:
 
         @functools.wraps(make)
         def _new_process_group_helper(*args: Any, **kwargs: Any) -> Any:
-            made = make(*args, **kwargs)
+            created = make(*args, **kwargs)
             try:
-                group = made[0] if isinstance(made, tuple) else made
+                group = created[0] if isinstance(created, tuple) else created
                 # a placeholder of another type means that this rank is no member
                 if isinstance(group, torch.distributed.ProcessGroup):
                     given = named.bind(*args, **kwargs).arguments
@@ -92,20 +92,20 @@ class Ranks:
                     self._emit_new()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a process group could not be described")
-            return made
+            return created
 
         return _new_process_group_helper
 
     def _splitting(self, split: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(split)
         def split_group(*args: Any, **kwargs: Any) -> Any:
-            made = split(*args, **kwargs)
+            created = split(*args, **kwargs)
             try:
                 self._find()
                 self._emit_new()
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed("a process group could not be described")
-            return made
+            return created
 
         return split_group
 
@@ -125,8 +125,8 @@ class Ranks:
 
     def _find(self) -> None:
         """Add the groups that are not known yet: made before ``install``, or by ``split_group``."""
-        known = torch.distributed.distributed_c10d._world.pg_group_ranks
-        for group, ranks in list(known.items()):
+        ranks_of_group = torch.distributed.distributed_c10d._world.pg_group_ranks
+        for group, ranks in list(ranks_of_group.items()):
             if group.group_name not in self._groups:
                 self._add(group, sorted(ranks, key=ranks.get))
 
@@ -163,7 +163,7 @@ class Ranks:
 
 def _dimensions(mesh: Any, number: int) -> list[str]:
     """The specs of a mesh's dimensions."""
-    found = []
+    specs = []
     coordinates = mesh.get_coordinate()
     for index, size in enumerate(mesh.mesh.shape):
         member = coordinates is not None
@@ -175,10 +175,10 @@ def _dimensions(mesh: Any, number: int) -> list[str]:
             "device": mesh.device_type,
         }
         name = mesh.mesh_dim_names[index] if mesh.mesh_dim_names else f"dim{index}"
-        found.append(_spec(mesh_name(number), name, DIMENSION, params))
-    return found
+        specs.append(_spec(mesh_name(number), name, DIMENSION, params))
+    return specs
 
 
 def _spec(graph: str, key: str, name: str, params: dict[str, Any]) -> str:
-    given = tuple((one, clean_value(value)) for one, value in params.items() if value is not None)
+    given = tuple((key, clean_value(value)) for key, value in params.items() if value is not None)
     return format_spec(graph, key, OpCall(name, (), (), given))

@@ -156,8 +156,8 @@ class Threads:
         if stamp is not None:
             having = [state for state in having if state.number == stamp]
         elif len(having) > 1:
-            made = node_op(node.name())  # type: ignore[attr-defined]
-            having = [state for state in having if _op_of(state.nodes[seq]) == made]
+            op = node_op(node.name())  # type: ignore[attr-defined]
+            having = [state for state in having if _op_of(state.nodes[seq]) == op]
         return having[0] if len(having) == 1 else None
 
 

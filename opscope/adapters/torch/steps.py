@@ -70,7 +70,7 @@ class Steps:
         if first is None:
             first = optimizer
             self._first = weakref.ref(optimizer)
-        again = any(one() is optimizer for one in self._round)
+        again = any(reference() is optimizer for reference in self._round)
         if self._round and (again or (optimizer is first and optimizer is last)):
             # A new round begins: from now on the last optimizer of the previous round ends each step.
             self._last = last_ref = self._round[-1]
@@ -119,10 +119,10 @@ class Living:
         self._patches.set(_Optimizer, "__init__", untraced(__init__, below=False))
         if _any_was_made():
             # By type and not by isinstance, which reads the __class__ of proxies and so may run any code.
-            for one in gc.get_objects():
-                if issubclass(type(one), _Optimizer):
-                    self._add(one)
-                    self._old.add(id(one))
+            for thing in gc.get_objects():
+                if issubclass(type(thing), _Optimizer):
+                    self._add(thing)
+                    self._old.add(id(thing))
 
     def uninstall(self) -> None:
         """Restore the constructor, unless another tool has patched on top of ours."""
@@ -133,12 +133,14 @@ class Living:
     def count(self, stepped: list[weakref.ref[Any]]) -> int:
         """Return the number of live optimizers with parameters, including those that ``stepped`` in this
         round."""
-        these = [optimizer for one in stepped if (optimizer := one()) is not None]
+        these = [optimizer for reference in stepped if (optimizer := reference()) is not None]
         for optimizer in these:
             self._add(optimizer)
         now = {id(optimizer) for optimizer in these}
         count = self._count()
-        if count > len(these) and any(self._there(one) is not None for one in self._old - now):
+        if count > len(these) and any(
+            self._there(number) is not None for number in self._old - now
+        ):
             gc.collect()  # optimizers of an earlier model may be garbage that is not yet collected
             count = self._count()
         self._old |= now
@@ -152,15 +154,15 @@ class Living:
             self._old.discard(number)
 
     def _there(self, number: int) -> Any:
-        found = self._made.get(number)
-        return None if found is None else found()
+        reference = self._made.get(number)
+        return None if reference is None else reference()
 
     def _count(self) -> int:
-        for number in [number for number, one in self._made.items() if one() is None]:
+        for number in [number for number, reference in self._made.items() if reference() is None]:
             del self._made[number]
             self._old.discard(number)
-        living = (one() for one in self._made.values())
-        return sum(1 for one in living if getattr(one, "param_groups", None))
+        living = (reference() for reference in self._made.values())
+        return sum(1 for optimizer in living if getattr(optimizer, "param_groups", None))
 
 
 def _any_was_made() -> bool:

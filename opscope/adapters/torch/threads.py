@@ -36,8 +36,8 @@ def enter(mode: OpMode) -> None:
     if mode in _get_current_dispatch_mode_stack():
         return  # inherited by an autograd thread or a forked worker
     above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
-    for one in (mode, *reversed(above)):
-        _push_mode(one)
+    for each_mode in (mode, *reversed(above)):
+        _push_mode(each_mode)
 
 
 def leave(mode: OpMode) -> None:
@@ -49,9 +49,9 @@ def leave(mode: OpMode) -> None:
     if mode not in _get_current_dispatch_mode_stack():
         return
     above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
-    for one in reversed(above):
-        if one is not mode:
-            _push_mode(one)
+    for each_mode in reversed(above):
+        if each_mode is not mode:
+            _push_mode(each_mode)
 
 
 class NewThreads:

@@ -129,22 +129,22 @@ class TritonKernels:
             sign(key, given.values())
         except Unsigned:
             return self._prepare(name, given, source, category)
-        found = self._texts.get(tuple(key))
-        if found is not None:
-            return found
+        text = self._texts.get(tuple(key))
+        if text is not None:
+            return text
         if len(self._texts) >= MAX_ENTRIES or len(self._variants) >= MAX_ENTRIES:
             self._texts.clear()
             self._variants.clear()
         variant = tuple(bare)
         seen = self._variants.get(variant, 0)
         if seen >= MAX_VARIANTS:  # a number that changes all the time
-            found = self._texts.get(variant)
-            if found is None:
-                found = self._texts[variant] = self._prepare(name, given, source, category, True)
-            return found
+            text = self._texts.get(variant)
+            if text is None:
+                text = self._texts[variant] = self._prepare(name, given, source, category, True)
+            return text
         self._variants[variant] = seen + 1
-        found = self._texts[tuple(key)] = self._prepare(name, given, source, category)
-        return found
+        text = self._texts[tuple(key)] = self._prepare(name, given, source, category)
+        return text
 
     def _prepare(
         self, name: str, given: dict[str, Any], source: Source, category: str, varies: bool = False
@@ -168,33 +168,33 @@ class TritonKernels:
 def _given(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the arguments of a launch by name; the grid too, unless a function of the arguments makes it."""
     names = list(getattr(kernel, "arg_names", ()))
-    names += [f"arg{place}" for place in range(len(names), len(args))]
+    names += [f"arg{index}" for index in range(len(names), len(args))]
     for name, value in (*zip(names, args, strict=False), *kwargs.items()):
         if name == "warmup" or value is None or (name == "grid" and callable(value)):
             continue
         if name == "grid":
-            yield name, [int(one) for one in value]
+            yield name, [int(number) for number in value]
         else:
-            yield name, _written(value)
+            yield name, _write(value)
 
 
-def _written(value: Any) -> Any:
+def _write(value: Any) -> Any:
     """Return what is written of an argument. Of an object that is its name, value or type, never its text:
     that of a tensor's descriptor has the tensor's values, for which the device is waited for."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, (list, tuple)):
-        return [_written(one) for one in value]
+        return [_write(item) for item in value]
     for attribute, kinds in _TELLING:
-        found = getattr(value, attribute, None)
-        if isinstance(found, kinds):
-            return found
+        value_of_attribute = getattr(value, attribute, None)
+        if isinstance(value_of_attribute, kinds):
+            return value_of_attribute
     return type(value).__name__
 
 
 def _has_tensor(value: Any) -> bool:
     if isinstance(value, list):
-        return any(_has_tensor(one) for one in value)
+        return any(_has_tensor(item) for item in value)
     return isinstance(value, torch.Tensor)
 
 

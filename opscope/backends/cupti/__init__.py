@@ -34,14 +34,14 @@ class CuptiBackend(Backend):
         from . import helper, library  # lazy: most machines have no GPU
 
         packages = machine.folder("nvidia")
-        found, why = library.here(
+        library_file, why = library.here(
             machine.loaded("torch"),
             machine.environ,
             foreign=machine.foreign,
             packages=() if packages is None else (str(packages.parent), *sys.path),
             root=machine.root,
         )
-        if found is None:
+        if library_file is None:
             return Availability(False, why, why.partition("; ")[2])
         if not helper.can_load():
             return Availability(
@@ -49,7 +49,7 @@ class CuptiBackend(Backend):
                 "its helper in C is not built, and there is no C compiler here",
                 "install gcc, or build it elsewhere: opscope build cupti",
             )
-        why = f"a GPU is visible, and CUPTI is at {found.path}"
+        why = f"a GPU is visible, and CUPTI is at {library_file.path}"
         if machine.under_nsys:
             why = "Nsight Systems runs this process, and one tool at a time records kernels"
             return Availability(True, why, auto=Auto.NEVER)
@@ -75,12 +75,12 @@ class CuptiBackend(Backend):
 
         return injection.begun()
 
-    def when_used(self, what: Callable[[], None]) -> None:
-        begins.when_cuda_begins(what)
+    def when_used(self, function: Callable[[], None]) -> None:
+        begins.when_cuda_begins(function)
         if driver.loads_one():
             from . import injection  # lazy: likewise
 
-            injection.when_begun(what)
+            injection.when_begun(function)
 
 
 def attend(environ: Mapping[str, str]) -> None:

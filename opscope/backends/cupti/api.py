@@ -164,8 +164,8 @@ class Cupti:
     def _told(self, code: int) -> str:
         text = ctypes.c_char_p()
         call = self._calls.get("cuptiGetResultString")
-        found = call is not None and call(code, ctypes.byref(text)) == 0 and text.value
-        name = text.value.decode("utf-8", "replace") if found and text.value else "an error"
+        has_text = call is not None and call(code, ctypes.byref(text)) == 0 and text.value
+        name = text.value.decode("utf-8", "replace") if has_text and text.value else "an error"
         advice = _ADVICE.get(code)
         return f"{name} ({code})" + (f": {advice}" if advice else "")
 
@@ -205,6 +205,6 @@ class Cupti:
 
     def dropped(self) -> int:
         """Return how many records CUPTI has dropped since the last time. Raises CuptiError."""
-        many = _SIZE()
-        self.call("cuptiActivityGetNumDroppedRecords", None, 0, ctypes.byref(many))
-        return many.value
+        count = _SIZE()
+        self.call("cuptiActivityGetNumDroppedRecords", None, 0, ctypes.byref(count))
+        return count.value

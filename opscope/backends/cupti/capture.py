@@ -86,8 +86,8 @@ class CuptiCapture(Beside):
             return
         path, why = self._path, ""
         if path is None:
-            found, why = library.here(torch)
-            path = None if found is None else found.path
+            library_file, why = library.here(torch)
+            path = None if library_file is None else library_file.path
         if path is None:
             raise SessionError(why)
         try:
@@ -105,7 +105,7 @@ class CuptiCapture(Beside):
         cupti, native = self._cupti, self._helper
         assert cupti is not None
         assert native is not None
-        self._notes = [f"with this version of CUPTI {one}" for one in cupti.lacks]
+        self._notes = [f"with this version of CUPTI {lack}" for lack in cupti.lacks]
         self._notes += others.notes()
         self._enabled, self._dropped, self._failed_flush = [], 0, None
         calls = ("cuptiActivityGetNextRecord", "cuptiGetGraphNodeId", "cuptiGetGraphId")
@@ -143,14 +143,14 @@ class CuptiCapture(Beside):
             native.address("completed"),
         )
         if cupti.has("cuptiGetGraphNodeId"):
-            for what in (_NODE_CREATED, _NODE_CLONED):
+            for event in (_NODE_CREATED, _NODE_CLONED):
                 self._try(
-                    "cuptiEnableCallback", 1, self._handle, _RESOURCE, what,
+                    "cuptiEnableCallback", 1, self._handle, _RESOURCE, event,
                     loss="which op captured a node of a CUDA graph is not recorded",
                 )  # fmt: skip
-        for what in (_FATAL, _ERROR):  # versions before CUDA 12.2 have no such domain
+        for event in (_FATAL, _ERROR):  # versions before CUDA 12.2 have no such domain
             with contextlib.suppress(CuptiError):
-                cupti.call("cuptiEnableCallback", 1, self._handle, _STATE, what)
+                cupti.call("cuptiEnableCallback", 1, self._handle, _STATE, event)
         self._enable_kernels(cupti)
         for name, kind in KINDS.items():
             if kind != FIRST and self._try("cuptiActivityEnable", kind, loss=f"no {name}"):
@@ -219,12 +219,12 @@ class CuptiCapture(Beside):
             self._write({"note": note})
         native.open(*self._files)
 
-    def _write(self, what: object) -> None:
+    def _write(self, line: object) -> None:
         if self._files is None:
             return
         with self._lines:
             try:
-                os.write(self._files[1], json.dumps(what).encode() + b"\n")
+                os.write(self._files[1], json.dumps(line).encode() + b"\n")
             except OSError as error:
                 _log.warning("opscope: CUPTI's facts are incomplete: %s", error)
 
@@ -284,10 +284,10 @@ class CuptiCapture(Beside):
         assert self._cupti is not None
         self._cupti.call("cuptiActivityFlushAll", flag)
         if self._cupti.has("cuptiActivityGetNumDroppedRecords"):
-            many = self._cupti.dropped()
-            if many:
-                self._dropped += many
-                self._write({"dropped": many, "context": 0, "stream": 0})
+            count = self._cupti.dropped()
+            if count:
+                self._dropped += count
+                self._write({"dropped": count, "context": 0, "stream": 0})
 
     def _tie(self, at_end: bool = False) -> None:
         """Read the clocks, and write the pairs of the records' clock once it is known."""
@@ -368,17 +368,17 @@ class CuptiCapture(Beside):
         cupti, native = self._cupti, self._helper
         assert cupti is not None
         assert native is not None
-        told = [] if problems is None else problems
+        errors = [] if problems is None else problems
         for kind in self._enabled:
-            self._attempt(told, "cuptiActivityDisable", kind)
+            self._attempt(errors, "cuptiActivityDisable", kind)
         self._enabled = []
         # the program's own profiler may come after this one, and expects CUPTI's defaults
         if cupti.has("cuptiActivityRegisterTimestampCallback"):
-            self._attempt(told, "cuptiActivityRegisterTimestampCallback", native.address("unix"))
+            self._attempt(errors, "cuptiActivityRegisterTimestampCallback", native.address("unix"))
         if cupti.has("cuptiSetThreadIdType"):
-            self._attempt(told, "cuptiSetThreadIdType", _LIBRARY_THREADS)
+            self._attempt(errors, "cuptiSetThreadIdType", _LIBRARY_THREADS)
         if self._handle is not None:
-            self._attempt(told, "cuptiUnsubscribe", self._handle)
+            self._attempt(errors, "cuptiUnsubscribe", self._handle)
             self._handle = None
         self._ended = native.end(DISK_S)
 

@@ -62,9 +62,11 @@ class Helper:
 
     def address(self, name: str) -> int:
         """Return the address of a callback: ``requested``, ``completed``, ``called``, ``clock``, ``unix``."""
-        found = ctypes.cast(getattr(self._library, f"opscope_cupti_{name}"), ctypes.c_void_p).value
-        assert found is not None
-        return found
+        address = ctypes.cast(
+            getattr(self._library, f"opscope_cupti_{name}"), ctypes.c_void_p
+        ).value
+        assert address is not None
+        return address
 
     def configure(
         self,
@@ -90,10 +92,10 @@ class Helper:
         """Hand out buffers from now on. Raises OSError if a thread cannot be started or it has begun."""
         error = int(self._library.opscope_cupti_begin())
         if error:
-            what = (
+            message = (
                 "an earlier recording has not ended" if error == errno.EBUSY else os.strerror(error)
             )
-            raise OSError(error, what)
+            raise OSError(error, message)
 
     def open(self, raw: int, lines: int) -> None:
         """Write what waits, and what comes, to these files, until ``end``."""
@@ -104,8 +106,8 @@ class Helper:
 
         None if the disk takes longer: then the file before stays in use. ``most_bytes`` bounds each file.
         """
-        many = int(self._library.opscope_cupti_turn(raw, int(seconds * 1000)))
-        return None if many < 0 else many
+        count = int(self._library.opscope_cupti_turn(raw, int(seconds * 1000)))
+        return None if count < 0 else count
 
     def end(self, seconds: float) -> bool:
         """Write what waits and end; return False if the disk took longer: then the files stay in use."""
@@ -145,17 +147,17 @@ def places(version: int) -> list[tuple[int, int, int]]:
 
     from opscope.core.cupti import layouts
 
-    found: dict[tuple[int, int, int], None] = {}
+    fields_of_kinds: dict[tuple[int, int, int], None] = {}
     for layout in layouts.candidates(version):
         for kind in np.flatnonzero(layout.slots[:-1]).tolist():
             size = int(layout.slots[kind]) * layouts.SLOT
-            found[kind, size, 0] = None
+            fields_of_kinds[kind, size, 0] = None
             dtype: Any = layout.dtypes.get(kind)
             fields = {} if dtype is None else dtype.fields or {}
             for name in layouts.strings(kind):
                 if name in fields:
-                    found[kind, size, int(fields[name][1])] = None
-    return list(found)
+                    fields_of_kinds[kind, size, int(fields[name][1])] = None
+    return list(fields_of_kinds)
 
 
 def load(path: Path | None = None) -> Helper:
@@ -165,17 +167,17 @@ def load(path: Path | None = None) -> Helper:
     """
     if path is None:
         injected = Path(os.environ.get("CUDA_INJECTION64_PATH", ""))
-        if injected.name.startswith(f"{SOURCE.stem}-") and injected == _cached():
+        if injected.name.startswith(f"{SOURCE.stem}-") and injected == _cache():
             path = injected
-    return _loaded(compiled.built(SOURCE) if path is None else path)
+    return _load(compiled.built(SOURCE) if path is None else path)
 
 
 @cache
-def _loaded(path: Path) -> Helper:
+def _load(path: Path) -> Helper:
     return Helper(path)
 
 
-def _cached() -> Path | None:
+def _cache() -> Path | None:
     try:
         return compiled.cached(compiled.library_name(SOURCE))
     except compiled.BuildError:  # not Linux
@@ -184,6 +186,6 @@ def _cached() -> Path | None:
 
 def can_load() -> bool:
     """Whether the helper is built or a compiler can build it."""
-    return _cached() is not None or (
+    return _cache() is not None or (
         sys.platform.startswith("linux") and compiled.compiler_of(SOURCE) is not None
     )

@@ -44,11 +44,11 @@ def settings(
     """
     if environ.get(VARIABLE) and not is_ours(environ):
         return {}
-    found = {VARIABLE: str(compiled.built(helper.SOURCE))}
+    variables = {VARIABLE: str(compiled.built(helper.SOURCE))}
     if alone:
         version = _version(path)
-        found |= {LIBRARY: str(path), HOST: host, LAYOUTS: _layouts(version)}
-    return found
+        variables |= {LIBRARY: str(path), HOST: host, LAYOUTS: _layouts(version)}
+    return variables
 
 
 def _version(path: Path) -> int | None:
@@ -109,8 +109,8 @@ def _is_of_another(environ: Mapping[str, str] = os.environ) -> bool:
     return of_another and environ.get("OPSCOPE_RUN_BACKEND", "auto") == "auto"
 
 
-def when_begun(what: Callable[[], None], whoever: bool = False) -> None:
-    """Call ``what`` on a thread of its own once the program initialises CUDA. Does nothing if not told.
+def when_begun(function: Callable[[], None], whoever: bool = False) -> None:
+    """Call ``function`` on a thread of its own once the program initialises CUDA. Does nothing if not told.
 
     ``whoever`` as in ``begun``.
     """
@@ -130,7 +130,7 @@ def when_begun(what: Callable[[], None], whoever: bool = False) -> None:
             continue
         try:
             if whoever or not _is_of_another():
-                what()
+                function()
         finally:
             awaited = False
             if native.beginners(-1):

@@ -40,7 +40,7 @@ class Found:
 
 def loaded(maps: Path = _MAPS) -> Found | None:
     """Return the ``libcupti`` that this process has loaded, None if none."""
-    for path in _mapped(maps):
+    for path in _map(maps):
         match = _CUPTI.search(path)
         if match:
             return Found(Path(path), _major(Path(path)), "loaded in this process")
@@ -49,7 +49,7 @@ def loaded(maps: Path = _MAPS) -> Found | None:
 
 def cuda_major(torch: Any = None, maps: Path = _MAPS) -> int | None:
     """Return CUDA's major version in this process, by its libraries, else by PyTorch; None if unknown."""
-    for path in _mapped(maps):
+    for path in _map(maps):
         match = _RUNTIME.search(path)
         if match:
             return int(match[1])
@@ -75,7 +75,9 @@ def candidates(
     others = _folders(environ, root)
     for folder, where in chain(others, ours) if foreign else chain(ours, others):
         try:
-            files = sorted(folder.glob("libcupti.so*"), key=lambda one: (len(one.name), one.name))
+            files = sorted(
+                folder.glob("libcupti.so*"), key=lambda path: (len(path.name), path.name)
+            )
         except OSError:  # a folder that may not be read
             continue
         for file in files:
@@ -104,17 +106,26 @@ def driver_major(root: Path = Path("/")) -> int | None:
     return next((cuda for driver, cuda in _DRIVERS if int(match[1]) >= driver), None)
 
 
-def choose(major: int | None, found: Iterable[Found], driver: int | None = None) -> Found | None:
+def choose(
+    major: int | None, libraries: Iterable[Found], driver: int | None = None
+) -> Found | None:
     """Return the first that fits CUDA's major version in the process; None if none fits.
 
     Where that is unknown (None), the first that the driver takes, if its version is known.
     """
-    every = list(found)
+    every = list(libraries)
     if major is not None:
-        fits = [one for one in every if one.major == major]
-        return next(iter([*fits, *(one for one in every if one.major is None)]), None)
+        fits = [candidate for candidate in every if candidate.major == major]
+        return next(
+            iter([*fits, *(candidate for candidate in every if candidate.major is None)]), None
+        )
     return next(
-        (one for one in every if driver is None or one.major is None or one.major <= driver), None
+        (
+            candidate
+            for candidate in every
+            if driver is None or candidate.major is None or candidate.major <= driver
+        ),
+        None,
     )
 
 
@@ -137,20 +148,20 @@ def here(
     major = None if foreign else cuda_major(torch, maps)
     every = list(candidates(environ, packages, root, foreign))
     driver = driver_major(root)
-    found = choose(major, every, driver)
-    if found is not None:
-        return found, ""
+    library_file = choose(major, every, driver)
+    if library_file is not None:
+        return library_file, ""
     if not every:
         suffix = {11: "-cu11", 12: "-cu12"}.get(major or driver or 0, "")
         return None, (
             f"no libcupti.so was found; pip install nvidia-cuda-cupti{suffix}, or set CUDA_HOME"
         )
-    others = ", ".join(sorted({str(one.major) for one in every}))
+    others = ", ".join(sorted({str(candidate.major) for candidate in every}))
     why = f"the program uses CUDA {major}" if major else f"the driver takes CUDA up to {driver}"
     return None, f"{why}, and every libcupti here is of CUDA {others}"
 
 
-def _mapped(maps: Path) -> list[str]:
+def _map(maps: Path) -> list[str]:
     try:
         text = maps.read_text("utf-8", "replace")
     except OSError:  # no /proc

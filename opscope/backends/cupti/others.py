@@ -25,7 +25,8 @@ def guess(name: str, environ: Mapping[str, str] = os.environ) -> str:
     if under_nsys(environ):
         return "; Nsight Systems runs this process: leave out --backend cupti"
     if any(
-        one.startswith(("NV_COMPUTE_PROFILER", "NV_NSIGHT_INJECTION", "NV_TPS")) for one in environ
+        variable.startswith(("NV_COMPUTE_PROFILER", "NV_NSIGHT_INJECTION", "NV_TPS"))
+        for variable in environ
     ):
         return "; Nsight Compute runs this process"
     injected = environ.get("CUDA_INJECTION64_PATH")
@@ -37,22 +38,22 @@ def guess(name: str, environ: Mapping[str, str] = os.environ) -> str:
             "; it may be torch.profiler, which stays subscribed after it ends: begin before it, or set "
             "TEARDOWN_CUPTI=1"
         )
-    found = [what for module, what in _MODULES.items() if module in sys.modules]
-    return f"; it may be {' or '.join(found)}" if found else ""
+    tools = [tool for module, tool in _MODULES.items() if module in sys.modules]
+    return f"; it may be {' or '.join(tools)}" if tools else ""
 
 
 def notes(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> list[str]:
     """Return what must be known of a GPU that is shared: MIG and MPS."""
-    found = []
+    lines = []
     if is_mig(environ, root):
-        found.append(
+        lines.append(
             "the GPU is a MIG instance: times are its own, and other instances are not seen"
         )
     if is_mps(environ, root):
-        found.append(
+        lines.append(
             "the Multi-Process Service runs: other processes share the GPU, and their kernels are not seen"
         )
-    return found
+    return lines
 
 
 def is_mig(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> bool:

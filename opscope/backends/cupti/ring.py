@@ -125,7 +125,7 @@ class RingActivity(CuptiCapture):
         if self._files is None or native is None or self._handle is None:
             return 0, {}
         self._hand_over_now()
-        held = int(native.state().bytes)
+        byte_count = int(native.state().bytes)
         raw = os.open(begun / files.RAW, APPEND, 0o644)
         timed = os.open(begun / files.FACTS, APPEND, 0o644)
         before = native.turn(raw, _TURN_S)
@@ -133,7 +133,7 @@ class RingActivity(CuptiCapture):
             self._note("the disk was too slow: kernels lie in an earlier segment than their time")
             os.close(raw)
             os.close(timed)
-            return held, {}
+            return byte_count, {}
         old, self._files = self._files, (raw, self._files[1])
         earlier, self._timed = self._timed, timed
         self._write_timed({"buffers_before": before})
@@ -141,7 +141,7 @@ class RingActivity(CuptiCapture):
             os.close(file)
         with contextlib.suppress(CuptiError):
             self._tie_anew()
-        return held, self._window_fact(None)
+        return byte_count, self._window_fact(None)
 
     def held(self) -> int:
         """Return the bytes in the current segment; once a second, have CUPTI hand over what is complete."""
@@ -182,24 +182,24 @@ class RingActivity(CuptiCapture):
 
     # ----------------------------------------------------------------------------------- files
 
-    def _write(self, what: object) -> None:
-        if isinstance(what, dict) and next(iter(what)) in _TIMED:
-            self._write_timed(what)
+    def _write(self, line: object) -> None:
+        if isinstance(line, dict) and next(iter(line)) in _TIMED:
+            self._write_timed(line)
         else:
-            super()._write(what)
+            super()._write(line)
 
     def _note(self, text: str) -> None:
         if text not in self._notes:  # as a fact of CUPTI's own: the recorder's lock may be held
             self._notes.append(text)
             self._write({"note": text})
 
-    def _write_timed(self, what: object) -> None:
+    def _write_timed(self, line: object) -> None:
         files_, timed = self._files, self._timed
         if files_ is None or timed < 0:
             return
         self._files = files_[0], timed
         try:
-            super()._write(what)
+            super()._write(line)
         finally:
             self._files = files_
 

@@ -263,12 +263,12 @@ class Library:
 
     def call(self, params: type[Params], **given: Any) -> Any:
         """Make a call and return its structure, with what it wrote. Raises CountersRefused if it fails."""
-        made = params(structSize=params.struct_size(), **given)
-        code = self._calls[params.CALL](ctypes.byref(made))
+        structure = params(structSize=params.struct_size(), **given)
+        code = self._calls[params.CALL](ctypes.byref(structure))
         if code:
             meant = _MEANT.get(code, f"CUPTI's result is {code}")
             raise CountersRefused(f"{params.CALL}: {meant}", code)
-        return made
+        return structure
 
 
 def texts(names: Sequence[str]) -> Any:

@@ -94,10 +94,10 @@ class CounterCapture(Counting):
         try:
             self._handle = cupti.subscribe(native.callback)
         except CuptiError as error:
-            told = ""
+            hint = ""
             if error.code == MULTIPLE_SUBSCRIBERS:
-                told = others.guess(cupti.other_subscriber(native.callback))
-            raise SessionError(f"{error}{told}") from error
+                hint = others.guess(cupti.other_subscriber(native.callback))
+            raise SessionError(f"{error}{hint}") from error
         try:
             native.begin(_NOTED, PATIENCE_S, FREE_PATIENCE_S, CYCLE)
             for domain, kind in _SIDES:
@@ -138,11 +138,11 @@ class CounterCapture(Counting):
         try:
             if OF_PROCESS.threads:
                 return  # it would end the capture of a CUDA graph; it is asked for again after more launches
-            known = self._counted.get(context)
+            counted = self._counted.get(context)
             with OF_PROCESS.kept_out(QUIET_S) as quiet:
-                if known is not None and quiet:
-                    self._take_out(known)
-            if known is not None:
+                if counted is not None and quiet:
+                    self._take_out(counted)
+            if counted is not None:
                 return
             with driver.current(context):
                 device = driver.device()
@@ -169,27 +169,27 @@ class CounterCapture(Counting):
                 f"counters that this GPU does not have, left out: {', '.join(profiler.left_out)}"
             )
 
-    def _take_out(self, one: _Counted) -> None:
+    def _take_out(self, counted: _Counted) -> None:
         """Take out what was measured, and begin anew; if that fails, the context is not measured any more."""
         assert self._driver is not None
-        if one.ended is not None:
+        if counted.ended is not None:
             return
-        with self._driver.current(one.context):
+        with self._driver.current(counted.context):
             try:
-                one.taken.append(one.profiler.stop())
-                one.profiler.start()
+                counted.taken.append(counted.profiler.stop())
+                counted.profiler.start()
             except CountersRefused:
-                one.ended = perf_counter_ns()
+                counted.ended = perf_counter_ns()
                 raise
 
     def _refused(self, why: str) -> None:
         """Tell, once for each reason, why kernels are not measured."""
         self._tell(f"hardware counters not measured: {why}")
 
-    def _tell(self, what: str) -> None:
-        if what not in self._notes:
-            self._notes.append(what)
-            _log.warning("opscope: %s", what)
+    def _tell(self, message: str) -> None:
+        if message not in self._notes:
+            self._notes.append(message)
+            _log.warning("opscope: %s", message)
 
     # ------------------------------------------------------------------------------- the window
 
@@ -206,9 +206,9 @@ class CounterCapture(Counting):
 
     def _settle(self) -> None:
         driver = self._driver
-        for one in list(self._counted.values()):
+        for counted in list(self._counted.values()):
             assert driver is not None
-            with driver.current(one.context):
+            with driver.current(counted.context):
                 driver.synchronize()
 
     # ---------------------------------------------------------------------------------- the end
@@ -216,27 +216,27 @@ class CounterCapture(Counting):
     def _end(self, folder: Path | None) -> None:
         if self._native is None or self._handle is None:
             return
-        found = list(self._counted.values())
-        for one in found:
+        contexts = list(self._counted.values())
+        for context in contexts:
             try:
-                self._stopped(one)
+                self._stop(context)
             except CountersRefused as error:
                 self._refused(str(error))
         self._counted = {}
         self._let_go()
         if folder is not None:
-            files.write(folder, self._lines([one for one in found if one.taken]))
+            files.write(folder, self._lines([one for one in contexts if one.taken]))
 
-    def _stopped(self, one: _Counted) -> None:
+    def _stop(self, counted: _Counted) -> None:
         """Take out what was measured last, and give the profiler back."""
         assert self._driver is not None
-        with self._driver.current(one.context):
+        with self._driver.current(counted.context):
             try:
-                if one.ended is None:
-                    one.ended = perf_counter_ns()
-                    one.taken.append(one.profiler.stop())
+                if counted.ended is None:
+                    counted.ended = perf_counter_ns()
+                    counted.taken.append(counted.profiler.stop())
             finally:
-                one.profiler.close()
+                counted.profiler.close()
 
     def _let_go(self) -> None:
         native, cupti, handle = self._native, self._cupti, self._handle
@@ -249,11 +249,11 @@ class CounterCapture(Counting):
         except CuptiError as error:
             self._notes.append(str(error))
 
-    def _lines(self, found: list[_Counted]) -> Iterator[dict[str, Any]]:
+    def _lines(self, contexts: list[_Counted]) -> Iterator[dict[str, Any]]:
         native, driver = self._native, self._driver
         assert native is not None
         assert driver is not None
-        counters = found[0].profiler.names if found else self._names
+        counters = contexts[0].profiler.names if contexts else self._names
         yield {"version": self._version, "counters": list(counters)}
         _, lost, late, full = native.counts()
         if lost:
@@ -268,23 +268,24 @@ class CounterCapture(Counting):
                 f"in {full:,} contexts a launch did not wait until counters were taken out: kernels after it"
                 " may have had no room"
             )
-        for one in found:
+        for context in contexts:
             about = {
-                "context": one.context, "device": one.device, "began": one.began, "ended": one.ended,
-                "passes": one.profiler.passes, "dropped": sum(each.dropped for each in one.taken),
+                "context": context.context, "device": context.device,
+                "began": context.began, "ended": context.ended,
+                "passes": context.profiler.passes, "dropped": sum(each.dropped for each in context.taken),
             }  # fmt: skip
             yield {"measured": about}
-            for measured in one.taken:
+            for measured in context.taken:
                 for rows in files.pieces(measured.in_order()):
                     rows = [files.finite(row) for row in rows]
-                    yield {"values": {"context": one.context, "rows": rows}}
+                    yield {"values": {"context": context.context, "rows": rows}}
         noted = native.taken()
         names = {int(number): native.name(int(number)) for number in set(noted["name"].tolist())}
         for some in files.pieces([(str(number), text) for number, text in names.items() if text]):
             yield {"names": dict(some)}
         for some in files.pieces(noted.tolist()):
             yield {"launches": some}
-        yield from self._about(sorted({one.device for one in found}))
+        yield from self._about(sorted({one.device for one in contexts}))
 
     def in_child(self) -> bool:
         """Continue in a forked child, where CUDA cannot be used: it is recorded without counters."""

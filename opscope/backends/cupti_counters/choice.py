@@ -33,27 +33,27 @@ def present(
     none is left.
     """
     bases = listed(library, kind, chip, availability)
-    found: list[str] = []
+    present_names: list[str] = []
     left_out: list[str] = []
     for name in names:
         base, dot, rest = name.partition(".")
         if "*" in base:
             pattern = re.compile(re.escape(base).replace(r"\*", "[A-Za-z0-9_]*"))
             # shares of a counter by sparsity are counted in it
-            some = [one for one in bases if pattern.fullmatch(one) and "_sparsity_" not in one]
+            some = [base for base in bases if pattern.fullmatch(base) and "_sparsity_" not in base]
             if len(some) > _MOST:
                 raise CountersRefused(
                     f"{name} stands for {len(some)} counters; {_MOST} is the most"
                 )
-            found += [one + dot + rest for one in some]
+            present_names += [base + dot + rest for base in some]
         else:
             some = [base] if not bases or base in bases else []
-            found += [name for _ in some]
+            present_names += [name for _ in some]
         if not some:
             left_out.append(name)
-    if not found and names:
+    if not present_names and names:
         raise CountersRefused(f"this GPU has none of these counters here: {', '.join(left_out)}")
-    return Present(tuple(dict.fromkeys(found)), tuple(left_out))
+    return Present(tuple(dict.fromkeys(present_names)), tuple(left_out))
 
 
 def in_one_pass(library: Library, chip: bytes, availability: Any, names: Sequence[str]) -> Present:
@@ -61,21 +61,21 @@ def in_one_pass(library: Library, chip: bytes, availability: Any, names: Sequenc
 
     Samples have one pass, since time does not come twice. Raises CountersRefused if none can be sampled.
     """
-    found = present(library, calls.SAMPLES, chip, availability, names)
+    choice = present(library, calls.SAMPLES, chip, availability, names)
     kept: list[str] = []
-    left_out = list(found.left_out)
+    left_out = list(choice.left_out)
     why = ""
-    for name in found.names:
+    for name in choice.names:
         try:
-            one = Host(library, calls.SAMPLES, chip, availability, [*kept, name])
+            host = Host(library, calls.SAMPLES, chip, availability, [*kept, name])
         except CountersRefused as error:
             why = str(error)
         else:
-            one.close()
-            if one.passes == 1:
+            host.close()
+            if host.passes == 1:
                 kept.append(name)
                 continue
-            why = f"{name} needs {one.passes} passes, and sampling has one: name others"
+            why = f"{name} needs {host.passes} passes, and sampling has one: name others"
         left_out.append(name)
     if not kept:
         raise CountersRefused(why)
@@ -90,16 +90,18 @@ def listed(library: Library, kind: int, chip: bytes, availability: Any) -> dict[
         pChipName=chip,
         pCounterAvailabilityImage=ctypes.addressof(availability),
     )
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     try:
-        for one in calls.METRIC_TYPES:
-            told = library.call(calls.BASE_METRICS, pHostObject=begun.pHostObject, metricType=one)
-            found |= {
-                told.ppMetricNames[place].decode("utf-8", "replace"): None
-                for place in range(told.numMetrics)
+        for metric_type in calls.METRIC_TYPES:
+            answer = library.call(
+                calls.BASE_METRICS, pHostObject=begun.pHostObject, metricType=metric_type
+            )
+            names |= {
+                answer.ppMetricNames[index].decode("utf-8", "replace"): None
+                for index in range(answer.numMetrics)
             }
     except CountersRefused:
         return {}
     finally:
         library.call(calls.HOST_DEINITIALIZE, pHostObject=begun.pHostObject)
-    return found
+    return names

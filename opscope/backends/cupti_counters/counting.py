@@ -49,8 +49,8 @@ class Counting(Beside):
         torch = kineto_capture.loaded_torch(self._give_way)
         if self._cupti is not None:
             return
-        found, why = libraries.here(torch) if self._path is None else (None, "")
-        path = self._path if found is None else found.path
+        library, why = libraries.here(torch) if self._path is None else (None, "")
+        path = self._path if library is None else library.path
         if path is None:
             raise SessionError(why)
         try:

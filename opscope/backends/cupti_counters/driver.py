@@ -56,9 +56,9 @@ class Driver:
 
     def device(self) -> int:
         """Return the number of the current context's device. Raises CountersRefused."""
-        found = _INT()
-        self._call("cuCtxGetDevice", ctypes.byref(found))
-        return found.value
+        device = _INT()
+        self._call("cuCtxGetDevice", ctypes.byref(device))
+        return device.value
 
     def synchronize(self) -> None:
         """Wait for the work of the current context. Raises CountersRefused."""
@@ -66,41 +66,41 @@ class Driver:
 
     def in_use(self) -> list[int]:
         """Return the devices of which this process has the primary context; none before CUDA begins."""
-        many, flags, active = _INT(), ctypes.c_uint(), _INT()
+        count, flags, active = _INT(), ctypes.c_uint(), _INT()
         try:
-            self._call("cuDeviceGetCount", ctypes.byref(many))
+            self._call("cuDeviceGetCount", ctypes.byref(count))
         except CountersRefused:
             return []
-        found = []
-        for device in range(many.value):
+        devices = []
+        for device in range(count.value):
             self._call(
                 "cuDevicePrimaryCtxGetState", device, ctypes.byref(flags), ctypes.byref(active)
             )
             if active.value:
-                found.append(device)
-        return found
+                devices.append(device)
+        return devices
 
     def described(self, device: int) -> dict[str, Any]:
         """Return the columns of the table ``devices`` that the driver tells. Raises CountersRefused."""
         name, memory = ctypes.create_string_buffer(256), _SIZE()
         self._call("cuDeviceGetName", name, len(name), device)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
-        told = {
+        attributes = {
             which: self._attribute(which, device)
             for which in (_CLOCK, _SMS, _MEMORY_CLOCK, _BUS, _THREADS, _MAJOR, _MINOR)
         }
         return {
             "device": device,
             "name": name.value.decode("utf-8", "replace"),
-            "cc": f"{told[_MAJOR]}.{told[_MINOR]}",
-            "sm_count": told[_SMS],
+            "cc": f"{attributes[_MAJOR]}.{attributes[_MINOR]}",
+            "sm_count": attributes[_SMS],
             "memory": memory.value,
-            "max_threads_per_sm": told[_THREADS],
-            "clock_khz": told[_CLOCK],
-            "mem_bandwidth": told[_MEMORY_CLOCK] * 1000 * _EDGES * told[_BUS] // 8,
+            "max_threads_per_sm": attributes[_THREADS],
+            "clock_khz": attributes[_CLOCK],
+            "mem_bandwidth": attributes[_MEMORY_CLOCK] * 1000 * _EDGES * attributes[_BUS] // 8,
         }
 
     def _attribute(self, which: int, device: int) -> int:
-        found = _INT()
-        self._call("cuDeviceGetAttribute", ctypes.byref(found), which, device)
-        return found.value
+        value = _INT()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), which, device)
+        return value.value

@@ -42,20 +42,20 @@ class Host:
             library.call(
                 calls.CONFIG, pHostObject=self._object, configImageSize=size, pConfigImage=where
             )
-            found = library.call(calls.PASSES, configImageSize=size, pConfigImage=where)
-            self.passes = int(found.numOfPasses)
+            passes = library.call(calls.PASSES, configImageSize=size, pConfigImage=where)
+            self.passes = int(passes.numOfPasses)
         except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
             self.close()
             raise
 
-    def values(self, image: Any, place: int) -> list[float]:
+    def values(self, image: Any, index: int) -> list[float]:
         """Return the values of all counters of one range or sample of a counter image."""
         self._library.call(
             calls.EVALUATE,
             pHostObject=self._object,
             pCounterDataImage=ctypes.addressof(image),
             counterDataImageSize=len(image),
-            rangeIndex=place,
+            rangeIndex=index,
             ppMetricNames=ctypes.addressof(self.array),
             numMetrics=len(self.names),
             pMetricValues=ctypes.addressof(self._values),
@@ -64,9 +64,9 @@ class Host:
 
     def close(self) -> None:
         """Free the configuration. A second call does nothing."""
-        held, self._object = self._object, None
-        if held:
-            self._library.call(calls.HOST_DEINITIALIZE, pHostObject=held)
+        kernel_host, self._object = self._object, None
+        if kernel_host:
+            self._library.call(calls.HOST_DEINITIALIZE, pHostObject=kernel_host)
 
 
 def availability(library: Library, params: type[calls.Params], **where: Any) -> Any:
@@ -88,5 +88,5 @@ def chip(library: Library, device: int) -> bytes:
     name = library.call(calls.CHIP_NAME, deviceIndex=device).pChipName
     if not name:
         raise CountersRefused(f"CUPTI does not know the chip of device {device}")
-    found: bytes = name
-    return found
+    name_bytes: bytes = name
+    return name_bytes

@@ -48,9 +48,9 @@ class Launches:
     @property
     def callback(self) -> int:
         """The address of the subscriber's callback."""
-        found = ctypes.cast(self._library.opscope_counters_called, ctypes.c_void_p).value
-        assert found is not None
-        return found
+        address = ctypes.cast(self._library.opscope_counters_called, ctypes.c_void_p).value
+        assert address is not None
+        return address
 
     def begin(self, most: int, patience_s: float, free_patience_s: float, cycle: int) -> None:
         """Note launches, at most ``most``. A context's first, and each after ``cycle``, wait for an answer.
@@ -78,17 +78,17 @@ class Launches:
     def counts(self) -> tuple[int, int, int, int]:
         """Return how many launches are noted, and were not for want of room; the contexts in which a launch
         did not wait until counting began, and until counters were taken out."""
-        found = (ctypes.c_uint64 * 4)()
-        self._library.opscope_counters_counts(ctypes.byref(found))
-        noted, lost, late, full = found
+        numbers = (ctypes.c_uint64 * 4)()
+        self._library.opscope_counters_counts(ctypes.byref(numbers))
+        noted, lost, late, full = numbers
         return noted, lost, late, full
 
     def taken(self) -> NDArray[Any]:
         """Return the launches noted, as records of ``LAUNCH`` in the order of their ends."""
-        held = self.counts()[0]
-        found = np.zeros(held, LAUNCH)
-        many = self._library.opscope_counters_take(found.ctypes.data, held)
-        return found[:many]
+        launch_count = self.counts()[0]
+        launches = np.zeros(launch_count, LAUNCH)
+        copied = self._library.opscope_counters_take(launches.ctypes.data, launch_count)
+        return launches[:copied]
 
     def name(self, number: int) -> str | None:
         """Return a kernel's name, as the compiler wrote it; None if it is not known."""

@@ -107,14 +107,14 @@ class PmSampler:
             }
             done = self._library.call(calls.PM_DECODE, pPmSamplingObject=self._object, **where)
             self._lost |= bool(done.overflow)
-            many = int(self._library.call(calls.PM_COUNT, **where).numCompletedSamples)
-            for place in range(many):
+            samples = int(self._library.call(calls.PM_COUNT, **where).numCompletedSamples)
+            for index in range(samples):
                 when = self._library.call(
-                    calls.PM_SAMPLE, pPmSamplingObject=self._object, **where, sampleIndex=place
+                    calls.PM_SAMPLE, pPmSamplingObject=self._object, **where, sampleIndex=index
                 )
                 self._found.start.append(int(when.startTimestamp))
                 self._found.end.append(int(when.endTimestamp))
-                self._found.values.append(self._host.values(self._image, place))
+                self._found.values.append(self._host.values(self._image, index))
             if done.decodeStopReason != _FULL:
                 return
 
@@ -122,14 +122,14 @@ class PmSampler:
         """Stop, and return all samples. Raises CountersRefused."""
         self._library.call(calls.PM_STOP, pPmSamplingObject=self._object)
         self.drain()
-        found = self._found
-        return Samples(found.names, found.start, found.end, found.values, self._lost)
+        samples = self._found
+        return Samples(samples.names, samples.start, samples.end, samples.values, self._lost)
 
     def close(self) -> None:
         """Give the sampler back. A second call does nothing."""
-        held, self._object = self._object, None
+        sampler, self._object = self._object, None
         try:
-            if held:
-                self._library.call(calls.PM_DISABLE, pPmSamplingObject=held)
+            if sampler:
+                self._library.call(calls.PM_DISABLE, pPmSamplingObject=sampler)
         finally:
             self._host.close()

@@ -36,8 +36,8 @@ class Measured:
         """Return the values by the numbers that CUPTI names ranges by; as they come if it names them else."""
         if not all(name.isdecimal() for name in self.ranges):
             return self.values
-        order = sorted(range(len(self.ranges)), key=lambda place: int(self.ranges[place]))
-        return [self.values[place] for place in order]
+        order = sorted(range(len(self.ranges)), key=lambda index: int(self.ranges[index]))
+        return [self.values[index] for index in order]
 
 
 class RangeProfiler:
@@ -114,24 +114,24 @@ class RangeProfiler:
             "pCounterDataImage": ctypes.addressof(self._image),
             "counterDataImageSize": len(self._image),
         }
-        many = int(self._library.call(calls.RANGE_COUNT, **where).numTotalRanges)
-        if many > self._most:
-            raise CountersRefused(f"CUPTI says that it has {many:,} ranges of {self._most:,}")
+        count = int(self._library.call(calls.RANGE_COUNT, **where).numTotalRanges)
+        if count > self._most:
+            raise CountersRefused(f"CUPTI says that it has {count:,} ranges of {self._most:,}")
         ranges, values = [], []
-        for place in range(many):
+        for index in range(count):
             named = self._library.call(
-                calls.RANGE_NAME, **where, rangeIndex=place, rangeDelimiter=b"/"
+                calls.RANGE_NAME, **where, rangeIndex=index, rangeDelimiter=b"/"
             )
             ranges.append((named.rangeName or b"").decode("utf-8", "replace"))
-            values.append(self._host.values(self._image, place))
+            values.append(self._host.values(self._image, index))
         return Measured(self._host.names, ranges, values, int(done.numOfRangeDropped))
 
     def close(self) -> None:
         """Give the profiler back. A second call does nothing."""
-        held, self._object = self._object, None
+        profiler, self._object = self._object, None
         try:
-            if held:
-                self._library.call(calls.RANGE_DISABLE, pRangeProfilerObject=held)
+            if profiler:
+                self._library.call(calls.RANGE_DISABLE, pRangeProfilerObject=profiler)
         finally:
             self._host.close()
 

@@ -90,11 +90,11 @@ class SamplingCapture(Counting):
             if one.names != sampler.names:
                 raise CountersRefused(f"device {device} has not the counters of device {other}")
         if sampler.left_out:
-            what = (
+            message = (
                 f"counters that cannot be sampled beside the others: {', '.join(sampler.left_out)}"
             )
-            if what not in self._notes:
-                self._notes.append(what)
+            if message not in self._notes:
+                self._notes.append(message)
 
     def _tick(self) -> None:
         if self._window is not None and os.getpid() == self._pid:
@@ -123,23 +123,23 @@ class SamplingCapture(Counting):
         return window.over is not None
 
     def _end(self, folder: Path | None) -> None:
-        found: dict[int, Samples] = {}
+        samples: dict[int, Samples] = {}
         for device, sampler in self._samplers.items():
             try:
-                found[device] = sampler.stop()
+                samples[device] = sampler.stop()
                 sampler.close()
             except CountersRefused as error:
                 self._notes.append(f"hardware counters of device {device} are lost: {error}")
         self._samplers = {}
         if folder is not None and self._clocks is not None:
-            files.write(folder, self._lines(found, self._clocks))
+            files.write(folder, self._lines(samples, self._clocks))
 
     def _lines(self, found: dict[int, Samples], clocks: Clocks) -> Iterator[dict[str, Any]]:
-        names = next((one.names for one in found.values()), self._names)
+        names = next((series.names for series in found.values()), self._names)
         yield {"version": self._version, "counters": list(names)}
         with contextlib.suppress(CuptiError):
             clocks.read()
-        times = [time for one in found.values() for time in (one.start[:1] + one.end[-1:])]
+        times = [time for series in found.values() for time in (series.start[:1] + series.end[-1:])]
         if times and not clocks.choose(min(times), max(times), at_end=True):
             self._notes.append(
                 "the samples' times lie outside the recording on every clock that was tried"

@@ -53,11 +53,11 @@ class _Way(Backend):
 
         return begins.cuda_in_use() or injection.begun(whoever=True)
 
-    def when_used(self, what: Callable[[], None]) -> None:
+    def when_used(self, function: Callable[[], None]) -> None:
         from opscope.backends.cupti import injection  # lazy: likewise
 
-        begins.when_cuda_begins(what)
-        injection.when_begun(what, whoever=True)
+        begins.when_cuda_begins(function)
+        injection.when_begun(function, whoever=True)
 
 
 class _Ranges(_Way):
@@ -132,18 +132,20 @@ def offered(machine: Machine, environ: Mapping[str, str] = os.environ) -> list[B
 
 def told(backends: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
     """Return which way measured and why that one, by what the processes told of their backends; else None."""
-    for one in backends:
-        if one["backend"] in _TITLES:
-            return _TITLES[one["backend"]], "; ".join(failed([one])) or str(one["reason"])
+    for backend in backends:
+        if backend["backend"] in _TITLES:
+            return _TITLES[backend["backend"]], "; ".join(failed([backend])) or str(
+                backend["reason"]
+            )
     return None
 
 
 def failed(backends: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return why each way that was tried did not begin, as the processes told it."""
-    found = [
+    reasons = [
         f"{_TITLES[other['backend']]}: {other['why']}"
-        for one in backends
-        for other in one.get("better", ())
+        for backend in backends
+        for other in backend.get("better", ())
         if other["backend"] in _TITLES
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(reasons))

@@ -57,12 +57,12 @@ def line(tool: Tool, wanted: Wanted, output: Path) -> Line:
 
     Raises ValueError if this version of nsys cannot do what is wanted.
     """
-    can, found = tool.can, Line([tool.path, "profile"])
-    words = found.words
+    can, command = tool.can, Line([tool.path, "profile"])
+    words = command.words
     words.append(f"--trace={','.join(_traces(tool, wanted.traces))}")
     words += ["--sample=none", "--cpuctxsw=none", "--kill=none", "--wait=primary"]
-    known = (("cuda-graph-trace", wanted.graphs), *_WHERE_KNOWN)
-    words += [f"--{name}={value}" for name, value in known if name in can.options]
+    options = (("cuda-graph-trace", wanted.graphs), *_WHERE_KNOWN)
+    words += [f"--{name}={value}" for name, value in options if name in can.options]
     if "mpi" in wanted.traces and "mpi-impl" in can.options:
         implementation = mpi(os.environ)
         if implementation is not None:
@@ -71,15 +71,15 @@ def line(tool: Tool, wanted: Wanted, output: Path) -> Line:
         words += _range(tool, wanted)
     for name, seconds in (("delay", wanted.delay), ("duration", wanted.duration)):
         if seconds:
-            whole = seconds if can.fractions or seconds == int(seconds) else math.ceil(seconds)
-            if whole != seconds:
-                found.notes.append(
+            rounded = seconds if can.fractions or seconds == int(seconds) else math.ceil(seconds)
+            if rounded != seconds:
+                command.notes.append(
                     f"Nsight Systems {can.name} takes whole seconds: --{name} {seconds:g} is taken for "
-                    f"{whole}"
+                    f"{rounded}"
                 )
-            words.append(f"--{name}={whole:g}")
+            words.append(f"--{name}={rounded:g}")
     words += ["--force-overwrite=true", f"--output={output}"]
-    return found
+    return command
 
 
 #: Options that only some versions have, as is ``cuda-graph-trace``: without ``node`` a CUDA graph is one
@@ -103,8 +103,8 @@ def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
 def _traces(tool: Tool, more: Sequence[str]) -> list[str]:
     unknown = sorted(set(more) - tool.can.traces)
     if unknown:
-        known = ", ".join(sorted(tool.can.traces - {"none"}))
-        raise ValueError(f"--trace {unknown[0]}: Nsight Systems {tool.full} knows only: {known}")
+        traces = ", ".join(sorted(tool.can.traces - {"none"}))
+        raise ValueError(f"--trace {unknown[0]}: Nsight Systems {tool.full} knows only: {traces}")
     return list(dict.fromkeys((*ALWAYS, *more)))
 
 
@@ -115,9 +115,9 @@ def _range(tool: Tool, wanted: Wanted) -> list[str]:
     kind = wanted.range_end.partition(":")[0]
     if "capture-range-end" in tool.can.options:
         if kind not in tool.can.ends:
-            known = ", ".join(sorted(tool.can.ends))
+            ends = ", ".join(sorted(tool.can.ends))
             raise ValueError(
-                f"--capture-range-end {wanted.range_end}: Nsight Systems {tool.full} knows only: {known}"
+                f"--capture-range-end {wanted.range_end}: Nsight Systems {tool.full} knows only: {ends}"
             )
         return [*words, f"--capture-range-end={wanted.range_end}"]
     if kind == REPEAT:
@@ -164,8 +164,8 @@ def filled_in(name: str, environ: Mapping[str, str]) -> str:
     and for another pattern.
     """
 
-    def replaced(found: re.Match[str]) -> str:
-        variable, letter = found.groups()
+    def replaced(match: re.Match[str]) -> str:
+        variable, letter = match.groups()
         if variable is not None:
             if not environ.get(variable):
                 raise ValueError(f"--output {name!r}: the environment has no variable {variable}")

@@ -26,8 +26,8 @@ def trouble(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
     target = Path(os.path.realpath(path)).parent
     if not target.name.startswith(_TARGET):
         return None
-    found = [one / _NAME for one in sorted(target.parent.glob(_HOSTS))]
-    importer = next((one for one in found if one.is_file()), None)
+    importers = [hosts / _NAME for hosts in sorted(target.parent.glob(_HOSTS))]
+    importer = next((importer_path for importer_path in importers if importer_path.is_file()), None)
     then = "a run would leave a .qdstrm and no report"
     if importer is None:
         return (
@@ -46,5 +46,7 @@ def _start(importer: Path, environ: Mapping[str, str]) -> str | None:
         return None  # it runs
     except OSError as error:
         return f"{importer}: {error.strerror or error}"
-    said = [line for line in done.stderr.splitlines() if any(one in line for one in _UNLOADED)]
+    said = [
+        line for line in done.stderr.splitlines() if any(phrase in line for phrase in _UNLOADED)
+    ]
     return said[0].strip()[:300] if done.returncode and said else None

@@ -58,8 +58,8 @@ def silent(tool: str) -> str:
 
 def nvtx_version(text: str | None) -> tuple[int, int, int] | None:
     """Return a version of the package nvtx as numbers; None for none and for what is no version."""
-    found = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
 def _of_nvtx(tool: Tool, environ: Mapping[str, str]) -> Iterator[str]:

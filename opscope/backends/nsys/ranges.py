@@ -73,7 +73,7 @@ def begun() -> NsysRange | None:
     None if this process is not under Nsight Systems, or if nsys cannot be told; if it records ranges only,
     that is logged. nsys ignores a range unless it was started with ``--capture-range``.
     """
-    if not under_nsys() or not (wanted() or any(_is_cuda(path) for path in _loaded())):
+    if not under_nsys() or not (wanted() or any(_is_cuda(path) for path in _load())):
         return None
     capture = NsysRange()
     try:
@@ -140,7 +140,7 @@ def cuda_functions() -> tuple[str, Any, Any]:
     Raises SessionError if there is no CUDA here. Only libraries that the program has loaded are used: the
     driver is loaded here if there is none, which creates no context.
     """
-    loaded = _loaded()
+    loaded = _load()
     for prefix, begin, end in _LIBRARIES:
         for path in loaded:
             if not Path(path).name.startswith(prefix):
@@ -168,7 +168,7 @@ def _functions(path: str, begin: str, end: str) -> tuple[Any, Any] | None:
         return None
 
 
-def _loaded() -> list[str]:
+def _load() -> list[str]:
     """The files of the shared libraries in this process, each once, in order of address."""
     try:
         lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()

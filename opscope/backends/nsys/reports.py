@@ -49,19 +49,19 @@ class Left:
 
 def left(folder: Path, log: str) -> Left:
     """Return what nsys wrote into ``folder``, or elsewhere as its own output says."""
-    named = [Path(found[1]) for line in log.splitlines() if (found := _WROTE.search(line))]
+    named = [Path(match[1]) for line in log.splitlines() if (match := _WROTE.search(line))]
     # files elsewhere are nsys's temporary ones: they are its result if the last move failed
     paths = sorted({*folder.glob(f"{NAME}*"), *(path for path in named if path.is_file())})
-    whole = [path for path in paths if path.stat().st_size]
-    reports = [path for path in whole if path.suffix in SUFFIXES]
+    complete = [path for path in paths if path.stat().st_size]
+    reports = [path for path in complete if path.suffix in SUFFIXES]
     inside = [path for path in reports if path.parent == folder]
-    raw = [path for path in whole if path.suffix == RAW]
+    raw = [path for path in complete if path.suffix == RAW]
     return Left(tuple(sorted(inside or reports, key=_order)), tuple(sorted(raw, key=_order)))
 
 
 def _order(path: Path) -> tuple[int, str]:
-    found = _NUMBER.search(path.stem)
-    return (int(found[1]) if found and found[1] else 0, path.name)
+    match = _NUMBER.search(path.stem)
+    return (int(match[1]) if match and match[1] else 0, path.name)
 
 
 def keep(report: Path, target: Path, *, force: bool) -> Path:
@@ -80,25 +80,25 @@ def keep(report: Path, target: Path, *, force: bool) -> Path:
             raise
     number = 1
     while True:
-        place = (
+        destination = (
             wanted if number == 1 else wanted.with_name(f"{target.stem}-{number}{report.suffix}")
         )
         try:
             if force:
-                os.replace(here, place)
+                os.replace(here, destination)
             else:
-                os.link(here, place)  # unlike a rename, this never replaces
+                os.link(here, destination)  # unlike a rename, this never replaces
                 here.unlink()
         except FileExistsError:
             number += 1
             continue
         except OSError:
-            if force or place.exists():
+            if force or destination.exists():
                 raise
-            os.rename(here, place)  # a file system without hard links
+            os.rename(here, destination)  # a file system without hard links
         if here != report:
             report.unlink(missing_ok=True)
-        return place
+        return destination
 
 
 def export(nsys: str, report: Path, target: Path) -> None:

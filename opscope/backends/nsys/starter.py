@@ -21,8 +21,8 @@ def main() -> int:
             signal.signal(number, lambda *_: None)
     files = [int(word) for word in sys.argv[1:5]]
     status, command = files.pop(), sys.argv[5:]
-    for place, file in enumerate(files):
-        os.dup2(file, place)
+    for index, file in enumerate(files):
+        os.dup2(file, index)
     for file in files:
         os.close(file)
     os.set_inheritable(status, False)

@@ -48,16 +48,16 @@ def ask(path: str, environ: Mapping[str, str] = os.environ) -> Tool:
     if row.measured and row.version == version:
         return Tool(path, version, full, row)
     try:
-        found = by_help(_output(path, environ, "profile", "--help"), row)
+        tool_options = by_help(_output(path, environ, "profile", "--help"), row)
     except NoTool:
-        found = None
-    if found is None:
+        tool_options = None
+    if tool_options is None:
         note = (
             f"Nsight Systems {full} is unknown to opscope and its help cannot be read: it is taken for "
             f"{row.name}"
         )
         return Tool(path, version, full, row, note)
-    return Tool(path, version, full, replace(found, version=version))
+    return Tool(path, version, full, replace(tool_options, version=version))
 
 
 def by_help(text: str, row: Release) -> Release | None:
@@ -82,10 +82,10 @@ def by_help(text: str, row: Release) -> Release | None:
 def _values(text: str, option: str) -> set[str]:
     """Return the quoted words of the paragraph about the option, up to the sentence that lists them."""
     declared = list(_DECLARED.finditer(text))
-    for number, one in enumerate(declared):
-        if one[1] == option:
+    for number, declaration in enumerate(declared):
+        if declaration[1] == option:
             end = declared[number + 1].start() if number + 1 < len(declared) else len(text)
-            about = text[one.end() : end]
+            about = text[declaration.end() : end]
             listed = re.search(r"Possible values are\s+(.*?)\.\s", about, re.DOTALL)
             return set() if listed is None else set(re.findall(r"'([^']+)'", listed[1]))
     return set()

@@ -148,11 +148,11 @@ RELEASES: Final = (
 
 def version_of(text: str) -> Version | None:
     """Return the version in what ``nsys --version`` prints; None if there is none."""
-    found = re.search(r"version\s+(20\d\d)\.(\d+)", text)
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = re.search(r"version\s+(20\d\d)\.(\d+)", text)
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def nearest(version: Version) -> Release:
     """Return the row of the version, else the nearest older one; the oldest for what is older still."""
-    older = [one for one in RELEASES if one.version <= version]
+    older = [release for release in RELEASES if release.version <= version]
     return older[-1] if older else RELEASES[0]

@@ -24,9 +24,9 @@ def find(machine: Machine) -> str | None:
 
 
 def _elsewhere(root: Path) -> Iterator[str]:
-    for place in _PLACES:
-        found = [path for path in root.glob(place) if os.access(path, os.X_OK)]
-        yield from map(str, sorted(found, key=_numbers, reverse=True))
+    for pattern in _PLACES:
+        paths = [path for path in root.glob(pattern) if os.access(path, os.X_OK)]
+        yield from map(str, sorted(paths, key=_numbers, reverse=True))
 
 
 def _numbers(path: Path) -> list[int]:

@@ -41,11 +41,11 @@ def again(asked: Asked, database: Path) -> None:
             profile = common.load([str(database)])
             for note in profile.notes().filter(severity="warning").iter_rows(named=True):
                 common.say(f"{database}: {note['what']}")
-        made = written.make_folder(asked.folder)
+        created = written.make_folder(asked.folder)
         try:
             files = written.write(asked, profile)
         except written.NotWritten as error:
-            written.remove_empty(made)
+            written.remove_empty(created)
             common.fail(f"{database}: {error}")
         if not is_profile:
             try:
@@ -54,8 +54,8 @@ def again(asked: Asked, database: Path) -> None:
                 common.fail(f"{asked.path} was not written: {error.strerror or error}")
             files = [path, *files]
         with common.held(asked.level < MINIMAL):
-            for one in files:
-                common.say(f"wrote {one}")
+            for file in files:
+                common.say(f"wrote {file}")
         if not is_profile and asked.level >= NORMAL:
             common.say(
                 f"to make more reports without reading {database} again: "
@@ -86,5 +86,8 @@ def _check_there(database: Path) -> None:
         f"{stem}.nsys-rep", f"{stem}.qdrep", f"{stem.removesuffix('_dldb')}.opscope", "dlprof.opscope",
     )  # fmt: skip
     there = [database.with_name(name) for name in names]
-    found = next((one for one in there if one.exists()), None)
-    common.fail(f"{database}: no such file" + ("" if found is None else f"; did you mean {found}?"))
+    database_there = next((candidate for candidate in there if candidate.exists()), None)
+    common.fail(
+        f"{database}: no such file"
+        + ("" if database_there is None else f"; did you mean {database_there}?")
+    )

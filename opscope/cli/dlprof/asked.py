@@ -55,7 +55,7 @@ class Asked:
         first = self.folder / self.profile
         if self.force or not first.exists():
             return first
-        return next(one for one in names_for(first) if not one.exists())
+        return next(candidate for candidate in names_for(first) if not candidate.exists())
 
     @property
     def writes(self) -> bool:
@@ -77,7 +77,9 @@ def asked(given: Given) -> Asked:
     base = _name(values, "base_name")
     nsys = options(_names(values, "nsys_opts"))
     notes = tuple(
-        f"--{one.name}: {one.unused}" for one in SWITCHES if one.unused and one.name in values
+        f"--{switch.name}: {switch.unused}"
+        for switch in SWITCHES
+        if switch.unused and switch.name in values
     )
     return Asked(
         given.command,
@@ -93,8 +95,8 @@ def asked(given: Given) -> Asked:
         Path(_text(values, "output_path") or "."),
         base or profile or "dlprof",
         (profile or base or "dlprof").removesuffix(_SUFFIX) + _SUFFIX,
-        tuple(one for one in REPORTS if {ALL, one, FILES.get(one)} & {*reports}),
-        tuple(one for one in FORMATS if one in _names(values, "formats")) or FORMATS[:1],
+        tuple(report for report in REPORTS if {ALL, report, FILES.get(report)} & {*reports}),
+        tuple(kind for kind in FORMATS if kind in _names(values, "formats")) or FORMATS[:1],
         _names(values, "domains") or None,
         _text(values, "key_op"),
         start,
@@ -107,33 +109,35 @@ def asked(given: Given) -> Asked:
 
 def _text(values: Mapping[str, Value], name: str) -> str | None:
     """Return a text; None if it is missing or empty, which is DLProf's own default."""
-    found = values.get(name)
-    return str(found).strip() or None if found is not None else None
+    value = values.get(name)
+    return str(value).strip() or None if value is not None else None
 
 
 def _names(values: Mapping[str, Value], name: str) -> tuple[str, ...]:
-    found = values.get(name, ())
-    return found if isinstance(found, tuple) else ()
+    names_given = values.get(name, ())
+    return names_given if isinstance(names_given, tuple) else ()
 
 
 def _count(values: Mapping[str, Value], name: str) -> int | None:
-    found = values.get(name)
-    return int(found) if isinstance(found, (int, float)) else None
+    value = values.get(name)
+    return int(value) if isinstance(value, (int, float)) else None
 
 
 def _seconds(values: Mapping[str, Value], name: str) -> float:
-    found = values.get(name)
-    return float(found) if isinstance(found, (int, float)) else 0.0
+    value = values.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def _name(values: Mapping[str, Value], name: str) -> str | None:
     """Return the first part of a file's name. Raises Usage if it names a folder as well."""
-    found = _text(values, name)
-    if found is not None and (Path(found).name != found or found in (".", "..") or "\0" in found):
+    name_given = _text(values, name)
+    if name_given is not None and (
+        Path(name_given).name != name_given or name_given in (".", "..") or "\0" in name_given
+    ):
         raise Usage(
-            f"--{name}={found}: give a name without a folder; --output_path names the folder"
+            f"--{name}={name_given}: give a name without a folder; --output_path names the folder"
         )
-    return found
+    return name_given
 
 
 def _mode(text: str | None) -> str:

@@ -56,21 +56,23 @@ def parse(words: Sequence[str]) -> Given:
 def _switch(word: str) -> tuple[Switch, str | None]:
     """Return the switch that a word names, and the value inside the word."""
     name, equals, text = word.partition("=")
-    found = BY_NAME.get(name)
-    if found is not None:
-        return found, text if equals else None
+    switch = BY_NAME.get(name)
+    if switch is not None:
+        return switch, text if equals else None
     if not word.startswith("--"):
-        found = BY_NAME.get(word[:2])
+        switch = BY_NAME.get(word[:2])
         # a letter with the value behind it, as in -y10; -fast is no such word
-        if found is not None and found.kind in ("seconds", "count") and word[2:3].isdigit():
-            return found, word[2:]
+        if switch is not None and switch.kind in ("seconds", "count") and word[2:3].isdigit():
+            return switch, word[2:]
     raise Usage(f"no switch {name}{_close(name)}")
 
 
 def _close(name: str) -> str:
     """Return ``; did you mean …?`` if a switch has a similar name."""
     bare = f"--{name.lstrip('-').lower().replace('-', '_')}"
-    close = get_close_matches(bare, [one for one in BY_NAME if one.startswith("--")], n=1)
+    close = get_close_matches(
+        bare, [candidate for candidate in BY_NAME if candidate.startswith("--")], n=1
+    )
     meant = f"; did you mean {close[0]}?" if close else ""
     return f"{meant} (opscope dlprof --help lists all)"
 
@@ -113,13 +115,13 @@ def _until_end(rest: list[str]) -> tuple[str, ...]:
 
 def _names(name: str, switch: Switch, text: str, rest: list[str]) -> tuple[str, ...]:
     """Return the values of a list, the further words of it included."""
-    found = _split(text)
+    names_given = _split(text)
     more = _further(switch, rest)
-    found += [one for word in more for one in _split(word)]
+    names_given += [name for word in more for name in _split(word)]
     del rest[: len(more)]
-    if not found:
+    if not names_given:
         raise Usage(f"{name}: the list is empty")
-    for one in found:
+    for one in names_given:
         if switch.values and one not in switch.values:
             close = get_close_matches(one.lower(), switch.values, n=1)
             meant = f"; did you mean {close[0]}?" if close else ""
@@ -129,7 +131,7 @@ def _names(name: str, switch: Switch, text: str, rest: list[str]) -> tuple[str, 
             f"{name}: {rest[0]} reads as the command; a list is one word ({text},{rest[0]}), or several "
             "words ended by --"
         )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names_given))
 
 
 def _further(switch: Switch, rest: list[str]) -> list[str]:
@@ -157,8 +159,8 @@ def _number(name: str, switch: Switch, text: str) -> float | int:
     except ValueError:
         number = math.nan
     if not math.isfinite(number) or number < 0 or (switch.kind == "count" and number % 1):
-        what = "seconds" if switch.kind == "seconds" else "the number of an iteration"
-        raise Usage(f"{name}={text}: give {what}, 0 or more")
+        meaning = "seconds" if switch.kind == "seconds" else "the number of an iteration"
+        raise Usage(f"{name}={text}: give {meaning}, 0 or more")
     return int(number) if switch.kind == "count" else number
 
 

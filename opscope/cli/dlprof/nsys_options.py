@@ -50,21 +50,22 @@ def options(words: Sequence[str]) -> Options:
     """Return what the words of ``--nsys_opts`` ask for. Raises Usage for words that nsys cannot have."""
     if not words:
         return Options()
-    found = dict(_pairs(_split(words)))
-    if "help" in found:
+    options_given = dict(_pairs(_split(words)))
+    if "help" in options_given:
         raise Usage(f"{_NAME}: for nsys's own help, type: nsys profile --help")
-    notes = [f"{_NAME}: --{name}: {why}" for name, why in _OURS.items() if name in found]
+    notes = [f"{_NAME}: --{name}: {why}" for name, why in _OURS.items() if name in options_given]
     for name in _OURS:
-        found.pop(name, None)
+        options_given.pop(name, None)
     try:
-        traces = parse_traces(",".join(_sets(found.pop("trace", "") or "")))
-        range_end = _range_end(found)
-        delay = _seconds(found, "delay")
-        duration = _seconds(found, "duration") or None
+        traces = parse_traces(",".join(_sets(options_given.pop("trace", "") or "")))
+        range_end = _range_end(options_given)
+        delay = _seconds(options_given, "delay")
+        duration = _seconds(options_given, "duration") or None
     except ValueError as error:
         raise Usage(f"{_NAME}: {error}") from None
     others = tuple(
-        f"--{name}" if value is None else f"--{name}={value}" for name, value in found.items()
+        f"--{name}" if value is None else f"--{name}={value}"
+        for name, value in options_given.items()
     )
     return Options(traces, delay, duration, range_end, others, tuple(notes), True)
 
@@ -84,7 +85,7 @@ def _split(words: Sequence[str]) -> list[str]:
 
 def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
     """Return the options' long names with their values; None for an option without one."""
-    found: list[tuple[str, str | None]] = []
+    pairs: list[tuple[str, str | None]] = []
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -98,17 +99,17 @@ def _pairs(words: list[str]) -> list[tuple[str, str | None]]:
             raise Usage(f"{_NAME}: {word} is no option of nsys profile")
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("-") else ""
-        found.append((key, value if equals or value else None))
-    return found
+        pairs.append((key, value if equals or value else None))
+    return pairs
 
 
 def _sets(text: str) -> list[str]:
-    every = [one.strip() for one in text.split(",")]
-    return [one for one in every if one and one not in (*ALWAYS, "none")]
+    every = [word.strip() for word in text.split(",")]
+    return [word for word in every if word and word not in (*ALWAYS, "none")]
 
 
-def _seconds(found: dict[str, str | None], name: str) -> float:
-    text = found.pop(name, None) or "0"
+def _seconds(options_given: dict[str, str | None], name: str) -> float:
+    text = options_given.pop(name, None) or "0"
     try:
         seconds = float(text)
     except ValueError:
@@ -118,10 +119,10 @@ def _seconds(found: dict[str, str | None], name: str) -> float:
     return seconds
 
 
-def _range_end(found: dict[str, str | None]) -> str | None:
+def _range_end(options_given: dict[str, str | None]) -> str | None:
     """Take the options of a range that the program marks; None if they ask for another one or for none."""
-    if found.get("capture-range") != CUDA:
+    if options_given.get("capture-range") != CUDA:
         return None
-    found.pop("capture-range")
-    found.pop("stop-on-range-end", None)  # of 2020, and always so here
-    return parse_end(found.pop("capture-range-end", None) or "stop")
+    options_given.pop("capture-range")
+    options_given.pop("stop-on-range-end", None)  # of 2020, and always so here
+    return parse_end(options_given.pop("capture-range-end", None) or "stop")

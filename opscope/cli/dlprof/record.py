@@ -34,18 +34,20 @@ def record(asked: Asked) -> int:
     Ends the process with status 2, before the command runs, if the files cannot be written.
     """
     machine = backends.here(in_process=False)
-    found = NSYS.available(machine)
+    availability = NSYS.available(machine)
     notes = list(asked.notes)
     if machine.under_nsys:
-        notes.append(f"{found.why}; of its report: opscope dlprof --database=REPORT --reports=…")
-    elif not found.works:
-        notes.append(f"{found.why}, so opscope records by itself")
-    if not found.works:
+        notes.append(
+            f"{availability.why}; of its report: opscope dlprof --database=REPORT --reports=…"
+        )
+    elif not availability.works:
+        notes.append(f"{availability.why}, so opscope records by itself")
+    if not availability.works:
         notes += [
             f"--{name}: no effect: {why}" for name, why in _NSYS_ONLY.items() if name in asked.given
         ]
     written.check(asked)
-    made = written.make_folder(asked.folder)
+    created = written.make_folder(asked.folder)
     there: list[Path] = []
     faults: list[str] = []
 
@@ -63,14 +65,14 @@ def record(asked: Asked) -> int:
             common.say(note)
         try:
             status = run_record.record(
-                _options(asked, found.works),
+                _options(asked, availability.works),
                 _wishes(asked),
                 # what the user asks of nsys itself, nothing else can do
                 instead=not asked.nsys.given,
                 ended=ended,
             )
         finally:
-            written.remove_empty(made)
+            written.remove_empty(created)
     for line in lines:
         if not there or (asked.level >= MINIMAL and line.startswith("wrote ")):
             common.say(line)

@@ -186,6 +186,6 @@ GROUPS: Final[dict[str, tuple[Switch, ...]]] = {
 SWITCHES: Final = tuple(switch for group in GROUPS.values() for switch in group)
 #: Every spelling of every switch, with its dashes.
 BY_NAME: Final = {
-    **{f"--{name}": one for one in SWITCHES for name in (one.name, *one.aliases)},
-    **{f"-{one.letter}": one for one in SWITCHES if one.letter},
+    **{f"--{name}": switch for switch in SWITCHES for name in (switch.name, *switch.aliases)},
+    **{f"-{switch.letter}": switch for switch in SWITCHES if switch.letter},
 }

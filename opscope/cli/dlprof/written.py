@@ -32,13 +32,13 @@ def check(asked: Asked) -> None:
     """End the process with status 2 if a file that is to be written exists and is not to be replaced."""
     if asked.folder.exists() and not asked.folder.is_dir():
         common.fail(f"--output_path={asked.folder}: this is a file")
-    for path in () if asked.force else _taken(asked):
+    for path in () if asked.force else _take(asked):
         common.fail(f"{path} exists; --force=true replaces it, --base_name names others")
     if asked.force and asked.path.exists() and not (asked.path / "meta.json").is_file():
         common.fail(f"{asked.path} is not a profile, so --force does not replace it")
 
 
-def _taken(asked: Asked) -> Iterator[Path]:
+def _take(asked: Asked) -> Iterator[Path]:
     """Yield the files there are with names of the reports; the domains in the names are not known yet."""
     folder = Path(glob.escape(str(asked.folder)))
     for report in asked.reports:
@@ -56,7 +56,9 @@ def _model_data(asked: Asked) -> Path:
 
 def make_folder(folder: Path) -> list[Path]:
     """Make the folder; return those that were made, the innermost first. Ends the process if that fails."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    missing = [
+        folder_above for folder_above in (folder, *folder.parents) if not folder_above.exists()
+    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -77,13 +79,13 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
     """Write the reports and the model's data; return the files. Raises NotWritten; then there are none."""
     from opscope.reports import dlprof  # lazy: few commands need it
 
-    made: list[Path] = []
+    paths: list[Path] = []
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{asked.base}-", dir=asked.folder) as place:
+        with tempfile.TemporaryDirectory(prefix=f".{asked.base}-", dir=asked.folder) as scratch:
             if asked.dump:
-                _dump(profile, Path(place, _MODEL_DATA))
+                _dump(profile, Path(scratch, _MODEL_DATA))
             if asked.reports:
-                made = dlprof.write(
+                paths = dlprof.write(
                     profile,
                     asked.reports,
                     asked.folder,
@@ -96,13 +98,13 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
                     force=asked.force,
                 )
             if asked.dump:
-                os.replace(Path(place, _MODEL_DATA), _model_data(asked))
-                made = [*made, _model_data(asked)]
+                os.replace(Path(scratch, _MODEL_DATA), _model_data(asked))
+                paths = [*paths, _model_data(asked)]
     except (dlprof.ReportError, FileExistsError) as error:
         raise NotWritten(str(error)) from error
     except OSError as error:
         raise NotWritten(f"{asked.folder}: {error.strerror or error}") from error
-    return made
+    return paths
 
 
 def _dump(profile: Profile, path: Path) -> None:

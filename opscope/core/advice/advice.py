@@ -41,17 +41,17 @@ def table_of(
 ) -> Table:
     """A row for each finding and, below, what the data ``lacks`` and the sentences of each finding in full,
     which no column holds."""
-    found = frame.filter(pl.col("outcome") == "found")
-    shown = found if view.top is None else found.head(view.top)
+    findings = frame.filter(pl.col("outcome") == "found")
+    shown = findings if view.top is None else findings.head(view.top)
     below = [line for row in shown.to_dicts() for line in advised.lines(row)]
-    if len(found):
+    if len(findings):
         below.insert(0, units.text(advised.together(combined.row(0, named=True))))
     below += [units.text(line) for line in advised.rest(frame)]
-    made = listed(report, found, view)
+    table = listed(report, findings, view)
     if frame.is_empty():
-        return made
-    notes = made.footnotes if len(found) else ("no detector found anything to change",)
-    return replace(made, footnotes=(*lacks, *notes, *below))
+        return table
+    notes = table.footnotes if len(findings) else ("no detector found anything to change",)
+    return replace(table, footnotes=(*lacks, *notes, *below))
 
 
 def advice_table(report: Report, profile: Answers, view: View) -> Table:

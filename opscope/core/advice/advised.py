@@ -49,9 +49,9 @@ def together(row: Row) -> str:
     left = f" Not simulated: {row['omitted']}." if row["omitted"] else ""
     if row["saving"] is None:
         return f"No estimate of all together: {row['reason']}.{left}"
-    many = row["simulated"]
+    count = row["simulated"]
     which = (
-        "1 finding, simulated, saves" if many == 1 else f"{many} findings simulated together save"
+        "1 finding, simulated, saves" if count == 1 else f"{count} findings simulated together save"
     )
     part = "" if row["saving_share"] is None else f", {units.share(row['saving_share'])}"
     step = row["step_saving"]
@@ -83,12 +83,12 @@ def rest(frame: pl.DataFrame) -> Iterator[str]:
 
 def lines(row: Row) -> Iterator[str]:
     """Yield the lines in which a terminal shows a finding: its sentences, those below the first indented."""
-    for what, text in sentences(row):
+    for label, text in sentences(row):
         first, *others = clean(text) or [""]
-        if what == "finding":
+        if label == "finding":
             yield f"{row['number']}. {units.text(row['detector'])}: {first}"
         elif first or others:
-            yield f"  {what}: {first}"
+            yield f"  {label}: {first}"
         yield from (f"    {other}" for other in others)
 
 
@@ -99,33 +99,40 @@ def clean(text: str) -> list[str]:
 
 def markdown(frame: pl.DataFrame, combined: pl.DataFrame, top: int | None = None) -> str:
     """Return the advice as Markdown: a table of the findings, their sentences, and the rest."""
-    found = [row for row in frame.to_dicts() if row["outcome"] == "found"]
-    shown = found[:top]
-    made = ["## Advice", ""]
-    if found:
-        made += ["| # | detector | saving | at most | confidence |", "|---:|---|---:|---:|---|"]
+    findings = [row for row in frame.to_dicts() if row["outcome"] == "found"]
+    shown = findings[:top]
+    lines_of_page = ["## Advice", ""]
+    if findings:
+        lines_of_page += [
+            "| # | detector | saving | at most | confidence |",
+            "|---:|---|---:|---:|---|",
+        ]
         for row in shown:
             saves = "none expected" if row["saving"] == 0 else units.time(row["saving"])
-            known = (saves, units.time(row["saving_most"]))
-            cells = (str(row["number"]), row["detector"], *known, row["confidence"])
-            made.append(f"| {' | '.join(plain(str(one)) for one in cells)} |")
-        more = len(found) - len(shown)
-        made += ["", plain(together(combined.row(0, named=True))), ""]
-        made += [f"{more:,} findings more.", ""] if more else []
+            times_of_row = (saves, units.time(row["saving_most"]))
+            cells = (str(row["number"]), row["detector"], *times_of_row, row["confidence"])
+            lines_of_page.append(f"| {' | '.join(plain(str(cell)) for cell in cells)} |")
+        more = len(findings) - len(shown)
+        lines_of_page += ["", plain(together(combined.row(0, named=True))), ""]
+        lines_of_page += [f"{more:,} findings more.", ""] if more else []
     else:
-        made += ["No detector found anything to change.", ""]
+        lines_of_page += ["No detector found anything to change.", ""]
     for row in shown:
-        made += [f"### {row['number']}. {plain(row['detector'])}", ""]
-        for what, text in sentences(row):
+        lines_of_page += [f"### {row['number']}. {plain(row['detector'])}", ""]
+        for label, text in sentences(row):
             first, *others = clean(text) or [""]
             if first or others:
-                made.append(f"- **{what}**: {plain(first)}")
+                lines_of_page.append(f"- **{label}**: {plain(first)}")
             if others:  # code: as it stands, in a fence that it cannot close
-                made += ["", "  ~~~~~~text", *(f"  {one}".replace("~~~", "") for one in others)]
-                made += ["  ~~~~~~"]
-        made.append("")
-    made += [f"- {plain(text)}" for text in rest(frame)]
-    return "\n".join(made).rstrip() + "\n"
+                lines_of_page += [
+                    "",
+                    "  ~~~~~~text",
+                    *(f"  {other}".replace("~~~", "") for other in others),
+                ]
+                lines_of_page += ["  ~~~~~~"]
+        lines_of_page.append("")
+    lines_of_page += [f"- {plain(text)}" for text in rest(frame)]
+    return "\n".join(lines_of_page).rstrip() + "\n"
 
 
 def plain(text: str) -> str:

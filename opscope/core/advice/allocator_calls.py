@@ -36,15 +36,17 @@ def repeated(answers: Answers) -> pl.DataFrame:
         return nothing
     first = pl.int_range(pl.len()).over("process") == 0
     later = steps.filter(~pl.col("warm_up").fill_null(first))
-    found = calls[rows].select(
+    repeated_calls = calls[rows].select(
         "process",
         pl.Series("row", rows, pl.Int64),
         pl.col("name").cast(pl.String),
         "start",
         (pl.col("end") - pl.col("start")).alias("duration"),
     )
-    row = step_at(later, processes_of(found["process"]), found["start"].to_numpy())
-    inside = found.with_columns(
+    row = step_at(
+        later, processes_of(repeated_calls["process"]), repeated_calls["start"].to_numpy()
+    )
+    inside = repeated_calls.with_columns(
         pl.Series("step", at(later["step"].to_numpy(), np.asarray(row, np.int64)), pl.Int64)
     ).filter(pl.Series(np.asarray(row) >= 0, dtype=pl.Boolean))
     often = inside.filter(pl.col("step").n_unique().over("process") >= LEAST_STEPS)
@@ -59,5 +61,5 @@ def said(calls: pl.DataFrame) -> str:
         .sort("len", "name", descending=[True, False])
     )
     return "; ".join(
-        f"{name}: {many:,} calls in {steps:,} steps" for name, many, steps in each.rows()
+        f"{name}: {count:,} calls in {steps:,} steps" for name, count, steps in each.rows()
     )

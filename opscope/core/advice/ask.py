@@ -100,23 +100,23 @@ def threshold(one: Detector) -> str | None:
 @cache
 def detectors() -> Mapping[str, Detector]:
     """Every detector by name. Raises TypeError where a module of ours defines none."""
-    found: dict[str, Detector] = {}
+    detectors_by_name: dict[str, Detector] = {}
     for module in pkgutil.iter_modules(detector_package.__path__):
-        place = f"{detector_package.__name__}.{module.name}"
-        one = getattr(import_module(place), "DETECTOR", None)
-        if not isinstance(one, Detector) or one.name != module.name:
-            raise TypeError(f"{place} defines no DETECTOR named {module.name!r}")
-        found[one.name] = one
+        module_name = f"{detector_package.__name__}.{module.name}"
+        detector = getattr(import_module(module_name), "DETECTOR", None)
+        if not isinstance(detector, Detector) or detector.name != module.name:
+            raise TypeError(f"{module_name} defines no DETECTOR named {module.name!r}")
+        detectors_by_name[detector.name] = detector
     for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
         try:
-            one = point.load()
-            if not isinstance(one, Detector) or one.name in found:
+            detector = point.load()
+            if not isinstance(detector, Detector) or detector.name in detectors_by_name:
                 raise TypeError(f"it is no Detector, or its name {point.name!r} is taken")
         except Exception as error:  # noqa: BLE001 - another package's fault must not cost the others
             _log.warning("opscope: the detector %s is left out: %s", point.name, error)
         else:
-            found[one.name] = one
-    return MappingProxyType(found)
+            detectors_by_name[detector.name] = detector
+    return MappingProxyType(detectors_by_name)
 
 
 def chosen(names: Iterable[str]) -> dict[str, Detector]:
@@ -124,12 +124,14 @@ def chosen(names: Iterable[str]) -> dict[str, Detector]:
 
     Raises UnknownDetector, and WrongParameter for a threshold that the detector has not, or refuses.
     """
-    known, wanted = detectors(), {}
+    all_detectors, wanted = detectors(), {}
     for text in names:
         name, given = parts(text)
-        if name not in known:
-            raise UnknownDetector(f"no detector named {name!r}; choose from: {', '.join(known)}")
-        detector = known[name]
+        if name not in all_detectors:
+            raise UnknownDetector(
+                f"no detector named {name!r}; choose from: {', '.join(all_detectors)}"
+            )
+        detector = all_detectors[name]
         values = values_of(name, detector.thresholds, given)
         wanted[name] = (
             replace(detector, find=partial(detector.find, **values)) if values else detector
@@ -156,20 +158,22 @@ def said(
     then those whose estimate is nothing; then what no detector could tell, and what found nothing. Raises
     UnknownDetector.
     """
-    known = detectors()
-    wanted = dict(known) if names is None else chosen(names)
-    others = (name for name in known if name not in _LAST)
-    in_turn = dict.fromkeys((*_FIRST, *others, *known))
-    asked = [wanted[name] for name in in_turn if name in wanted and name in known]
+    all_detectors = detectors()
+    wanted = dict(all_detectors) if names is None else chosen(names)
+    others = (name for name in all_detectors if name not in _LAST)
+    in_turn = dict.fromkeys((*_FIRST, *others, *all_detectors))
+    asked = [wanted[name] for name in in_turn if name in wanted and name in all_detectors]
     with progress.stage("asking detectors", len(asked)) as stage:
-        found = [one for part in _by_two(asked, answers, stage, prepare) for one in part]
+        answers_said = [said for part in _by_two(asked, answers, stage, prepare) for said in part]
     if simulate is not None:
-        with progress.stage("replaying the timeline", len(found)) as stage:
-            found = _replayed(found, simulate, stage)
-    found = [_pointing(one, found) for one in found]
+        with progress.stage("replaying the timeline", len(answers_said)) as stage:
+            answers_said = _replay(answers_said, simulate, stage)
+    answers_said = [_pointing(said, answers_said) for said in answers_said]
     order = (FOUND, CANNOT_TELL, NOTHING)
-    found.sort(key=lambda one: (order.index(one.outcome), _rank(one.finding), one.detector))
-    return tuple(found)
+    answers_said.sort(
+        key=lambda said: (order.index(said.outcome), _rank(said.finding), said.detector)
+    )
+    return tuple(answers_said)
 
 
 def _pointing(one: Said, others: Sequence[Said]) -> Said:
@@ -192,25 +196,25 @@ def _pointing(one: Said, others: Sequence[Said]) -> Said:
     return replace(one, finding=shown)
 
 
-def frame(answers: Answers, found: Sequence[Said]) -> pl.DataFrame:
+def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
     """One row per finding, and one per detector that found nothing or cannot tell (SCHEMA; times ns).
 
     Savings overlap: they must not be added up.
     """
-    whole = None
-    if any(one.finding is not None for one in found):
-        whole = answers.summary()["wall_time"][0]
+    wall_time = None
+    if any(said.finding is not None for said in answers_said):
+        wall_time = answers.summary()["wall_time"][0]
     vendor = vendor_of(answers.trace, call_names(answers.trace))
     rows = []
-    for number, one in enumerate(found, 1):
+    for number, one in enumerate(answers_said, 1):
         row: dict[str, Any] = {"detector": one.detector, "outcome": one.outcome}
         row |= {"reason": one.reason, "threshold": one.threshold}
         if one.finding is not None:
             row |= {"number": number, **_columns(one.finding)}
             if one.threshold is not None:
                 row["finding"] += f" (threshold: {one.threshold})"
-            if whole and row["saving"] is not None:
-                row["saving_share"] = row["saving"] / whole
+            if wall_time and row["saving"] is not None:
+                row["saving_share"] = row["saving"] / wall_time
         rows.append({name: _in_words(value, vendor) for name, value in row.items()})
     filled = [{name: row.get(name) for name in SCHEMA} for row in rows]
     return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
@@ -239,49 +243,49 @@ def _by_two(
     first = Lock()
 
     def one(detector: Detector) -> tuple[Said, ...]:
-        said = tuple(_asked(detector, answers))
+        said = tuple(_ask(detector, answers))
         stage.add()
         needed = any(each.finding and each.finding.edit for each in said)
         # never released: one thread makes it, and none waits for it
         if needed and prepare is not None and first.acquire(blocking=False):
-            _prepared(prepare)
+            _prepare(prepare)
         return said
 
     return _each(one, asked)
 
 
-def _prepared(prepare: Callable[[], object]) -> None:
+def _prepare(prepare: Callable[[], object]) -> None:
     try:
         prepare()
     except Exception:  # noqa: BLE001 - the replay meets the error again, and its detector is named then
         _log.debug("opscope: the replay of the timeline could not be prepared", exc_info=True)
 
 
-def _replayed(found: Sequence[Said], simulate: Simulate, stage: progress.Stage) -> list[Said]:
+def _replay(answers_said: Sequence[Said], simulate: Simulate, stage: progress.Stage) -> list[Said]:
     """Return what the detectors said, with the estimates of the replays."""
 
     def one(said: Said) -> Said:
-        estimated = _estimated(said, simulate)
+        estimated = _estimate(said, simulate)
         stage.add()
         return estimated
 
-    return _each(one, found)
+    return _each(one, answers_said)
 
 
-def _each(one: Callable[[_Asked], _Answer], of: Sequence[_Asked]) -> list[_Answer]:
+def _each(function: Callable[[_Asked], _Answer], of: Sequence[_Asked]) -> list[_Answer]:
     """Return what the function makes of each, in order: two at a time, in the context of the caller."""
     pool = Pool(_AT_ONCE)
     try:
-        waited = [pool.submit(copy_context().run, one, each) for each in of]
+        waited = [pool.submit(copy_context().run, function, each) for each in of]
         return [each.result() for each in waited]
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
+def _ask(detector: Detector, answers: Answers) -> Iterator[Said]:
     try:
-        why = answers.of(idle_unknown) if one.needs_all_kernels else None
-        answer = one.find(answers) if why is None else CannotTell(why)
+        why = answers.of(idle_unknown) if detector.needs_all_kernels else None
+        answer = detector.find(answers) if why is None else CannotTell(why)
         if not isinstance(answer, CannotTell):
             for each in answer:
                 if not isinstance(each, Finding):
@@ -289,28 +293,30 @@ def _asked(one: Detector, answers: Answers) -> Iterator[Said]:
     except NotMerged as error:
         answer = CannotTell(str(error))
     except Exception as error:  # noqa: BLE001 - one detector's fault must not cost the others' answers
-        _log.warning("opscope: the detector %s failed", one.name, exc_info=True)
+        _log.warning("opscope: the detector %s failed", detector.name, exc_info=True)
         answer = CannotTell(f"the detector failed: {type(error).__name__}: {error}")
     if isinstance(answer, CannotTell):
-        yield Said(one.name, CANNOT_TELL, reason=answer.reason)
+        yield Said(detector.name, CANNOT_TELL, reason=answer.reason)
     elif not answer:
-        yield Said(one.name, NOTHING, threshold=threshold(one))
+        yield Said(detector.name, NOTHING, threshold=threshold(detector))
     else:
-        yield from (Said(one.name, FOUND, each, threshold=threshold(one)) for each in answer)
+        yield from (
+            Said(detector.name, FOUND, each, threshold=threshold(detector)) for each in answer
+        )
 
 
-def _estimated(one: Said, simulate: Simulate) -> Said:
+def _estimate(said: Said, simulate: Simulate) -> Said:
     """Give a finding without an estimate that of the replay, within its bounds."""
-    finding = one.finding
+    finding = said.finding
     if finding is None or finding.saving is not None or finding.edit is None:
-        return one
+        return said
     try:
         times = simulate([finding.edit])
     except Exception:  # noqa: BLE001 - one detector's edit must not cost the others' answers
-        refused(one.detector)
-        return replace(one, finding=replace(finding, edit=None))
+        refused(said.detector)
+        return replace(said, finding=replace(finding, edit=None))
     if times is None or times.is_empty():
-        return one
+        return said
     alone = int(times["saving"][0])
     most = alone if finding.saving_most is None else finding.saving_most
     saving = max(min(alone, most), finding.saving_least)
@@ -320,7 +326,7 @@ def _estimated(one: Said, simulate: Simulate) -> Said:
     if alone <= 0:
         how = "The replay of the timeline with this change ends no sooner: other work hides what it saves"
     reasoning = f"{finding.reasoning} {how}.".strip()
-    return replace(one, finding=replace(finding, saving=saving, reasoning=reasoning), times=times)
+    return replace(said, finding=replace(finding, saving=saving, reasoning=reasoning), times=times)
 
 
 def _rank(finding: Finding | None) -> tuple[int, int]:

@@ -35,40 +35,48 @@ NO_EDIT: Final = "no finding says what its change does to the timeline"
 NO_FINDING: Final = "there is no finding"
 
 
-def combined(found: Sequence[Said], simulate: Simulate, wall_time: int | None) -> pl.DataFrame:
+def combined(
+    answers_said: Sequence[Said], simulate: Simulate, wall_time: int | None
+) -> pl.DataFrame:
     """Return in one row what all findings save together (SCHEMA; ns), or null and the reason.
 
     ``wall_time``: the window's. Where several changes touch the same work the smallest factor counts.
     A finding that can save nothing is not among those left out.
     """
-    findings = [one for one in found if one.finding is not None]
+    findings = [said for said in answers_said if said.finding is not None]
     edits = [
-        (one.detector, one.finding.edit) for one in findings if one.finding and one.finding.edit
+        (finding.detector, finding.finding.edit)
+        for finding in findings
+        if finding.finding and finding.finding.edit
     ]
     reason = NO_FINDING if not findings else NO_TIMELINE if edits else NO_EDIT
-    alone = [one.times for one in findings if one.times is not None]
+    alone = [finding.times for finding in findings if finding.times is not None]
     times: pl.DataFrame | None
     if len(edits) == len(alone) == 1:  # nothing to combine it with
         times = alone[0]
     else:
-        edits, times = _replayed(edits, simulate)
+        edits, times = _replay(edits, simulate)
     done = [id(edit) for _, edit in edits] if times is not None else []
-    omitted = [one.detector for one in findings if one.finding and id(one.finding.edit) not in done]
+    omitted = [
+        finding.detector
+        for finding in findings
+        if finding.finding and id(finding.finding.edit) not in done
+    ]
     row: dict[str, Any] = {"simulated": len(done), "not_simulated": len(omitted)}
     row["wall_time"], row["omitted"] = wall_time, ", ".join(dict.fromkeys(omitted)) or None
     if times is None or times.is_empty():
         row["reason"] = reason
     else:
-        whole = times.row(0, named=True)
+        row_of_times = times.row(0, named=True)
         names = ("wall_time", "new_wall_time", "saving", "saving_share")
-        row |= {name: whole[name] for name in names}
+        row |= {name: row_of_times[name] for name in names}
         steps = times["saving"][1:].median()
         row["step_saving"] = None if steps is None else round(float(steps))  # type: ignore[arg-type]
     filled = {name: row.get(name) for name in SCHEMA}
     return pl.DataFrame([filled], schema=dict(SCHEMA), orient="row")
 
 
-def _replayed(
+def _replay(
     edits: list[tuple[str, Edit]], simulate: Simulate
 ) -> tuple[list[tuple[str, Edit]], pl.DataFrame | None]:
     """Return the edits that fit the trace, each with its detector, and the times with all of them."""
@@ -85,10 +93,10 @@ def _replayed(
                 refused(detector)
             else:
                 fit.append((detector, edit))
-        return _replayed(fit, simulate) if len(fit) < len(edits) else (edits, None)
+        return _replay(fit, simulate) if len(fit) < len(edits) else (edits, None)
 
 
-def evidence(found: Sequence[Said]) -> pl.DataFrame:
+def evidence(answers_said: Sequence[Said]) -> pl.DataFrame:
     """Return the rows of the findings' evidence, with each finding's number and detector."""
     schema = {
         "number": pl.Int64(),
@@ -96,18 +104,18 @@ def evidence(found: Sequence[Said]) -> pl.DataFrame:
         **{k: v() for k, v in EVIDENCE.items()},
     }
     parts = [pl.DataFrame(schema=schema)]
-    for number, one in enumerate(found, 1):
-        rows = one.finding.rows if one.finding is not None else None
+    for number, said in enumerate(answers_said, 1):
+        rows = said.finding.rows if said.finding is not None else None
         if rows is None:
             continue
-        known = [
+        columns = [
             pl.col(name).cast(kind, strict=False)
             if name in rows.columns
             else pl.lit(None, kind).alias(name)
             for name, kind in EVIDENCE.items()
         ]
-        named = rows.select(*known).with_columns(
-            number=pl.lit(number), detector=pl.lit(one.detector)
+        named = rows.select(*columns).with_columns(
+            number=pl.lit(number), detector=pl.lit(said.detector)
         )
         parts.append(named.select(pl.col(name).cast(kind) for name, kind in schema.items()))
     return pl.concat(parts)

@@ -39,15 +39,17 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     known, and ranks have as many collectives, it is at most the least communication of a rank. Empty where
     there was no communication.
     """
-    told = answers.overlap()["reason"].drop_nulls()
-    if len(told):
-        return CannotTell(f"{told[0]}, so that what ran at once is not known")
-    found = answers.communication()
-    if found.is_empty() and answers.trace["ranges"].is_empty():
+    reasons = answers.overlap()["reason"].drop_nulls()
+    if len(reasons):
+        return CannotTell(f"{reasons[0]}, so that what ran at once is not known")
+    rates_of_steps = answers.communication()
+    if rates_of_steps.is_empty() and answers.trace["ranges"].is_empty():
         return CannotTell(
             "the profile has neither kernels nor ops: capture with one of the backends"
         )
-    talking = found.filter((pl.col("collectives") > 0) | (pl.col("communication_time") > 0))
+    talking = rates_of_steps.filter(
+        (pl.col("collectives") > 0) | (pl.col("communication_time") > 0)
+    )
     if len(talking) and talking["communication_time"].null_count() == len(talking):
         return CannotTell(ONLY_CALLS)
     timed = talking.filter(pl.col("communication_time").is_not_null() & (pl.col("window") > 0))
@@ -76,22 +78,22 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
     kernels = answers.kernels(categories=True)
     talks = communicates(answers, kernels)
     rows = np.flatnonzero(talks)
-    found = kernels[rows].with_columns(pl.Series("row", rows, pl.Int64))
+    exchanges = kernels[rows].with_columns(pl.Series("row", rows, pl.Int64))
     exposed = np.zeros(len(rows), np.int64)
     process = kernels["process"].fill_null(-1).to_numpy()
-    for one in np.unique(process[rows]).tolist():
-        mine = np.flatnonzero(process[rows] == one)
+    for number in np.unique(process[rows]).tolist():
+        mine = np.flatnonzero(process[rows] == number)
         others = kernels.select("start", "end").filter(
-            pl.Series((process == one) & ~talks, dtype=pl.Boolean)
+            pl.Series((process == number) & ~talks, dtype=pl.Boolean)
         )
         union = merge(*(others[name].to_numpy() for name in ("start", "end")))
-        start, end = (found[name].gather(mine).to_numpy() for name in ("start", "end"))
+        start, end = (exchanges[name].gather(mine).to_numpy() for name in ("start", "end"))
         exposed[mine] = end - start - (open_until(union, end) - open_until(union, start))
     # NCCL's SendRecv kernel does all-to-alls too: its record and its op say more than its name
     attrs = answers.trace["kernels"]["attrs"].gather(rows).cast(pl.String)
-    told = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
+    stated = attrs.str.extract(r'"collective":\s*"([^"]{1,64})"').alias("told")
     kind = pl.coalesce(_kinds("told"), _kinds("op"), _kinds("name"))
-    return found.with_columns(pl.Series("exposed", exposed), told).with_columns(
+    return exchanges.with_columns(pl.Series("exposed", exposed), stated).with_columns(
         kind.alias("collective")
     )
 
@@ -99,9 +101,9 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
 def _kinds(column: str) -> pl.Expr:
     def read(texts: pl.Series) -> pl.Series:
         written = texts.cast(pl.String)
-        told = {one: collective(one) for one in written.drop_nulls().unique()}
-        found: pl.Series = written.replace_strict(told, default=None, return_dtype=pl.String)
-        return found
+        collectives = {name: collective(name) for name in written.drop_nulls().unique()}
+        names: pl.Series = written.replace_strict(collectives, default=None, return_dtype=pl.String)
+        return names
 
     return pl.col(column).map_batches(read, return_dtype=pl.String)
 
@@ -116,18 +118,22 @@ def open_until(union: tuple[Ints, Ints], time: Ints) -> Ints:
     start, end = union
     if not len(start):
         return np.zeros(len(time), np.int64)
-    place = np.searchsorted(start, time, side="right") - 1
-    whole = np.concatenate(([0], np.cumsum(end - start)))
-    inside = np.minimum(time, end[place]) - start[place]
-    found: Ints = np.where(place >= 0, whole[place] + inside, 0)
-    return found
+    index = np.searchsorted(start, time, side="right") - 1
+    running_total = np.concatenate(([0], np.cumsum(end - start)))
+    inside = np.minimum(time, end[index]) - start[index]
+    until: Ints = np.where(index >= 0, running_total[index] + inside, 0)
+    return until
 
 
 def patterns(answers: Answers) -> set[str]:
     """Return the ways of training in parallel that names of ops and ranges show: ``ddp``, ``fsdp``,
     ``tensor_parallel``."""
     texts = answers.trace["ranges"]["text"].unique()
-    return {name for name, told in _PATTERNS.items() if matching(texts, told).any()}
+    return {
+        name
+        for name, patterns_of_texts in _PATTERNS.items()
+        if matching(texts, patterns_of_texts).any()
+    }
 
 
 def on_computing_streams(answers: Answers, rows: pl.DataFrame) -> pl.DataFrame:

@@ -29,18 +29,18 @@ def compiled_by(answers: Answers) -> str | None:
     if not regions.is_empty():
         return f"{regions['region'].n_unique():,} compiled regions of torch.compile"
     names = distinct_values(answers.trace["kernels"]["name"]).cast(pl.String).drop_nulls()
-    made = names.filter(names.str.contains(_GENERATED_KERNELS))
-    if len(made):
-        return f"{len(made):,} generated kernels, such as {made.sort()[0]}"
+    generated = names.filter(names.str.contains(_GENERATED_KERNELS))
+    if len(generated):
+        return f"{len(generated):,} generated kernels, such as {generated.sort()[0]}"
     families = distinct_values(
         summed_columns(answers, ("op_type",)).select("op_type")["op_type"]
     ).cast(pl.String)
     if families.is_in(_FAMILIES).any():
         return "ops that XLA or another compiler fused"
     processes = answers.trace["processes"]
-    known = (
+    listed = (
         set(processes["framework"].cast(pl.String)) if "framework" in processes.columns else set()
     )
-    if known & set(_COMPILING) and not compiles(answers.trace).is_empty():
+    if listed & set(_COMPILING) and not compiles(answers.trace).is_empty():
         return "phases in which a program was compiled"
     return None

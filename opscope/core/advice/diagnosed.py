@@ -97,19 +97,19 @@ def diagnosis_table(report: Report, profile: Answers, view: View) -> Table:
     frame = report.frame(profile)
     if view.first:
         return Table(report.title, [Column("what", "")], (), sentences=_answer(frame))
-    found = frame.filter(frame["lost"].is_not_null() & (frame["finding"] != "healthy"))
+    losses = frame.filter(frame["lost"].is_not_null() & (frame["finding"] != "healthy"))
     below = []
     for row in frame.to_dicts():
-        below.append(f"  {_named(row)}: {units.text(row['text'])}")
+        below.append(f"  {_name(row)}: {units.text(row['text'])}")
         if row["to_try"] is not None:
             below.append(f"    try: {units.text(row['to_try'])}")
-    made = listed(report, found, view)
-    if found.is_empty():
-        made = replace(made, footnotes=())
-    return replace(made, footnotes=(*made.footnotes, *below))
+    table = listed(report, losses, view)
+    if losses.is_empty():
+        table = replace(table, footnotes=())
+    return replace(table, footnotes=(*table.footnotes, *below))
 
 
-def _named(row: dict[str, Any]) -> str:
+def _name(row: dict[str, Any]) -> str:
     whose = "" if row["rank"] is None else f" (rank {row['rank']})"
     return f"{units.text(row['finding'])}{whose}"
 
@@ -117,7 +117,7 @@ def _named(row: dict[str, Any]) -> str:
 def _answer(frame: pl.DataFrame) -> list[str]:
     """Return the first finding with its evidence and what to try, and the names of the others."""
     first, *others = frame.to_dicts()
-    lines = [f"{_named(first)}: {units.text(first['text'])}"]
+    lines = [f"{_name(first)}: {units.text(first['text'])}"]
     if first["to_try"] is not None:
         lines.append(f"try: {units.text(first['to_try'])}")
     more = [row for row in others if row["finding"] != "cannot tell"]

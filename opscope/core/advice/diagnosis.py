@@ -31,22 +31,26 @@ __all__ = ["Facts", "diagnosis"]
 
 def diagnosis(facts: Facts) -> pl.DataFrame:
     """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns)."""
-    one = _Diagnosis(facts)
-    found = one.surely(one.findings()) if one.too_little is None else []
-    pressure = list(one.memory())
-    told: list[dict[str, Any]] = list(one.not_told())
-    compiled = list(one.compiled())
-    starting = list(one.starting()) if one.too_little is None else []
+    diagnosis_of_run = _Diagnosis(facts)
+    findings = (
+        diagnosis_of_run.surely(diagnosis_of_run.findings())
+        if diagnosis_of_run.too_little is None
+        else []
+    )
+    pressure = list(diagnosis_of_run.memory())
+    cannot_tell: list[dict[str, Any]] = list(diagnosis_of_run.not_told())
+    compiled = list(diagnosis_of_run.compiled())
+    starting = list(diagnosis_of_run.starting()) if diagnosis_of_run.too_little is None else []
     # what most of the run went into comes before what bounds the rest
     mostly = [*compiled, *(row for row in starting if row["share"] > MOSTLY)]
-    if one.too_little is not None:
-        found, pressure, told = [one.nothing()], [], []
-    elif not found and not pressure:
-        bounded = None if mostly else one.healthy()
-        found = [bounded] if bounded is not None else []
-        told = told if found else [one.nothing(), *told]
+    if diagnosis_of_run.too_little is not None:
+        findings, pressure, cannot_tell = [diagnosis_of_run.nothing()], [], []
+    elif not findings and not pressure:
+        bounded = None if mostly else diagnosis_of_run.healthy()
+        findings = [bounded] if bounded is not None else []
+        cannot_tell = cannot_tell if findings else [diagnosis_of_run.nothing(), *cannot_tell]
     rest = [row for row in starting if row["share"] <= MOSTLY]
-    rows = [*mostly, *found, *pressure, *rest, *told]
+    rows = [*mostly, *findings, *pressure, *rest, *cannot_tell]
     return pl.DataFrame(rows, schema=FINDINGS)
 
 
@@ -58,17 +62,17 @@ class _Diagnosis(Idle, Work):
         """Why nothing can be said of the time, and what to capture; None where something can."""
         work = self.facts.work
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
-        many = 0 if work is None else len(work.start)
-        if work is not None and many and work.untimed is not None:
+        count = 0 if work is None else len(work.start)
+        if work is not None and count and work.untimed is not None:
             if work.untimed != NOT_TIMED:
                 return work.untimed, words.FEWER_RECORDS
             tools = recorders(self.vendor, short=True)
             verb = "they record" if len(tools) > 1 else "it records"
             return NOT_TIMED, f"{' or '.join(tools)}: {verb} when each kernel ran"
-        if work is not None and not many:
+        if work is not None and not count:
             return "a GPU was used, and no kernels were captured", run
-        if work is not None and many < LEAST:
-            return f"fewer than {LEAST} kernels, copies and sets were recorded ({many})", run
+        if work is not None and count < LEAST:
+            return f"fewer than {LEAST} kernels, copies and sets were recorded ({count})", run
         if self.time:
             return None
         if work is not None and self.facts.steps.of:
@@ -130,30 +134,30 @@ class _Diagnosis(Idle, Work):
             return None
         doing = "the device was busy for" if self.on_gpu else "ops took"
         text = f"nothing stands out: {doing} {share(busy / self.time)} of {self._whole}"
-        found = self._bounds()
-        if found is not None:
-            text += f"; {found[3]}"
+        bound = self._bounds()
+        if bound is not None:
+            text += f"; {bound[3]}"
         else:
             ops = self.facts.sums().by_op
             by = ops.filter(pl.col("op").is_not_null())
             by = by.sort("device_time", "op", descending=[True, False])
-            whole = int(ops["device_time"].sum() or 0)
+            total = int(ops["device_time"].sum() or 0)
             rest = self.facts.unattributed()
-            if rest > whole:
+            if rest > total:
                 text += (
-                    f"; {share(rest / (rest + whole))} of the device's time has no op, so what bounds its"
+                    f"; {share(rest / (rest + total))} of the device's time has no op, so what bounds its"
                     " kernels is not known"
                 )
-            elif len(by) and whole and by["device_time"][0]:
-                part = share(by["device_time"][0] / whole)
+            elif len(by) and total and by["device_time"][0]:
+                part = share(by["device_time"][0] / total)
                 text += f"; {part} of the ops' time is in {by['op'][0]}"
         return self._row(HEALTHY, 0, text, self.say.healthy())
 
     def nothing(self) -> dict[str, Any]:
         """Return the row that it cannot be told what bounds the run, with what to capture."""
         if self.too_little is not None:
-            what, to_try = self.too_little
-            return self._row(CANNOT_TELL, None, f"what bounds the run: {what}", to_try)
+            lack, to_try = self.too_little
+            return self._row(CANNOT_TELL, None, f"what bounds the run: {lack}", to_try)
         if not self.on_gpu and not self.steps:
             return self._row(
                 CANNOT_TELL,

@@ -73,10 +73,10 @@ class Idle(Judge):
             )
 
     def _reads(self) -> str:
-        found = (
+        reads = (
             self.facts.sums().by_op.filter(pl.col("op").is_in(words.READS)).select("op", "calls")
         )
-        rows = found.sort("calls", "op", descending=[True, False]).head(1).rows()
+        rows = reads.sort("calls", "op", descending=[True, False]).head(1).rows()
         return f"; {rows[0][0]} ran {rows[0][1]:,} times" if rows else ""
 
     def _launches(self) -> Iterator[dict[str, Any]]:
@@ -100,7 +100,7 @@ class Idle(Judge):
         if count:
             often = f"{round(count / self.steps):,} a step" if self.steps else f"{count:,}"
             text += f"; kernels: {often}, median {ns(median)}"
-        longest = max((one.longest for one in self.facts.divided), default=0)
+        longest = max((device.longest for device in self.facts.divided), default=0)
         begins = not self.steps and longest > CAUSES * self.time
         if begins:
             text += f"; one gap alone took {ns(longest)}, as when a program starts"
@@ -149,7 +149,7 @@ class Idle(Judge):
         short = bool(host.many) and lost < host.many * BETWEEN
         if host.many:
             text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
-        error = sum(one.error**2 for one in self.facts.divided) ** 0.5
+        error = sum(device.error**2 for device in self.facts.divided) ** 0.5
         yield self._judged(
             "host-bound", lost, lost / self.time, OUTSIDE, text, self.say.outside(short),
             sure=lost - ERRORS * error > OUTSIDE * self.time,

@@ -37,10 +37,10 @@ def diagnosis(
     ``steps`` are ``rankwise.ranked``, ``late`` the ``stragglers`` of the collectives in these; ``read_of``:
     ``997 of 1,000 ranks``.
     """
-    one = _Merged(steps, late, on_gpu, Words(framework, on_gpu))
-    found = sorted(one.findings(), key=lambda row: -row["lost"]) if one.time else []
-    rows = found or [one.none_found()]
-    return pl.DataFrame([*rows, *one.not_told(read_of)], schema=FINDINGS)
+    merged = _Merged(steps, late, on_gpu, Words(framework, on_gpu))
+    findings = sorted(merged.findings(), key=lambda row: -row["lost"]) if merged.time else []
+    rows = findings or [merged.none_found()]
+    return pl.DataFrame([*rows, *merged.not_told(read_of)], schema=FINDINGS)
 
 
 class _Merged:
@@ -180,8 +180,8 @@ class _Merged:
             )  # fmt: skip
 
     def _part(self, time: float) -> str:
-        each, whole = ns(time / self.many), ns(self.time / self.many)
-        return f"{each} of each step's {whole} ({share(time / self.time)})"
+        each, total = ns(time / self.many), ns(self.time / self.many)
+        return f"{each} of each step's {total} ({share(time / self.time)})"
 
     def _row(
         self, finding: str, lost: float | None, text: str, to_try: str | None

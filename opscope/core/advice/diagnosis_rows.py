@@ -47,8 +47,8 @@ class Judge:
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
-        self.time = sum(one.time for one in facts.divided)
-        self.steps = sum(one.steps for one in facts.divided)
+        self.time = sum(device.time for device in facts.divided)
+        self.steps = sum(device.steps for device in facts.divided)
         self.parts: dict[str, int] = {}
         for one in facts.divided:
             for name, part in one.parts.items():
@@ -60,10 +60,10 @@ class Judge:
         self.say = words.Words(facts.framework, self.on_gpu)
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 
-    def surely(self, found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def surely(self, findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the findings, what costs most first. Those near their threshold are borderline;
         beside a clear one, those below their threshold are left out."""
-        rows = sorted(found, key=lambda row: -row["lost"])
+        rows = sorted(findings, key=lambda row: -row["lost"])
         clear = any(row["sure"] for row in rows)
         told = []
         for row in rows:
@@ -106,7 +106,7 @@ class Judge:
         to_try: str | None,
         process: int | None = None,
     ) -> dict[str, Any]:
-        processes = {one.process for one in self.facts.divided}
+        processes = {device.process for device in self.facts.divided}
         if process is None and len(processes) == 1 and finding != CANNOT_TELL:
             (process,) = processes
         process = None if process is None or process < 0 else process
@@ -125,9 +125,9 @@ class Judge:
         if self.steps:
             each = f"{ns(time / self.steps)} of each step's {ns(self.time / self.steps)}"
         else:
-            many = len(self.facts.divided)
-            each = f"{ns(time / many)} of {ns(self.time / many)}"
-            if many > 1:
+            count = len(self.facts.divided)
+            each = f"{ns(time / count)} of {ns(self.time / count)}"
+            if count > 1:
                 each += f" of each {'device' if self.on_gpu else 'process'}, on average"
         return f"{each} ({share(time / self.time)})"
 

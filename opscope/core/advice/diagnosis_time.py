@@ -90,16 +90,16 @@ class Divided:
 
 
 def steps_to_judge(
-    found: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
+    table: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
 ) -> Steps:
     """Return the steps that ended and were captured, without the first ones if these are slow (warm-up) or
     alone compile.
 
-    ``found`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
+    ``table`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
     for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
     steps and hold the work of one.
     """
-    rows = found.filter(pl.col("step").is_not_null())
+    rows = table.filter(pl.col("step").is_not_null())
     if rows.is_empty():
         return Steps({})
     waited = asked.group_by("process", "start").agg(pl.col("duration").max())
@@ -129,27 +129,27 @@ def steps_to_judge(
 
 def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
     """Return whether each step is among the first ones (at most half) of its process, which alone compile."""
-    found = np.zeros(len(steps), bool)
+    is_first = np.zeros(len(steps), bool)
     for process, compiling in host.compiling.items():
         rows = np.flatnonzero((steps["process"] == process).fill_null(False).to_numpy())
         rows = rows[np.argsort(steps["begin"].to_numpy()[rows], kind="stable")]
         start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
-        held = covered(compiling, start, end) > 0
-        first = int(np.argmin(np.append(held, False)))
-        if 2 * first <= len(rows) and not held[first:].any():
-            found[rows[:first]] = True
-    return pl.Series("compiles_first", found, dtype=pl.Boolean)
+        compiles = covered(compiling, start, end) > 0
+        first = int(np.argmin(np.append(compiles, False)))
+        if 2 * first <= len(rows) and not compiles[first:].any():
+            is_first[rows[:first]] = True
+    return pl.Series("compiles_first", is_first, dtype=pl.Boolean)
 
 
 def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
     """Return whether a device of the step's process ran anything in each step."""
     process = work.devices["process"].fill_null(NONE).to_numpy()[work.device]
-    found = np.zeros(len(steps), bool)
-    for one in np.unique(process).tolist():
-        rows = np.flatnonzero((steps["process"] == one).fill_null(False).to_numpy())
+    works = np.zeros(len(steps), bool)
+    for number in np.unique(process).tolist():
+        rows = np.flatnonzero((steps["process"] == number).fill_null(False).to_numpy())
         start, end = (steps[name].to_numpy()[rows] for name in ("begin", "end"))
-        found[rows] = covered(spans(work, process == one), start, end) > 0
-    return pl.Series(found, dtype=pl.Boolean)
+        works[rows] = covered(spans(work, process == number), start, end) > 0
+    return pl.Series(works, dtype=pl.Boolean)
 
 
 def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Divided]:
@@ -157,7 +157,7 @@ def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Div
     its first work to its last."""
     gaps = gaps_between(work)
     waits = _waited_for(work, trace)
-    found = []
+    devices = []
     for lane, rows in work.lanes(work.device):
         process, device = work.devices.row(lane)
         process = NONE if process is None else int(process)
@@ -170,7 +170,10 @@ def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Div
             here = gaps.of == lane
             judged = Stretch(merge(gaps.low[here], gaps.high[here]), 0)
         kind = work.kind[rows]
-        unions = [spans(work, rows[kind == one]) for one in (COMPUTATION, COMMUNICATION, COPY)]
+        unions = [
+            spans(work, rows[kind == kind_number])
+            for kind_number in (COMPUTATION, COMMUNICATION, COPY)
+        ]
         parts = dict.fromkeys(GPU_PARTS, 0)
         start, end = judged.spans
         time = int((end - start).sum())
@@ -186,39 +189,39 @@ def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Div
         ):
             parts[name] += 0 if part is None else int(part.sum())
         rest = subtract(judged.spans, _all(held_up))
-        held = _gaps(work, gaps, mine, rest, waits.get(process, _NOTHING))
+        gap_times = _gaps(work, gaps, mine, rest, waits.get(process, _NOTHING))
         late = mine & (gaps.kind == HOST)
         longest = int((gaps.end - gaps.start)[late].max()) if late.any() else 0
-        parts |= held
+        parts |= gap_times
         # before the first work of the trace, and after the last
         edge = time - sum(parts.values())
         parts["host" if work.with_calls and judged.steps else "unknown"] += edge
-        found.append(Divided(process, device, time, judged.steps, parts, longest))
-    return found
+        devices.append(Divided(process, device, time, judged.steps, parts, longest))
+    return devices
 
 
 def _all(unions: list[Spans]) -> Spans:
-    return merge(*(np.concatenate([one[place] for one in unions]) for place in (0, 1)))
+    return merge(*(np.concatenate([union[side] for union in unions]) for side in (0, 1)))
 
 
 def _gaps(
     work: DeviceWork, gaps: Gaps, mine: NDArray[np.bool_], judged: Spans, waits: Spans
 ) -> dict[str, int]:
     """Return the parts of the gaps of one device (ns), as far as they lie in ``judged``."""
-    start, end, after = (one[mine] for one in (gaps.start, gaps.end, gaps.after))
+    start, end, after = (column[mine] for column in (gaps.start, gaps.end, gaps.after))
     kind = gaps.kind[mine]
-    whole = covered(judged, start, end)
+    total = covered(judged, start, end)
     called = work.called[after]
     # a copy's call holds the host up until the copy is made, or its memory was copied
     copies = (work.kind[after] == COPY) & (work.call[after] >= 0) & (end - start >= KERNEL_WAIT)
     begun = np.clip(called, start, end)
     held_up = copies & (work.returned[after] >= end)
     staging = np.where(held_up, covered(judged, begun, end), 0)
-    rest = whole - staging
-    place = np.searchsorted(waits[0], start, side="right") - 1
+    rest = total - staging
+    index = np.searchsorted(waits[0], start, side="right") - 1
     waited = np.zeros(len(start), bool)
     if len(waits[0]):
-        waited = (place >= 0) & (waits[1][np.maximum(place, 0)] >= start)
+        waited = (index >= 0) & (waits[1][np.maximum(index, 0)] >= start)
     sums = {"staging": int(staging.sum())}
     for name, chosen in (
         ("synchronising", (kind == HOST) & waited),
@@ -271,7 +274,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     if not cpu_only:
         return Host(loading, compiling, on_host(ops.attribution), {}, 0, 0.0)
     ranges, meaning = trace["ranges"], ops.attribution.meaning
-    talks = np.array([one.direction == "communication" for one in meaning.readings], bool)
+    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
@@ -279,7 +282,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     length = (rows["end"] - rows["start"]).median()
     outermost = computing(ops.attribution, outer)
     for process, mine in compiling.items():
-        both = [one.get(process, _NOTHING) for one in (loading, outermost)]
+        both = [table.get(process, _NOTHING) for table in (loading, outermost)]
         compiling[process] = _until_run(mine, _all(both))
     return Host(loading, compiling, {}, outermost, len(rows), float(length or 0))
 
@@ -304,33 +307,34 @@ def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
         for process, (first, last) in host.ops.items()
         if len(first)
     }
-    found = []
+    lanes = []
     for process, stretch in sorted(judged.items()):
         start, end = stretch.spans
         kinds = [
-            one.get(process, _NOTHING) for one in (host.loading, host.compiling, host.ops, talking)
+            table.get(process, _NOTHING)
+            for table in (host.loading, host.compiling, host.ops, talking)
         ]
         sums = [0 if part is None else int(part.sum()) for part in split(kinds, start, end)]
         time = int((end - start).sum())
         parts = dict(zip(CPU_PARTS, [*sums, time - sum(sums)], strict=True))
-        error = _error(stretch.each, _all([one for one in kinds if one is not None]))
-        found.append(Divided(process, None, time, stretch.steps, parts, error=error))
-    return found
+        error = _error(stretch.each, _all([kind for kind in kinds if kind is not None]))
+        lanes.append(Divided(process, None, time, stretch.steps, parts, error=error))
+    return lanes
 
 
-def _error(steps: Spans, known: Spans) -> float:
-    """Return the standard error (ns) of the steps' time outside ``known``, as a ratio of sums has it
+def _error(steps: Spans, spans: Spans) -> float:
+    """Return the standard error (ns) of the steps' time outside ``spans``, as a ratio of sums has it
     (Cochran, Sampling Techniques, 1977, 6.3); infinite for one step."""
     start, end = steps
-    many = len(start)
-    if not many:
+    count = len(start)
+    if not count:
         return 0.0
     length = (end - start).astype(np.float64)
-    outside = length - covered(known, start, end)
-    if many < 2 or not length.sum():
+    outside = length - covered(spans, start, end)
+    if count < 2 or not length.sum():
         return float("inf")
     off = outside - outside.sum() / length.sum() * length
-    return float(np.sqrt(many / (many - 1) * (off**2).sum()))
+    return float(np.sqrt(count / (count - 1) * (off**2).sum()))
 
 
 def _until_run(compiling: Spans, others: Spans) -> Spans:
@@ -338,8 +342,8 @@ def _until_run(compiling: Spans, others: Spans) -> Spans:
     range, as it first runs it."""
     if not len(compiling[0]) or not len(others[0]):
         return compiling
-    place = np.searchsorted(others[0], compiling[1], side="left")
-    after = others[0][np.minimum(place, len(others[0]) - 1)]
+    index = np.searchsorted(others[0], compiling[1], side="left")
+    after = others[0][np.minimum(index, len(others[0]) - 1)]
     return merge(compiling[0], np.maximum(compiling[1], after))
 
 
@@ -349,8 +353,8 @@ def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
         return exchanged
     end = exchanged["end"].fill_null(NONE).to_numpy()
     process = exchanged["process"].fill_null(NONE).to_numpy()
-    found = np.zeros(len(exchanged), bool)
-    for one, judged in steps.of.items():
-        mine = np.flatnonzero(process == one)
-        found[mine] = covered(judged.spans, end[mine] - 1, end[mine]) > 0
-    return exchanged.filter(pl.Series(found, dtype=pl.Boolean))
+    is_within = np.zeros(len(exchanged), bool)
+    for number, judged in steps.of.items():
+        mine = np.flatnonzero(process == number)
+        is_within[mine] = covered(judged.spans, end[mine] - 1, end[mine]) > 0
+    return exchanged.filter(pl.Series(is_within, dtype=pl.Boolean))

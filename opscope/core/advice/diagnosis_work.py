@@ -22,7 +22,9 @@ class Work(Judge):
         caused = 0 if late.is_empty() else int(late["caused_waiting"].sum() or 0)
         if caused:
             worst = late.row(0, named=True)
-            mine = [one.time for one in self.facts.divided if one.process == worst["process"]]
+            mine = [
+                device.time for device in self.facts.divided if device.process == worst["process"]
+            ]
             behind = int(worst["lateness"])
             if (
                 worst["caused_waiting"] >= CAUSES * caused
@@ -69,19 +71,19 @@ class Work(Judge):
             .agg(pl.col("time").sum(), pl.len().alias("many"))
             .sort("time", "many", descending=True)
         )
-        kind, source, target, _, many = kinds.row(0)
+        kind, source, target, _, count = kinds.row(0)
         pageable = "pageable" in (source, target)
-        what = words.COPIES.get(kind, "copies")
+        noun = words.COPIES.get(kind, "copies")
         memory = {"HtoD": f" from {source} memory", "DtoH": f" to {target} memory"}.get(kind, "")
         if (source if kind == "HtoD" else target) not in ("pageable", "pinned"):
             memory = ""
-        text = f"{self._part(lost)} went into copies and sets that nothing hides; most of it {what}{memory}"
-        text += f" ({many:,} in all)"
+        text = f"{self._part(lost)} went into copies and sets that nothing hides; most of it {noun}{memory}"
+        text += f" ({count:,} in all)"
         yield self._judged(
             "copy-bound", lost, lost / self.time, WORTH, text, self.say.copies(kind, pageable)
         )
 
-    def _rated(self) -> tuple[dict[str, tuple[float, float]], float]:
+    def _rate(self) -> tuple[dict[str, tuple[float, float]], float]:
         """Return by bound the time and the ideal time (ns) of what has a roof; and the time of all."""
         if self.facts.device[0] is None:
             return {}, 0.0
@@ -92,17 +94,19 @@ class Work(Judge):
     def _bounds(self) -> tuple[str, float, float, str] | None:
         """Return what bounds most kernels, their part of the rated time, the efficiency of all that is rated
         and a sentence; None where most of the kernels' time has no roof."""
-        rated, whole = self._rated()
-        time = sum(one for one, _ in rated.values())
-        if not whole or time < BUSY * whole:
+        rated, total = self._rate()
+        time = sum(time_of_class for time_of_class, _ in rated.values())
+        if not total or time < BUSY * total:
             return None
         sums = {
             "memory-bandwidth-bound": rated.get("memory", (0.0, 0.0))[0],
-            "compute-bound": sum(rated.get(one, (0.0, 0.0))[0] for one in ("tensor", "vector")),
+            "compute-bound": sum(
+                rated.get(name_of_class, (0.0, 0.0))[0] for name_of_class in ("tensor", "vector")
+            ),
             "small kernels": rated.get("latency", (0.0, 0.0))[0],
         }
-        name = max(sums, key=lambda one: sums[one])
-        attained = sum(one for _, one in rated.values()) / time
+        name = max(sums, key=lambda name_of_class: sums[name_of_class])
+        attained = sum(share_of_class for _, share_of_class in rated.values()) / time
         said = (
             f"{words.BOUNDS[name]} bounds {share(sums[name] / time)} of the kernels' time, and they attain"
             f" {share(attained)} of what the {getattr(self.facts.device[0], 'name', 'device')} could"
@@ -110,11 +114,11 @@ class Work(Judge):
         return name, sums[name] / time, attained, said
 
     def _kernels(self) -> Iterator[dict[str, Any]]:
-        found = self._bounds()
+        bound = self._bounds()
         computed = self.parts["computation"]
-        if found is None or self._within(computed, WORTH):
+        if bound is None or self._within(computed, WORTH):
             return
-        name, _, attained, said = found
+        name, _, attained, said = bound
         lost = computed * max(0.0, 1 - attained / ATTAINED)
         if not self._within(lost, WORTH):
             text = f"{self._part(computed)} went into {'kernels' if self.on_gpu else 'ops'}; {said}"

@@ -42,11 +42,11 @@ def read(op: str, inputs: str, params: str | None) -> Product | None:
     if entry is None or entry.family not in ("gemm", "conv"):
         return None
     call = OpCall(op, call.inputs, None, call.params)
-    found = tensors(call)
-    if any(not isinstance(size, int) for one in found for size in one.shape):
+    specs = tensors(call)
+    if any(not isinstance(size, int) for spec in specs for size in spec.shape):
         return None
     try:
-        return _conv(call, found) if entry.family == "conv" else _gemm(call, found)
+        return _conv(call, specs) if entry.family == "conv" else _gemm(call, specs)
     except IndexError:
         return None
 
@@ -55,14 +55,14 @@ def _flag(call: OpCall, *keys: str) -> bool:
     return any(call.param(key) in (True, 1) for key in keys)
 
 
-def _gemm(call: OpCall, found: list[TensorSpec]) -> Product | None:
+def _gemm(call: OpCall, specs: list[TensorSpec]) -> Product | None:
     word = re.split(r"[:.]+", call.name)[-1]
     if re.fullmatch(r"linear|Linear", word):
-        a, b, swap = found[0], found[1], True
+        a, b, swap = specs[0], specs[1], True
     elif re.fullmatch(r"addmm|baddbmm|_addmm_activation", word):
-        a, b, swap = found[1], found[2], False
+        a, b, swap = specs[1], specs[2], False
     elif re.fullmatch(r"mm|bmm|matmul|MatMul|BatchMatMul(?:V[23])?|_scaled_mm", word):
-        a, b = found[0], found[1]
+        a, b = specs[0], specs[1]
         swap = _flag(call, "transpose_b", "adj_y", "transpose_x2")
     else:
         return None
@@ -76,12 +76,12 @@ def _gemm(call: OpCall, found: list[TensorSpec]) -> Product | None:
     rows, n = _ints(b)[-2:]
     if swap:
         rows, n = n, rows
-    if rows != k or any(one.strides is not None for one in (a, b)):
+    if rows != k or any(spec.strides is not None for spec in (a, b)):
         return None  # of views, the strides tell where a row begins, not the sizes
     right_inner = ("K", k) if swap else ("N", n)
-    if _turned(a):
+    if _turn(a):
         left_inner = ("M", m) if left_inner[0] == "K" else ("K", k)
-    if _turned(b):
+    if _turn(b):
         right_inner = ("N", n) if right_inner[0] == "K" else ("K", k)
     batch = 1
     for size in _ints(a)[:-2]:
@@ -91,11 +91,11 @@ def _gemm(call: OpCall, found: list[TensorSpec]) -> Product | None:
     return Product(batch, m, n, k, dict([left_inner, right_inner, ("N", n)]))
 
 
-def _conv(call: OpCall, found: list[TensorSpec]) -> Product | None:
+def _conv(call: OpCall, specs: list[TensorSpec]) -> Product | None:
     """Return the channels of a convolution of PyTorch, whose sizes are in the order N, C, H, W."""
     if not call.name.startswith(("aten::", "torch.")) or _groups(call) != 1:
         return None
-    shapes = [_ints(one) for one in found]
+    shapes = [_ints(spec) for spec in specs]
     if "backward_weight" in call.name:
         out, inside = shapes[0][1], shapes[1][1]
     elif "backward_input" in call.name:
@@ -110,15 +110,15 @@ def _conv(call: OpCall, found: list[TensorSpec]) -> Product | None:
 
 
 def _groups(call: OpCall) -> int:
-    found = call.param("groups")
-    return found if isinstance(found, int) else 1
+    groups = call.param("groups")
+    return groups if isinstance(groups, int) else 1
 
 
 def _ints(tensor: TensorSpec) -> list[int]:
     return [size for size in tensor.shape if isinstance(size, int)]
 
 
-def _turned(tensor: TensorSpec) -> bool:
+def _turn(tensor: TensorSpec) -> bool:
     """Whether the second last dimension lies in memory one element after the other (a transposed view)."""
     order = tensor.minor_to_major
     return order is not None and order[0] == len(tensor.shape) - 2
@@ -150,9 +150,9 @@ _TILES: Final = (
 def tile(kernel: str) -> tuple[int, int] | None:
     """Return the size of a tile of the result that the kernel's name has, in no known order; None: none."""
     for pattern in _TILES:
-        found = re.search(pattern, kernel)
-        if found and min(int(found[1]), int(found[2])) >= 8:
-            return int(found[1]), int(found[2])
+        match = re.search(pattern, kernel)
+        if match and min(int(match[1]), int(match[2])) >= 8:
+            return int(match[1]), int(match[2])
     return None
 
 

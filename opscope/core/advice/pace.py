@@ -126,9 +126,9 @@ class Pace:
         return longest(self.steps.with_columns(pl.col("idle").fill_null(pl.col("time"))), "idle")
 
 
-def count(many: int, what: str) -> str:
+def count(count: int, noun: str) -> str:
     """Return how many there are, in words: ``1 step``, ``1,234 steps``."""
-    return f"{many:,} {what}" if many == 1 else f"{many:,} {what}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def longest(frame: pl.DataFrame, column: str) -> int:
@@ -158,8 +158,8 @@ def counted(answers: Answers) -> tuple[pl.DataFrame, int] | str:
     left, steps = table.filter(warm), table.filter(~warm).sort("process", "start")
     if steps.is_empty():
         return NO_CAPTURED
-    place = pl.int_range(pl.len(), dtype=pl.Int64).over("process").alias("place")
-    return steps.select("process", place, "step", "start", "end", "time"), len(left)
+    index = pl.int_range(pl.len(), dtype=pl.Int64).over("process").alias("place")
+    return steps.select("process", index, "step", "start", "end", "time"), len(left)
 
 
 def _pace(answers: Answers) -> Pace | str:
@@ -170,10 +170,10 @@ def _pace(answers: Answers) -> Pace | str:
         return NO_KERNELS
     if trace["calls"].is_empty():
         return NO_LAUNCHES
-    found = counted(answers)
-    if isinstance(found, str):
-        return found
-    steps, warm = found
+    steps_counted = counted(answers)
+    if isinstance(steps_counted, str):
+        return steps_counted
+    steps, warm = steps_counted
     attribution = answers.attribution
     work = device_work(Ops(attribution), answers.of(idle_unknown))
     if work.untimed is not None:
@@ -196,18 +196,16 @@ def _pace(answers: Answers) -> Pace | str:
         pieces = one.pieces(
             mine, merge(spans[:, 0], spans[:, 1]), _rows_of(trace, blocked, process)
         )
-        place = {"process": process, "device": device}
-        parts.append(pieces.with_columns(pl.lit(value).alias(key) for key, value in place.items()))
+        keys = {"process": process, "device": device}
+        parts.append(pieces.with_columns(pl.lit(value).alias(key) for key, value in keys.items()))
         runs = one.stretches(mine)
-        stretches.append(
-            runs.with_columns(pl.lit(value).alias(key) for key, value in place.items())
-        )
+        stretches.append(runs.with_columns(pl.lit(value).alias(key) for key, value in keys.items()))
     return Pace(
-        _with_idle(answers, steps), warm, _joined(parts, PIECES), _joined(stretches, _STRETCHES)
+        _with_idle(answers, steps), warm, _join(parts, PIECES), _join(stretches, _STRETCHES)
     )
 
 
-def _joined(parts: list[pl.DataFrame], schema: Any) -> pl.DataFrame:
+def _join(parts: list[pl.DataFrame], schema: Any) -> pl.DataFrame:
     empty = pl.DataFrame(schema=schema)
     return pl.concat(
         [
@@ -292,40 +290,40 @@ def blocking(attribution: Attribution) -> Ints:
 def host_work(answers: Answers, most: int = 20) -> pl.DataFrame:
     """Return what the host did during the pieces whose cause is *host*, the most time first: op, direction,
     layer, source, process, count, time (ns), detail. Looked at are the 20,000 longest gaps of the devices."""
-    found = pace(answers)
-    assert isinstance(found, Pace)
+    pace_of_steps = pace(answers)
+    assert isinstance(pace_of_steps, Pace)
     ops = Ops(answers.attribution)
     did = pieces_of_waits(ops, device_work(ops), longest=LOOKED_AT)
-    mine = found.pieces.filter(pl.col("cause") == "host")
+    mine = pace_of_steps.pieces.filter(pl.col("cause") == "host")
     time = np.zeros(len(did.gap), np.int64)
     for (process,), part in mine.group_by("process"):
         here = np.flatnonzero(did.process == (NONE if process is None else process))
         spans = merge(part["start"].to_numpy(), part["end"].to_numpy())
         time[here] = covered(spans, did.start[here], did.end[here])
-    held = np.flatnonzero(time)
+    rows = np.flatnonzero(time)
     return described(
-        ops, did.process[held], did.thread[held], did.start[held], did.op[held], time[held], most
+        ops, did.process[rows], did.thread[rows], did.start[rows], did.op[rows], time[rows], most
     )
 
 
 def launched_work(answers: Answers, most: int = 20) -> pl.DataFrame:
     """Return whose launches the device waited for in the pieces whose cause is *launching*, the most time
     first: op, direction, source, count, time (ns), detail."""
-    found = pace(answers)
-    assert isinstance(found, Pace)
+    pace_of_steps = pace(answers)
+    assert isinstance(pace_of_steps, Pace)
     attribution = answers.attribution
-    mine = found.pieces.filter(pl.col("cause") == "launching")
+    mine = pace_of_steps.pieces.filter(pl.col("cause") == "launching")
     op, length = mine["op"].to_numpy(), (mine["end"] - mine["start"]).to_numpy()
     # a trace has few distinct texts of ops: a million launches are added up by their numbers
     code = at(attribution.meaning.reading.astype(np.int64), op) + 1
-    time, many = np.bincount(code, length).astype(np.int64), np.bincount(code)
-    held = np.flatnonzero(many)
+    time, counts = np.bincount(code, length).astype(np.int64), np.bincount(code)
+    held = np.flatnonzero(counts)
     named = Ops(attribution).readings.select(pl.col("op", "direction", "source").cast(pl.String))
     found_at = pl.Series(held - 1, dtype=pl.Int64)
     rows = pl.DataFrame(
         {
             **{name: gather(named[name], found_at.to_numpy()) for name in named.columns},
-            "count": many[held],
+            "count": counts[held],
             "time": time[held],
         }
     )
@@ -381,10 +379,10 @@ def said(rows: pl.DataFrame, most: int = 3) -> str:
     """Return the first rows of ``host_work`` or ``launched_work`` in words."""
     line = pl.col("source").str.split(" < ").list.first()
     other = [name for name in ("layer", "op", "detail") if name in rows.columns]
-    place = pl.coalesce(line, *other, pl.lit("outside any op"))
-    what = pl.when(pl.col("source").is_not_null() & pl.col("op").is_not_null()).then("op")
-    told = rows.head(most).select(place.alias("place"), what.alias("what"), "time").rows()
-    return "; ".join(f"{where}{f' ({op})' if op else ''}: {ms(time)}" for where, op, time in told)
+    location = pl.coalesce(line, *other, pl.lit("outside any op"))
+    label = pl.when(pl.col("source").is_not_null() & pl.col("op").is_not_null()).then("op")
+    texts = rows.head(most).select(location.alias("place"), label.alias("what"), "time").rows()
+    return "; ".join(f"{where}{f' ({op})' if op else ''}: {ms(time)}" for where, op, time in texts)
 
 
 class _Lane:
@@ -418,15 +416,15 @@ class _Lane:
         parts.append((rest[0], cut, np.full(len(gap), 1), call[gap], op))
         other = np.where(self.stretch[gap] >= 0, 2, 3)
         parts.append((cut, rest[1], other, np.full(len(gap), NONE), op))
-        start, stop, cause, of, op = (np.concatenate(one) for one in zip(*parts, strict=True))
+        start, stop, cause, of, op = (np.concatenate(column) for column in zip(*parts, strict=True))
         kept = stop > start
         start, stop, cause, of, op = start[kept], stop[kept], cause[kept], of[kept], op[kept]
-        place = steps["place"].to_numpy()[
+        index = steps["place"].to_numpy()[
             np.maximum(np.searchsorted(begin, start, side="right") - 1, 0)
         ]
         return pl.DataFrame(
             {
-                "place": place,
+                "place": index,
                 "start": start,
                 "end": stop,
                 "cause": pl.Series(CAUSES).gather(cause),
@@ -440,9 +438,11 @@ class _Lane:
         begin, end, row = blocked
         if not len(begin):
             return np.zeros(len(self.start), np.int64), np.full(len(self.start), NONE)
-        place = np.searchsorted(begin, self.start, side="right") - 1
-        held = (place >= 0) & (at(end, place, 0) >= self.start)
-        return np.where(held, at(end - begin, place, 0), 0), np.where(held, at(row, place), NONE)
+        index = np.searchsorted(begin, self.start, side="right") - 1
+        is_synced = (index >= 0) & (at(end, index, 0) >= self.start)
+        return np.where(is_synced, at(end - begin, index, 0), 0), np.where(
+            is_synced, at(row, index), NONE
+        )
 
     def _stretches(self, synced: NDArray[np.bool_], asked: _Spans) -> Ints:
         """Return the number of the stretch of launches in which each gap lies, -1 for none.
@@ -467,9 +467,9 @@ class _Lane:
         new = far | (np.diff(broken) > 0) | (np.diff(graph) > 0)
         number = np.concatenate(([0], np.cumsum(new)))
         enough = np.bincount(number) >= FEWEST
-        found = np.full(len(self.start), NONE, np.int64)
-        found[late] = np.where(enough[number], number, NONE)
-        return found
+        stretch = np.full(len(self.start), NONE, np.int64)
+        stretch[late] = np.where(enough[number], number, NONE)
+        return stretch
 
     def _op(self) -> Ints:
         """Return the row of the op that launched what ends each gap."""
@@ -482,22 +482,22 @@ class _Lane:
     def _in_graph(self, rows: Ints) -> NDArray[np.bool_]:
         row, copy = self.work.row[rows].astype(np.int64), self.work.kind[rows] == COPY
         kernels, memops = self.attribution.kernels.replay, self.attribution.memops.replay
-        found: NDArray[np.bool_] = at(kernels, np.where(copy, NONE, row)) >= 0
-        found |= at(memops, np.where(copy, row, NONE)) >= 0
-        return found
+        in_graph: NDArray[np.bool_] = at(kernels, np.where(copy, NONE, row)) >= 0
+        in_graph |= at(memops, np.where(copy, row, NONE)) >= 0
+        return in_graph
 
     def stretches(self, steps: pl.DataFrame) -> pl.DataFrame:
         """Return the stretches on each thread: thread, start, end, launches, idle (ns)."""
-        held = np.flatnonzero(self.stretch >= 0)
+        rows = np.flatnonzero(self.stretch >= 0)
         empty = pl.DataFrame(
             schema={k: v for k, v in _STRETCHES.items() if k not in ("process", "device")}
         )
-        if not len(held):
+        if not len(rows):
             return empty
-        number = self.stretch[held]
+        number = self.stretch[rows]
         low = np.flatnonzero(np.concatenate(([True], number[1:] != number[:-1])))
-        begin, end = self.start[held[low]], self.end[held[np.append(low[1:], len(held)) - 1]]
-        idle = np.add.reduceat(self.length[held], low)
+        begin, end = self.start[rows[low]], self.end[rows[np.append(low[1:], len(rows)) - 1]]
+        idle = np.add.reduceat(self.length[rows], low)
         calls = self.attribution.trace["calls"]
         call = self.work.call[self.rows].astype(np.int64)
         start = self.work.start[self.rows]
@@ -511,7 +511,7 @@ class _Lane:
                 "returned": calls["end"].gather(call[inside]),
             }
         )
-        whole = pl.DataFrame({"stretch": np.arange(len(begin)), "idle": idle})
+        stretches = pl.DataFrame({"stretch": np.arange(len(begin)), "idle": idle})
         inside_steps = merge(steps["start"].to_numpy(), steps["end"].to_numpy())
         kept = np.searchsorted(inside_steps[0], begin, side="right") - 1
         good = (kept >= 0) & (at(inside_steps[1], kept, 0) > begin)
@@ -522,6 +522,8 @@ class _Lane:
                 pl.col("returned").max().alias("end"),
                 pl.len().cast(pl.Int64).alias("launches"),
             )
-            .join(whole.filter(pl.Series(good)), on="stretch", how="inner", maintain_order="left")
+            .join(
+                stretches.filter(pl.Series(good)), on="stretch", how="inner", maintain_order="left"
+            )
             .select(empty.columns)
         )

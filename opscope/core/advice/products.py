@@ -65,11 +65,11 @@ class Products:
         if not self.placed or not len(changed):
             return None
         factors = changed.select(pl.col("ids").alias("op_id"), "factor").explode("op_id")
-        found = self.kernels.join(factors, on="op_id", maintain_order="left")
+        kernels = self.kernels.join(factors, on="op_id", maintain_order="left")
         return Edit(
             kernels=(
-                found["row"].to_numpy().astype(np.int64),
-                found["factor"].to_numpy().astype(np.float64),
+                kernels["row"].to_numpy().astype(np.int64),
+                kernels["factor"].to_numpy().astype(np.float64),
             )
         )
 
@@ -103,9 +103,9 @@ def _products(answers: Answers) -> Products | CannotTell:
         *("op_id", "op_type", *PLACE, "duration", "matrix_flops", "bytes"),
         *("tensor_core", "tc_reason", "name", "grid"),
     ).filter(is_product, pl.col("op_id").is_not_null())
-    whole = int(kernels["duration"].sum())
+    total = int(kernels["duration"].sum())
     without = int(kernels.filter(pl.col("op_id").is_null())["duration"].sum())
-    if mine.is_empty() and without * 2 > whole:
+    if mine.is_empty() and without * 2 > total:
         return CannotTell("no kernel is known to be a product's, and most of their time has no op")
     rest = kernels.select("name", "duration", "tensor_core").filter(~is_product)
     named, texts = compact(rest["name"])
@@ -121,7 +121,7 @@ def _products(answers: Answers) -> Products | CannotTell:
     return Products(
         kernels=mine.select("row", "op_id", "duration"),
         works=_works(mine),
-        whole=whole,
+        whole=total,
         hidden=int(rest["duration"].filter(on_tensor | plain).sum()),
         hidden_plain=int(rest["duration"].filter(plain).sum()),
         hidden_narrow=bool((on_tensor & narrow).any()),
@@ -153,13 +153,13 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
             pl.col("plain").any(),
         )
     )
-    place = mine.select("op_type", *PLACE, "tc_reason")[calls["first"]]
+    firsts = mine.select("op_type", *PLACE, "tc_reason")[calls["first"]]
     main = mine.select("name", "grid")[calls["longest"]]
     calls = calls.with_columns(
-        *place.get_columns(), *main.get_columns(), _dtypes(place["dtypes"], main["name"])
+        *firsts.get_columns(), *main.get_columns(), _dtypes(firsts["dtypes"], main["name"])
     )
     longest = pl.col("most").arg_max()
-    known = [
+    columns = [
         pl.when(pl.col(f"no_{name}").sum() == 0).then(pl.col(name).sum()).alias(name)
         for name in ("matrix_flops", "bytes")
     ]
@@ -170,7 +170,7 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("kernels").sum().cast(pl.Int64),
         pl.col("duration").sum(),
-        *known,
+        *columns,
         pl.col("tc_reason").drop_nulls().first(),
         pl.col("name", "grid").get(longest),
     )
@@ -183,16 +183,16 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
 def _dtypes(dtypes: pl.Series, names: pl.Series) -> pl.Series:
     """Return the widest floating dtype of the inputs, else the first, else what the kernel's name proves."""
     codes, texts = compact(dtypes)
-    told = gather(pl.Series([_widest(text) for text in texts], dtype=pl.String), codes)
+    stated = gather(pl.Series([_widest(text) for text in texts], dtype=pl.String), codes)
     codes, kernels = compact(names)
     single = ["f32" if re.search(_SINGLE, name or "") else None for name in kernels]
     proven = gather(pl.Series(single, dtype=pl.String), codes)
-    return pl.select(pl.coalesce(told, proven).alias("dtype")).to_series()
+    return pl.select(pl.coalesce(stated, proven).alias("dtype")).to_series()
 
 
 def _widest(dtypes: str | None) -> str | None:
-    told = [] if dtypes in (None, "?") else str(dtypes).split(",")
-    return next((kind for kind in _FLOATS if kind in told), told[0] if told else None)
+    names = [] if dtypes in (None, "?") else str(dtypes).split(",")
+    return next((kind for kind in _FLOATS if kind in names), names[0] if names else None)
 
 
 def ideal_time(
@@ -215,7 +215,7 @@ def present_rate(device: Device) -> pl.Expr:
 
     Where the units are not known it is the higher peak.
     """
-    found = pl.lit(None, pl.Float64)
+    rate_of_dtype = pl.lit(None, pl.Float64)
     for dtype in ("f64", "f32", "f16", "bf16", "i8", "u8", "f8e4m3fn", "f8e5m2"):
         tensor, vector = device.peak(dtype, True), device.peak(dtype, False)
         high = max(filter(None, (tensor, vector)), default=None)
@@ -227,8 +227,8 @@ def present_rate(device: Device) -> pl.Expr:
             .then(pl.lit(tensor, pl.Float64))
             .otherwise(pl.lit(off, pl.Float64))
         )
-        found = pl.when(pl.col("dtype") == dtype).then(rate).otherwise(found)
-    return found
+        rate_of_dtype = pl.when(pl.col("dtype") == dtype).then(rate).otherwise(rate_of_dtype)
+    return rate_of_dtype
 
 
 def scaled(works: pl.DataFrame, now: pl.Expr, then: pl.Expr) -> pl.DataFrame:
@@ -239,12 +239,12 @@ def scaled(works: pl.DataFrame, now: pl.Expr, then: pl.Expr) -> pl.DataFrame:
     where the work is bound by latency, and null where a roof is not known. ``most`` is the time above the new
     roof, or all of the time where that is not known.
     """
-    found = works.with_columns(now.alias("now"), then.alias("then"))
+    scaled_works = works.with_columns(now.alias("now"), then.alias("then"))
     short = (pl.col("now") < LATENCY_NS * pl.col("calls")) & (
         pl.col("now") < LATENCY_EFFICIENCY * pl.col("duration")
     )
     ratio = pl.min_horizontal(pl.col("then") / pl.col("now"), pl.lit(1.0))
-    return found.with_columns(
+    return scaled_works.with_columns(
         pl.when(short).then(1.0).when(pl.col("now") > 0).then(ratio).alias("factor"),
         (pl.col("duration") - pl.col("then").fill_null(0.0))
         .clip(lower_bound=0)
@@ -273,15 +273,15 @@ def not_ops(time: int) -> CannotTell:
 
 def rows(works: pl.DataFrame, most: int = 20, detail: str | None = None) -> pl.DataFrame:
     """Return works as the rows of a finding's evidence, those with most time first."""
-    found = works.sort("duration", descending=True, maintain_order=True)
-    told = found.select(
+    ordered = works.sort("duration", descending=True, maintain_order=True)
+    table = ordered.select(
         pl.col("ids").list.first().alias("op_id"),
         *("op", pl.col("name").alias("kernel"), "direction", "layer", "source", "inputs", "dtypes"),
         pl.col("calls").alias("count"),
         pl.col("duration").alias("time"),
         *([pl.col(detail).alias("detail")] if detail else []),
     )
-    return with_rest(told, most)
+    return with_rest(table, most)
 
 
 def waiting(works: pl.DataFrame) -> int:

@@ -29,7 +29,7 @@ def with_rest(rows: pl.DataFrame, most: int = MOST) -> pl.DataFrame:
         for name in ("count", "time")
         if name in kept.columns
     ]
-    told = left.select(*sums, pl.lit(f"{len(left):,} more rows").alias("detail"))
-    return pl.concat([kept[:most], told], how="diagonal").select(
+    rest = left.select(*sums, pl.lit(f"{len(left):,} more rows").alias("detail"))
+    return pl.concat([kept[:most], rest], how="diagonal").select(
         name for name in EVIDENCE if name in kept.columns or name == "detail"
     )

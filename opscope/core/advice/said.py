@@ -33,12 +33,12 @@ def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said
             if "kernels" in profile.trace.tables:  # of a merged profile there are none
                 # read before kernels(), which then shares its columns: of a million they are 0.11 GB
                 profile.trace["kernels"]
-            replay = partial(_replayed, profile, fresh)
+            replay = partial(_replay, profile, fresh)
             said[names] = ask.said(profile, replay, names, lambda: profile.of(replay_graph))
         return said[names]
 
 
-def _replayed(profile: Answers, fresh: bool, edits: Sequence[Edit]) -> pl.DataFrame | None:
+def _replay(profile: Answers, fresh: bool, edits: Sequence[Edit]) -> pl.DataFrame | None:
     """Return the times with the edits. ``fresh``: give up first the frames that can be read again."""
     if fresh:
         profile._give_back()

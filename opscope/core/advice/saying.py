@@ -22,23 +22,27 @@ def ms(time: float) -> str:
     return f"{time / 1e6:,.1f} ms"
 
 
-def share(part: float, whole: float) -> str:
+def share(part: float, total: float) -> str:
     """Return a share in words: ``12.3 %``; of nothing, ``an unknown share``."""
-    return f"{100 * part / whole:.1f} %" if whole else "an unknown share"
+    return f"{100 * part / total:.1f} %" if total else "an unknown share"
 
 
-def places(rows: pl.DataFrame, what: str, time: str = "duration") -> str:
+def places(rows: pl.DataFrame, noun: str, time: str = "duration") -> str:
     """Return the places with most of the time: the source line, else the layer, else the op.
 
-    ``what``: what a row is, in the plural. ``time``: the column that is summed (ns).
+    ``noun``: what a row is, in the plural. ``time``: the column that is summed (ns).
     """
-    place = pl.coalesce(pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op"))
+    location = pl.coalesce(
+        pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op")
+    )
     by = (
-        rows.group_by(place.alias("place"))
+        rows.group_by(location.alias("place"))
         .agg(pl.len(), pl.col(time).sum())
         .sort(time, "place", descending=[True, False])
     )
-    said = [f"{name} ({many:,} {what}, {ms(took)})" for name, many, took in by.head(_SHOWN).rows()]
+    said = [
+        f"{name} ({count:,} {noun}, {ms(took)})" for name, count, took in by.head(_SHOWN).rows()
+    ]
     more = len(by) - _SHOWN
     return "; ".join(said) + (f"; and {more:,} other places" if more > 0 else "")
 
@@ -48,32 +52,40 @@ def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.D
 
     ``rows`` are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the longest of each place.
     """
-    place = [
+    location = [
         name
         for name in ("op", "direction", "layer", "source", "inputs", "dtypes")
         if name in rows.columns
     ]
     longest = [pl.col("op_id").sort_by(time).last()] if "op_id" in rows.columns else []
-    found = (
-        rows.group_by(place, maintain_order=True)
+    grouped = (
+        rows.group_by(location, maintain_order=True)
         .agg(pl.len().alias("count"), pl.col(time).sum().alias("time"), *longest)
         .sort("time", descending=True, maintain_order=True)
     )
-    return with_rest(found, most)
+    return with_rest(grouped, most)
 
 
 def framework(answers: Answers) -> str | None:
     """Return the framework whose ops the trace has (``torch``, ``tensorflow`` …); None if it has several,
     or tells none."""
-    told = answers.trace["processes"]
+    processes = answers.trace["processes"]
     names = set()
-    if "framework" in told.columns:
-        names = set(map(_plain, told["framework"].cast(pl.String).drop_nulls()))
+    if "framework" in processes.columns:
+        names = set(map(_plain, processes["framework"].cast(pl.String).drop_nulls()))
     if not names:
         # not op_totals(): it would keep the sums of all ops
-        calls = (one.call for one in answers.attribution.meaning.readings if one.call is not None)
+        calls = (
+            reading.call
+            for reading in answers.attribution.meaning.readings
+            if reading.call is not None
+        )
         for call in islice(calls, _LOOKED_AT):
-            names |= {found for start, found in _PREFIXES.items() if call.name.startswith(start)}
+            names |= {
+                framework_name
+                for start, framework_name in _PREFIXES.items()
+                if call.name.startswith(start)
+            }
     return names.pop() if len(names) == 1 else None
 
 

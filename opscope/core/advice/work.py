@@ -67,10 +67,10 @@ def device_time(answers: Answers) -> int:
 def blind(ran: pl.DataFrame) -> str | None:
     """Return why "nothing found" may not be said of ``work``: too much has no op; None if it may."""
     without = int(ran["duration"].filter(ran["op"].is_null()).sum())
-    whole = int(ran["duration"].sum())
-    if without <= BLIND * whole:
+    total = int(ran["duration"].sum())
+    if without <= BLIND * total:
         return None
-    return f"{share(without, whole)} of the kernels' time has no op: it is not known what these compute"
+    return f"{share(without, total)} of the kernels' time has no op: it is not known what these compute"
 
 
 def edit_of(
@@ -110,13 +110,13 @@ def _whole_ops(answers: Answers, removed: pl.DataFrame) -> pl.DataFrame:
     keys = ["process", "op_id"]
     mine = removed.filter(pl.col("op_id").is_not_null()).group_by(keys).len("mine")
     every = answers.kernels(categories=True).select(keys).join(mine, on=keys, how="semi")
-    whole = (
+    op_spans = (
         every.group_by(keys).len("all").join(mine, on=keys).filter(pl.col("all") == pl.col("mine"))
     )
     # an op is a range; ops() has columns that would take ten times as long to make
     ranges = answers.trace["ranges"]
     spans = ranges.select("process", range_ids(ranges).alias("op_id"), "thread", "start", "end")
-    return spans.join(whole, on=keys, how="semi", maintain_order="left")
+    return spans.join(op_spans, on=keys, how="semi", maintain_order="left")
 
 
 def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
@@ -152,37 +152,37 @@ def launches(answers: Answers, rows: pl.DataFrame) -> Ints:
 
 
 def by_text(
-    column: pl.Series, told: Callable[[str | None], _T]
+    column: pl.Series, read: Callable[[str | None], _T]
 ) -> tuple[NDArray[np.int32], list[_T]]:
-    """Return the number of each row's text, and what ``told`` says of each text: asked once each."""
+    """Return the number of each row's text, and what ``read`` says of each text: asked once each."""
     codes, texts = compact(column)
-    return codes, [told(text) for text in texts]
+    return codes, [read(text) for text in texts]
 
 
-def holds(column: pl.Series, told: Callable[[str | None], bool]) -> NDArray[np.bool_]:
-    """Return for which rows ``told`` says True of the text of a Categorical column."""
-    codes, values = by_text(column, told)
-    found: NDArray[np.bool_] = np.array(values, bool)[codes]
-    return found
+def holds(column: pl.Series, predicate: Callable[[str | None], bool]) -> NDArray[np.bool_]:
+    """Return for which rows ``predicate`` says True of the text of a Categorical column."""
+    codes, values = by_text(column, predicate)
+    flags: NDArray[np.bool_] = np.array(values, bool)[codes]
+    return flags
 
 
 @lru_cache(maxsize=65_536)
 def tensors(text: str | None) -> tuple[Tensor, ...]:
     """Return the tensors of ``inputs`` or ``outputs`` whose sizes are all known."""
-    found: list[Tensor] = []
+    specs: list[Tensor] = []
     for dtype, sizes, same in _TENSOR.findall(text or ""):
         dims = sizes.split(",") if sizes else []
         if not same and all(dim.isdecimal() for dim in dims):
-            found.append((dtype, tuple(map(int, dims))))
-    return tuple(found)
+            specs.append((dtype, tuple(map(int, dims))))
+    return tuple(specs)
 
 
 def numel(dims: Sequence[int]) -> int:
     """Return the number of elements."""
-    many = 1
+    count = 1
     for dim in dims:
-        many *= dim
-    return many
+        count *= dim
+    return count
 
 
 def size_of(tensor: Tensor) -> int:

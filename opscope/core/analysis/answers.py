@@ -151,8 +151,8 @@ class Answers(Questions):
     @property
     def selected(self) -> str | None:
         """What was selected, in words (``steps 3 to 8, device 0``); None for a whole profile."""
-        what: str | None = self.trace.origin.get(SELECTED, {}).get("what")
-        return what
+        selection: str | None = self.trace.origin.get(SELECTED, {}).get("what")
+        return selection
 
     @property
     def has_ranges(self) -> bool:

@@ -89,8 +89,8 @@ class Attribution:
             if not len(pending):
                 break
             if level == _DEEP:  # level by level, 60,000 nested ranges take 17 s
-                found = nearest(self.parent.astype(np.int64), wanted)
-                here[pending] = found[here[pending]]
+                above = nearest(self.parent.astype(np.int64), wanted)
+                here[pending] = above[here[pending]]
                 break
             pending = pending[~wanted[here[pending]]]
             here[pending] = self.parent[here[pending]]
@@ -124,7 +124,7 @@ def _changes(rows: Rows) -> NDArray[np.bool_]:
 
 def attribute(
     trace: Trace,
-    found: Found | None = None,
+    given: Found | None = None,
     *,
     infer_steps: bool = True,
     mapped: Mapped | None = None,
@@ -132,60 +132,65 @@ def attribute(
     """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
-    ``found``: what an attribution of the same trace found; the result is the same, in less time. Raises Unfit
+    ``given``: what an attribution of the same trace found; the result is the same, in less time. Raises Unfit
     if it cannot be of this trace. Without ``infer_steps`` a program that marks no steps has none: what asks
     for ops alone saves half of the time where many processes have few events each.
     """
-    if found is not None and mapped is not None:
-        found = _stored_in(found, mapped)
-    rules = list(RULES) if found is None else [rule for rule in RULES if not rule.stored]
+    if given is not None and mapped is not None:
+        given = _stored_in(given, mapped)
+    rules = list(RULES) if given is None else [rule for rule in RULES if not rule.stored]
     if not infer_steps:
         rules = [rule for rule in rules if rule.number != "steps"]
-    known = Known.of(trace, mapped)
-    known = known if found is None else _with(known, found)
+    known_rows = Known.of(trace, mapped)
+    known_rows = known_rows if given is None else _with(known_rows, given)
     learned: dict[str, Any] = {}
     with progress.stage("linking kernels to ops", sum(rule.weight for rule in rules)) as stage:
         for rule in rules:
-            known = rule.apply(known)
-            if found is not None and rule.number == "ops":  # no rule before needs it
-                found.check(known.is_op)
+            known_rows = rule.apply(known_rows)
+            if given is not None and rule.number == "ops":  # no rule before needs it
+                given.check(known_rows.is_op)
             if mapped is not None:
-                known = _moved(known, mapped)
+                known_rows = _move(known_rows, mapped)
             if rule.stored:
-                learned |= {name: getattr(known, name) for name in _LEARNED if name in rule.gives}
+                learned |= {
+                    name: getattr(known_rows, name) for name in _LEARNED if name in rule.gives
+                }
             stage.add(rule.weight)
-    if found is None:
-        found = Found(
+    if given is None:
+        given = Found(
             **{"steps": None, **learned},
-            notes=(*known.notes, *early_notes(known.trace, known.launched)),
+            notes=(*known_rows.notes, *early_notes(known_rows.trace, known_rows.launched)),
         )
-    add_notes(trace, found.notes)
+    add_notes(trace, given.notes)
     return Attribution(
-        known.trace,
-        known.meaning,
-        known.is_op,
-        known.parent,
-        known.launched["kernels"],
-        known.launched["memops"],
-        found=found,
+        known_rows.trace,
+        known_rows.meaning,
+        known_rows.is_op,
+        known_rows.parent,
+        known_rows.launched["kernels"],
+        known_rows.launched["memops"],
+        found=given,
         mapped=mapped,
     )
 
 
-def _with(known: Known, found: Found) -> Known:
-    """Return what is known if ``found`` was found before; it is not checked against the ranges yet."""
-    links = {name: one.call for name, one in found.launched.items()}
+def _with(known_rows: Known, given: Found) -> Known:
+    """Return what is known if ``given`` was found before; it is not checked against the ranges yet."""
+    links = {name: links_of_table.call for name, links_of_table in given.launched.items()}
     return replace(
-        known, links=links, launched=found.launched, parent=found.parent, steps=found.steps
+        known_rows, links=links, launched=given.launched, parent=given.parent, steps=given.steps
     )
 
 
-def _stored_in(found: Found, mapped: Mapped) -> Found:
+def _stored_in(given: Found, mapped: Mapped) -> Found:
     """Return what was found with its long columns in files; the attribution holds it as long as it lives."""
     return replace(
-        found,
-        launched={name: _launched_in(one, mapped) for name, one in found.launched.items()},
-        parent=mapped.array(found.parent),
+        given,
+        launched={
+            name: _launched_in(links_of_table, mapped)
+            for name, links_of_table in given.launched.items()
+        },
+        parent=mapped.array(given.parent),
     )
 
 
@@ -193,26 +198,29 @@ def _launched_in(launched: Launched, mapped: Mapped) -> Launched:
     return Launched(*(mapped.array(getattr(launched, field.name)) for field in fields(launched)))
 
 
-def _moved(known: Known, mapped: Mapped) -> Known:
+def _move(known_rows: Known, mapped: Mapped) -> Known:
     """Return what is known with its long columns in files: rules read them, and make new ones."""
     let_go()
-    meaning = known.meaning
+    meaning = known_rows.meaning
     return replace(
-        known,
-        trace=_with_ranges_moved(known.trace, mapped),
-        links={name: mapped.array(rows) for name, rows in known.links.items()},
+        known_rows,
+        trace=_with_ranges_moved(known_rows.trace, mapped),
+        links={name: mapped.array(rows) for name, rows in known_rows.links.items()},
         meaning=replace(
             meaning,
             reading=mapped.array(meaning.reading),
             seq=meaning.seq.moved(mapped),
             fwd_thread=meaning.fwd_thread.moved(mapped),
         ),
-        is_op=mapped.array(known.is_op),
-        nested=mapped.array(known.nested),
-        used=mapped.array(known.used),
-        parent=mapped.array(known.parent),
-        call_op=mapped.array(known.call_op),
-        launched={name: _launched_in(one, mapped) for name, one in known.launched.items()},
+        is_op=mapped.array(known_rows.is_op),
+        nested=mapped.array(known_rows.nested),
+        used=mapped.array(known_rows.used),
+        parent=mapped.array(known_rows.parent),
+        call_op=mapped.array(known_rows.call_op),
+        launched={
+            name: _launched_in(links_of_table, mapped)
+            for name, links_of_table in known_rows.launched.items()
+        },
     )
 
 
@@ -222,17 +230,17 @@ def _with_ranges_moved(trace: Trace, mapped: Mapped) -> Trace:
     ranges = trace["ranges"]
     if ranges.n_chunks() < 2:
         return trace
-    empty = [many == len(ranges) for many in ranges.null_count().row(0)]
-    made = [
+    empty = [is_empty == len(ranges) for is_empty in ranges.null_count().row(0)]
+    columns_moved = [
         mapped.column(ranges[name]).rechunk()
         for name, no in zip(ranges.columns, empty, strict=True)
         if not no
     ]
     schema = ranges.schema
     lacking = (pl.lit(None, schema[name]).alias(name) for name in schema)
-    found = pl.DataFrame(made)
-    found = found.with_columns(one for one, no in zip(lacking, empty, strict=True) if no)
-    return replace(trace, tables={**trace.tables, "ranges": found.select(ranges.columns)})
+    columns = pl.DataFrame(columns_moved)
+    columns = columns.with_columns(column for column, no in zip(lacking, empty, strict=True) if no)
+    return replace(trace, tables={**trace.tables, "ranges": columns.select(ranges.columns)})
 
 
 def add_notes(trace: Trace, notes: tuple[Note, ...]) -> None:

@@ -46,23 +46,25 @@ def without_captures(trace: Trace) -> Trace:
         cross = (graph.call >= 0) & (captured_by != by)
         pairs.update(zip(captured_by[cross].tolist(), by[cross].tolist(), strict=True))
         replaying.update(by.tolist())
-    found: dict[int, int] = {
+    replays: dict[int, int] = {
         capturing: other
         for capturing, other in sorted(pairs)
         if capturing not in replaying and _goes_with(trace, capturing, other)
     }
-    return _without(trace, links, found) if found else trace
+    return _without(trace, links, replays) if replays else trace
 
 
 def _goes_with(trace: Trace, capturing: int, replaying: int) -> bool:
     rows = {row["process"]: row for row in trace["processes"].to_dicts()}
-    one, other = rows.get(capturing, {}), rows.get(replaying, {})
+    capture_row, other = rows.get(capturing, {}), rows.get(replaying, {})
 
     def same(key: str) -> bool:
-        return one.get(key) is not None and one.get(key) == other.get(key)
+        return capture_row.get(key) is not None and capture_row.get(key) == other.get(key)
 
-    alone = one.get("clock_domain") != other.get("clock_domain")
-    if not (same("rank") or (one.get("rank") == other.get("rank") and (same("pid") or alone))):
+    alone = capture_row.get("clock_domain") != other.get("clock_domain")
+    if not (
+        same("rank") or (capture_row.get("rank") == other.get("rank") and (same("pid") or alone))
+    ):
         return False
     spans = [
         trace["kernels"].filter(pl.col("process") == number).select("start", "end")
@@ -71,16 +73,16 @@ def _goes_with(trace: Trace, capturing: int, replaying: int) -> bool:
     if spans[0].is_empty():
         return True
     (low, high), (start, end) = (
-        (int(one["start"].to_numpy().min()), int(one["end"].to_numpy().max())) for one in spans
+        (int(span["start"].to_numpy().min()), int(span["end"].to_numpy().max())) for span in spans
     )
     return high <= start or end <= low
 
 
-def _without(trace: Trace, links: dict[str, Any], found: dict[int, int]) -> Trace:
+def _without(trace: Trace, links: dict[str, Any], replays: dict[int, int]) -> Trace:
     gone = np.zeros(len(trace["calls"]), bool)
     tables: dict[str, pl.DataFrame] = {}
     counts: dict[str, dict[int, int]] = {}
-    chosen = pl.col("process").is_in(list(found)).fill_null(False)
+    chosen = pl.col("process").is_in(list(replays)).fill_null(False)
     for name, link in links.items():
         frame = trace[name]
         theirs = frame.select(chosen).to_series()
@@ -90,27 +92,29 @@ def _without(trace: Trace, links: dict[str, Any], found: dict[int, int]) -> Trac
         if trace.has(name):
             tables[name] = frame.filter(~theirs)
     tables["calls"] = trace["calls"].filter(pl.Series(~gone))
-    made = trace.replace(**tables)
-    made.origin[CAPTURES] = [
+    trace_without = trace.replace(**tables)
+    trace_without.origin[CAPTURES] = [
         {
-            "process": one,
-            "path": _path_of(trace, one),
+            "process": process,
+            "path": _path_of(trace, process),
             "of": _path_of(trace, other),
-            "kernels": counts["kernels"].get(one, 0),
-            "copies": counts["memops"].get(one, 0),
+            "kernels": counts["kernels"].get(process, 0),
+            "copies": counts["memops"].get(process, 0),
         }
-        for one, other in sorted(found.items())
+        for process, other in sorted(replays.items())
     ]
-    return made
+    return trace_without
 
 
 def _path_of(trace: Trace, process: int) -> str | None:
     """Return the path of the file that a process comes from; None if unknown."""
-    parts = [one for one in trace.origin.get("parts", ()) if one.get("first_process", 0) <= process]
+    parts = [
+        part for part in trace.origin.get("parts", ()) if part.get("first_process", 0) <= process
+    ]
     paths = parts[-1].get("paths") if parts else None
     return str(paths[0]) if paths else None
 
 
 def only_captured(trace: Trace) -> list[int]:
     """Return the processes that are in the trace only for their captures."""
-    return [one["process"] for one in trace.origin.get(CAPTURES, ())]
+    return [capture["process"] for capture in trace.origin.get(CAPTURES, ())]

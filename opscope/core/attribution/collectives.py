@@ -65,26 +65,26 @@ def _with_records(
 ) -> Meaning:
     """Add the parameters from the record of each range, or of its first kernel."""
     records = _records(trace, rows, kernel_op)
-    known = np.flatnonzero(records.is_not_null().to_numpy())
-    if not len(known):
+    recorded = np.flatnonzero(records.is_not_null().to_numpy())
+    if not len(recorded):
         return meaning
-    rows, records = rows[known], records.gather(known)
+    rows, records = rows[recorded], records.gather(recorded)
     codes, texts = compact(records.cast(pl.Categorical))
     fields = [_object(text) for text in texts]
     process = trace["ranges"]["process"].gather(rows).fill_null(NONE).to_numpy()
     ranks = _communicators(fields, codes, process)
     keys = np.stack((meaning.reading[rows], codes, process), axis=1)
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
-    made, readings = np.empty(len(distinct), np.int32), ExtendedReadings(meaning)
+    new_readings, readings = np.empty(len(distinct), np.int32), ExtendedReadings(meaning)
     known_as: dict[tuple[int, _Params], int] = {}  # many records have equal parameters
-    for place, (old, code, owner) in enumerate(distinct.tolist()):
+    for index, (old, code, owner) in enumerate(distinct.tolist()):
         params = _params_of(fields[code], owner, ranks)
         if (old, params) not in known_as:
             known_as[old, params] = (
                 _with(readings, old, params) if meaning.readings[old].call else old
             )
-        made[place] = known_as[old, params]
-    return readings.meaning(rows, made[inverse.reshape(-1)])
+        new_readings[index] = known_as[old, params]
+    return readings.meaning(rows, new_readings[inverse.reshape(-1)])
 
 
 def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
@@ -97,13 +97,13 @@ def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     keys, inverse = np.unique(
         np.stack((meaning.reading[rows], process), axis=1), axis=0, return_inverse=True
     )
-    made, readings = np.empty(len(keys), np.int32), ExtendedReadings(meaning)
-    for place, (old, owner) in enumerate(keys.tolist()):
+    new_readings, readings = np.empty(len(keys), np.int32), ExtendedReadings(meaning)
+    for index, (old, owner) in enumerate(keys.tolist()):
         call = meaning.readings[old].call
         name = call and next(filter(None, map(call.param, ("process_group", "group_name"))), None)
         size = sizes.get((owner, str(name)))
-        made[place] = old if size is None else _with(readings, old, (("ranks", size),))
-    return readings.meaning(rows, made[inverse.reshape(-1)])
+        new_readings[index] = old if size is None else _with(readings, old, (("ranks", size),))
+    return readings.meaning(rows, new_readings[inverse.reshape(-1)])
 
 
 def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
@@ -124,11 +124,13 @@ def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     for owner, size in zip(keys[:, 1].tolist(), sizes, strict=True):
         if size not in (None, 1, worlds.get(owner)):
             worlds.pop(owner, None)
-    made, readings = keys[:, 0].astype(np.int32), ExtendedReadings(meaning)
-    for place, owner in enumerate(keys[:, 1].tolist()):
-        if owner in worlds and calls[place] is not None and sizes[place] is None:
-            made[place] = _with(readings, int(made[place]), (("world_size", worlds[owner]),))
-    return readings.meaning(rows, made[inverse.reshape(-1)])
+    new_readings, readings = keys[:, 0].astype(np.int32), ExtendedReadings(meaning)
+    for index, owner in enumerate(keys[:, 1].tolist()):
+        if owner in worlds and calls[index] is not None and sizes[index] is None:
+            new_readings[index] = _with(
+                readings, int(new_readings[index]), (("world_size", worlds[owner]),)
+            )
+    return readings.meaning(rows, new_readings[inverse.reshape(-1)])
 
 
 def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Series:
@@ -141,12 +143,12 @@ def _records(trace: Trace, rows: Ints, kernel_op: NDArray[np.int32]) -> pl.Serie
     has_record = attrs.str.contains('"collective":', literal=True).fill_null(False).to_numpy()
     kernels = np.flatnonzero(has_record & (kernel_op >= 0))
     op, first = np.unique(kernel_op[kernels], return_index=True)
-    found = np.full(len(rows), NONE, np.int64)
-    place = np.searchsorted(op, rows[missing])
-    hit = place < len(op)
-    hit[hit] = op[place[hit]] == rows[missing[hit]]
-    found[missing[hit]] = kernels[first[place[hit]]]
-    theirs = attrs.gather(pl.Series(found).replace(NONE, None).cast(pl.UInt32))
+    kernel_of_row = np.full(len(rows), NONE, np.int64)
+    index = np.searchsorted(op, rows[missing])
+    hit = index < len(op)
+    hit[hit] = op[index[hit]] == rows[missing[hit]]
+    kernel_of_row[missing[hit]] = kernels[first[index[hit]]]
+    theirs = attrs.gather(pl.Series(kernel_of_row).replace(NONE, None).cast(pl.UInt32))
     column: pl.Series = own.zip_with(own.is_not_null(), theirs)
     return column
 
@@ -163,14 +165,14 @@ def _communicators(
     fields: list[dict[str, Any]], codes: NDArray[np.integer[Any]], process: Ints
 ) -> dict[tuple[int, ParamValue], int]:
     """Return (process, communicator) → number of ranks, from the payloads of ncclCommInitRank."""
-    found: dict[tuple[int, ParamValue], int] = {}
-    for code, one in enumerate(fields):
-        params = dict(nccl.parameters(one))
+    sizes: dict[tuple[int, ParamValue], int] = {}
+    for code, field in enumerate(fields):
+        params = dict(nccl.parameters(field))
         ranks, communicator = params.get("ranks"), params.get("communicator")
         if type(ranks) is int and communicator is not None:
             for owner in np.unique(process[codes == code]).tolist():
-                found[owner, communicator] = ranks
-    return found
+                sizes[owner, communicator] = ranks
+    return sizes
 
 
 def _params_of(
@@ -199,7 +201,7 @@ def _with(readings: ExtendedReadings, old: int, params: _Params) -> int:
 
 def _kineto(fields: Mapping[str, Any]) -> _Params:
     """Return the parameters in Kineto's record; ``bytes`` is the larger of input and output."""
-    found: list[tuple[str, ParamValue]] = [
+    params: list[tuple[str, ParamValue]] = [
         (ours, fields[theirs])
         for theirs, ours in _FIELDS.items()
         if isinstance(fields.get(theirs), (int, str)) and fields[theirs] != ""
@@ -208,8 +210,8 @@ def _kineto(fields: Mapping[str, Any]) -> _Params:
     given = [count for count in counts if type(count) is int and count >= 0]
     members = members_of(fields.get("group_ranks", ""))
     if members is not None:
-        found.append(("members", members))
+        params.append(("members", members))
     dtype = KINETO_DTYPES.get(str(fields.get("dtype")))
     if given and dtype is not None:
-        found += [("bytes", max(given) * DTYPE_BITS[dtype] // 8), ("dtype", dtype)]
-    return tuple(found)
+        params += [("bytes", max(given) * DTYPE_BITS[dtype] // 8), ("dtype", dtype)]
+    return tuple(params)

@@ -29,8 +29,8 @@ def fused_ops(kernel: str) -> str | None:
 
     They cannot be split for certain, because names of ops contain underscores themselves.
     """
-    found = _FUSED.match(kernel)
-    return found.group("ops").strip("_") or None if found else None
+    match = _FUSED.match(kernel)
+    return match.group("ops").strip("_") or None if match else None
 
 
 def family(name: str) -> str | None:

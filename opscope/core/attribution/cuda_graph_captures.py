@@ -74,31 +74,31 @@ def captures(trace: Trace, executed: NDArray[np.bool_]) -> Captures:
     if not len(rows):
         return Captures({}, [])
     numbers, windows = _ranges(trace)
-    found = _gather(trace, windows, rows, kind)
+    captures_of_windows = _gather(trace, windows, rows, kind)
     named = {
-        (int(windows.process[place]), int(numbers[place])): capture
-        for place, capture in found.items()
+        (int(windows.process[window]), int(numbers[window])): capture
+        for window, capture in captures_of_windows.items()
     }
     others = _gather(trace, _edges(calls, kind, executed), rows, kind).values()
-    return Captures(named, sorted(others, key=lambda one: one.start))
+    return Captures(named, sorted(others, key=lambda capture: capture.start))
 
 
 def graph_numbers(trace: Trace, rows: Ints) -> Ints:
     """Return for each of the calls ``rows`` the CUDA graph that a replay range around it names; -1: none."""
-    found = np.full(len(rows), NONE, np.int64)
-    named = _named(trace, "replay")
+    numbers = np.full(len(rows), NONE, np.int64)
+    named = _name(trace, "replay")
     if named.is_empty() or not len(rows):
-        return found
+        return numbers
     process, thread, time = _where(trace["calls"], rows)
     for (of, on), part in named.group_by("process", "thread"):
         here = np.flatnonzero((process == of) & (thread == on))
         tree = nest(part["start"].to_numpy(), part["end"].to_numpy())
-        found[here] = at(part["number"].to_numpy(), tree.innermost(time[here]))
-    return found
+        numbers[here] = at(part["number"].to_numpy(), tree.innermost(time[here]))
+    return numbers
 
 
-def _named(trace: Trace, what: str) -> pl.DataFrame:
-    number = pl.col("text").cast(pl.String).str.extract(_GRAPH_TEXT.format(what))
+def _name(trace: Trace, noun: str) -> pl.DataFrame:
+    number = pl.col("text").cast(pl.String).str.extract(_GRAPH_TEXT.format(noun))
     return (
         trace["ranges"]
         .filter(pl.col("category") == "graph")
@@ -140,7 +140,7 @@ def _once(calls: pl.DataFrame, rows: Ints, kind: Ints) -> Ints:
 
 def _ranges(trace: Trace) -> tuple[Ints, _Windows]:
     """Return the numbers and the windows of the captures that ranges name."""
-    named = _named(trace, "capture").sort("start")
+    named = _name(trace, "capture").sort("start")
     process, thread, start, end = (
         named[name].to_numpy() for name in ("process", "thread", "start", "end")
     )
@@ -156,23 +156,29 @@ def _edges(calls: pl.DataFrame, kind: Ints, executed: NDArray[np.bool_]) -> _Win
     process, thread, start = _where(calls, rows)
     order = np.lexsort((start, thread, process))
     process, thread, start, rows = process[order], thread[order], start[order], rows[order]
-    found: list[tuple[int, int, int, int, bool]] = []
+    edges: list[tuple[int, int, int, int, bool]] = []
     since, begun, at_place = -(1 << 62), False, (NONE, NONE)
-    for place in np.flatnonzero(begin[rows] | end[rows]).tolist():
-        here = (int(process[place]), int(thread[place]))
+    for row in np.flatnonzero(begin[rows] | end[rows]).tolist():
+        here = (int(process[row]), int(thread[row]))
         if here != at_place:
             since, begun, at_place = -(1 << 62), False, here
-        time = int(start[place])
-        if begin[rows[place]]:
+        time = int(start[row])
+        if begin[rows[row]]:
             since, begun = time, True
             continue
-        if not begun and place and (int(process[place - 1]), int(thread[place - 1])) == here:
-            since = max(since, int(start[place - 1]))
-        found.append((*here, since, time, begun))
+        if not begun and row and (int(process[row - 1]), int(thread[row - 1])) == here:
+            since = max(since, int(start[row - 1]))
+        edges.append((*here, since, time, begun))
         since, begun = time, False
-    columns = list(zip(*found, strict=True)) if found else [()] * 5
-    whole = [np.array(column, np.int64) for column in columns]
-    return _Windows(whole[0], whole[1], whole[2], whole[3], whole[4].astype(bool))
+    columns = list(zip(*edges, strict=True)) if edges else [()] * 5
+    columns_of_edges = [np.array(column, np.int64) for column in columns]
+    return _Windows(
+        columns_of_edges[0],
+        columns_of_edges[1],
+        columns_of_edges[2],
+        columns_of_edges[3],
+        columns_of_edges[4].astype(bool),
+    )
 
 
 def _gather(trace: Trace, windows: _Windows, rows: Ints, kind: Ints) -> dict[int, Capture]:
@@ -185,20 +191,20 @@ def _gather(trace: Trace, windows: _Windows, rows: Ints, kind: Ints) -> dict[int
     time = calls["start"].gather(rows).to_numpy()
     order = np.argsort(inside, kind="stable")
     order = order[inside[order] >= 0]
-    found = {}
+    captures_of_windows = {}
     if len(order):
         for part in np.split(order, np.flatnonzero(np.diff(inside[order])) + 1):
             kinds = kind[rows[part]]
             children = np.unique(nested[part][kinds == CHILD])
-            place = int(inside[part[0]])
-            found[place] = Capture(
-                int(windows.process[place]),
+            window = int(inside[part[0]])
+            captures_of_windows[window] = Capture(
+                int(windows.process[window]),
                 int(time[part[0]]),
                 rows[part],
                 kinds,
                 tuple(children[children >= 0].tolist()),
             )
-    return found
+    return captures_of_windows
 
 
 def _inside(windows: _Windows, process: Ints, thread: Ints, time: Ints) -> Ints:
@@ -207,7 +213,7 @@ def _inside(windows: _Windows, process: Ints, thread: Ints, time: Ints) -> Ints:
     A window of the call's own thread comes first, else the only window open in its process: the backward
     pass launches from a separate thread, which begins and ends no capture.
     """
-    found = np.full(len(time), NONE, np.int64)
+    window_of_row = np.full(len(time), NONE, np.int64)
     for of in np.unique(windows.process).tolist():
         here = np.flatnonzero(windows.process == of)
         theirs = np.flatnonzero(process == of)
@@ -215,14 +221,14 @@ def _inside(windows: _Windows, process: Ints, thread: Ints, time: Ints) -> Ints:
             own = here[windows.thread[here] == on]
             mine = theirs[thread[theirs] == on]
             tree = nest(windows.start[own], windows.end[own])
-            found[mine] = at(own, tree.innermost(time[mine]))
+            window_of_row[mine] = at(own, tree.innermost(time[mine]))
         begun = here[windows.begun[here]]
-        left = theirs[found[theirs] < 0]
+        left = theirs[window_of_row[theirs] < 0]
         if not len(begun) or not len(left):
             continue
         starts, ends = np.sort(windows.start[begun]), np.sort(windows.end[begun])
-        many = np.searchsorted(starts, time[left], side="right")
-        alone = left[many - np.searchsorted(ends, time[left], side="right") == 1]
+        begun_before = np.searchsorted(starts, time[left], side="right")
+        alone = left[begun_before - np.searchsorted(ends, time[left], side="right") == 1]
         tree = nest(windows.start[begun], windows.end[begun])
-        found[alone] = at(begun, tree.innermost(time[alone]))
-    return found
+        window_of_row[alone] = at(begun, tree.innermost(time[alone]))
+    return window_of_row

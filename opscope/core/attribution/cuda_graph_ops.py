@@ -49,15 +49,15 @@ def captured_ops(
     reason = np.where(replay.call >= 0, at(why, replay.call, OUTSIDE), OF_GRAPH[replay.why])
     reason[replay.has_node] = OUTSIDE if nests else NO_RANGES
     reason[launched.call[replay.rows] < 0] = NO_LAUNCH
-    found = replace(
+    replayed_ops = replace(
         launched,
         op=launched.op.copy(),
         reason=launched.reason.copy(),
         inferred=launched.inferred.copy(),
         replay=launched.replay.copy(),
     )
-    found.op[replay.rows] = op
-    found.reason[replay.rows] = np.where(op >= 0, HAS_OP, reason)
-    found.inferred[replay.rows] = (replay.inferred | region) & (op >= 0)
-    found.replay[replay.rows] = launched.call[replay.rows]
-    return found, int(region.sum())
+    replayed_ops.op[replay.rows] = op
+    replayed_ops.reason[replay.rows] = np.where(op >= 0, HAS_OP, reason)
+    replayed_ops.inferred[replay.rows] = (replay.inferred | region) & (op >= 0)
+    replayed_ops.replay[replay.rows] = launched.call[replay.rows]
+    return replayed_ops, int(region.sum())

@@ -109,7 +109,7 @@ def replayed(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> dict[str, 
     done = np.zeros(len(calls), bool)
     for link in links.values():
         done[link[link >= 0]] = True
-    ran = _executed(trace, links, rows)
+    ran = _execute(trace, links, rows)
     nodes = _creation(trace, ran)
     call = np.full(len(ran.node), NONE, np.int64)
     why = np.full(len(ran.node), NO_CAPTURE, np.uint8)
@@ -117,29 +117,31 @@ def replayed(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> dict[str, 
     has_node = nodes["time"].is_not_null().to_numpy()
     pending = ~has_node & (ran.launch >= 0)
     if pending.any():
-        known = captures(trace, done)
+        captures_of_trace = captures(trace, done)
         number = graph_numbers(trace, (distinct := np.unique(ran.launch[pending])))
         numbers = np.full(len(ran.node), NONE, np.int64)
         numbers[pending] = number[np.searchsorted(distinct, ran.launch[pending])]
         by_node = pending & (ran.node >= 0)
-        _by_numbers(ran, np.flatnonzero(by_node), numbers, known, (call, why, inferred))
-        _by_time(ran, np.flatnonzero(pending & ~by_node), numbers, calls, known, (call, why))
+        _by_numbers(ran, np.flatnonzero(by_node), numbers, captures_of_trace, (call, why, inferred))
+        _by_time(
+            ran, np.flatnonzero(pending & ~by_node), numbers, calls, captures_of_trace, (call, why)
+        )
         inferred |= (call >= 0) & (ran.node < 0)
     why[call >= 0] = FOUND
-    found, first = {}, 0
+    replays, first = {}, 0
     for name, of in rows.items():
         part = slice(first, first := first + len(of))
-        found[name] = Replayed(
+        replays[name] = Replayed(
             of, call[part], why[part], inferred[part], has_node[part],
             nodes["process"][part].fill_null(NONE).to_numpy(),
             nodes["thread"][part].fill_null(NONE).to_numpy(),
             nodes["time"][part].fill_null(NONE).to_numpy(),
             ran.kind[part] == CHILD,
         )  # fmt: skip
-    return found
+    return replays
 
 
-def _executed(
+def _execute(
     trace: Trace, links: Mapping[str, NDArray[np.int32]], rows: Mapping[str, Ints]
 ) -> _Executed:
     parts = []
@@ -147,8 +149,8 @@ def _executed(
         table = trace[name]
         kind = np.full(len(of), KERNEL, np.int64)
         if name == "kernels":  # a row for a whole CUDA graph is not a node
-            whole = table["attrs"].gather(of).str.contains('"graph_trace"', literal=True)
-            kind[whole.fill_null(False).to_numpy()] = CHILD
+            is_graph = table["attrs"].gather(of).str.contains('"graph_trace"', literal=True)
+            kind[is_graph.fill_null(False).to_numpy()] = CHILD
         if name == "memops":
             is_set = (table["kind"].gather(of).cast(pl.String) == "memset").fill_null(False)
             kind = np.where(is_set.to_numpy(), SET, COPY)
@@ -180,14 +182,14 @@ def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
             pl.col("time").first(),
         )
     )
-    place = pl.DataFrame({"process": ran.process, "node": ran.node})
-    known = place.with_columns(
+    nodes = pl.DataFrame({"process": ran.process, "node": ran.node})
+    created = nodes.with_columns(
         pl.when(pl.col("node") >= 0).then("node").alias("original_node"),
         pl.lit(None, pl.Int64).alias("thread"),
         pl.lit(None, pl.Int64).alias("time"),
     )
     if first.is_empty():
-        return known.select("process", "thread", "time")
+        return created.select("process", "thread", "time")
     above = first.select(
         "process",
         pl.col("node").alias("original_node"),
@@ -196,17 +198,17 @@ def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
         pl.col("time").alias("above_time"),
     )
     for _ in range(_CLONES):
-        up = known.join(above, on=["process", "original_node"], how="left", maintain_order="left")
+        up = created.join(above, on=["process", "original_node"], how="left", maintain_order="left")
         climbs = pl.col("original_node").is_not_null()
-        known = up.select(
+        created = up.select(
             "process",
             pl.when(climbs).then("above_thread").otherwise("thread").alias("thread"),
             pl.when(climbs).then("above_time").otherwise("time").alias("time"),
             pl.when(climbs).then("next").alias("original_node"),
         )
-        if known["original_node"].is_null().all():
+        if created["original_node"].is_null().all():
             break
-    return known.with_columns(
+    return created.with_columns(
         pl.when(pl.col("original_node").is_null()).then("time").alias("time")
     ).select("process", "thread", "time")
 
@@ -229,7 +231,7 @@ def _by_numbers(
     ran: _Executed,
     rows: Ints,
     numbers: Ints,
-    known: Captures,
+    captures: Captures,
     out: tuple[Ints, NDArray[np.uint8], NDArray[np.bool_]],
 ) -> None:
     """Pair the rows of numbered nodes with calls, writing to ``out``: (call, why, inferred).
@@ -243,24 +245,24 @@ def _by_numbers(
     chosen: dict[_Graph, tuple[Ints, bool]] = {}
     reasons: dict[_Graph, int] = {}
     for members in _replayed_together(ran, rows, of, list(graphs)):
-        _choose_named(members, graphs, known, chosen, reasons)
-    captured = {key for key, one in graphs.items() if (key[0], one.number) in known.named}
+        _choose_named(members, graphs, captures, chosen, reasons)
+    captured = {key for key, graph in graphs.items() if (key[0], graph.number) in captures.named}
     for own in (True, False):  # a CUDA graph that ranges name has no unnamed capture in its process
         of_length = [
             key
-            for key, one in graphs.items()
-            if key not in captured and (one.number < 0) == own and key not in reasons
+            for key, graph in graphs.items()
+            if key not in captured and (graph.number < 0) == own and key not in reasons
         ]
-        _choose_by_length(of_length, graphs, known, own, chosen, reasons)
+        _choose_by_length(of_length, graphs, captures, own, chosen, reasons)
     keys = list(graphs)
-    for place, part in grouped(of):
-        key, here = keys[place], rows[part]
+    for index, part in grouped(of):
+        key, here = keys[index], rows[part]
         nodes = graphs[key]
         if key in reasons:
             why[here] = reasons[key]
         if key in chosen:
-            found, guessed = chosen[key]
-            call[here] = found[np.searchsorted(nodes.low, ran.node[here] & _LOW)]
+            choice, guessed = chosen[key]
+            call[here] = choice[np.searchsorted(nodes.low, ran.node[here] & _LOW)]
             inferred[here] = guessed & (call[here] >= 0)
 
 
@@ -269,17 +271,17 @@ def _graphs(ran: _Executed, rows: Ints, numbers: Ints) -> tuple[dict[_Graph, _No
     # process and graph as one number: it sorts twenty times faster than rows of two numbers
     key = (ran.process[rows] << _GRAPH_BITS) + (ran.node[rows] >> 32)
     distinct, of = np.unique(key, return_inverse=True)
-    found = {}
-    for place, part in grouped(of):
+    graphs = {}
+    for index, part in grouped(of):
         here = rows[part]
         low, first = np.unique(ran.node[here] & _LOW, return_index=True)
         named = np.unique(numbers[here])
         number = int(named[0]) if len(named) == 1 else NONE
-        process, graph = divmod(int(distinct[place]), 1 << _GRAPH_BITS)
-        found[process, graph] = _Nodes(
+        process, graph = divmod(int(distinct[index]), 1 << _GRAPH_BITS)
+        graphs[process, graph] = _Nodes(
             low, ran.kind[here][first], int(ran.start[here].min()), number
         )
-    return found, of
+    return graphs, of
 
 
 def _replayed_together(
@@ -287,8 +289,8 @@ def _replayed_together(
 ) -> list[list[_Graph]]:
     """Return groups of CUDA graphs that the same launches run: a CUDA graph and its child graphs."""
     launches, graphs = np.divmod(np.unique(ran.launch[rows] * len(keys) + of), len(keys))
-    _, place, many = np.unique(launches, return_inverse=True, return_counts=True)
-    alone = many[place] == 1
+    _, index, counts = np.unique(launches, return_inverse=True, return_counts=True)
+    alone = counts[index] == 1
     together: dict[int, list[int]] = {}
     for launch, graph in zip(launches[~alone].tolist(), graphs[~alone].tolist(), strict=True):
         together.setdefault(launch, []).append(graph)
@@ -301,28 +303,30 @@ def _replayed_together(
 def _choose_named(
     members: list[_Graph],
     graphs: Mapping[_Graph, _Nodes],
-    known: Captures,
+    captures: Captures,
     chosen: dict[_Graph, tuple[Ints, bool]],
     reasons: dict[_Graph, int],
 ) -> None:
     """Choose the named capture for the CUDA graph among ``members``, and its children's for child graphs."""
     number = graphs[members[0]].number
     process = members[0][0]
-    own = known.named.get((process, number)) if number >= 0 else None
+    own = captures.named.get((process, number)) if number >= 0 else None
     if own is None:
         return
     fitting = {
-        key: found for key in members if (found := _pair(graphs[key], own, lost=True)) is not None
+        key: pairing
+        for key in members
+        if (pairing := _pair(graphs[key], own, lost=True)) is not None
     }
     if len(fitting) == 1:
         chosen |= fitting
     elif fitting:
         reasons |= dict.fromkeys(members, SEVERAL)
         return
-    parts = [known.named[process, c] for c in own.children if (process, c) in known.named]
+    parts = [captures.named[process, c] for c in own.children if (process, c) in captures.named]
     for key in members:
         if key not in chosen and parts:
-            fits = [found for part in parts if (found := _pair(graphs[key], part)) is not None]
+            fits = [pairing for part in parts if (pairing := _pair(graphs[key], part)) is not None]
             if len(fits) == 1:
                 chosen[key] = (fits[0][0], True)
             elif fits:
@@ -332,7 +336,7 @@ def _choose_named(
 def _choose_by_length(
     keys: Iterable[_Graph],
     graphs: Mapping[_Graph, _Nodes],
-    known: Captures,
+    captures: Captures,
     own: bool,
     chosen: dict[_Graph, tuple[Ints, bool]],
     reasons: dict[_Graph, int],
@@ -346,23 +350,24 @@ def _choose_by_length(
     """
     classes: dict[tuple[int, int], list[_Graph]] = {}
     for key in keys:
-        many = int((graphs[key].kinds == KERNEL).sum())
-        classes.setdefault((key[0], many), []).append(key)
-    for (process, many), members in classes.items():
+        count = int((graphs[key].kinds == KERNEL).sum())
+        classes.setdefault((key[0], count), []).append(key)
+    for (process, count), members in classes.items():
         members.sort(key=lambda key: key[1])
         fitting = [
-            one
-            for one in known.others
-            if one.count(KERNEL) == many and any(_pair(graphs[k], one) is not None for k in members)
+            other
+            for other in captures.others
+            if other.count(KERNEL) == count
+            and any(_pair(graphs[k], other) is not None for k in members)
         ]
-        here = [one for one in fitting if one.process == process]
+        here = [candidate for candidate in fitting if candidate.process == process]
         places = _in_order([graphs[key].first for key in members], here) if own else None
         if not here and len(fitting) == len(members) == 1:  # from the trace of the capture
             places = fitting
-        for place, key in enumerate(members):
-            found = None if places is None else _pair(graphs[key], places[place])
-            if found is not None:
-                chosen[key] = (found[0], True)
+        for index, key in enumerate(members):
+            pairing = None if places is None else _pair(graphs[key], places[index])
+            if pairing is not None:
+                chosen[key] = (pairing[0], True)
             elif len(fitting) > 1:
                 reasons[key] = SEVERAL
 
@@ -372,16 +377,18 @@ def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
     each capture before its replays; for a single CUDA graph the latest capture; else None."""
     if not of:
         return None
-    latest = [max((n for n, one in enumerate(of) if one.start < t), default=-1) for t in firsts]
+    latest = [
+        max((n for n, capture in enumerate(of) if capture.start < t), default=-1) for t in firsts
+    ]
     if len(firsts) == 1:
         return [of[latest[0]]] if latest[0] >= 0 else None
     if len(of) == 1:  # instantiated more than once
         return [of[0]] * len(firsts) if min(latest) >= 0 else None
-    for place in range(len(latest) - 2, -1, -1):
-        latest[place] = min(latest[place], latest[place + 1] - 1)
+    for index in range(len(latest) - 2, -1, -1):
+        latest[index] = min(latest[index], latest[index + 1] - 1)
     if latest != list(range(len(firsts))):  # differs from the earliest possible: not the only one
         return None
-    return [of[place] for place in latest]
+    return [of[number] for number in latest]
 
 
 def _pair(nodes: _Nodes, capture: Capture, lost: bool = False) -> tuple[Ints, bool] | None:
@@ -393,26 +400,26 @@ def _pair(nodes: _Nodes, capture: Capture, lost: bool = False) -> tuple[Ints, bo
     all nodes, and the second result is True. A call that makes a node without being known to would shift
     these places.
     """
-    found: Ints = np.full(len(nodes.low), NONE, np.int64)
+    paired_rows: Ints = np.full(len(nodes.low), NONE, np.int64)
     for kind in (KERNEL, COPY, SET):
         theirs, ours = nodes.kinds == kind, capture.kinds == kind
         if theirs.sum() == ours.sum():
-            found[theirs] = capture.rows[ours]
+            paired_rows[theirs] = capture.rows[ours]
         elif kind == KERNEL:
             break
-    known = np.flatnonzero(found >= 0)
+    paired_nodes = np.flatnonzero(paired_rows >= 0)
     by_place = False
-    if len(known) < len(found) and (lost or len(known)):
+    if len(paired_nodes) < len(paired_rows) and (lost or len(paired_nodes)):
         within = bool(nodes.low[-1] < len(capture.rows))
         if within and bool((capture.kinds[nodes.low] == nodes.kinds).all()):
             placed = capture.rows[nodes.low]
-            by_place = bool((placed[known] == found[known]).all())
-            found = placed if by_place else found
-    if not (found >= 0).any():
+            by_place = bool((placed[paired_nodes] == paired_rows[paired_nodes]).all())
+            paired_rows = placed if by_place else paired_rows
+    if not (paired_rows >= 0).any():
         return None
     order = np.argsort(capture.rows)
-    place = order[np.searchsorted(capture.rows[order], found[found >= 0])]
-    return (found, by_place) if bool(np.all(np.diff(place) > 0)) else None
+    position = order[np.searchsorted(capture.rows[order], paired_rows[paired_rows >= 0])]
+    return (paired_rows, by_place) if bool(np.all(np.diff(position) > 0)) else None
 
 
 # ------------------------------------------------------------------- nodes without numbers
@@ -423,7 +430,7 @@ def _by_time(
     rows: Ints,
     numbers: Ints,
     calls: pl.DataFrame,
-    known: Captures,
+    captures: Captures,
     out: tuple[Ints, NDArray[np.uint8]],
 ) -> None:
     """Pair the k-th kernel of a replay with the k-th launch of its capture, if kernels ran one by one.
@@ -432,34 +439,34 @@ def _by_time(
     a capture of another process (the trace of the capture) is taken only if it is the only one.
     """
     call, why = out
-    if not len(rows) or not (known.named or known.others):
+    if not len(rows) or not (captures.named or captures.others):
         return
     order = rows[np.lexsort((ran.start[rows], ran.launch[rows]))]
-    launch, first, many = np.unique(ran.launch[order], return_index=True, return_counts=True)
+    launch, first, counts = np.unique(ran.launch[order], return_index=True, return_counts=True)
     process = calls["process"].gather(launch).fill_null(NONE).to_numpy()
     time = calls["start"].gather(launch).to_numpy()
     paired: dict[tuple[int, bytes], tuple[Ints, bool] | None] = {}
     by_length: dict[int, list[Capture]] = {}
-    for one in known.others:
-        by_length.setdefault(one.count(KERNEL), []).append(one)
-    for place, (begin, count) in enumerate(zip(first.tolist(), many.tolist(), strict=True)):
+    for other in captures.others:
+        by_length.setdefault(other.count(KERNEL), []).append(other)
+    for index, (begin, count) in enumerate(zip(first.tolist(), counts.tolist(), strict=True)):
         here = order[begin : begin + count]
         kinds, number = ran.kind[here], int(numbers[here[0]])
-        capture = known.named.get((int(process[place]), number))
+        capture = captures.named.get((int(process[index]), number))
         if capture is None:
             fitting = by_length.get(int((kinds == KERNEL).sum()), [])
-            mine = [one for one in fitting if one.process == process[place]]
-            before = [one for one in mine if one.start < time[place] and number < 0]
+            mine = [capture for capture in fitting if capture.process == process[index]]
+            before = [capture for capture in mine if capture.start < time[index] and number < 0]
             only = fitting[0] if len(fitting) == 1 and not mine else None
             capture = before[-1] if before else only
         if capture is None:
             continue
         key = (id(capture), kinds.tobytes())
         if key not in paired:
-            nodes = _Nodes(np.arange(count), kinds, int(time[place]), number)
+            nodes = _Nodes(np.arange(count), kinds, int(time[index]), number)
             paired[key] = _pair(nodes, capture)
-        found = paired[key]
-        if found is None:
+        pairing = paired[key]
+        if pairing is None:
             continue
         ended = np.maximum.accumulate(ran.end[here])[:-1]
         took = ran.end[here] - ran.start[here]
@@ -467,4 +474,4 @@ def _by_time(
         if np.any(ran.start[here][1:] < ended - np.clip(shorter // 2, _OVERLAP_NS, _OF_LONG_NS)):
             why[here] = AT_ONCE
         else:
-            call[here] = found[0]
+            call[here] = pairing[0]

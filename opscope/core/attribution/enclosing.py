@@ -108,8 +108,8 @@ class Context:
         return len(self._enclosing(kind).texts)
 
     def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
-        found = self.numbers(kind, process, thread, time)
-        return spread(kind, self._enclosing(kind).texts, found)
+        numbers = self.numbers(kind, process, thread, time)
+        return spread(kind, self._enclosing(kind).texts, numbers)
 
     def _enclosing(self, kind: str) -> _Enclosing:
         with lock_of(self, kind):  # saving describes kernels on a thread of their own
@@ -137,8 +137,8 @@ class Context:
             if len(rows) and kind in _LEFT_OUT:
                 rows = rows[~_LEFT_OUT[kind](self._ranges, rows)]
             parts[0].append(meaning.reading[rows])
-            for held, name in zip(parts[1:], ("process", "thread", "start", "end"), strict=True):
-                held.append(self._ranges[name].gather(rows).fill_null(NONE).to_numpy())
+            for column, name in zip(parts[1:], ("process", "thread", "start", "end"), strict=True):
+                column.append(self._ranges[name].gather(rows).fill_null(NONE).to_numpy())
         reading, process, thread, start, end = map(np.concatenate, parts)
         del parts
         texts = [name or "" for name in names]
@@ -162,7 +162,7 @@ class Context:
             texts = [_shown_source(text) for text in texts]
         first: dict[str, int] = {}
         same = np.array(
-            [first.setdefault(text, place) for place, text in enumerate(texts)], np.int32
+            [first.setdefault(text, index) for index, text in enumerate(texts)], np.int32
         )
         return _Enclosing(
             {key: (tree, same[of]) for key, (tree, of) in nests.items()}, texts, called
@@ -192,13 +192,13 @@ _LEFT_OUT: Final = {"user": _internal, "step": _unclosed}
 
 def _numbers(enclosing: _Enclosing, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
     """Return the place in the texts of what is open at each time (ns), -1 for none."""
-    found = np.full(len(time), NONE, np.int32)
+    values_of_rows = np.full(len(time), NONE, np.int32)
     for (number, on), (tree, value) in enclosing.nests.items():
         here = np.flatnonzero((process == number) & (thread == on))
         row = tree.innermost(time[here])
-        held = row >= 0
-        found[here[held]] = value[row[held]]
-    return found
+        is_inside = row >= 0
+        values_of_rows[here[is_inside]] = value[row[is_inside]]
+    return values_of_rows
 
 
 def _layer(reading: Reading) -> str | None:
@@ -325,7 +325,7 @@ def _chain(
     """
     placed = tree.order
     level = depth(tree.parent)
-    made: dict[tuple[int, int], int] = {}
+    chain_numbers: dict[tuple[int, int], int] = {}
     for number in range(int(level.max(initial=-1)) + 1):
         at = np.flatnonzero(level == number)
         own = value[placed[at]]
@@ -336,10 +336,10 @@ def _chain(
             continue
         above_each, own_each, inverse = pairs(outer, own)
         joined = np.empty(len(own_each), np.int32)
-        for place, key in enumerate(zip(above_each.tolist(), own_each.tolist(), strict=True)):
+        for index, key in enumerate(zip(above_each.tolist(), own_each.tolist(), strict=True)):
             above, inner = key
-            if key not in made:
+            if key not in chain_numbers:
                 texts.append(join(texts[above] if above >= 0 else "", texts[inner]))
-                made[key] = len(texts) - 1
-            joined[place] = made[key]
+                chain_numbers[key] = len(texts) - 1
+            joined[index] = chain_numbers[key]
         value[placed[at]] = joined[inverse]

@@ -87,11 +87,11 @@ class Found:
             frame = tables[name]
             if len(frame) != len(trace[table]):
                 raise Unfit(f"{name} has another number of rows than {table}")
-            launched[table] = one = Launched(*(_array(frame[column]) for column in _COLUMNS))
-            if not (_in_range(one.call, calls) and _in_range(one.replay, calls)):
+            launched[table] = columns = Launched(*(_array(frame[column]) for column in _COLUMNS))
+            if not (_in_range(columns.call, calls) and _in_range(columns.replay, calls)):
                 raise Unfit(f"{name} names calls that are not there")
-            if (one.reason >= len(REASONS)).any() or (
-                (one.reason == HAS_OP) != (one.op >= 0)
+            if (columns.reason >= len(REASONS)).any() or (
+                (columns.reason == HAS_OP) != (columns.op >= 0)
             ).any():
                 raise Unfit(f"{name} has impossible reasons")
         steps, notes = tables[_STEPS], tables[NOTES]
@@ -104,11 +104,11 @@ class Found:
 
     def check(self, is_op: NDArray[np.bool_]) -> None:
         """Raise Unfit unless the ops are ops: ``is_op`` is per range row."""
-        many = len(is_op)
-        if len(self.parent) != many:
+        count = len(is_op)
+        if len(self.parent) != count:
             raise Unfit("there is another number of ranges")
-        for rows in (self.parent, *(one.op for one in self.launched.values())):
-            if not _in_range(rows, many) or not all(
+        for rows in (self.parent, *(launched.op for launched in self.launched.values())):
+            if not _in_range(rows, count) or not all(
                 is_op[here[here >= 0]].all() for here in (rows[part] for part in pieces(len(rows)))
             ):
                 raise Unfit("ranges that are no ops are taken for ops")
@@ -134,8 +134,8 @@ def _has_schema(frame: pl.DataFrame, schema: Mapping[str, Any]) -> bool:
     return (
         frame.columns == list(schema)
         and all(
-            one == other or (one in text and other in text)
-            for one, other in zip(frame.dtypes, schema.values(), strict=True)
+            kind == other or (kind in text and other in text)
+            for kind, other in zip(frame.dtypes, schema.values(), strict=True)
         )
         and not any(frame.null_count().row(0))
     )
@@ -145,8 +145,8 @@ def _array(column: pl.Series) -> NDArray[Any]:
     return np.array(column.to_numpy())
 
 
-def _in_range(rows: Rows, many: int) -> bool:
-    return not len(rows) or (int(rows.min()) >= NONE and int(rows.max()) < many)
+def _in_range(rows: Rows, count: int) -> bool:
+    return not len(rows) or (int(rows.min()) >= NONE and int(rows.max()) < count)
 
 
 def _circular(parent: Rows) -> bool:

@@ -100,8 +100,8 @@ def inferred_steps(
     # steps that a server names are of two kinds of work, whatever repeats in both
     served = np.array(
         [
-            one.role == "user" and serving.kind(text) is not None
-            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+            reading.role == "user" and serving.kind(text) is not None
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ],
         bool,
     )
@@ -117,8 +117,8 @@ def inferred_steps(
             if isinstance(repeats, str) or repeats[0].confidence < HIGH:
                 continue
             one_period, thread = repeats
-            told = Found(one_period.bounds, one_period.confidence, "sequence")
-            parts.append(frame_of(told, number, thread))
+            steps = Found(one_period.bounds, one_period.confidence, "sequence")
+            parts.append(frame_of(steps, number, thread))
     for number in np.setdiff1d(trained, stepping).tolist():
         here = process == number
         mine = directed[here[directed]]
@@ -141,7 +141,7 @@ def inferred_steps(
         if np.any(start[1:] < start[:-1]):
             order = np.argsort(start, kind="stable")
             rows, start = rows[order], start[order]
-        one = _Process(
+        process_steps = _Process(
             meaning.reading[rows],
             start,
             ranges["end"].gather(rows).fill_null(0).to_numpy(),
@@ -150,16 +150,18 @@ def inferred_steps(
             kinds,
         )
         if compiled:
-            found = one.by_function()
+            found = process_steps.by_function()
         elif len(optimizer):
-            found = one.by_optimizer()
+            found = process_steps.by_optimizer()
             if found is not None and not found.begun:
                 ops = np.flatnonzero(here & is_op)
                 found = _with_first(found, ranges["start"].gather(ops), meaning.reading[ops])
         else:
-            found = one.by_iteration()
+            found = process_steps.by_iteration()
         if found is not None and len(found.bounds) > LEAST:
-            thread = _thread(ranges, meaning, number, rows[~one.is_backward & is_op[rows]])
+            thread = _thread(
+                ranges, meaning, number, rows[~process_steps.is_backward & is_op[rows]]
+            )
             parts.append(frame_of(found, number, thread))
     return pl.concat(parts) if parts else None
 
@@ -168,7 +170,7 @@ def _all_step(
     ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_], kinds: _Kinds
 ) -> bool:
     """Return whether each process that may have steps marks them, as most do; found piece by piece."""
-    steps = np.array([one.role == "step" for one in meaning.readings], bool)
+    steps = np.array([reading.role == "step" for reading in meaning.readings], bool)
     stepping, others = np.empty(0, np.int32), np.empty(0, np.int32)
     for part in pieces(len(ranges)):
         reading = meaning.reading[part]
@@ -203,18 +205,18 @@ def _counted_steps(
     return parts
 
 
-def frame_of(found: Found, process: int, thread: int) -> pl.DataFrame:
+def frame_of(steps: Found, process: int, thread: int) -> pl.DataFrame:
     """Return the steps of a process as rows, as ``inferred_steps`` does."""
-    many = len(found.bounds) - 1
+    count = len(steps.bounds) - 1
     return pl.DataFrame(
         {
-            "process": pl.Series([process] * many, dtype=pl.Int32),
-            "thread": pl.Series([thread] * many, dtype=pl.Int64),
-            "start": found.bounds[:-1],
-            "end": found.bounds[1:],
-            "step": np.arange(many),
-            "confidence": np.full(many, found.confidence),
-            "by": [found.by] * many,
+            "process": pl.Series([process] * count, dtype=pl.Int32),
+            "thread": pl.Series([thread] * count, dtype=pl.Int64),
+            "start": steps.bounds[:-1],
+            "end": steps.bounds[1:],
+            "step": np.arange(count),
+            "confidence": np.full(count, steps.confidence),
+            "by": [steps.by] * count,
         },
         schema=SCHEMA,
     )
@@ -258,8 +260,8 @@ class _Kinds:
     def of(cls, meaning: Meaning) -> _Kinds:
         codes = {"backward": _BACKWARD, "optimizer": _OPTIMIZER}
         direction = [
-            0 if "zero_grad" in text[:64] else codes.get(one.direction or "", 0)
-            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+            0 if "zero_grad" in text[:64] else codes.get(reading.direction or "", 0)
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ]
         numbers: dict[str, int] = {}
         function = [
@@ -300,30 +302,40 @@ class _Process:
         function = self._function
         for has_direction, alone in ((self._is_optimizer, False), (self.is_backward, True)):
             those = np.unique(function[has_direction & (function >= 0)])
-            runs = [(one, self._runs(function == one)) for one in those.tolist()]
-            known = [(one, found) for one, found in runs if found is not None]
-            if not known:
+            runs = [
+                (function_number, self._runs(function == function_number))
+                for function_number in those.tolist()
+            ]
+            with_runs = [
+                (function_number, runs_of_function)
+                for function_number, runs_of_function in runs
+                if runs_of_function is not None
+            ]
+            if not with_runs:
                 continue
-            if len(known) > (1 if alone else ROUND):
+            if len(with_runs) > (1 if alone else ROUND):
                 return None
-            if alone and self._takes_turns(function, known[0]):
+            if alone and self._takes_turns(function, with_runs[0]):
                 return None
-            return _rounds([found for _, found in known], int(self._end[function >= 0].max()))
+            return _rounds(
+                [runs_of_function for _, runs_of_function in with_runs],
+                int(self._end[function >= 0].max()),
+            )
         return None
 
     def _runs(self, mine: NDArray[np.bool_]) -> tuple[Ints, float] | None:
         """Return when (ns) each run of a function began, and the share of alike runs; None: no loop."""
         rows = np.flatnonzero(mine)
-        codes, place, count = np.unique(
+        codes, index, count = np.unique(
             self._reading[rows], return_inverse=True, return_counts=True
         )
         first = np.full(len(codes), len(rows))
-        np.minimum.at(first, place, np.arange(len(rows)))
+        np.minimum.at(first, index, np.arange(len(rows)))
         often = np.flatnonzero(count >= LEAST)
         # an operation that runs once per step runs least often; the first such operation begins a step
         often = often[np.lexsort((first[often], count[often]))][:_TRIED]
-        for one in often.tolist():
-            at = np.flatnonzero(place == one)
+        for code in often.tolist():
+            at = np.flatnonzero(index == code)
             alike = _alike(_signatures(self._kinds.weight[self._reading[rows]], at))
             if len(at) * np.median(np.diff(at)) < 0.5 * len(rows):
                 continue  # it occurs in only a part of the runs
@@ -331,9 +343,9 @@ class _Process:
                 return self._start[rows[at]], alike
         return None
 
-    def _takes_turns(self, function: _Codes, known: tuple[int, tuple[Ints, float]]) -> bool:
+    def _takes_turns(self, function: _Codes, function_runs: tuple[int, tuple[Ints, float]]) -> bool:
         """Return whether another function runs once for each N runs of this one (N is fixed, at least 2)."""
-        mine, (begins, _) = known
+        mine, (begins, _) = function_runs
         for other in np.unique(function[(function >= 0) & (function != mine)]).tolist():
             runs = self._runs(function == other)
             if runs is None:
@@ -360,11 +372,11 @@ class _Process:
             return None
         weight = np.where(works, self._kinds.weight[self._reading[rows]], 0)
         total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight.astype(np.uint64))))
-        found = _period(total[last + 1] - total[begin])
-        if found is None:
+        rounds = _period(total[last + 1] - total[begin])
+        if rounds is None:
             return None
-        many, alike = found
-        ends = np.maximum.accumulate(self._end[rows])[last][many - 1 :: many]
+        round_size, alike = rounds
+        ends = np.maximum.accumulate(self._end[rows])[last][round_size - 1 :: round_size]
         begun = self._begun(int(self._start[rows[begin[0]]]))
         bounds = ends if begun is None else np.concatenate(([begun], ends))
         return Found(bounds, alike, "optimizer", begun is not None)
@@ -403,8 +415,8 @@ class _Process:
 def _signatures(weight: Weights, begin: Ints) -> Weights:
     """Return a number per stretch between two of ``begin``; equal numbers: the same ops, equally often."""
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight)))
-    found: Weights = np.diff(total[begin])
-    return found
+    weights: Weights = np.diff(total[begin])
+    return weights
 
 
 def _alike(signatures: Weights) -> float:
@@ -422,12 +434,12 @@ def _period(signatures: Weights) -> tuple[int, float] | None:
     next step begins (gradients set to 0).
     """
     signatures = signatures[: max(LEAST, len(signatures) - 1)]
-    for many in range(1, ROUND + 1):
-        if len(signatures) < LEAST * many:
+    for round_size in range(1, ROUND + 1):
+        if len(signatures) < LEAST * round_size:
             return None
-        alike = float((signatures[many:] == signatures[:-many]).mean())
+        alike = float((signatures[round_size:] == signatures[:-round_size]).mean())
         if alike >= ALIKE:
-            return many, alike
+            return round_size, alike
     return None
 
 
@@ -445,20 +457,20 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
     return Found(np.append(table[:, 0], max(end, int(flat[-1]) + 1)), confidence, "function")
 
 
-def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Trace, Meaning]:
+def with_steps(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[Trace, Meaning]:
     """Return ``trace`` with a range (category ``step``) for each step that ``inferred_steps`` found, after
     all other ranges, and ``meaning`` with the readings of these."""
     ranges = trace["ranges"]
-    many, begin = len(found), next_range_id(ranges)
-    by = found["by"].unique().to_list()
+    count, begin = len(table), next_range_id(ranges)
+    by = table["by"].unique().to_list()
     written = pl.col("by").replace_strict(
-        by, [json.dumps(one) for one in by], return_dtype=pl.String
+        by, [json.dumps(value) for value in by], return_dtype=pl.String
     )
     fields = pl.format(
         'inferred":true,"confidence":{},"by":{}', pl.col("confidence").round(3), written
     )
-    added = found.select(
-        pl.int_range(begin, begin + many, dtype=pl.Int64).alias("id"),
+    added = table.select(
+        pl.int_range(begin, begin + count, dtype=pl.Int64).alias("id"),
         "process",
         "thread",
         pl.col("thread").alias("end_thread"),
@@ -470,14 +482,14 @@ def with_steps(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> tuple[Tra
         pl.concat_str(pl.lit('{"'), fields, pl.lit("}")).alias("attrs"),
         pl.lit("pushpop").alias("kind"),
     )
-    numbers = found["step"].unique().sort().to_list()
-    place = len(meaning.readings) + np.searchsorted(numbers, found["step"].to_numpy())
+    numbers = table["step"].unique().sort().to_list()
+    reading = len(meaning.readings) + np.searchsorted(numbers, table["step"].to_numpy())
     longer = Meaning(
         (*meaning.readings, *(Reading("step", step=number) for number in numbers)),
         (*meaning.texts, *(f"step {number}" for number in numbers)),
-        np.concatenate((meaning.reading, place.astype(np.int32))),
-        meaning.seq.extended(many),
-        meaning.fwd_thread.extended(many),
+        np.concatenate((meaning.reading, reading.astype(np.int32))),
+        meaning.seq.extended(count),
+        meaning.fwd_thread.extended(count),
     )
     ranges = pl.concat([ranges, conform("ranges", added).select(ranges.columns)])
     return trace.replace(ranges=ranges), longer

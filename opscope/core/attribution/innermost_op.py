@@ -22,13 +22,13 @@ _WORKERS: Final = 4
 
 
 def used_calls(
-    many: int,
+    count: int,
     links: Mapping[str, Rows],
     replays: Mapping[str, Replayed],
     mapped: Mapped | None = None,
 ) -> Flags:
-    """Return for each of ``many`` calls whether it launched something or was captured into a CUDA graph."""
-    used: Flags = zeros(mapped, many, bool)
+    """Return for each of ``count`` calls whether it launched something or was captured into a CUDA graph."""
+    used: Flags = zeros(mapped, count, bool)
     for link in links.values():
         for part in pieces(len(link)):
             used[link[part][link[part] >= 0]] = True
@@ -66,12 +66,12 @@ def open_ops(
         time = gathered(calls["start"], called, mapped)
         nests[key] = None
         # what is open at a time began in its window or is held, and a window is a small part of a thread
-        whole = Window(rows[:0], slice(0, len(rows)), None)
-        for window in [whole] if keep else windows(start, end, rows):
-            some, held = window.rows, len(window.held)
+        all_rows = Window(rows[:0], slice(0, len(rows)), None)
+        for window in [all_rows] if keep else windows(start, end, rows):
+            some, open_count = window.rows, len(window.held)
             part = np.concatenate((window.held, rows[some]))
             tree = nest(start[part], end[part])
-            placed, new = part[tree.order], tree.order >= held
+            placed, new = part[tree.order], tree.order >= open_count
             parent[placed[new]] = at(placed, tree.parent)[new]
             if keep:
                 nests[key] = (tree, rows)
@@ -100,7 +100,7 @@ def with_open_ranges(
     """
     if not chosen.any():
         return call_op
-    found: Rows = call_op.copy()
+    op_of_call: Rows = call_op.copy()
     missing = np.flatnonzero(used & (call_op < 0))
     process = calls["process"].fill_null(NONE).to_numpy()[missing]
     time = calls["start"].to_numpy()[missing]
@@ -109,5 +109,5 @@ def with_open_ranges(
         rows = np.flatnonzero(chosen & (theirs == number))
         start, end = (ranges[name].gather(rows).to_numpy() for name in ("start", "end"))
         here = process == number
-        found[missing[here]] = at(rows, nest(start, end).innermost(time[here]))
-    return found
+        op_of_call[missing[here]] = at(rows, nest(start, end).innermost(time[here]))
+    return op_of_call

@@ -29,9 +29,9 @@ def launching_calls(
     ids are reused later, it is the last that starts before the kernel does. ``mapped``: where long columns
     are kept, if not in memory.
     """
-    found = full(mapped, len(executed), NONE, np.int32)
+    last_calls = full(mapped, len(executed), NONE, np.int32)
     if not len(executed) or not len(calls):
-        return found
+        return last_calls
     theirs, ours = _by_process(calls, mapped), _by_process(executed, mapped)
 
     def find(process: int) -> None:
@@ -47,12 +47,12 @@ def launching_calls(
             if latest_before is not None:
                 begin = executed["start"].gather(some).to_numpy()
                 last = latest_before(last, begin, wanted)
-            found[some] = last
+            last_calls[some] = last
 
     with Pool(_WORKERS) as pool:  # NumPy releases the GIL
         for _ in pool.map(find, ours.keys() & theirs.keys()):
             pass
-    return found
+    return last_calls
 
 
 class _LatestBefore:
@@ -74,14 +74,14 @@ class _LatestBefore:
         early &= last >= 0
         if not early.any():
             return last
-        many = len(self._start) + 1
+        count = len(self._start) + 1
         code = np.searchsorted(self._known, wanted[early])
         time = np.searchsorted(self._start, begin[early], side="right")
-        place = np.searchsorted(self._key, code * many + time, side="right") - 1
-        hit = (place >= 0) & (self._key[place] // many == code)
-        found: Ints = last.copy()
-        found[np.flatnonzero(early)[hit]] = self._launches[self._order[place[hit]]]
-        return found
+        index = np.searchsorted(self._key, code * count + time, side="right") - 1
+        hit = (index >= 0) & (self._key[index] // count == code)
+        calls: Ints = last.copy()
+        calls[np.flatnonzero(early)[hit]] = self._launches[self._order[index[hit]]]
+        return calls
 
     @once
     def _start(self) -> Ints:
@@ -101,9 +101,9 @@ class _LatestBefore:
     @once
     def _unordered(self) -> Ints:
         """Id and place in time of each call as one number: both are below the number of calls."""
-        start, many = self._start, len(self._start) + 1
-        place = np.searchsorted(start, start, side="left") + 1
-        return np.searchsorted(self._known, self._ids) * many + place
+        start, width = self._start, len(self._start) + 1
+        index = np.searchsorted(start, start, side="left") + 1
+        return np.searchsorted(self._known, self._ids) * width + index
 
     @once
     def _key(self) -> Ints:
@@ -124,8 +124,8 @@ def _ascending(ids: Ints) -> bool:
 
 def _by_process(frame: pl.DataFrame, mapped: Mapped | None) -> dict[int, Ints]:
     process = frame["process"].fill_null(NONE).to_numpy()
-    known = distinct_numbers(process)
-    of = zeros(mapped, len(process), np.min_scalar_type(len(known)))
+    numbers = distinct_numbers(process)
+    of = zeros(mapped, len(process), np.min_scalar_type(len(numbers)))
     for part in pieces(len(process)):
-        of[part] = np.searchsorted(known, process[part])
-    return {int(known[number]): rows for number, rows in rows_of(len(known), of, None, mapped)}
+        of[part] = np.searchsorted(numbers, process[part])
+    return {int(numbers[number]): rows for number, rows in rows_of(len(numbers), of, None, mapped)}

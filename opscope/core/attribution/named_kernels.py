@@ -62,13 +62,13 @@ def named_ranges(trace: Trace, links: Mapping[str, NDArray[np.int32]]) -> tuple[
     op[rows] = len(ranges) + execution[: len(rows)]
     copied[sets] = len(ranges) + execution[len(rows) :]
     link = np.concatenate((links["kernels"][rows], links["memops"][sets]))
-    made = (
+    made_ranges = (
         _spans(keyed, link, trace["calls"], execution)
         .join(_texts(trace, keyed), on=["process", "key"], how="left", nulls_equal=True)
         .sort("execution")
     )
-    whole = pl.concat([ranges, _as_ranges(made, ranges)])
-    return trace.replace(ranges=whole), NamedOps(op, (op >= 0) & ~has_key, len(ranges), copied)
+    all_ranges = pl.concat([ranges, _as_ranges(made_ranges, ranges)])
+    return trace.replace(ranges=all_ranges), NamedOps(op, (op >= 0) & ~has_key, len(ranges), copied)
 
 
 def _spans(
@@ -106,10 +106,10 @@ def _spans(
     return of_execution.sort("execution")
 
 
-def _as_ranges(made: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
+def _as_ranges(table: pl.DataFrame, ranges: pl.DataFrame) -> pl.DataFrame:
     """Return rows for the table of ranges, with ids that follow those of ``ranges``."""
     begin = next_range_id(ranges)
-    added = made.select(
+    added = table.select(
         (pl.int_range(pl.len(), dtype=pl.Int64) + begin).alias("id"),
         "process",
         "thread",
@@ -131,8 +131,8 @@ def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
     instruction, and a library's kernel that serves only one op identifies it as well.
     """
     by = ["process", "name"]
-    known = kernels.lazy().filter(pl.col("op_key").is_not_null()).group_by(by)
-    only = known.agg(pl.col("op_key").first().alias("only"), pl.col("op_key").n_unique().alias("n"))
+    keyed = kernels.lazy().filter(pl.col("op_key").is_not_null()).group_by(by)
+    only = keyed.agg(pl.col("op_key").first().alias("only"), pl.col("op_key").n_unique().alias("n"))
     found = kernels.lazy().join(
         only.filter(pl.col("n") == 1), on=by, how="left", nulls_equal=True, maintain_order="left"
     )

@@ -74,27 +74,29 @@ def merge_specs(trace: Trace, meaning: Meaning) -> tuple[Meaning, tuple[Note, ..
         process, time, ranges["domain"].gather(rows), graph, keys.gather(own)
     )
     inferred &= ~unsure
-    known = np.flatnonzero((spec >= 0) & ~unsure)
+    explained = np.flatnonzero((spec >= 0) & ~unsure)
     notes = (Note("warning", _WHOSE_UNKNOWN, int(unsure.sum())),) if unsure.any() else ()
-    if not len(known):
+    if not len(explained):
         return meaning, notes
-    meaning = pair_gradients(specs, meaning, ranges, rows[known], spec[known], run[known])
-    readings_of, specs_of, inverse = pairs(own[known], spec[known])
+    meaning = pair_gradients(
+        specs, meaning, ranges, rows[explained], spec[explained], run[explained]
+    )
+    readings_of, specs_of, inverse = pairs(own[explained], spec[explained])
     each = zip(readings_of.tolist(), specs_of.tolist(), strict=True)
     readings = ExtendedReadings(meaning)
-    made = np.array([_explained(readings, specs, *pair) for pair in each], np.int32)
+    new_readings = np.array([_explain(readings, specs, *pair) for pair in each], np.int32)
     if inferred.any():
         several = specs.table["graph"].n_unique() > 1
-        what = _BY_LATEST_SPEC if several else _BY_ONLY_GRAPH
-        notes = (*notes, Note("info", what, int(inferred.sum())))
-    return readings.meaning(rows[known], made[inverse]), notes
+        message = _BY_LATEST_SPEC if several else _BY_ONLY_GRAPH
+        notes = (*notes, Note("info", message, int(inferred.sum())))
+    return readings.meaning(rows[explained], new_readings[inverse]), notes
 
 
 def _is_bare(reading: Reading) -> bool:
     return reading.key is not None and (reading.call is None or reading.call.outputs is None)
 
 
-def _explained(readings: ExtendedReadings, specs: Specs, old: int, spec: int) -> int:
+def _explain(readings: ExtendedReadings, specs: Specs, old: int, spec: int) -> int:
     """Add a reading with the spec's call and return its number; ``old`` if the spec has no call."""
     reading, call = readings.reading(old), specs.calls[spec]
     if call is None:
@@ -130,17 +132,17 @@ def _as_ran(call: OpCall, inputs: tuple[Arg, ...]) -> OpCall:
     if not any(inputs):
         return call
     planned = (*call.inputs, *(None,) * len(inputs))
-    found = tuple(now or was for now, was in zip(inputs, planned, strict=False))
+    actual_inputs = tuple(now or was for now, was in zip(inputs, planned, strict=False))
     outputs = call.outputs
     if outputs is not None and _KEEPS_ROWS.search(call.name):
         leading = {
             now.shape[0]
-            for now, was in zip(found, call.inputs, strict=False)
+            for now, was in zip(actual_inputs, call.inputs, strict=False)
             if isinstance(now, TensorSpec) and isinstance(was, TensorSpec)
             if was.shape[:1] == ("?",) and now.shape
         }
-        outputs = tuple(_with_rows(one, found, leading) for one in outputs)
-    return replace(call, inputs=found, outputs=outputs)
+        outputs = tuple(_with_rows(output, actual_inputs, leading) for output in outputs)
+    return replace(call, inputs=actual_inputs, outputs=outputs)
 
 
 def _with_rows(result: Arg, inputs: tuple[Arg, ...], leading: set[Dim]) -> Arg:
@@ -148,9 +150,9 @@ def _with_rows(result: Arg, inputs: tuple[Arg, ...], leading: set[Dim]) -> Arg:
         return result
     # Grappler reorders the operands of sums and products: then the other sizes identify the operand
     alike = {
-        one.shape[0]
-        for one in inputs
-        if isinstance(one, TensorSpec) and one.shape and one.shape[1:] == result.shape[1:]
+        input_.shape[0]
+        for input_ in inputs
+        if isinstance(input_, TensorSpec) and input_.shape and input_.shape[1:] == result.shape[1:]
     }
     rows = leading or alike
     return replace(result, shape=(*rows, *result.shape[1:])) if len(rows) == 1 else result

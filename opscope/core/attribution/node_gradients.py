@@ -52,11 +52,11 @@ def pair_gradients(
     seq = turn * (int(names.max(initial=0)) + 1) + pair
     own_seq = meaning.seq.gather(rows).is_not_null().to_numpy()
     chosen = ~unpaired & ~own_seq
-    many = np.full(int(chosen.sum()), GRAPH_THREAD)
+    graph_threads = np.full(int(chosen.sum()), GRAPH_THREAD)
     return replace(
         meaning,
         seq=_scatter(meaning.seq, rows[chosen], seq[chosen]),
-        fwd_thread=_scatter(meaning.fwd_thread, rows[chosen], many),
+        fwd_thread=_scatter(meaning.fwd_thread, rows[chosen], graph_threads),
     )
 
 
@@ -69,7 +69,7 @@ def _turn_of_forward(
     it recorded.
     """
     forward = [forward_graph(call) for call in specs.calls]
-    other = np.array([one is not None for one in forward], bool)[spec] & (run >= 0)
+    other = np.array([call is not None for call in forward], bool)[spec] & (run >= 0)
     if not other.any():
         return turn
     turn = turn.copy()
@@ -89,7 +89,7 @@ def _turn_of_forward(
         is_back = np.isin(at, runs[graph == backward])
         of.update(_pair_pops_with_pushes(at, is_back))
     mine = np.flatnonzero(other & np.isin(run, list(of)))
-    turn[mine] = [of[one] for one in run[mine].tolist()]
+    turn[mine] = [of[run_number] for run_number in run[mine].tolist()]
     return turn
 
 
@@ -99,8 +99,8 @@ def _pair_pops_with_pushes(rows: Ints, is_pop: NDArray[np.bool_]) -> Iterator[tu
     order = np.argsort(depth, kind="stable")
     rows, is_pop, depth = rows[order], is_pop[order], depth[order]
     push = np.maximum.accumulate(np.where(is_pop, NONE, np.arange(len(rows))))
-    known = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
-    yield from zip(rows[known].tolist(), rows[push[known]].tolist(), strict=True)
+    is_paired = is_pop & (push >= 0) & (depth[np.maximum(push, 0)] == depth)
+    yield from zip(rows[is_paired].tolist(), rows[push[is_paired]].tolist(), strict=True)
 
 
 def _scatter(numbers: Numbers, rows: Ints, values: Ints) -> Numbers:
@@ -111,12 +111,12 @@ def _scatter(numbers: Numbers, rows: Ints, values: Ints) -> Numbers:
 def _with_fused(specs: Specs, names: Ints, used: Ints) -> Ints:
     """Give nodes that ran inside another node's kernel that node's number (spec parameter ``fused``)."""
     graphs = specs.table.select(SAME).rows()
-    place = {name: number for number, name in enumerate(graphs)}
+    row_of_graph = {name: number for number, name in enumerate(graphs)}
     for row in used.tolist():
         call = specs.calls[row]
         inside = None if call is None or is_hlo(call) else call.param("fused")
         for key in inside if isinstance(inside, tuple) else ():
-            other = place.get((*graphs[row][:-1], str(key)))
+            other = row_of_graph.get((*graphs[row][:-1], str(key)))
             if other is not None:
                 names[names == names[other]] = names[row]
     return names
@@ -127,9 +127,9 @@ def _occurrence(names: Ints) -> Ints:
     order = np.argsort(names, kind="stable")
     ordered = names[order]
     first = np.concatenate((np.ones(1, bool), ordered[1:] != ordered[:-1]))
-    place = np.arange(len(names))
+    index = np.arange(len(names))
     count = np.empty(len(names), np.int64)
-    count[order] = place - np.maximum.accumulate(np.where(first, place, 0))
+    count[order] = index - np.maximum.accumulate(np.where(first, index, 0))
     return count
 
 
@@ -154,17 +154,17 @@ def _of_functions(specs: Specs, names: Ints) -> Ints:
 
 def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
     """Return path of a program → row of its operation; own paths take precedence over fused ones."""
-    place: dict[tuple[object, ...], int] = {}
+    row_of_path: dict[tuple[object, ...], int] = {}
     of_own = [row for row, call in enumerate(specs.calls) if is_hlo(call)]
     # an operation that has only a neighbour's path comes last
     of_own.sort(key=lambda row: _param(specs.calls[row], "op_name_of") is not None)
     for row in of_own:
-        place.setdefault((*graphs[row][:-1], str(_param(specs.calls[row], "op_name"))), row)
+        row_of_path.setdefault((*graphs[row][:-1], str(_param(specs.calls[row], "op_name"))), row)
     for row in of_own:
         fused = _param(specs.calls[row], "fused")
         for path in fused if isinstance(fused, tuple) else ():
-            place.setdefault((*graphs[row][:-1], str(path)), row)
-    return place
+            row_of_path.setdefault((*graphs[row][:-1], str(path)), row)
+    return row_of_path
 
 
 def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
@@ -176,23 +176,23 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
         function = _function(specs.calls[row])
         if function is not None:
             operations.setdefault((*where, function, path), row)
-    found: dict[int, int] = {}
+    forward_of_row: dict[int, int] = {}
     for row in rows.tolist():
         *where, graph, key = graphs[row]
         call = specs.calls[row]
         forward_name = None if call is None else call.param("forward")
-        place = nodes
+        rows_by_name = nodes
         if is_hlo(call):  # the compiler named it; its path is that of the op it was made from
-            key, place = str(call.param("op_name")), operations
+            key, rows_by_name = str(call.param("op_name")), operations
         graph = forward_graph(call) or graph
         for name in (
             (forward_name,) if isinstance(forward_name, str) else tsl.forward_keys(str(key))
         ):
-            forward = place.get((*where, graph, name))
+            forward = rows_by_name.get((*where, graph, name))
             if forward is not None:
-                found[row] = forward
+                forward_of_row[row] = forward
                 break
-    return found
+    return forward_of_row
 
 
 def _param(call: OpCall | None, name: str) -> ParamValue:
@@ -201,8 +201,8 @@ def _param(call: OpCall | None, name: str) -> ParamValue:
 
 def _function(call: OpCall | None) -> str | None:
     """Return the function that an operation's program was made from; None if unknown."""
-    found = call.param("function") if is_hlo(call) else None
-    return found if isinstance(found, str) else None
+    name = call.param("function") if is_hlo(call) else None
+    return name if isinstance(name, str) else None
 
 
 def is_marked_backward(call: OpCall | None) -> bool:
@@ -212,5 +212,5 @@ def is_marked_backward(call: OpCall | None) -> bool:
 
 def forward_graph(call: OpCall | None) -> str | None:
     """Return the graph that this op's graph differentiates, if that graph runs by itself; else None."""
-    found = None if call is None else call.param("forward_graph")
-    return found if isinstance(found, str) else None
+    name = None if call is None else call.param("forward_graph")
+    return name if isinstance(name, str) else None

@@ -29,11 +29,11 @@ def runs_of(
     of the graph that has a node of its name. If several graphs have such a node, with calls that differ,
     the op's run is in doubt.
     """
-    found = np.full(len(rows), NONE, np.int64)
+    run_of_row = np.full(len(rows), NONE, np.int64)
     unsure = np.zeros(len(rows), bool)
     runs = np.flatnonzero(meaning.role == ROLE["graph"])
     if not len(runs):
-        return found, unsure
+        return run_of_row, unsure
     process, thread = (ranges[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
     start, end = ranges["start"].to_numpy(), ranges["end"].to_numpy()
     names = [reading.graph or "" for reading in meaning.readings]
@@ -44,32 +44,32 @@ def runs_of(
             of_thread = mine[thread[mine] == on]
             at = here[thread[rows[here]] == on]
             inside = nest(start[of_thread], end[of_thread]).innermost(start[rows[at]])
-            found[at[inside >= 0]] = of_thread[inside[inside >= 0]]
-        left = here[found[here] < 0]
+            run_of_row[at[inside >= 0]] = of_thread[inside[inside >= 0]]
+        left = here[run_of_row[here] < 0]
         inside = nest(start[mine], end[mine]).innermost(start[rows[left]])
-        found[left[inside >= 0]] = mine[inside[inside >= 0]]
+        run_of_row[left[inside >= 0]] = mine[inside[inside >= 0]]
         left = left[inside >= 0]
         left = left[_open(start[mine], end[mine], start[rows[left]]) > 1]
         graph = meaning.reading[mine]
-        graphs = [names[one] for one in np.unique(graph).tolist()]
+        graphs = [names[number] for number in np.unique(graph).tolist()]
         if len(graphs) < 2 or not len(left):
             continue
-        trees = [mine[graph == one] for one in np.unique(graph)]
-        nests = [nest(start[one], end[one]) for one in trees]
-        nodes = [keys_of(number, one) for one in graphs]
+        trees = [mine[graph == number] for number in np.unique(graph)]
+        nests = [nest(start[tree], end[tree]) for tree in trees]
+        nodes = [keys_of(number, graph) for graph in graphs]
         for first in range(0, len(left), _CHUNK):
             at = left[first : first + _CHUNK]
-            inside = np.stack([one.innermost(start[rows[at]]) for one in nests], axis=1)
-            _choose(meaning, rows, at, inside, trees, nodes, found, unsure)
-    return found, unsure
+            inside = np.stack([nest.innermost(start[rows[at]]) for nest in nests], axis=1)
+            _choose(meaning, rows, at, inside, trees, nodes, run_of_row, unsure)
+    return run_of_row, unsure
 
 
 def _open(start: Ints, end: Ints, time: Ints) -> Ints:
     """Return how many intervals contain each time."""
     begun = np.searchsorted(np.sort(start), time, side="right")
     over = np.searchsorted(np.sort(end), time, side="right")
-    many: Ints = begun - over
-    return many
+    depth: Ints = begun - over
+    return depth
 
 
 def _choose(
@@ -79,7 +79,7 @@ def _choose(
     inside: Ints,
     trees: list[Ints],
     nodes: list[dict[str, str]],
-    found: Ints,
+    ints: Ints,
     unsure: NDArray[np.bool_],
 ) -> None:
     """Write runs and doubts of the ops ``at``, decided once per reading and set of open graphs."""
@@ -88,7 +88,7 @@ def _choose(
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
     chosen = np.full(len(distinct), NONE, np.int64)
     doubt = np.zeros(len(distinct), bool)
-    for place, (code, *is_open) in enumerate(distinct.tolist()):
+    for index, (code, *is_open) in enumerate(distinct.tolist()):
         key = node_names.normal_key(meaning.readings[code].key or "")
         wanted = (key, node_names.plain_key(key))
         have = [
@@ -98,11 +98,11 @@ def _choose(
             if (text := next((nodes[number][k] for k in wanted if k in nodes[number]), None))
         ]
         if have:
-            chosen[place] = have[0][0]
-            doubt[place] = len({text for _, text in have}) > 1
+            chosen[index] = have[0][0]
+            doubt[index] = len({text for _, text in have}) > 1
     which = which.reshape(-1)
     graph = chosen[which]
     for number, tree in enumerate(trees):
         of_it = graph == number
-        found[at[of_it]] = tree[inside[of_it, number]]
+        ints[at[of_it]] = tree[inside[of_it, number]]
     unsure[at] = doubt[which]

@@ -89,8 +89,8 @@ def period(
     cuts, alone = [], False
     order = np.argsort(symbol, kind="stable")
     of = np.concatenate(([0], np.cumsum(count)))
-    for one in _candidates(symbol, count, order[of[:-1][count > 0]]):
-        cut = _cut(order[of[one] : of[one + 1]], total, bool(named[one]))
+    for candidate in _candidates(symbol, count, order[of[:-1][count > 0]]):
+        cut = _cut(order[of[candidate] : of[candidate + 1]], total, bool(named[candidate]))
         if cut is not None and cut.seen < LEAST:  # it may cut the first and the last
             cut = _from_the_first_op(cut, symbol, total)
             cut = cut if cut.seen >= LEAST else None
@@ -107,7 +107,7 @@ def period(
     seen = len(best.begin)
     confidence = best.alike * (1 - 2.0 ** (1 - seen)) * (1 if best.named else UNNAMED)
     doubts = [] if best.named else [BY_ORDER]
-    if any(one.many > 1.5 * best.many for one in cuts):
+    if any(cut.many > 1.5 * best.many for cut in cuts):
         confidence *= SEVERAL
         doubts.append(LONGER)
     return Period(bounds, confidence, best.many, "; ".join(doubts) or None)
@@ -137,16 +137,16 @@ def _candidates(symbol: _Codes, count: Ints, first: Ints) -> list[int]:
     often = count[present]
     repeats = often >= LEAST
     first, present, often = first[repeats], present[repeats], often[repeats]
-    _, place = np.unique(often, return_inverse=True)
-    ops = np.bincount(place, weights=often)
+    _, index = np.unique(often, return_inverse=True)
+    ops = np.bincount(index, weights=often)
     kept = np.argsort(-ops, kind="stable")[:_COUNTS].tolist()
-    found: list[int] = []
+    candidates: list[int] = []
     for number in dict.fromkeys([*range(min(_COUNTS, len(ops))), *kept]):
-        mine = np.flatnonzero(place == number)
+        mine = np.flatnonzero(index == number)
         mine = mine[np.argsort(first[mine], kind="stable")]
         spread = np.unique(np.linspace(0, len(mine) - 1, _EACH).astype(np.int64))
-        found.extend(present[mine[spread]].tolist())
-    return found
+        candidates.extend(present[mine[spread]].tolist())
+    return candidates
 
 
 def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
@@ -154,7 +154,7 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
 
     ``total``: the weights of all ops before each place, added up: equal differences are the same ops.
     """
-    many = len(total) - 1
+    count = len(total) - 1
     length = np.diff(at)
     usual, alike = _mode(np.diff(total[at]))
     if usual is None:
@@ -163,8 +163,8 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
     size = int(length[np.argmax(steps)])
     # the last is alike if the ops after its begin are those of the others
     last = int(at[-1]) + size
-    whole = _sum(total, int(at[-1]), last) == int(usual)
-    steps = np.append(steps, whole)
+    ends_as_usual = _sum(total, int(at[-1]), last) == int(usual)
+    steps = np.append(steps, ends_as_usual)
     begin = int(np.argmax(steps))
     if begin > max(2, _WARM * len(steps)):
         return None
@@ -172,11 +172,11 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
     steps = steps[begin:finish]
     alike = float(steps.mean())
     # what is cut off at the begin and at the end may be one more
-    most = int(steps.sum()) + (not whole)
-    if most < LEAST or alike < ALIKE or most * size < COVERED * many:
+    most = int(steps.sum()) + (not ends_as_usual)
+    if most < LEAST or alike < ALIKE or most * size < COVERED * count:
         return None
     # what is before the first alike one, since the first cut, was warm-up: the same loop
-    last = last if whole else int(at[finish])
+    last = last if ends_as_usual else int(at[finish])
     return _Cut(at[:finish], last, alike, size, named, int(steps.sum()))
 
 
@@ -185,8 +185,8 @@ def _mode(signatures: Weights) -> tuple[np.uint64 | None, float]:
     if len(signatures) < LEAST - 1:
         return None, 0.0
     distinct, count = np.unique(signatures, return_counts=True)
-    place = int(np.argmax(count))
-    return distinct[place], float(count[place] / len(signatures))
+    index = int(np.argmax(count))
+    return distinct[index], float(count[index] / len(signatures))
 
 
 def _sum(total: Weights, begin: int, end: int) -> int:
@@ -200,10 +200,10 @@ def _best(cuts: list[_Cut]) -> _Cut:
     A layer's path does not repeat within a pass, but an evaluation every so often makes a longer period; ops
     without places repeat layer by layer. Of cuts of one length the one with most iterations is taken.
     """
-    named = [one for one in cuts if one.named]
+    named = [cut for cut in cuts if cut.named]
     if named:
-        return min(named, key=lambda one: (one.many, -len(one.begin), int(one.begin[0])))
-    return min(cuts, key=lambda one: (-one.many, -len(one.begin), int(one.begin[0])))
+        return min(named, key=lambda cut: (cut.many, -len(cut.begin), int(cut.begin[0])))
+    return min(cuts, key=lambda cut: (-cut.many, -len(cut.begin), int(cut.begin[0])))
 
 
 def _from_the_first_op(cut: _Cut, symbol: _Codes, total: Weights) -> _Cut:

@@ -28,31 +28,33 @@ def op_ranges(
     outside every op must not hide the gap. The ranges from row ``first_named`` on were made from kernels;
     only the kernels that name them belong to them. ``mapped``: where the flags are kept, if not in memory.
     """
-    many = len(ranges)
-    role = np.array([ROLE[one.role] for one in meaning.readings], np.uint8)
-    theirs = np.array([(one.layer or "").startswith(LAYER) for one in meaning.readings], bool)
+    count = len(ranges)
+    role = np.array([ROLE[reading.role] for reading in meaning.readings], np.uint8)
+    theirs = np.array(
+        [(reading.layer or "").startswith(LAYER) for reading in meaning.readings], bool
+    )
     of_op, of_user = role == ROLE["op"], (role == ROLE["user"]) | theirs
-    is_op, user, nested = (zeros(mapped, many, bool) for _ in range(3))
+    is_op, user, nested = (zeros(mapped, count, bool) for _ in range(3))
     with_ops = np.zeros(
         0, bool
     )  # by process, which are numbered from 0, and the unknown one before
-    for part in pieces(many) if many else ():
+    for part in pieces(count) if count else ():
         piece, reading = ranges[part], meaning.reading[part]
-        held = (piece["end"] > piece["start"]).fill_null(False).to_numpy()
-        is_op[part] = of_op[reading] & held
+        is_whole_range = (piece["end"] > piece["start"]).fill_null(False).to_numpy()
+        is_op[part] = of_op[reading] & is_whole_range
         # a framework's runtime internals are not ops
         outside = (piece["domain"] != RUNTIME).fill_null(True).to_numpy()
-        user[part] = of_user[reading] & held & outside
-        place = piece["process"].fill_null(NONE).to_numpy() + 1
-        seen = np.bincount(place, is_op[part], len(with_ops)) > 0
+        user[part] = of_user[reading] & is_whole_range & outside
+        process_code = piece["process"].fill_null(NONE).to_numpy() + 1
+        seen = np.bincount(process_code, is_op[part], len(with_ops)) > 0
         seen[: len(with_ops)] |= with_ops
         with_ops = seen
     some = bool(user.any())
-    for part in pieces(many) if many else ():
+    for part in pieces(count) if count else ():
         piece = ranges[part]
         if some:
-            place = piece["process"].fill_null(NONE).to_numpy() + 1
-            is_op[part] |= user[part] & ~with_ops[place]
+            process_code = piece["process"].fill_null(NONE).to_numpy() + 1
+            is_op[part] |= user[part] & ~with_ops[process_code]
         is_op[part][max(first_named - part.start, 0) :] = False
         pushpop = (piece["kind"] == "pushpop").fill_null(True).to_numpy()
         nested[part] = is_op[part] & pushpop

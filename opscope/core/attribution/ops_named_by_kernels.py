@@ -36,6 +36,8 @@ def take_named(
         return replace(launched, op=op, reason=reason.astype(np.uint8))
 
     theirs = np.where(named.inferred & (kernels.op >= 0), NONE, named.op)
-    found = take(kernels, theirs)
-    found = replace(found, inferred=kernels.inferred | (named.inferred & (theirs >= 0)))
-    return found, take(memops, copied), ops
+    kernels_named = take(kernels, theirs)
+    kernels_named = replace(
+        kernels_named, inferred=kernels.inferred | (named.inferred & (theirs >= 0))
+    )
+    return kernels_named, take(memops, copied), ops

@@ -63,134 +63,134 @@ class Rule:
     stored: bool = False
 
 
-def _launches(known: Known) -> Known:
-    trace, calls = known.trace, known.trace["calls"]
+def _launches(state: Known) -> Known:
+    trace, calls = state.trace, state.trace["calls"]
     links = {
-        name: launching_calls(trace[name], calls, known.mapped) for name in ("kernels", "memops")
+        name: launching_calls(trace[name], calls, state.mapped) for name in ("kernels", "memops")
     }
-    return replace(known, links=links)
+    return replace(state, links=links)
 
 
-def _name_ops(known: Known) -> Known:
-    trace, named = named_ranges(known.trace, known.links)
-    return replace(known, trace=trace, named=named)
+def _name_ops(state: Known) -> Known:
+    trace, named = named_ranges(state.trace, state.links)
+    return replace(state, trace=trace, named=named)
 
 
-def _read_texts(known: Known) -> Known:
-    return replace(known, meaning=interpret(known.trace, known.mapped))
+def _read_texts(state: Known) -> Known:
+    return replace(state, meaning=interpret(state.trace, state.mapped))
 
 
-def _explain_nodes(known: Known) -> Known:
-    marked = any(reading.role == "spec" for reading in known.meaning.readings)
-    if not marked and not known.trace.has("specs"):
-        return known
+def _explain_nodes(state: Known) -> Known:
+    marked = any(reading.role == "spec" for reading in state.meaning.readings)
+    if not marked and not state.trace.has("specs"):
+        return state
     # lazy: only traces of prepared graphs have specs
     from opscope.core.attribution.named_ranges import merge_specs
 
-    meaning, notes = merge_specs(known.trace, known.meaning)
-    return replace(known, meaning=meaning, notes=known.notes + notes)
+    meaning, notes = merge_specs(state.trace, state.meaning)
+    return replace(state, meaning=meaning, notes=state.notes + notes)
 
 
-def _choose_ops(known: Known) -> Known:
-    ranges, first = known.trace["ranges"], known.named.first
-    is_op, nested = op_ranges(ranges, known.meaning, first, known.mapped)
-    return replace(known, is_op=is_op, nested=nested)
+def _choose_ops(state: Known) -> Known:
+    ranges, first = state.trace["ranges"], state.named.first
+    is_op, nested = op_ranges(ranges, state.meaning, first, state.mapped)
+    return replace(state, is_op=is_op, nested=nested)
 
 
-def _find_captures(known: Known) -> Known:
-    replays = replayed(known.trace, known.links)
-    used = used_calls(len(known.trace["calls"]), known.links, replays, known.mapped)
-    return replace(known, replays=replays, used=used)
+def _find_captures(state: Known) -> Known:
+    replays = replayed(state.trace, state.links)
+    used = used_calls(len(state.trace["calls"]), state.links, replays, state.mapped)
+    return replace(state, replays=replays, used=used)
 
 
-def _find_innermost(known: Known) -> Known:
-    ranges, calls = known.trace["ranges"], known.trace["calls"]
-    keep = any(bool(replay.has_node.any()) for replay in known.replays.values())
-    parent, call_op, nests = open_ops(ranges, known.nested, calls, known.used, keep, known.mapped)
-    return replace(known, parent=parent, call_op=call_op, nests=nests)
+def _find_innermost(state: Known) -> Known:
+    ranges, calls = state.trace["ranges"], state.trace["calls"]
+    keep = any(bool(replay.has_node.any()) for replay in state.replays.values())
+    parent, call_op, nests = open_ops(ranges, state.nested, calls, state.used, keep, state.mapped)
+    return replace(state, parent=parent, call_op=call_op, nests=nests)
 
 
-def _find_start_end(known: Known) -> Known:
-    ranges, calls = known.trace["ranges"], known.trace["calls"]
-    chosen = zeros(known.mapped, len(known.is_op), bool)
+def _find_start_end(state: Known) -> Known:
+    ranges, calls = state.trace["ranges"], state.trace["calls"]
+    chosen = zeros(state.mapped, len(state.is_op), bool)
     for part in pieces(len(chosen)):
-        chosen[part] = known.is_op[part] & ~known.nested[part]
+        chosen[part] = state.is_op[part] & ~state.nested[part]
     return replace(
-        known, call_op=with_open_ranges(ranges, chosen, calls, known.used, known.call_op)
+        state, call_op=with_open_ranges(ranges, chosen, calls, state.used, state.call_op)
     )
 
 
-def _give_reasons(known: Known) -> Known:
-    calls, any_ops = known.trace["calls"], bool(known.is_op.any())
+def _give_reasons(state: Known) -> Known:
+    calls, any_ops = state.trace["calls"], bool(state.is_op.any())
     why = why_calls_have_none(
-        calls, known.used, known.call_op, known.nests.keys(), any_ops, known.mapped
+        calls, state.used, state.call_op, state.nests.keys(), any_ops, state.mapped
     )
     launched = {
-        name: launched_by(link, known.call_op, why, known.mapped)
-        for name, link in known.links.items()
+        name: launched_by(link, state.call_op, why, state.mapped)
+        for name, link in state.links.items()
     }
-    return replace(known, why=why, launched=launched)
+    return replace(state, why=why, launched=launched)
 
 
-def _add_results(known: Known) -> Known:
-    return replace(known, meaning=merge_results(known.trace["ranges"], known.meaning, known.nested))
+def _add_results(state: Known) -> Known:
+    return replace(state, meaning=merge_results(state.trace["ranges"], state.meaning, state.nested))
 
 
-def _add_collectives(known: Known) -> Known:
-    op = known.launched["kernels"].op
-    return replace(known, meaning=add_parameters(known.trace, known.meaning, known.is_op, op))
+def _add_collectives(state: Known) -> Known:
+    op = state.launched["kernels"].op
+    return replace(state, meaning=add_parameters(state.trace, state.meaning, state.is_op, op))
 
 
-def _name_groups(known: Known) -> Known:
-    return replace(known, meaning=name_groups(known.trace["ranges"], known.meaning, known.is_op))
+def _name_groups(state: Known) -> Known:
+    return replace(state, meaning=name_groups(state.trace["ranges"], state.meaning, state.is_op))
 
 
-def _follow_graphs(known: Known) -> Known:
-    if not known.replays:
-        return known
-    is_region = compiled_regions(known.meaning)
-    launched, by_region, by_order = dict(known.launched), 0, 0
-    for name, replay in known.replays.items():
+def _follow_graphs(state: Known) -> Known:
+    if not state.replays:
+        return state
+    is_region = compiled_regions(state.meaning)
+    launched, by_region, by_order = dict(state.launched), 0, 0
+    for name, replay in state.replays.items():
         launched[name], regions = captured_ops(
-            replay, launched[name], known.call_op, known.why, known.nests, is_region
+            replay, launched[name], state.call_op, state.why, state.nests, is_region
         )
         by_region += regions
         by_order += int(replay.inferred.sum())
     notes = (Note("warning", GIVEN_TO_REGION, by_region), Note("info", GIVEN_BY_ORDER, by_order))
     counted = tuple(note for note in notes if note.how_many)
-    return replace(known, launched=launched, notes=known.notes + counted)
+    return replace(state, launched=launched, notes=state.notes + counted)
 
 
-def _take_named(known: Known) -> Known:
+def _take_named(state: Known) -> Known:
     kernels, memops, is_op = take_named(
-        known.trace["ranges"],
-        known.named,
-        known.launched["kernels"],
-        known.launched["memops"],
-        known.is_op,
+        state.trace["ranges"],
+        state.named,
+        state.launched["kernels"],
+        state.launched["memops"],
+        state.is_op,
     )
-    return replace(known, launched={"kernels": kernels, "memops": memops}, is_op=is_op)
+    return replace(state, launched={"kernels": kernels, "memops": memops}, is_op=is_op)
 
 
-def _infer_steps(known: Known) -> Known:
-    steps = inferred_steps(known.trace["ranges"], known.meaning, known.is_op)
-    return replace(known, steps=steps)
+def _infer_steps(state: Known) -> Known:
+    steps = inferred_steps(state.trace["ranges"], state.meaning, state.is_op)
+    return replace(state, steps=steps)
 
 
-def _add_steps(known: Known) -> Known:
-    steps = known.steps
+def _add_steps(state: Known) -> Known:
+    steps = state.steps
     if steps is None:
-        return known
-    trace, meaning = with_steps(known.trace, known.meaning, steps)
+        return state
+    trace, meaning = with_steps(state.trace, state.meaning, steps)
     by = ", ".join(steps["by"].unique().sort())
     message = STEPS_INFERRED.format(by=by, confidence=float(steps["confidence"].to_numpy().min()))
     return replace(
-        known,
+        state,
         trace=trace,
         meaning=meaning,
-        is_op=np.append(known.is_op, np.zeros(len(steps), bool)),
-        parent=np.append(known.parent, np.full(len(steps), NONE, known.parent.dtype)),
-        notes=(*known.notes, Note("info", message, len(steps))),
+        is_op=np.append(state.is_op, np.zeros(len(steps), bool)),
+        parent=np.append(state.parent, np.full(len(steps), NONE, state.parent.dtype)),
+        notes=(*state.notes, Note("info", message, len(steps))),
     )
 
 

@@ -57,11 +57,11 @@ def launched_by(
     link: Rows, call_op: Rows, why: NDArray[np.uint8], mapped: Mapped | None = None
 ) -> Launched:
     """Return for a table's rows the op, or the reason for none, of their launching calls ``link``."""
-    many = len(link)
-    op, replay = (full(mapped, many, NONE, np.int32) for _ in range(2))
-    reason = full(mapped, many, NO_LAUNCH, np.uint8)
-    for part in pieces(many):
+    count = len(link)
+    op, replay = (full(mapped, count, NONE, np.int32) for _ in range(2))
+    reason = full(mapped, count, NO_LAUNCH, np.uint8)
+    for part in pieces(count):
         has = part.start + np.flatnonzero(link[part] >= 0)
         call = link[has]
         op[has], reason[has] = call_op[call], why[call]
-    return Launched(link, op, reason, zeros(mapped, many, bool), replay)
+    return Launched(link, op, reason, zeros(mapped, count, bool), replay)

@@ -19,9 +19,9 @@ NOTE: Final = "steps "
 
 
 def replaced_steps(
-    attribution: Attribution, found: pl.DataFrame, note: str, *, keep: bool = False
+    attribution: Attribution, table: pl.DataFrame, note: str, *, keep: bool = False
 ) -> Attribution:
-    """Return the attribution with the steps ``found``, as of ``inferred_steps``, instead of all others.
+    """Return the attribution with the steps ``table``, as of ``inferred_steps``, instead of all others.
 
     No row moves: the steps that go stand for nothing, those that come are after all other rows. ``note``
     says where they come from; it replaces what the notes said of that. ``keep``: the others stay.
@@ -34,21 +34,21 @@ def replaced_steps(
         reading[old] = len(readings)
         readings, texts = (*readings, Reading("note")), (*texts, "")
     trace, longer = with_steps(
-        attribution.trace, replace(meaning, readings=readings, texts=texts, reading=reading), found
+        attribution.trace, replace(meaning, readings=readings, texts=texts, reading=reading), table
     )
     if not keep:
         before = trace["notes"]
-        told = before["what"].cast(pl.String).str.starts_with(NOTE).fill_null(False)
-        trace = trace.replace(notes=before.filter(~told))
-    trace.note("info", note, len(found))
-    many = len(found)
+        is_note = before["what"].cast(pl.String).str.starts_with(NOTE).fill_null(False)
+        trace = trace.replace(notes=before.filter(~is_note))
+    trace.note("info", note, len(table))
+    count = len(table)
     also = attribution.also_forward
     return replace(
         attribution,
         trace=trace,
         meaning=longer,
-        is_op=np.append(attribution.is_op, np.zeros(many, bool)),
-        parent=np.append(attribution.parent, np.full(many, NONE, attribution.parent.dtype)),
-        also_forward=None if also is None else np.append(also, np.zeros(many, bool)),
+        is_op=np.append(attribution.is_op, np.zeros(count, bool)),
+        parent=np.append(attribution.parent, np.full(count, NONE, attribution.parent.dtype)),
+        also_forward=None if also is None else np.append(also, np.zeros(count, bool)),
         found=None,
     )

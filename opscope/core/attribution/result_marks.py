@@ -33,18 +33,18 @@ def merge_results(ranges: pl.DataFrame, meaning: Meaning, ops: NDArray[np.bool_]
     for key in np.unique(keys[marks]):
         of_thread = candidates[keys[candidates] == key]
         here = marks[keys[marks] == key]
-        found = nest(start[of_thread], end[of_thread]).innermost(start[here])
-        held_row.append(of_thread[found[found >= 0]])
-        held_mark.append(here[found >= 0])
+        innermost = nest(start[of_thread], end[of_thread]).innermost(start[here])
+        held_row.append(of_thread[innermost[innermost >= 0]])
+        held_mark.append(here[innermost >= 0])
     rows, of_mark = np.concatenate(held_row), np.concatenate(held_mark)
     ops_of, marks_of, inverse = pairs(meaning.reading[rows], meaning.reading[of_mark])
     each = zip(ops_of.tolist(), marks_of.tolist(), strict=True)
     readings = ExtendedReadings(meaning)
-    made = np.array([_joined(readings, op, mark) for op, mark in each], np.int32)
-    return readings.meaning(rows, made[inverse])
+    new_readings = np.array([_join(readings, op, mark) for op, mark in each], np.int32)
+    return readings.meaning(rows, new_readings[inverse])
 
 
-def _joined(readings: ExtendedReadings, op: int, mark: int) -> int:
+def _join(readings: ExtendedReadings, op: int, mark: int) -> int:
     """Add the reading ``op`` with the outputs of ``mark``; return its number (``op`` if unchanged)."""
     reading = readings.reading(op)
     if reading.call is None or reading.call.outputs is not None:

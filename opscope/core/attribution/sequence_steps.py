@@ -38,9 +38,9 @@ def function_of(reading: Reading) -> str | None:
     if reading.role != "op" or reading.call is None:
         return None
     path = reading.call.param("op_name") or reading.call.param("node") or ""
-    found = _FUNCTION.match(path) if isinstance(path, str) else None
-    if found:
-        return found.group(1)
+    match = _FUNCTION.match(path) if isinstance(path, str) else None
+    if match:
+        return match.group(1)
     name = reading.graph or reading.call.param("function")
     return name if isinstance(name, str) and reading.call.name.startswith("hlo::") else None
 
@@ -61,19 +61,19 @@ class Symbols:
     @classmethod
     def of(cls, meaning: Meaning) -> Symbols:
         """Read each distinct text once."""
-        known: dict[tuple[str, ...], int] = {}
+        numbers_by_name: dict[tuple[str, ...], int] = {}
         graphs: dict[str, int] = {}
         named: list[bool] = []
         graph: list[int] = []
         numbers = []
         for reading in meaning.readings:
-            name, place = _name(reading)
+            name, location = _name(reading)
             if not name:
                 numbers.append(NONE)
                 continue
-            numbers.append(known.setdefault((name, *place), len(named)))
-            if len(known) > len(named):
-                named.append(bool(place) and not _LOOP.search(" ".join(place)))
+            numbers.append(numbers_by_name.setdefault((name, *location), len(named)))
+            if len(numbers_by_name) > len(named):
+                named.append(bool(location) and not _LOOP.search(" ".join(location)))
                 around = function_of(reading) or reading.graph
                 graph.append(NONE if around is None else graphs.setdefault(around, len(graphs)))
         return cls(np.array(numbers, np.int64), np.array(named, bool), np.array(graph, np.int64))
@@ -86,8 +86,8 @@ def _name(reading: Reading) -> tuple[str, tuple[str, ...]]:
     if reading.role != "op" or reading.call is None:
         return "", ()
     params = (reading.call.param(name) for name in _PLACES)
-    place = (reading.key, reading.graph, reading.layer, *params)
-    return reading.call.name, tuple(one for one in place if isinstance(one, str) and one)
+    parts = (reading.key, reading.graph, reading.layer, *params)
+    return reading.call.name, tuple(part for part in parts if isinstance(part, str) and part)
 
 
 def sequence_steps(
@@ -118,25 +118,25 @@ def sequence_steps(
             most = len(top), number, top
     assert most is not None
     reading = symbols.number[meaning.reading[rows]]
-    told = symbols.named, symbols.graph
-    found: Period | str = period(reading[most[2]], start[most[2]], end[most[2]], *told)
-    if isinstance(found, str) and len(lanes.keys) > 1:
+    flags = symbols.named, symbols.graph
+    steps: Period | str = period(reading[most[2]], start[most[2]], end[most[2]], *flags)
+    if isinstance(steps, str) and len(lanes.keys) > 1:
         # a graph's nodes run on whatever thread of a pool is free
         top = np.flatnonzero(outer)
         top = top[np.argsort(start[top], kind="stable")]
-        again = period(reading[top], start[top], end[top], *told)
-        found = found if isinstance(again, str) else again
-    if isinstance(found, str):
-        return found
-    if len(lanes.keys) > 1 and not _whole(found, start[outer]):
-        doubt = "; ".join(filter(None, (found.doubt, OTHERS)))
-        found = replace(found, confidence=found.confidence * UNEVEN, doubt=doubt)
-    return found, most[1]
+        again = period(reading[top], start[top], end[top], *flags)
+        steps = steps if isinstance(again, str) else again
+    if isinstance(steps, str):
+        return steps
+    if len(lanes.keys) > 1 and not _whole(steps, start[outer]):
+        doubt = "; ".join(filter(None, (steps.doubt, OTHERS)))
+        steps = replace(steps, confidence=steps.confidence * UNEVEN, doubt=doubt)
+    return steps, most[1]
 
 
-def _whole(found: Period, start: Ints) -> bool:
+def _whole(period: Period, start: Ints) -> bool:
     """Return whether nearly all iterations have about as many ops as the usual one, those of all threads."""
-    many = np.diff(np.searchsorted(np.sort(start), found.bounds))
-    usual = float(np.median(many))
-    near = np.abs(many - usual) <= max(0.1 * usual, 1)
+    counts = np.diff(np.searchsorted(np.sort(start), period.bounds))
+    usual = float(np.median(counts))
+    near = np.abs(counts - usual) <= max(0.1 * usual, 1)
     return bool(near.mean() >= ALIKE)

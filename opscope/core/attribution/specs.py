@@ -108,8 +108,8 @@ class Specs:
         clash = pl.min_horizontal(pl.col(name).n_unique().over(within) for name in ("key", "text"))
         table = table.with_columns(pl.when(clash == 1).then("short").alias("short"))
         table = table.sort("time", nulls_last=False, maintain_order=True)
-        known = {text: _call(text) for text in table["text"].unique()}
-        return cls(table, [known[text] for text in table["text"]])
+        call_of_text = {text: _call(text) for text in table["text"].unique()}
+        return cls(table, [call_of_text[text] for text in table["text"]])
 
     def find(
         self,
@@ -128,35 +128,35 @@ class Specs:
         queries = pl.DataFrame(
             {
                 "process": pl.Series(process, dtype=pl.Int32),
-                "family": _mapped(framework, family),
+                "family": _map(framework, family),
                 "graph": graph.cast(pl.String),
                 "key": key.cast(pl.String),
                 "time": time,
             }
         ).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("query"))
-        found = np.full(len(queries), NONE, np.int64)
+        spec_of_query = np.full(len(queries), NONE, np.int64)
         named = queries.with_columns(_keys(queries["family"], queries["key"]))
         plain = queries.with_columns(
-            _keys(queries["family"], _mapped(queries["key"], node_names.plain_key))
+            _keys(queries["family"], _map(queries["key"], node_names.plain_key))
         )
         for graph_known in (True, False):
-            unsure = found < 0
+            unsure = spec_of_query < 0
             for keys in (named, plain):
                 for name in ("key", "short"):
-                    left = pl.Series(found < 0)
+                    left = pl.Series(spec_of_query < 0)
                     if graph_known:
                         left &= queries["graph"].is_not_null()
                     by = [*_WHERE, *(("graph",) if graph_known else ()), name]
-                    self._look_up(keys.filter(left), by, found)
-        return found, unsure & (found >= 0)
+                    self._look_up(keys.filter(left), by, spec_of_query)
+        return spec_of_query, unsure & (spec_of_query >= 0)
 
     def keys_of(self, process: int, graph: str) -> dict[str, str]:
         """Return key → text of the specs of a graph, with keys as ranges of XLA's family have them."""
         mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
         return dict(mine.select("key", "text").rows())
 
-    def _look_up(self, queries: pl.DataFrame, by: list[str], found: Ints) -> None:
-        """Write the spec rows for ``queries`` into ``found``."""
+    def _look_up(self, queries: pl.DataFrame, by: list[str], ints: Ints) -> None:
+        """Write the spec rows for ``queries`` into ``ints``."""
         if queries.is_empty() or self.table.is_empty():
             return
         specs = self.table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
@@ -164,7 +164,7 @@ class Specs:
         single = specs.group_by(by).agg(pl.col("row").last(), pl.col("text").n_unique())
         joined = queries.join(single, on=by, how="inner")
         plain = joined.filter(pl.col("text") == 1)
-        found[plain["query"].to_numpy()] = plain["row"].to_numpy()
+        ints[plain["query"].to_numpy()] = plain["row"].to_numpy()
         several = joined.filter(pl.col("text") > 1).drop("row", "text").sort("time")
         if several.is_empty():
             return
@@ -175,7 +175,7 @@ class Specs:
             )
             at = hit["query"].to_numpy()
             row = hit["row"].fill_null(NONE).to_numpy()
-            found[at] = np.where(found[at] < 0, row, found[at])
+            ints[at] = np.where(ints[at] < 0, row, ints[at])
 
 
 def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
@@ -183,17 +183,17 @@ def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
     xla = families == "xla"
     if not xla.any():
         return keys.alias("key"), keys.alias("short")
-    normal = _mapped(keys, node_names.normal_key)
-    short = _mapped(normal, node_names.short_key)
+    normal = _map(keys, node_names.normal_key)
+    short = _map(normal, node_names.short_key)
     return normal.zip_with(xla, keys).alias("key"), short.zip_with(xla, keys).alias("short")
 
 
-def _mapped(column: pl.Series, function: Callable[[str], str]) -> pl.Series:
+def _map(column: pl.Series, function: Callable[[str], str]) -> pl.Series:
     """Return ``column`` with ``function`` applied, once per distinct text."""
     text = column.cast(pl.String)
     distinct = text.unique()
-    made = [None if one is None else function(one) for one in distinct]
-    mapped: pl.Series = text.replace_strict(distinct, pl.Series(made, dtype=pl.String))
+    values = [None if value is None else function(value) for value in distinct]
+    mapped: pl.Series = text.replace_strict(distinct, pl.Series(values, dtype=pl.String))
     return mapped
 
 

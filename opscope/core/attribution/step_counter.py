@@ -57,7 +57,14 @@ def counter(meaning: Meaning) -> Ints:
     paths: dict[int, str] = {}
     for number, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
         if reading.role == "op":
-            path = next((one for one in names(reading, text) if in_path(one, GLOBAL_STEP)), None)
+            path = next(
+                (
+                    path_candidate
+                    for path_candidate in names(reading, text)
+                    if in_path(path_candidate, GLOBAL_STEP)
+                ),
+                None,
+            )
             if path is not None and _rank(path)[0] < len(_WRITES):
                 paths[number] = path
     if not paths:

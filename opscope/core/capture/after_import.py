@@ -21,20 +21,20 @@ _lock = threading.RLock()
 _waiting: dict[str, list[Callable[[Any], None]]] = {}
 
 
-def call(what: Callable[[Any], None], module: str) -> None:
-    """Call ``what`` with ``module`` after its import; at once if the program has imported it.
+def call(function: Callable[[Any], None], module: str) -> None:
+    """Call ``function`` with ``module`` after its import; at once if the program has imported it.
 
-    ``what`` must not raise, as that would break the program's ``import``.
+    ``function`` must not raise, as that would break the program's ``import``.
     """
     with _lock:
         if module not in sys.modules and not _has_wrapt():
-            _waiting.setdefault(module, []).append(what)
-            if not any(isinstance(one, _Finder) for one in sys.meta_path):
+            _waiting.setdefault(module, []).append(function)
+            if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
                 sys.meta_path.insert(0, _Finder())
             return
     import wrapt
 
-    wrapt.register_post_import_hook(what, module)
+    wrapt.register_post_import_hook(function, module)
 
 
 def _has_wrapt() -> bool:
@@ -59,8 +59,8 @@ class _Finder:
         # the import goes through the finders once, and wrapt's now stands before the present one
         for finder in tuple(sys.meta_path):
             if type(finder).__module__ == "wrapt.importer":
-                found: ModuleSpec | None = finder.find_spec(name, path, target)
-                return found
+                spec: ModuleSpec | None = finder.find_spec(name, path, target)
+                return spec
         return None
 
 
@@ -72,4 +72,4 @@ def _hand_over() -> None:
         for module, functions in _waiting.items():
             while functions:
                 wrapt.register_post_import_hook(functions.pop(0), module)
-        sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _Finder)]
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]

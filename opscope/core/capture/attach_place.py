@@ -51,11 +51,12 @@ def folders() -> list[Path]:
         return [Path(chosen).absolute()]
     user = os.geteuid()
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    found = [Path(runtime, "opscope-attach")] if runtime and os.path.isdir(runtime) else []
-    found.append(Path(f"/run/user/{user}/opscope-attach"))
-    found += [Path("/tmp"), Path(tempfile.gettempdir()).resolve()]
+    folders_listed = [Path(runtime, "opscope-attach")] if runtime and os.path.isdir(runtime) else []
+    folders_listed.append(Path(f"/run/user/{user}/opscope-attach"))
+    folders_listed += [Path("/tmp"), Path(tempfile.gettempdir()).resolve()]
     named = [
-        path if path.name == "opscope-attach" else path / f"opscope-attach-{user}" for path in found
+        path if path.name == "opscope-attach" else path / f"opscope-attach-{user}"
+        for path in folders_listed
     ]
     return list(dict.fromkeys(path for path in named if path.parent.is_dir()))
 
@@ -86,43 +87,43 @@ def through(descriptor: int, name: str) -> str:
     return f"/proc/self/fd/{descriptor}/{name}"
 
 
-def listen(descriptor: int, place: Place) -> socket.socket:
-    """Return the listening socket at ``place``. Raises OSError.
+def listen(descriptor: int, attach_point: Place) -> socket.socket:
+    """Return the listening socket at ``attach_point``. Raises OSError.
 
     It gets its name once it listens: before, whoever looks would take it for a dead program's.
     """
-    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
-    new = f"{place.name}.new"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    new = f"{attach_point.name}.new"
     try:
         remove(descriptor, new)
-        found.bind(through(descriptor, new))
+        listener.bind(through(descriptor, new))
         os.chmod(new, 0o600, dir_fd=descriptor)
-        found.listen(8)
-        os.rename(new, place.name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
-        found.setblocking(False)
+        listener.listen(8)
+        os.rename(new, attach_point.name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
+        listener.setblocking(False)
     except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
-        found.close()
+        listener.close()
         raise
-    return found
+    return listener
 
 
-def connect(place: Place, seconds: float) -> socket.socket:
-    """Return a connection to the program at ``place``, which is this user's.
+def connect(attach_point: Place, seconds: float) -> socket.socket:
+    """Return a connection to the program at ``attach_point``, which is this user's.
 
     Raises ConnectionRefusedError if the program is gone, PermissionError if it is another user's, OSError.
     """
-    with owned_folder.opened(place.folder, private=True) as folder:
-        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    with owned_folder.opened(attach_point.folder, private=True) as folder:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            found.settimeout(seconds)
-            found.connect(through(folder, place.name))
-            _, user, _ = peer(found)
+            connection.settimeout(seconds)
+            connection.connect(through(folder, attach_point.name))
+            _, user, _ = peer(connection)
             if user != os.geteuid():
-                raise PermissionError(f"{place.path} belongs to another user's program")
+                raise PermissionError(f"{attach_point.path} belongs to another user's program")
         except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
-            found.close()
+            connection.close()
             raise
-        return found
+        return connection
 
 
 def peer(connection: socket.socket) -> tuple[int, int, int]:
@@ -152,19 +153,19 @@ def places() -> Iterator[Place]:
             continue
         try:
             for name in sorted(os.listdir(descriptor)):
-                found = _SOCKET.fullmatch(name)
-                if found is None:
+                match = _SOCKET.fullmatch(name)
+                if match is None:
                     continue
-                place = Place(folder, name, int(found[1]), int(found[2]))
+                attach_point = Place(folder, name, int(match[1]), int(match[2]))
                 try:
-                    connect(place, 1.0).close()
+                    connect(attach_point, 1.0).close()
                 except ConnectionRefusedError:
                     remove(descriptor, name)
                     continue
                 except OSError:  # it is busy, or gone meanwhile
                     if not _exists(descriptor, name):
                         continue
-                yield place
+                yield attach_point
         finally:
             os.close(descriptor)
 

@@ -33,9 +33,9 @@ def parsed(line: bytes) -> dict[str, Any]:
     if not isinstance(request, dict) or request.get("command") not in COMMANDS:
         raise Refused(f"the commands are {', '.join(COMMANDS)}")
     command = request["command"]
-    known = {"command", "steps", "seconds"} if command == "start" else {"command"}
-    if set(request) - known:
-        raise Refused(f"{command} has no {sorted(set(request) - known)[0]!r:.40}")
+    keys_allowed = {"command", "steps", "seconds"} if command == "start" else {"command"}
+    if set(request) - keys_allowed:
+        raise Refused(f"{command} has no {sorted(set(request) - keys_allowed)[0]!r:.40}")
     steps, seconds = request.get("steps"), request.get("seconds")
     if steps is not None and not (type(steps) is int and 1 <= steps <= MOST_STEPS):
         raise Refused(f"steps are a number from 1 to {MOST_STEPS}")
@@ -48,6 +48,6 @@ def parsed(line: bytes) -> dict[str, Any]:
     return {"command": command, "steps": steps, "seconds": seconds}
 
 
-def line(what: dict[str, Any]) -> bytes:
+def line(message: dict[str, Any]) -> bytes:
     """Return a request or an answer as it is sent."""
-    return json.dumps(what).encode() + b"\n"
+    return json.dumps(message).encode() + b"\n"

@@ -53,30 +53,30 @@ class Server:
         if not attach_place.SUPPORTED:
             raise OSError("this system does not tell who is at the other end of a socket")
         folder, descriptor = attach_place.prepare()
-        place = attach_place.own(folder)
+        attach_point = attach_place.own(folder)
         try:
             # one of this name is left of this very process, after an exec
-            attach_place.remove(descriptor, place.name)
-            self._listener = attach_place.listen(descriptor, place)
+            attach_place.remove(descriptor, attach_point.name)
+            self._listener = attach_place.listen(descriptor, attach_point)
         except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
             os.close(descriptor)
             raise
-        self._folder, self.place, self.pid = descriptor, place, os.getpid()
+        self._folder, self.place, self.pid = descriptor, attach_point, os.getpid()
         atexit.register(self.stop)
         idle.pause_for_forks(self)
         self._begin()
 
     def stop(self) -> None:
         """Stop listening, and remove the socket. A second call does nothing."""
-        place, listener = self.place, self._listener
-        if place is None or listener is None:
+        attach_point, listener = self.place, self._listener
+        if attach_point is None or listener is None:
             return
         self.place = self._listener = None
         atexit.unregister(self.stop)
         self._end()
         listener.close()
         if os.getpid() == self.pid:
-            attach_place.remove(self._folder, place.name)
+            attach_place.remove(self._folder, attach_point.name)
         os.close(self._folder)
 
     def pause(self) -> None:
@@ -132,8 +132,8 @@ class Server:
 
     def _close_pipe(self) -> None:
         pipe, self._wake = self._wake, None
-        for one in pipe or ():
-            os.close(one)
+        for descriptor in pipe or ():
+            os.close(descriptor)
 
     def _work(self, running: Any, wake: int) -> None:
         try:
@@ -146,9 +146,12 @@ class Server:
             waiting.register(listener, select.POLLIN)
             while not self._ended:
                 left = self._tick()
-                found = waiting.poll(None if left is None else max(0.0, left) * 1000)
+                events = waiting.poll(None if left is None else max(0.0, left) * 1000)
                 # the pipe is written to when the thread is to end
-                if any(one == listener.fileno() for one, _ in found) and len(found) == 1:
+                if (
+                    any(descriptor == listener.fileno() for descriptor, _ in events)
+                    and len(events) == 1
+                ):
                     self._serve(listener)
         except Exception:  # noqa: BLE001 - a fault of ours must not be the program's
             _log.exception("opscope: nobody can attach to this program any more")
@@ -174,7 +177,7 @@ class Server:
             connection.sendall(line({"error": "only the user whose program this is may attach"}))
             return
         try:
-            answer = self._answer(parsed(_received(connection)))
+            answer = self._answer(parsed(_receive(connection)))
         except Refused as refused:
             answer = {"error": str(refused)}
         except Exception as error:  # noqa: BLE001 - whoever asked is told, the program goes on
@@ -186,7 +189,7 @@ class Server:
         connection.sendall(data)
 
 
-def _received(connection: socket.socket) -> bytes:
+def _receive(connection: socket.socket) -> bytes:
     """Return the line that is sent within ``PATIENCE_S``, without its end. Raises Refused, OSError."""
     data, until = b"", time.monotonic() + PATIENCE_S
     while b"\n" not in data:
@@ -207,13 +210,13 @@ def _received(connection: socket.socket) -> bytes:
 
 
 def ask(
-    place: attach_place.Place, request: dict[str, Any], seconds: float = 30.0
+    attach_point: attach_place.Place, request: dict[str, Any], seconds: float = 30.0
 ) -> dict[str, Any]:
-    """Send a request to the program at ``place`` and return its answer.
+    """Send a request to the program at ``attach_point`` and return its answer.
 
     Raises Refused with the program's reason, ConnectionRefusedError if it is gone, OSError.
     """
-    with attach_place.connect(place, seconds) as connection:
+    with attach_place.connect(attach_point, seconds) as connection:
         connection.sendall(line(request))
         data = b""
         while b"\n" not in data and len(data) <= MAX_ANSWER:

@@ -101,9 +101,9 @@ class _Series:
     def take(self) -> dict[str, Any] | None:
         if not self.times:
             return None
-        made = {"samples": self.times, "values": self.values}
+        series = {"samples": self.times, "values": self.values}
         self.times, self.values = [], {name: [] for name in self.values}
-        return made
+        return series
 
 
 class CpuSampler:
@@ -173,14 +173,16 @@ class CpuSampler:
 
     def take(self) -> list[dict[str, Any]]:
         """Return the samples since the last call, as facts of the recording."""
-        found = [one for series in (self._fast, self._slow) if (one := series.take()) is not None]
+        series_taken = [
+            values for series in (self._fast, self._slow) if (values := series.take()) is not None
+        ]
         for device, parts in self._of_gpus.items():
-            found += [
-                {**one, "device": device}
+            series_taken += [
+                {**values, "device": device}
                 for series in parts.values()
-                if (one := series.take()) is not None
+                if (values := series.take()) is not None
             ]
-        return found
+        return series_taken
 
     def spent(self) -> Spent:
         """Return the processor time that all samples took."""
@@ -192,11 +194,11 @@ class CpuSampler:
             self._process = self._psutil.Process()
             self._machine = MachineSamples(self._psutil, self._process, self._note)
             self._gpus = GpuSamples(self._note)
-        whole = self._psutil.cpu_times()
+        times = self._psutil.cpu_times()
         now = perf_counter_ns()
-        idle = whole.idle + getattr(whole, "iowait", 0.0)
+        idle = times.idle + getattr(times, "iowait", 0.0)
         # a guest's time is part of user and nice already
-        busy = sum(whole) - idle - getattr(whole, "guest", 0.0) - getattr(whole, "guest_nice", 0.0)
+        busy = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         own = self._process.cpu_times()
         used = own.user + own.system
         memory = float(self._process.memory_info().rss)
@@ -242,25 +244,25 @@ class CpuSampler:
 
     def _living(self) -> float | None:
         """Return the seconds that the living child processes have used; None if the system lists none."""
-        found: dict[int, Any] = {}
+        processes: dict[int, Any] = {}
         waiting, used = [self._process.pid], 0.0
         try:
-            while waiting and len(found) < MAX_CHILDREN:
+            while waiting and len(processes) < MAX_CHILDREN:
                 for pid in _children(waiting.pop()):
-                    if pid not in found and len(found) < MAX_CHILDREN:
-                        one = self._children.get(pid)
+                    if pid not in processes and len(processes) < MAX_CHILDREN:
+                        process = self._children.get(pid)
                         try:
-                            one = self._psutil.Process(pid) if one is None else one
-                            times = one.cpu_times()
+                            process = self._psutil.Process(pid) if process is None else process
+                            times = process.cpu_times()
                         except self._psutil.Error:  # it has ended meanwhile
                             continue
-                        found[pid] = one
+                        processes[pid] = process
                         waiting.append(pid)
                         used += times.user + times.system
                         used += times.children_user + times.children_system
         except OSError:
             return None
-        self._children = found
+        self._children = processes
         return used
 
 
@@ -276,11 +278,11 @@ def _children(pid: int) -> list[int]:
     """
     if not _LISTS:
         raise OSError("this system does not list the children of a process")
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return found  # the process or its thread has ended meanwhile, or has become another user's
-    return found
+        return pids  # the process or its thread has ended meanwhile, or has become another user's
+    return pids

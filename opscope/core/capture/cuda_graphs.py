@@ -53,14 +53,14 @@ class Captures:
                 self._changed.wait()
             key = id(graph)
             gone = weakref.ref(graph, lambda _: self._open.pop(key, None))
-            self._open[key] = (gone, threading.get_ident(), _written())
+            self._open[key] = (gone, threading.get_ident(), _write())
 
     def ends(self, graph: Any) -> None:
         """Report that the capture of ``graph`` has ended, with or without an error."""
         with self._changed:
-            known = self._open.pop(id(graph), None)
-            if known is not None:
-                self._sizes[graph] = max(0, _written() - known[2])
+            capture = self._open.pop(id(graph), None)
+            if capture is not None:
+                self._sizes[graph] = max(0, _write() - capture[2])
             self._changed.notify_all()
 
     def replays(self, graph: Any) -> None:
@@ -94,7 +94,7 @@ class Captures:
                     self._changed.notify_all()
 
 
-def _written() -> int:
+def _write() -> int:
     recorder = session.recorder()
     return 0 if recorder is None else recorder.written
 

@@ -178,7 +178,7 @@ class Emitter:
 
     def prepare(
         self,
-        what: OpCall | str,
+        subject: OpCall | str,
         category: str | None = None,
         *,
         device_is_new: bool = False,
@@ -194,10 +194,10 @@ class Emitter:
         """
         if category is not None and category not in CATEGORY_ID:
             raise ValueError(f"unknown category: {category!r}")
-        if isinstance(what, OpCall):
-            text = format_call(what, RECORD_LIMIT)
+        if isinstance(subject, OpCall):
+            text = format_call(subject, RECORD_LIMIT)
         else:
-            text = _cut(what, RECORD_LIMIT)
+            text = _cut(subject, RECORD_LIMIT)
         key = (category, text)
         found = self._interned.get(key)
         if found is not None:
@@ -207,10 +207,10 @@ class Emitter:
             if found is not None:
                 return found
             prepared = Prepared(next(_numbers), self.domain, category, text)
-            if isinstance(what, OpCall):
-                prepared.outputs = what.outputs
+            if isinstance(subject, OpCall):
+                prepared.outputs = subject.outputs
             if self._nvtx is not None:
-                self._attributes(self._nvtx, prepared, what, device_is_new, ends)
+                self._attributes(self._nvtx, prepared, subject, device_is_new, ends)
             if len(self._interned) < MAX_INTERNED:
                 self._interned[key] = prepared
             _alive.add(prepared)
@@ -228,7 +228,7 @@ class Emitter:
         """Send every spec that this emitter has prepared to the NVTX tool alone, again."""
         if self._nvtx is None:
             return
-        for prepared in [one for one in self._interned.values() if one.category == "spec"]:
+        for prepared in [spec for spec in self._interned.values() if spec.category == "spec"]:
             if prepared.nvtx_texts is not None:
                 self.mark_spec(prepared.nvtx_texts[0])
 
@@ -271,18 +271,20 @@ class Emitter:
         self,
         sink: NvtxSink,
         prepared: Prepared,
-        what: OpCall | str,
+        subject: OpCall | str,
         device_is_new: bool,
         ends: bool,
     ) -> None:
         text, result = prepared.text, None
-        if isinstance(what, OpCall):
+        if isinstance(subject, OpCall):
             if len(text) * 4 > TEXT_LIMIT and len(text.encode()) > TEXT_LIMIT:
-                text = format_call(what)
-            bare = OpCall(what.name, (), None, (), what.device, what.frames, truncated=True)
-            shorter = (format_call(bare), format_call(OpCall(what.name, truncated=True)))
-            if what.outputs is not None:
-                result = format_result(what.outputs, what.device if device_is_new else None)
+                text = format_call(subject)
+            bare = OpCall(
+                subject.name, (), None, (), subject.device, subject.frames, truncated=True
+            )
+            shorter = (format_call(bare), format_call(OpCall(subject.name, truncated=True)))
+            if subject.outputs is not None:
+                result = format_result(subject.outputs, subject.device if device_is_new else None)
         else:
             text = _cut(text, TEXT_LIMIT)
             # texts that differ by a number share the part before the number

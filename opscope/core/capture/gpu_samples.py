@@ -94,9 +94,9 @@ def _nvlink(nvml: Any, gpu: Any) -> Mapping[str, float]:
     """Return the links' counters, in bytes since the driver began; ``Gpu`` makes rates of them."""
     fields = [(getattr(nvml, name), _ALL_LINKS) for name in _NVLINK]
     sent, received = nvml.nvmlDeviceGetFieldValues(gpu, fields)
-    for one in (sent, received):
-        if one.nvmlReturn:
-            raise nvml.NVMLError(one.nvmlReturn)
+    for counter in (sent, received):
+        if counter.nvmlReturn:
+            raise nvml.NVMLError(counter.nvmlReturn)
     return {
         "GPU NVLink sent [bytes/s]": sent.value.ullVal * 1024,
         "GPU NVLink received [bytes/s]": received.value.ullVal * 1024,
@@ -170,9 +170,9 @@ class GpuSamples:
                 self._note("info", f"GPUs are not sampled: NVML does not begin: {_why(error)}")
             return
         self._nvml = nvml
-        named = [one.strip() for one in (visible or "").split(",") if one.strip()]
-        many = len(named) if named else int(nvml.nvmlDeviceGetCount())
-        numbers = list(range(min(many, MAX_GPUS)))
+        named = [word.strip() for word in (visible or "").split(",") if word.strip()]
+        count = len(named) if named else int(nvml.nvmlDeviceGetCount())
+        numbers = list(range(min(count, MAX_GPUS)))
         rank = environ.get("LOCAL_RANK", "")
         if rank.isdecimal() and int(rank) in numbers:
             numbers = [int(rank)]
@@ -216,30 +216,30 @@ class GpuSamples:
         slowly = now >= self._slow_due
         if slowly:
             self._slow_due = now + SLOW_NS
-        found = [(gpu.number, self._of(gpu, now, slowly)) for gpu in tuple(self._gpus)]
-        return [one for one in found if one[1]]
+        values_of_gpus = [(gpu.number, self._of(gpu, now, slowly)) for gpu in tuple(self._gpus)]
+        return [pair for pair in values_of_gpus if pair[1]]
 
     def _of(self, gpu: _Gpu, now: int, slowly: bool) -> dict[str, float]:
         values: dict[str, float] = {}
         for quantity in tuple(gpu.left):
-            what, own, slow, counts, read = quantity
+            quantity_name, own, slow, counts, read = quantity
             if slow and not slowly:
                 continue
             try:
-                made = read(self._nvml, gpu.instance if own else gpu.handle)
+                reading = read(self._nvml, gpu.instance if own else gpu.handle)
             except Exception as error:  # noqa: BLE001 - whatever a driver answers, the rest is sampled
                 code = getattr(error, "value", None)
                 if code == _LOST:
                     self._gpus.remove(gpu)
                     self._note("warning", f"GPU {gpu.number} is lost: {_why(error)}")
                     return values
-                many = gpu.errors[what] = gpu.errors.get(what, 0) + 1
-                if code in _STAY or many >= MAX_ERRORS or not hasattr(error, "value"):
+                errors = gpu.errors[quantity_name] = gpu.errors.get(quantity_name, 0) + 1
+                if code in _STAY or errors >= MAX_ERRORS or not hasattr(error, "value"):
                     gpu.left.remove(quantity)
-                    self._note("info", f"GPU {gpu.number}: no {what}: {_why(error)}")
+                    self._note("info", f"GPU {gpu.number}: no {quantity_name}: {_why(error)}")
                 continue
-            gpu.errors.pop(what, None)
-            for name, value in made.items():
+            gpu.errors.pop(quantity_name, None)
+            for name, value in reading.items():
                 if not counts:
                     values[name] = float(value)
                     continue

@@ -169,10 +169,10 @@ class Paused(Protocol):
         """Start it again, after a fork; it is called in the parent and in the child."""
 
 
-def pause_for_forks(one: Paused) -> None:
-    """Let ``one`` pause while the process forks, as long as something else keeps it alive."""
+def pause_for_forks(pause: Paused) -> None:
+    """Let ``pause`` pause while the process forks, as long as something else keeps it alive."""
     _hook_forks()
-    _writers.add(one)
+    _writers.add(pause)
 
 
 _writers: weakref.WeakSet[Paused] = weakref.WeakSet()
@@ -184,7 +184,7 @@ _forks = 0
 def blocked() -> set[signal.Signals]:
     """Return the signals that a thread of opscope's blocks: all but its own faults."""
     own = {getattr(signal, name) for name in _OWN_FAULTS if hasattr(signal, name)}
-    return {one for one in signal.valid_signals() if one not in own}
+    return {number for number in signal.valid_signals() if number not in own}
 
 
 def _hook_forks() -> None:

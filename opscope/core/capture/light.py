@@ -99,12 +99,14 @@ class Cost:
     def middle(self) -> tuple[float, float] | None:
         """Return the median and how far its 95 % interval reaches, by order statistics; None below two."""
         ordered = sorted(self.recent)
-        many = len(ordered)
-        if many < 2:
+        count = len(ordered)
+        if count < 2:
             return None
-        found = median(ordered)
-        low = max(0, floor(many / 2 - 0.98 * sqrt(many)) - 1)
-        return float(found), float(max(ordered[many - 1 - low] - found, found - ordered[low]))
+        median_value = median(ordered)
+        low = max(0, floor(count / 2 - 0.98 * sqrt(count)) - 1)
+        return float(median_value), float(
+            max(ordered[count - 1 - low] - median_value, median_value - ordered[low])
+        )
 
 
 class Clock(Protocol):
@@ -397,17 +399,17 @@ class LightClock:
         times, log = self._times, self.log
         times[self._phase] += now - self._at
         took = now - self._begin
-        place = self._places
-        self._places = place + 1
+        index = self._places
+        self._places = index + 1
         kind = FULL if self.full or self._full else STEP
         number_, begin = self._number, self._begin
         try:
             record = RECORD.pack(
-                place, kind, number_, begin, took, times[0], times[1], times[2], times[3], times[4]
+                index, kind, number_, begin, took, times[0], times[1], times[2], times[3], times[4]
             )
         except struct.error:  # a number of more than 64 bits becomes the nearest that fits
             number_ = max(_LEAST, min(number_, _MOST))
-            record = RECORD.pack(place, kind, number_, begin, took, *times[:5])
+            record = RECORD.pack(index, kind, number_, begin, took, *times[:5])
         log.extend(record)
         if took > self.limit:
             if self.watch is not None:
@@ -453,8 +455,8 @@ def call_ns(clock: Clock, rounds: int = 7, calls: int = 200) -> float:
 
     phased = clock.around(nothing, BACKWARD)
     loop = median(_beside(clock, lambda: many(nothing)) for _ in range(rounds))
-    found = median(_beside(clock, lambda: many(phased)) for _ in range(rounds))
-    return max(0.0, found - loop) / (2 * calls)
+    per_call = median(_beside(clock, lambda: many(phased)) for _ in range(rounds))
+    return max(0.0, per_call - loop) / (2 * calls)
 
 
 def turn_ns(clock: Clock, turn: Callable[[], object], rounds: int = 15, calls: int = 8) -> float:
@@ -473,6 +475,6 @@ def _beside(clock: Clock, work: Callable[[], None]) -> float:
     clock.begins(0)
     begin = perf_counter_ns()
     work()
-    whole = perf_counter_ns() - begin
+    elapsed = perf_counter_ns() - begin
     clock.ends()
-    return float(whole - clock.cost.total)
+    return float(elapsed - clock.cost.total)

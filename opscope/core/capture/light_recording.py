@@ -115,8 +115,8 @@ class LightRecording:
                 return
             recorder.flush()
             self._recorder = None
-            for severity, what, how_many in self._notes():
-                recorder.note(severity, what, how_many)
+            for severity, message, how_many in self._notes():
+                recorder.note(severity, message, how_many)
             recorder.stop()
             self._absorb(recorder)
             self._snapshot(recorder)
@@ -191,8 +191,8 @@ class LightRecording:
     def _absorb(self, recorder: Recorder) -> None:
         begin = perf_counter_ns()
         steps = read_records(self.clock.take())
-        records = [steps, self._sampled(recorder)]
-        rows = np.concatenate([one for one in records if len(one)] or [steps])
+        records = [steps, self._sample(recorder)]
+        rows = np.concatenate([record for record in records if len(record)] or [steps])
         if not len(rows):
             return
         rows = rows.copy()
@@ -205,7 +205,7 @@ class LightRecording:
         self._written_ns += perf_counter_ns() - begin
         self._writes += 1
 
-    def _sampled(self, recorder: Recorder) -> NDArray[np.int64]:
+    def _sample(self, recorder: Recorder) -> NDArray[np.int64]:
         """Return the samples since the last call as records."""
         rows: list[tuple[int, ...]] = []
         for fact in [] if self._sampler is None else self._sampler.take():
@@ -259,10 +259,10 @@ class LightRecording:
         """
         clock = self.clock
         cost = clock.cost
-        found = cost.middle()
-        if found is None:
+        middle = cost.middle()
+        if middle is None:
             return None
-        usual, half = found
+        usual, half = middle
         outside = (
             clock.measured_calls * self._outside + clock.measured_turns * self._outside_turn
         ) / cost.count

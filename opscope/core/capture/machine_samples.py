@@ -36,21 +36,21 @@ class MachineSamples:
 
         ``children``: the living child processes; None if the system does not list them.
         """
-        known = None if children is None else list(children)
+        child_list = None if children is None else list(children)
         memory = None
-        if known is not None:
-            memory = sum(self._of_child(child, _memory) for child in known)
-        disk = self._read("the process's disk", lambda: self._disk(known or ()))
+        if child_list is not None:
+            memory = sum(self._of_child(child, _memory) for child in child_list)
+        disk = self._read("the process's disk", lambda: self._disk(child_list or ()))
         network = self._read("the machine's network", self._network)
         return [memory, *self._rates("disk", now, disk), *self._rates("network", now, network)]
 
     def _rates(
-        self, what: str, now: int, totals: tuple[float, float] | None
+        self, key: str, now: int, totals: tuple[float, float] | None
     ) -> tuple[float | None, float | None]:
         if totals is None:
             return None, None
-        before = self._before.get(what)
-        self._before[what] = (now, *totals)
+        before = self._before.get(key)
+        self._before[key] = (now, *totals)
         if before is None or now <= before[0]:
             return None, None
         seconds = (now - before[0]) / 1e9
@@ -65,29 +65,29 @@ class MachineSamples:
             read, written = read + more.real, written + more.imag
         return read, written
 
-    def _of_child(self, child: Any, what: Callable[[Any], Any]) -> Any:
+    def _of_child(self, child: Any, function: Callable[[Any], Any]) -> Any:
         try:
-            return what(child)
+            return function(child)
         except (self._psutil.Error, OSError, AttributeError):  # ended, or another user's
             return 0
 
     def _network(self) -> tuple[float, float]:
         received = sent = 0.0
-        for name, one in self._psutil.net_io_counters(pernic=True).items():
+        for name, counters in self._psutil.net_io_counters(pernic=True).items():
             if name != "lo" and not name.startswith("lo0"):
-                received, sent = received + one.bytes_recv, sent + one.bytes_sent
+                received, sent = received + counters.bytes_recv, sent + counters.bytes_sent
         return received, sent
 
     def _read(
-        self, what: str, read: Callable[[], tuple[float, float]]
+        self, key: str, read: Callable[[], tuple[float, float]]
     ) -> tuple[float, float] | None:
-        if what in self._refused:
+        if key in self._refused:
             return None
         try:
             return read()
         except Exception as error:  # noqa: BLE001 - whatever a system refuses, the rest is sampled
-            self._refused.add(what)
-            self._note("info", f"{what} is not sampled: {type(error).__name__}: {error}")
+            self._refused.add(key)
+            self._note("info", f"{key} is not sampled: {type(error).__name__}: {error}")
             return None
 
 

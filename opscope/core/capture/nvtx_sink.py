@@ -92,10 +92,10 @@ def _recent_enough() -> bool:
     from importlib.metadata import PackageNotFoundError, version  # lazy: it takes 7 ms
 
     try:
-        found = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
+        match = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
     except PackageNotFoundError:
         return True  # not installed as a package: someone put it there on purpose
-    return found is None or tuple(map(int, found.groups())) >= MIN_NVTX
+    return match is None or tuple(map(int, match.groups())) >= MIN_NVTX
 
 
 def _warn_once(message: str) -> None:

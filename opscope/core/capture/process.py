@@ -139,12 +139,12 @@ def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | Non
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the frameworks that this process has imported."""
-    known = {"python": ".".join(map(str, sys.version_info[:3]))}
+    versions_by_name = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
-            known[name] = version
-    return known
+            versions_by_name[name] = version
+    return versions_by_name
 
 
 def _number(text: str | None) -> int | None:

@@ -346,8 +346,8 @@ class Recorder:
             for fact in source_files.facts():
                 self._fact(**fact)
             for source in self.sources:
-                for severity, what, how_many in source.notes():
-                    self._fact(note=what, severity=severity, how_many=how_many)
+                for severity, message, how_many in source.notes():
+                    self._fact(note=message, severity=severity, how_many=how_many)
             self._flush()
             self._costs()  # after the slow part, so that its cost is included; only this is left to write
             self._flush()
@@ -364,10 +364,10 @@ class Recorder:
         self._facts.clear()
         self._close()
 
-    def note(self, severity: str, what: str, how_many: int = 1) -> None:
+    def note(self, severity: str, message: str, how_many: int = 1) -> None:
         """Add a note for readers of the recording."""
         with self._lock:
-            self._fact(note=what, severity=severity, how_many=how_many)
+            self._fact(note=message, severity=severity, how_many=how_many)
 
     @property
     def has_begun(self) -> bool:
@@ -382,15 +382,15 @@ class Recorder:
             elif self.running:
                 self._fact(start=end)
 
-    def fact(self, **what: Any) -> None:
+    def fact(self, **fields: Any) -> None:
         """Add a JSON object to the facts; for the backend that made this recorder."""
         with self._lock:
-            self._fact(**what)
+            self._fact(**fields)
 
     # ---------------------------------------------------------------- inside, under the lock
 
-    def _fact(self, **what: Any) -> None:
-        self._facts.append(json.dumps(what))
+    def _fact(self, **fields: Any) -> None:
+        self._facts.append(json.dumps(fields))
 
     def _clock(self) -> None:
         self._fact(clock=read_clock())
@@ -493,7 +493,9 @@ class Recorder:
         for name, lines in ((STRINGS, self._strings), (FACTS, self._facts)):
             if lines:
                 count = len(lines)
-                texts = (one if isinstance(one, str) else json.dumps(one) for one in lines[:count])
+                texts = (
+                    line if isinstance(line, str) else json.dumps(line) for line in lines[:count]
+                )
                 self._append(name, ("\n".join(texts) + "\n").encode())
                 del lines[:count]
         data = b"".join(chunks)

@@ -43,10 +43,10 @@ def parse_last(text: str | float) -> Last:
     Raises ValueError for any other text, and for 0 or more than ``MOST_SECONDS`` or ``MOST_STEPS``.
     """
     wrong = f"not a time or a number of steps: {text!r}; 60s, 5min and 20 steps are"
-    found = _LAST.fullmatch(str(text).lower()) if not isinstance(text, bool) else None
-    if found is None:
+    match = _LAST.fullmatch(str(text).lower()) if not isinstance(text, bool) else None
+    if match is None:
         raise ValueError(wrong)
-    number, unit = float(found[1]), found[2]
+    number, unit = float(match[1]), match[2]
     if unit in ("step", "steps"):
         if number != int(number) or not 1 <= number <= MOST_STEPS:
             raise ValueError(f"{text!r}: a ring keeps 1 to {MOST_STEPS} steps")

@@ -30,12 +30,12 @@ _BLOCK: Final = 1 << 20
 
 def dumps(root: Path) -> list[tuple[int, str, Path]]:
     """Return the dumps in a recording's folder: number, what made it, folder; those being made included."""
-    found = []
+    dump_files = []
     for path in root.glob("dump-*"):
         match = _DUMP.fullmatch(path.name)
         if match is not None:
-            found.append((int(match[1]), match[2], path))
-    return sorted(found)
+            dump_files.append((int(match[1]), match[2], path))
+    return sorted(dump_files)
 
 
 def ready(dump: Path) -> dict[str, Any] | None:
@@ -54,9 +54,9 @@ def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
     kind may be younger than ``gap_s``, and there are at most ``most`` of them (0: no bound).
     """
     claims = sorted(
-        (int(found[1]), found[2], path)
+        (int(match[1]), match[2], path)
         for path in root.glob("claim-*")
-        if (found := _CLAIM.fullmatch(path.name)) is not None
+        if (match := _CLAIM.fullmatch(path.name)) is not None
     )
     mine = [path for _, kind, path in claims if kind == made_by]
     if most and len(mine) >= most:
@@ -69,7 +69,7 @@ def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
             continue
         if age < gap_s:
             return f"one was written {age:.0f} s before, and the next one is after {gap_s:g} s"
-    number = 1 + max((one for one, _, _ in claims), default=0)
+    number = 1 + max((number_taken for number_taken, _, _ in claims), default=0)
     try:
         (root / CLAIM.format(number, made_by)).touch(exist_ok=False)
         folder = root / DUMP.format(number, made_by)
@@ -94,10 +94,14 @@ def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bo
         return False
     target = into / source.name
     try:
-        found = sorted(source.glob(SEGMENTS)) if segments is None else list(segments)
+        segment_folders = sorted(source.glob(SEGMENTS)) if segments is None else list(segments)
         target.mkdir()
-        for number, segment in enumerate(found):
-            _segment(segment, target / segment.name, segments is None and number == len(found) - 1)
+        for number, segment in enumerate(segment_folders):
+            _segment(
+                segment,
+                target / segment.name,
+                segments is None and number == len(segment_folders) - 1,
+            )
         with (target / STRINGS).open("wb") as out:
             _pour(strings, out)
             before = os.fstat(strings)
@@ -117,15 +121,17 @@ def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bo
         os.close(strings)
 
 
-def finish(dump: Path, what: dict[str, Any]) -> None:
+def finish(dump: Path, details: dict[str, Any]) -> None:
     """Cut all parts of the dump at ``what["from_unix"]`` (Unix ns), and say that the dump is complete."""
-    line = json.dumps({"ring": what}).encode() + b"\n"
+    line = json.dumps({"ring": details}).encode() + b"\n"
     for facts in dump.glob(f"part-*/{FACTS}"):
         data = facts.read_bytes()
-        whole = data[: data.rfind(b"\n") + 1]  # of another process, which may be writing a line
-        facts.write_bytes(whole + line)
+        complete_lines = data[
+            : data.rfind(b"\n") + 1
+        ]  # of another process, which may be writing a line
+        facts.write_bytes(complete_lines + line)
     temporary = dump / f"{_READY}.tmp"
-    temporary.write_text(json.dumps(what), encoding="utf-8")
+    temporary.write_text(json.dumps(details), encoding="utf-8")
     temporary.replace(dump / _READY)
 
 

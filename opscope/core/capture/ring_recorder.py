@@ -258,7 +258,7 @@ class RingRecorder(Recorder):
                 self._flush()
                 if self._room >= 0:
                     self._turn(now)
-                    closed = [one.folder for one in list(self._segments)[:-1]]
+                    closed = [segment.folder for segment in list(self._segments)[:-1]]
                     ring_dump.part(self.folder, into, closed)
             except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
                 ring_dump.discard(into)
@@ -271,10 +271,10 @@ class RingRecorder(Recorder):
         for other in self.root.glob("part-*"):
             if other != self.folder:
                 ring_dump.part(other, into)
-        what = self._said(made_by, why, begin)
-        ring_dump.finish(into, what)
+        details = self._said(made_by, why, begin)
+        ring_dump.finish(into, details)
         if self._on_dump is not None and made_by != ATTACH:  # whoever attached makes the profile
-            self._on_dump(into, what)
+            self._on_dump(into, details)
         return into
 
     def _said(self, made_by: str, why: str, begin: int) -> dict[str, Any]:
@@ -296,23 +296,23 @@ class RingRecorder(Recorder):
         if not begins:
             return now - int(SECONDS_WITHOUT_STEPS * 1e9)
         # an open step is not among the last whole ones
-        place = len(begins) - last.steps - self._step_open
-        return begins[place] if place >= 0 else 0
+        index = len(begins) - last.steps - self._step_open
+        return begins[index] if index >= 0 else 0
 
     def _serve(self, now: int) -> None:
         """Make the dump that a slow step or a signal asks for, if it is due."""
         asked = self._asked
-        if asked is not None and self._dumped(SIGNAL, asked, None, 0.0, 0):
+        if asked is not None and self._dump(SIGNAL, asked, None, 0.0, 0):
             self._asked = None
         wanted = self._wanted
         if (
             wanted is not None
             and (self._steps_begun > wanted[2] or now > wanted[3])
-            and self._dumped(SLOW, wanted[0], wanted[1], None, None)
+            and self._dump(SLOW, wanted[0], wanted[1], None, None)
         ):
             self._wanted = None
 
-    def _dumped(
+    def _dump(
         self, made_by: str, why: str, since: int | None, gap: float | None, most: int | None
     ) -> bool:
         """Make a dump, or say why there is none; False: to be tried again."""
@@ -343,7 +343,7 @@ class RingRecorder(Recorder):
         """End: the part is then the ring as it is, cut where the last seconds or steps begin."""
         wanted, self._wanted = self._wanted, None
         if wanted is not None:  # the steps that should follow do not come
-            self._dumped(SLOW, wanted[0], wanted[1], None, None)
+            self._dump(SLOW, wanted[0], wanted[1], None, None)
         with self._lock:
             if self.running and not self._busy:
                 begin = self._from(perf_counter_ns())
@@ -392,11 +392,11 @@ class RingRecorder(Recorder):
             return
         current, bounds = self._segments[-1], self.bounds
         steps = bounds.segment_steps
-        held = current.bytes + sum(one.held() for one in self.segmented)
+        byte_count = current.bytes + sum(segmented.held() for segmented in self.segmented)
         if (
             now - current.begin < bounds.segment_ns
             and (steps is None or current.steps < steps)
-            and held < bounds.max_bytes // 8
+            and byte_count < bounds.max_bytes // 8
         ):
             return
         self._flush()
@@ -417,9 +417,9 @@ class RingRecorder(Recorder):
         self._begin_segment(now)
         if ended is not None:
             ended.end = now
-            for one in self.segmented:
-                held, fact = one.segment(ended.folder, self._segments[-1].folder)
-                ended.bytes += held
+            for segmented in self.segmented:
+                segment_bytes, fact = segmented.segment(ended.folder, self._segments[-1].folder)
+                ended.bytes += segment_bytes
                 if fact:
                     self._fact(**fact)
         # each segment begins with a reading of the clock, and with opscope's cost up to then
@@ -446,7 +446,7 @@ class RingRecorder(Recorder):
             most = int((self.bounds.last.seconds or SECONDS_WITHOUT_STEPS) * 1e9) * _MOST_TIMES
             around = self._wanted[1] if self._wanted is not None else self._begins[-2]
             keep = min(keep, max(around, now - most))
-        segments, size = self._segments, sum(one.bytes for one in self._segments)
+        segments, size = self._segments, sum(segment.bytes for segment in self._segments)
         while len(segments) > 1 and (
             segments[0].end <= keep or size > self.bounds.max_bytes * 7 // 8
         ):
@@ -474,7 +474,7 @@ class RingRecorder(Recorder):
                 alive |= source.reusable()
             else:
                 everything = True
-        used, threads = used_in([one.folder / EVENTS for one in self._segments])
+        used, threads = used_in([segment.folder / EVENTS for segment in self._segments])
         assert self.folder is not None
         with open(self.folder / STRINGS, "rb") as file:
             lines = file.read(self._older).splitlines(keepends=True)
@@ -523,11 +523,11 @@ class RingRecorder(Recorder):
             return
         oldest = time.time() - (now - begin) / 1e9 - 1
         for other in self.root.glob("part-*"):
-            found = _PART.fullmatch(other.name)
-            if found is None or found[1] != mine[1] or os.path.exists(f"/proc/{found[2]}"):
+            match = _PART.fullmatch(other.name)
+            if match is None or match[1] != mine[1] or os.path.exists(f"/proc/{match[2]}"):
                 continue
             try:
-                newest = max((one.stat().st_mtime for one in other.rglob("*")), default=0.0)
+                newest = max((path.stat().st_mtime for path in other.rglob("*")), default=0.0)
             except FileNotFoundError:  # another process of the run deletes it
                 continue
             if newest < oldest:
@@ -561,7 +561,7 @@ class RingRecorder(Recorder):
         lines = self._strings
         if lines:
             count = len(lines)
-            texts = (one if isinstance(one, str) else json.dumps(one) for one in lines[:count])
+            texts = (line if isinstance(line, str) else json.dumps(line) for line in lines[:count])
             data = ("\n".join(texts) + "\n").encode()
             self._append(STRINGS, data)
             self._strings_bytes += len(data)

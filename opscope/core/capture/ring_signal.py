@@ -29,10 +29,10 @@ def parse_signal(name: str) -> signal.Signals:
     full = full if full.startswith("SIG") else f"SIG{full}"
     if full in _REFUSED:
         raise ValueError(f"{full} has another use; name one that has none, such as USR2")
-    found = getattr(signal, full, None)
-    if not isinstance(found, signal.Signals):
+    number = getattr(signal, full, None)
+    if not isinstance(number, signal.Signals):
         raise ValueError(f"no signal {name!r} on this system; name one such as USR2")
-    return found
+    return number
 
 
 class OnSignal:

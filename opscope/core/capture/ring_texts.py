@@ -26,13 +26,13 @@ def used_in(files: Iterable[Path]) -> tuple[set[int], set[int]]:
         try:
             with path.open("rb") as file:
                 while data := file.read(_PIECE * RECORD_BYTES):
-                    _used(data[: len(data) // RECORD_BYTES * RECORD_BYTES], texts, threads)
+                    _use(data[: len(data) // RECORD_BYTES * RECORD_BYTES], texts, threads)
         except FileNotFoundError:
             continue
     return texts, threads
 
 
-def _used(data: bytes, texts: set[int], threads: set[int]) -> None:
+def _use(data: bytes, texts: set[int], threads: set[int]) -> None:
     import numpy as np  # lazy: a ring whose texts do not double never needs it
 
     codes: np.ndarray[tuple[int], np.dtype[np.int64]] = np.unique(

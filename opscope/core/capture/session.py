@@ -92,18 +92,18 @@ _steps = _Steps()
 
 def emitter(framework: str) -> Emitter:
     """Return the emitter of ``opscope.<framework>``; there is one per process."""
-    found = _emitters.get(framework)
-    if found is None:
+    entry = _emitters.get(framework)
+    if entry is None:
         with _lock:
-            found = _emitters.get(framework)
-            if found is None:
-                found = Emitter(framework)
-                found.listen(_recorder)
-                _emitters[framework] = found
-                if found.nvtx:  # else no tool listens; a recording describes its process by itself
+            entry = _emitters.get(framework)
+            if entry is None:
+                entry = Emitter(framework)
+                entry.listen(_recorder)
+                _emitters[framework] = entry
+                if entry.nvtx:  # else no tool listens; a recording describes its process by itself
                     _hook_exit_and_fork()
-                    found.mark_spec(process.spec())
-    return found
+                    entry.mark_spec(process.spec())
+    return entry
 
 
 def user_emitter(domain: str | None = None) -> Emitter:
@@ -111,15 +111,15 @@ def user_emitter(domain: str | None = None) -> Emitter:
     if domain is None:
         return emitter(USER_FRAMEWORK)
     key = f"domain {domain}"
-    found = _emitters.get(key)
-    if found is None:
+    entry = _emitters.get(key)
+    if entry is None:
         with _lock:
-            found = _emitters.get(key)
-            if found is None:
-                found = Emitter(USER_FRAMEWORK, domain)
-                found.listen(_recorder)
-                _emitters[key] = found
-    return found
+            entry = _emitters.get(key)
+            if entry is None:
+                entry = Emitter(USER_FRAMEWORK, domain)
+                entry.listen(_recorder)
+                _emitters[key] = entry
+    return entry
 
 
 def recorder() -> Recorder | None:
@@ -134,8 +134,8 @@ def listen(new: Recorder | None) -> None:
         if new is not None:
             _hook_exit_and_fork()
         _recorder = new
-        for one in _emitters.values():
-            one.listen(new)
+        for emitter in _emitters.values():
+            emitter.listen(new)
     for watcher in tuple(_watchers):
         watcher()
 
@@ -195,8 +195,8 @@ class optimizing:
     __slots__ = ("_told",)
 
     def __enter__(self) -> None:
-        self._told = told = tuple(_optimizers)
-        for begins, _ in told:
+        self._told = listeners = tuple(_optimizers)
+        for begins, _ in listeners:
             begins()
 
     def __exit__(self, *error: object) -> None:
@@ -226,8 +226,8 @@ def is_run() -> bool:
     return _reserved is not None and not getattr(_reserved, "ring", False)
 
 
-def is_reserved(what: object) -> bool:
-    """Whether ``opscope run`` records this process, so that the program's own capture ``what`` is skipped.
+def is_reserved(subject: object) -> bool:
+    """Whether ``opscope run`` records this process, so that the program's own capture ``subject`` is skipped.
 
     The first True is logged.
     """
@@ -238,7 +238,7 @@ def is_reserved(what: object) -> bool:
         _warned_reserved = True
         _log.warning(
             "opscope run records this process: %s is skipped, the run's profile contains its events",
-            what,
+            subject,
         )
     return True
 
@@ -668,15 +668,15 @@ def describe() -> None:
 
     A tool that records ranges of time alone has none of the marks from before.
     """
-    heard = [one for one in tuple(_emitters.values()) if one.nvtx]
+    heard = [emitter for emitter in tuple(_emitters.values()) if emitter.nvtx]
     if heard:
         heard[0].mark_spec(process.spec())
-    for one in heard:
-        one.mark_specs_again()
+    for emitter_heard in heard:
+        emitter_heard.mark_specs_again()
 
 
 def _in_parent() -> None:
-    heard = next((one for one in tuple(_emitters.values()) if one.nvtx), None)
+    heard = next((emitter for emitter in tuple(_emitters.values()) if emitter.nvtx), None)
     if heard is not None:
         heard.mark_spec(process.forked_spec())
 
@@ -692,9 +692,9 @@ def _in_child() -> None:
     _lock = threading.RLock()
     forked()
     _steps.pushed = False
-    heard = [one for one in _emitters.values() if one.nvtx]
-    for one in heard:
-        one.after_fork()
+    heard = [emitter for emitter in _emitters.values() if emitter.nvtx]
+    for emitter_heard in heard:
+        emitter_heard.after_fork()
     if heard:
         heard[0].mark_spec(process.spec())
         _at_worker_exit(_steps, _leave_step_at_worker_exit)

@@ -26,11 +26,11 @@ def note(shown: str, path: str) -> None:
     if len(_seen) >= MOST or shown in _seen:
         return
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return
-    if stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST:
-        _seen[shown] = (path, found.st_size, found.st_mtime_ns)
+    if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
+        _seen[shown] = (path, status.st_size, status.st_mtime_ns)
 
 
 def facts() -> Iterator[dict[str, Any]]:

@@ -31,9 +31,9 @@ class Executions:
 
         ``per_execution``: most steps per execution; ``of_epoch``: steps per epoch; both None if not known.
         """
-        many = batch - self._begun + 1
-        self._passes_last |= many > 1
+        count = batch - self._begun + 1
+        self._passes_last |= count > 1
         if self._passes_last or not per_execution:
-            return many
+            return count
         left = per_execution if of_epoch is None else of_epoch - self._begun
-        return max(many, min(per_execution, left))
+        return max(count, min(per_execution, left))

@@ -9,15 +9,15 @@ _waiting: dict[str, list[Any]] = {}
 
 def wait(framework: str, callback: Any) -> None:
     """Let the adapter of ``framework`` add ``callback`` to the next training. A second call does nothing."""
-    found = _waiting.setdefault(framework, [])
-    if not any(one is callback for one in found):
-        found.append(callback)
+    callbacks = _waiting.setdefault(framework, [])
+    if not any(other is callback for other in callbacks):
+        callbacks.append(callback)
 
 
 def leave(framework: str, callback: Any) -> None:
     """Take ``callback`` back, whether or not it waits."""
-    found = _waiting.get(framework, [])
-    found[:] = [one for one in found if one is not callback]
+    callbacks = _waiting.get(framework, [])
+    callbacks[:] = [other for other in callbacks if other is not callback]
 
 
 def waiting(framework: str) -> list[Any]:

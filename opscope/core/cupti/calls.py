@@ -23,9 +23,11 @@ def names(kind: int, version: int) -> tuple[str, ...]:
     A name's place is the call's number; a call without a known name is ``cbid_N``.
     """
     facts = json.loads(Path(__file__).with_name("calls.json").read_bytes())[_SIDES[kind]]
-    found: list[str] = facts["names"].split()
+    all_names: list[str] = facts["names"].split()
     for since, changed in facts["renamed"].items():
         if version >= int(since):
             for number, name in changed.items():
-                found[int(number)] = name
-    return tuple(f"cbid_{number}" if name == _NONE else name for number, name in enumerate(found))
+                all_names[int(number)] = name
+    return tuple(
+        f"cbid_{number}" if name == _NONE else name for number, name in enumerate(all_names)
+    )

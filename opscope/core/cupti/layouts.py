@@ -79,7 +79,7 @@ def candidates(version: int) -> tuple[Layout, ...]:
     entries = [entry for entry in reversed(every) if entry["version"] == version]
     same = bool(entries)
     if not same:
-        after = next((place for place, number in enumerate(numbers) if number > version), None)
+        after = next((index for index, number in enumerate(numbers) if number > version), None)
         entries = [every[-1]] if after is None else [every[after - 1], every[after]]
     alike: list[list[dict[str, Any]]] = []
     for entry in entries:
@@ -105,8 +105,8 @@ def of_sizes(layout: Layout, sizes: Mapping[int, int]) -> Layout | None:
     for kind, size in sizes.items():
         if slots[kind] == size:
             continue
-        had = [one for one in every() if one.slots[kind]]
-        same = [one for one in had if one.slots[kind] == size]
+        had = [layout for layout in every() if layout.slots[kind]]
+        same = [layout for layout in had if layout.slots[kind] == size]
         if had and not same:
             return None
         slots[kind] = size
@@ -147,37 +147,37 @@ def _versions() -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _strings() -> dict[int, tuple[str, ...]]:
-    found: dict[int, dict[str, None]] = {}
+    names_by_kind: dict[int, dict[str, None]] = {}
     structs = _facts()["structs"]
     for entry in _versions():
         for kind, struct in entry["kinds"].items():
             for name, letter, _, _ in _fields(structs[struct]):
                 if letter == "s":
-                    found.setdefault(kind, {})[name] = None
-    return {kind: tuple(names) for kind, names in found.items()}
+                    names_by_kind.setdefault(kind, {})[name] = None
+    return {kind: tuple(names) for kind, names in names_by_kind.items()}
 
 
 def _fields(struct: Mapping[str, Any]) -> list[tuple[str, str, str, int]]:
     """Return name, letter, size with the number of elements, and offset of each field."""
     fields = []
     for each in struct.get("fields", "").split():
-        name, _, place = each.partition(":")
-        size, _, offset = place[1:].partition("@")
-        fields.append((name, place[0], size, int(offset)))
+        name, _, position = each.partition(":")
+        size, _, offset = position[1:].partition("@")
+        fields.append((name, position[0], size, int(offset)))
     return fields
 
 
 def _dtype(struct: Mapping[str, Any]) -> np.dtype[Any]:
     names, formats, offsets = [], [], []
     for name, letter, size, offset in _fields(struct):
-        one, _, many = size.partition("x")
+        width, _, count = size.partition("x")
         plain = (
-            "V" + one
-            if letter == "V" and one != "8"
-            else f"<{letter if letter in 'iuf' else 'u'}{one}"
+            "V" + width
+            if letter == "V" and width != "8"
+            else f"<{letter if letter in 'iuf' else 'u'}{width}"
         )
         names.append(name)
-        formats.append((plain, (int(many),)) if many else plain)
+        formats.append((plain, (int(count),)) if count else plain)
         offsets.append(offset)
     return np.dtype(
         {"names": names, "formats": formats, "offsets": offsets, "itemsize": struct["size"]}

@@ -74,18 +74,18 @@ class Region:
 def walk(buffer: Buffer, layout: Layout) -> Walked:
     """Return the records of a buffer. It ends at the first kind without a layout, and never fails."""
     data = np.frombuffer(buffer, np.uint8)
-    many = len(data) // SLOT
-    found = walk_region(data, np.zeros(1, np.int64), np.array([many]), layout)
-    end = int(found.reached[0])
+    count = len(data) // SLOT
+    walked = walk_region(data, np.zeros(1, np.int64), np.array([count]), layout)
+    end = int(walked.reached[0])
     return Walked(
-        found.places, found.kinds, end, len(data) - end * SLOT, stopper(data, end, many, layout)
+        walked.places, walked.kinds, end, len(data) - end * SLOT, stopper(data, end, count, layout)
     )
 
 
 def walk_region(data: NDArray[np.uint8], begins: _Ints, ends: _Ints, layout: Layout) -> Region:
     """Return the records of the buffers that lie at slots [begins, ends) of ``data``, in order."""
-    many = len(data) // SLOT
-    words = data[: many * SLOT].view("<u4")
+    count = len(data) // SLOT
+    words = data[: count * SLOT].view("<u4")
     if not words.flags.aligned:
         words = words.copy()
     if int((ends - begins).sum()) < _SMALL:
@@ -94,7 +94,9 @@ def walk_region(data: NDArray[np.uint8], begins: _Ints, ends: _Ints, layout: Lay
             _plain(words, begin, end, end, sizes)
             for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
-        places = np.array([place for found, _ in lists for place in found], np.int64)
+        places = np.array(
+            [position for places_of_list, _ in lists for position in places_of_list], np.int64
+        )
         reached = np.array([end for _, end in lists], np.int64)
     else:
         places, reached = _Walkers(words, begins, ends, layout).arrived()
@@ -126,18 +128,18 @@ def taken(
     ``wanted``: the kinds; None: all.
     """
     data = np.frombuffer(buffer, np.uint8)
-    found: dict[int, NDArray[Any]] = {}
-    held = np.flatnonzero(np.bincount(walked.kinds, minlength=1)).tolist()
-    for kind in held if wanted is None else wanted:
+    records: dict[int, NDArray[Any]] = {}
+    kinds = np.flatnonzero(np.bincount(walked.kinds, minlength=1)).tolist()
+    for kind in kinds if wanted is None else wanted:
         dtype = layout.dtypes.get(kind)
         if dtype is None:
             continue
-        many = (len(data) - dtype.itemsize) // SLOT + 1
+        slot_count = (len(data) - dtype.itemsize) // SLOT + 1
         # as plain bytes: copies of structured types go field by field
         plain = np.dtype((np.void, dtype.itemsize))
-        whole: NDArray[Any] = np.ndarray((many,), plain, data, strides=(SLOT,))
-        found[kind] = whole[walked.places[walked.kinds == kind]].view(dtype)
-    return found
+        slots: NDArray[Any] = np.ndarray((slot_count,), plain, data, strides=(SLOT,))
+        records[kind] = slots[walked.places[walked.kinds == kind]].view(dtype)
+    return records
 
 
 def chosen(
@@ -157,14 +159,16 @@ def chosen(
     own = candidates(version)
     # first those that have the told sizes by themselves
     ordered = sorted(
-        own, key=lambda one: any(one.slots[kind] not in (0, told[kind]) for kind in told)
+        own, key=lambda layout: any(layout.slots[kind] not in (0, told[kind]) for kind in told)
     )
     with_told = [of_sizes(layout, told) for layout in ordered]
     layouts = [layout for layout in with_told if layout is not None]
     if own[0].exact and layouts:
         first = list(islice(buffers, _FIRST))
         others = [] if told else every()
-        fitting = (one for one in (*layouts, *others) if all(fits(each, one) for each in first))
+        fitting = (
+            layout for layout in (*layouts, *others) if all(fits(each, layout) for each in first)
+        )
         return next(fitting, layouts[0])  # none: the records are damaged
     tried = list(buffers)
     layouts = [layout for layout in layouts if all(fits(buffer, layout) for buffer in tried)]
@@ -179,10 +183,10 @@ def chosen(
 
 def fits(buffer: Buffer, layout: Layout) -> bool:
     """Whether a buffer's first records have known kinds, fill the buffer, and have possible times."""
-    whole = np.frombuffer(buffer, np.uint8)
-    data = whole[:_TRIED]
+    all_bytes = np.frombuffer(buffer, np.uint8)
+    data = all_bytes[:_TRIED]
     walked = walk(data, layout)
-    if walked.unknown is not None or (walked.unread and len(data) == len(whole)):
+    if walked.unknown is not None or (walked.unread and len(data) == len(all_bytes)):
         return False
     high = data[: len(data) // SLOT * SLOT].view("<u4")
     at = layout.times[walked.kinds]
@@ -191,9 +195,9 @@ def fits(buffer: Buffer, layout: Layout) -> bool:
     times = times[(times != 0) | (high[places] != 0)]  # 0: a time that CUPTI did not take
     if len(times) and int(np.ptp(times)) > _HIGH:
         return False
-    for kind, found in taken(data, walked, layout).items():
+    for kind, records in taken(data, walked, layout).items():
         names = layout.dtypes[kind].names or ()
-        if "end" in names and (found["end"] < found["start"]).any():
+        if "end" in names and (records["end"] < records["start"]).any():
             return False
     return True
 
@@ -230,21 +234,23 @@ class _Walkers:
         self._words, self._layout, self._ends = words, layout, ends
         self._sizes = _sizes(layout)
         self._time = _first_time(words, int(begins[0]), layout)
-        many = np.maximum((ends - begins) // _PIECE, 1)
-        buffer = np.repeat(np.arange(len(begins)), many)
-        number = np.arange(len(buffer)) - np.repeat(np.cumsum(many) - many, many)
+        piece_counts = np.maximum((ends - begins) // _PIECE, 1)
+        buffer = np.repeat(np.arange(len(begins)), piece_counts)
+        number = np.arange(len(buffer)) - np.repeat(
+            np.cumsum(piece_counts) - piece_counts, piece_counts
+        )
         start = begins[buffer] + number * _PIECE
         inner = np.flatnonzero(number)
         start[inner] = self._likely(start[inner], ends[buffer[inner]])
-        known = start >= 0
+        is_valid = start >= 0
         #: for each walker where it began, whether it is its buffer's last, and where it should arrive
-        buffer, self._start = buffer[known], start[known]
+        buffer, self._start = buffer[is_valid], start[is_valid]
         self._last = np.append(buffer[1:] != buffer[:-1], True)
         self._stop = np.where(self._last, ends[buffer], np.append(self._start[1:], 0))
 
     def arrived(self) -> tuple[_Ints, _Ints]:
         """Return the places of all records, and for each buffer the slot after its last record."""
-        places, first, exits = self._moved()
+        places, first, exits = self._move()
         begins = np.flatnonzero(np.append(True, self._last[:-1]))
         ends = np.flatnonzero(self._last) + 1
         reached = exits[ends - 1]
@@ -259,9 +265,7 @@ class _Walkers:
         mended: list[int] = []
         for buffer in np.flatnonzero((late[ends] > late[begins]) & (ends - begins > 1)).tolist():
             begin, end = int(begins[buffer]), int(ends[buffer])
-            right, more, reached[buffer] = self._resolved(
-                begin, end, int(self._ends[buffer]), exits
-            )
+            right, more, reached[buffer] = self._resolve(begin, end, int(self._ends[buffer]), exits)
             mended += more
             for walker in range(begin, end):
                 if walker not in right:
@@ -270,7 +274,7 @@ class _Walkers:
             keep[of] &= places[of] < reached[buffer]
         return np.sort(np.concatenate((places[keep], np.array(mended, np.int64)))), reached
 
-    def _moved(self) -> tuple[_Ints, _Ints, _Ints]:
+    def _move(self) -> tuple[_Ints, _Ints, _Ints]:
         """Walk; returns the places of each walker's records one after another, where each walker's begin
         among them (one more for the end), and the slot that each reached: its stop, or beyond, or no record.
         """
@@ -286,11 +290,11 @@ class _Walkers:
                 at = at + sizes.take(self._words.take(at, mode="clip"), mode="clip")
             seen[_MOVES] = at
             took = (seen[:-1] < stop) & (seen[1:] != seen[:-1])
-            many = took.sum(0)
-            exits[walker] = seen[many, np.arange(len(at))]
+            record_counts = took.sum(0)
+            exits[walker] = seen[record_counts, np.arange(len(at))]
             blocks.append((walker, counts[walker], seen[:-1], took))
-            counts[walker] += many
-            on = (many == _MOVES) & (at < stop)
+            counts[walker] += record_counts
+            on = (record_counts == _MOVES) & (at < stop)
             at, stop, walker = at[on], stop[on], walker[on]
         first = np.concatenate((np.zeros(1, np.int64), np.cumsum(counts)))
         places = np.empty(int(first[-1]), np.int64)
@@ -299,7 +303,7 @@ class _Walkers:
             places[target[took]] = seen[took]
         return places // 2, first, exits // 2
 
-    def _resolved(
+    def _resolve(
         self, begin: int, end: int, limit: int, exits: _Ints
     ) -> tuple[set[int], list[int], int]:
         """Return the walkers of a buffer that began right, the places of the records between them, and the
@@ -309,14 +313,14 @@ class _Walkers:
         mended: list[int] = []
         at = starts[0]
         while True:
-            place = bisect_left(starts, at)
-            if place < len(starts) and starts[place] == at:
-                right.add(begin + place)
-                stop = int(exits[begin + place])
+            index = bisect_left(starts, at)
+            if index < len(starts) and starts[index] == at:
+                right.add(begin + index)
+                stop = int(exits[begin + index])
                 if stop > limit:  # the last record is not whole
                     return right, mended, self._to(at, limit, limit)[1]
             else:
-                upto = starts[place] if place < len(starts) else limit
+                upto = starts[index] if index < len(starts) else limit
                 places, stop = self._to(at, upto, limit)
                 mended += places
             if stop == limit or not self._to(stop, stop + 1, limit)[0]:
@@ -353,17 +357,17 @@ class _Walkers:
         words, layout = self._words, self._layout
         kinds = words.take(at * 2, mode="clip")
         sizes = layout.slots.take(kinds, mode="clip")
-        place = layout.times.take(kinds, mode="clip")
-        high = words.take(at * 2 + place + 1, mode="clip") - np.uint32(self._time)
-        timed = place > 0
+        time_offset = layout.times.take(kinds, mode="clip")
+        high = words.take(at * 2 + time_offset + 1, mode="clip") - np.uint32(self._time)
+        timed = time_offset > 0
         return sizes, (sizes > 0) & (at + sizes <= ends) & (~timed | (high < _HIGH)), timed
 
 
 def _first_time(words: NDArray[np.uint32], begin: int, layout: Layout) -> int:
     """The upper half of the first time after a slot, less half of ``_HIGH``."""
-    many = len(words) // 2
-    for place in _plain(words, begin, min(many, begin + _SMALL), many, _sizes(layout))[0]:
-        time = int(layout.times[min(int(words[2 * place]), KINDS - 1)])
-        if time and words[2 * place + time + 1]:
-            return max(0, int(words[2 * place + time + 1]) - _HIGH // 2)
+    count = len(words) // 2
+    for slot in _plain(words, begin, min(count, begin + _SMALL), count, _sizes(layout))[0]:
+        time = int(layout.times[min(int(words[2 * slot]), KINDS - 1)])
+        if time and words[2 * slot + time + 1]:
+            return max(0, int(words[2 * slot + time + 1]) - _HIGH // 2)
     return 0

@@ -53,10 +53,10 @@ def arguments(
     Several overloads may have ``arity`` arguments: ``tensors``, if given, selects one. It says for each
     argument whether it is a tensor or a list of tensors (None: unknown).
     """
-    found = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
-    if not found:
+    overloads = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
+    if not overloads:
         return None
-    for overload in found if tensors else ():
+    for overload in overloads if tensors else ():
         if all(
             is_tensor is None or is_tensor == (argument.kind != "scalar")
             for argument, is_tensor in zip(overload, tensors or (), strict=True)
@@ -64,9 +64,9 @@ def arguments(
             return overload
     return tuple(
         argument
-        if len({other[place].kind for other in found}) == 1
+        if len({other[index].kind for other in overloads}) == 1
         else Argument(argument.name, "any")
-        for place, argument in enumerate(found[0])
+        for index, argument in enumerate(overloads[0])
     )
 
 
@@ -86,7 +86,7 @@ def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str
 
     ``others``: names of arguments in the call. Only overloads that have all of them count.
     """
-    found: set[tuple[str, ...]] = set()
+    candidates: set[tuple[str, ...]] = set()
     base, _, overload = name.removeprefix("aten::").partition(".")
     for line in _tables()[0].get(base, ()):
         words = line.split(" ") if line else []
@@ -94,5 +94,5 @@ def tensor_arguments(name: str, count: int, others: frozenset[str]) -> tuple[str
             continue
         names = tuple(word[1:] for word in words if word[:1] in MARKS)
         if len(names) == count and others <= {word.lstrip("*+") for word in words}:
-            found.add(names)
-    return found.pop() if len(found) == 1 else None
+            candidates.add(names)
+    return candidates.pop() if len(candidates) == 1 else None

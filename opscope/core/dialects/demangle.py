@@ -47,22 +47,27 @@ def demangled(symbol: str | None) -> str | None:
 def all_demangled(symbols: Sequence[str | None]) -> list[str | None]:
     """Return the names of many symbols; one child reads all that need a child."""
     wanting = [
-        one
-        for one in dict.fromkeys(symbols)
-        if one is not None and _is_symbol(one) and not _stays_small(one) and one not in _found
+        symbol
+        for symbol in dict.fromkeys(symbols)
+        if symbol is not None
+        and _is_symbol(symbol)
+        and not _stays_small(symbol)
+        and symbol not in _found
     ]
     if wanting and _library() is not None:
         if len(_found) + len(wanting) > _MOST_FOUND:
             _found.clear()
         _found.update(_apart(wanting))
-    return [one if one is None or not _is_symbol(one) else _named(one) for one in symbols]
+    return [
+        symbol if symbol is None or not _is_symbol(symbol) else _name(symbol) for symbol in symbols
+    ]
 
 
 def _is_symbol(text: str) -> bool:
     return text.startswith("_Z") and len(text) <= LONGEST and "\n" not in text
 
 
-def _named(symbol: str) -> str:
+def _name(symbol: str) -> str:
     return _here(symbol) if _stays_small(symbol) else _found.get(symbol, symbol)
 
 
@@ -115,12 +120,12 @@ def _here(symbol: str) -> str:
     if name is not None:
         return name
     # libstdc++ cannot read bfloat16 before GCC 13, nor _BitInt before 14: decimals stand in for them
-    known, widths = bare.replace("DF16b", "De"), set(_BIT_INT.findall(bare))
+    rewritten, widths = bare.replace("DF16b", "De"), set(_BIT_INT.findall(bare))
     if len(widths) == 1:
-        known = _BIT_INT.sub("Df", known)
-    if known == bare or "decimal" in bare or len(widths) > 1:
+        rewritten = _BIT_INT.sub("Df", rewritten)
+    if rewritten == bare or "decimal" in bare or len(widths) > 1:
         return symbol
-    name = _read(known)
+    name = _read(rewritten)
     if name is None:
         return symbol
     name = name.replace("decimal128", "std::bfloat16_t")
@@ -155,7 +160,7 @@ def _apart(symbols: list[str]) -> dict[str, str]:
         try:
             done = subprocess.run(
                 [sys.executable, "-I", "-S", __file__],
-                input="".join(f"{one}\n" for one in left).encode("utf-8", "replace"),
+                input="".join(f"{symbol}\n" for symbol in left).encode("utf-8", "replace"),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=_PATIENCE,

@@ -93,8 +93,8 @@ def _layer(parts: list[str]) -> str | None:
     scopes = []
     for part in parts[:-1]:
         inner = part
-        while (found := _WRAPPED.match(inner)) is not None:
-            inner = "" if found.group(1) in _FUNCTIONS else found.group(2)
+        while (match := _WRAPPED.match(inner)) is not None:
+            inner = "" if match.group(1) in _FUNCTIONS else match.group(2)
         if inner and not any(kind.match(inner) for kind in (_TAPE, _CONTROL, _FORMULA, _ATEN)):
             scopes.append(inner)
     return "/".join(scopes) or None

@@ -87,12 +87,12 @@ def leading_arguments(
     an op that is not listed, and if no version agrees with the trace.
     """
     for line in _LEADING.get(name.partition(".")[0], ()):
-        known = [
+        arguments = [
             Argument(word.lstrip("*"), MARKS.get(word[:1], "scalar")) for word in line.split(" ")
         ]
-        if len(known) <= len(tensors) and all(
+        if len(arguments) <= len(tensors) and all(
             is_tensor is None or is_tensor == (argument.kind == "tensor")
-            for argument, is_tensor in zip(known, tensors, strict=False)
+            for argument, is_tensor in zip(arguments, tensors, strict=False)
         ):
-            return (*known, *[None] * (len(tensors) - len(known)))
+            return (*arguments, *[None] * (len(tensors) - len(arguments)))
     return None

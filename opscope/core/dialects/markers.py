@@ -129,9 +129,9 @@ def _tensors(arg: dict[Any, Any]) -> Any:
         return TensorSpec(DTYPES.get(str(arg["dtype"]).removeprefix("torch."), "?"), dims)
     items = arg.get("value")
     if isinstance(items, (list, tuple)) and items and all(isinstance(i, dict) for i in items):
-        found = tuple(_tensors(item) for item in items)
-        if all(isinstance(item, TensorSpec) for item in found):
-            return found
+        tensors = tuple(_tensors(item) for item in items)
+        if all(isinstance(item, TensorSpec) for item in tensors):
+            return tensors
     return _NO_TENSOR
 
 

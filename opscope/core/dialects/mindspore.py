@@ -77,11 +77,11 @@ class NodeName:
         names = [attribute for attribute, _ in self.cells]
         if root is not None and root not in WRAPPERS:
             return ".".join([root, *names])
-        for place, (attribute, kind) in enumerate(self.cells):
+        for index, (attribute, kind) in enumerate(self.cells):
             if kind in WRAPPERS:
                 continue
-            held = bool(kind) and attribute in _HELD
-            return ".".join([kind, *names[place + 1 :]] if held else names[place:])
+            keeps_rest = bool(kind) and attribute in _HELD
+            return ".".join([kind, *names[index + 1 :]] if keeps_rest else names[index:])
         return None
 
 
@@ -130,14 +130,14 @@ def read(domain: str, text: str) -> Reading | None:
         call = parse(text)
     except RangeTextError:
         call = OpCall(text)
-    known = node_name(call.name)
+    node = node_name(call.name)
     layer, direction = call.param("layer"), call.param("direction")
     params = tuple(param for param in call.params if param[0] not in ("layer", "direction"))
-    if call.name != known.op and not any(key == "node" for key, _ in params):
+    if call.name != node.op and not any(key == "node" for key, _ in params):
         params += (("node", call.name),)
     return Reading(
         "op",
-        replace(call, name=known.op, params=params),
-        direction if direction in DIRECTIONS else known.direction,
-        layer=layer if isinstance(layer, str) and layer else known.layer,
+        replace(call, name=node.op, params=params),
+        direction if direction in DIRECTIONS else node.direction,
+        layer=layer if isinstance(layer, str) and layer else node.layer,
     )

@@ -33,8 +33,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     if category == "layer":
         return Reading("layer", layer=text)
     if category == "step":
-        found = _STEP.match(text)
-        return Reading("step", step=int(found.group(1)) if found else None)
+        match = _STEP.match(text)
+        return Reading("step", step=int(match.group(1)) if match else None)
     if category == "phase":
         return Reading("phase")
     if category == "graph":
@@ -49,10 +49,10 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
         return Reading("note")
     if domain == "python":
         own, _, line = text.partition(CALLED_FROM)
-        found, called = _PYTHON_FRAME.match(own), _LINE.match(line)
+        match, called = _PYTHON_FRAME.match(own), _LINE.match(line)
         return Reading(
             "source",
-            frames=((found.group(1), int(found.group(2))),) if found else (),
+            frames=((match.group(1), int(match.group(2))),) if match else (),
             called_from=(called.group(1), int(called.group(2))) if called else None,
         )
     if domain in ("user", "opscope.user") and category not in DIRECTIONS:

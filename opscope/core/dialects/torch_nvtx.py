@@ -102,8 +102,8 @@ def read(domain: str, text: str) -> Reading | None:
     special = _special(name)
     if special is not None:
         return special
-    inputs, whole = _inputs(sizes) if sizes else ((), True)
-    call = OpCall(name, inputs, truncated=not whole)
+    inputs, is_complete = _inputs(sizes) if sizes else ((), True)
+    call = OpCall(name, inputs, truncated=not is_complete)
     if name.startswith(_EVALUATE):
         node = name[len(_EVALUATE) :].strip()
         return Reading("op", call, "backward", forward_name=_forward_of(node))
@@ -142,10 +142,10 @@ def _forward_of(node: str) -> str | None:
     C++ nodes are numbered. Nodes from Python, and those of PyTorch before 1.10, are not: for these, the
     name is returned without ``Backward``.
     """
-    found = _BACKWARD.match(node)
-    if found is None:
+    match = _BACKWARD.match(node)
+    if match is None:
         return None
-    stem, number = found.groups()
+    stem, number = match.groups()
     if not number:
         return stem
     snake = _HUMP.sub("_", stem).lower()

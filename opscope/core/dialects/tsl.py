@@ -48,7 +48,7 @@ def read(domain: str, text: str) -> Reading | None:
         return None
     head, mark, rest = text.partition("#")
     if mark and rest.endswith("#"):
-        return _traced(head.rstrip(":"), _pairs(rest[:-1]))
+        return _trace(head.rstrip(":"), _pairs(rest[:-1]))
     path, colon, kind = text.rpartition(":")
     if not colon or not path or not _TYPE.match(kind):
         return None
@@ -63,7 +63,7 @@ def read(domain: str, text: str) -> Reading | None:
     )
 
 
-def _traced(name: str, pairs: dict[str, str]) -> Reading | None:
+def _trace(name: str, pairs: dict[str, str]) -> Reading | None:
     """Return the reading of a range with TraceMe metadata: an HLO operation, a module, or something else."""
     hlo_op, module = pairs.get("hlo_op"), pairs.get("hlo_module")
     if hlo_op:
@@ -97,15 +97,15 @@ def _shapes(text: str) -> tuple[TensorSpec | None, ...]:
     """Return an op's inputs in ``(float[64,800];int32[])``; None for an input that is not a plain tensor."""
     if len(text) < 3 or text[0] != "(" or text[-1] != ")":
         return ()
-    found: list[TensorSpec | None] = []
+    specs: list[TensorSpec | None] = []
     for part in text[1:-1].split(";"):
         tensor = _TENSOR.match(part)
         if tensor is None:
-            found.append(None)
+            specs.append(None)
             continue
         sizes = tuple(int(size) for size in tensor.group(2).split(",") if size)
-        found.append(TensorSpec(dtype_of(tensor.group(1)), sizes))
-    return tuple(found)
+        specs.append(TensorSpec(dtype_of(tensor.group(1)), sizes))
+    return tuple(specs)
 
 
 def dtype_of(name: str) -> str:
@@ -115,8 +115,8 @@ def dtype_of(name: str) -> str:
 
 def _fusion(kind: str) -> str:
     """Return the first op of a fused kernel: ``:Conv2D`` for ``_FusedConv2D``; "" for other kernels."""
-    found = _FUSED.search(kind)
-    return f":{found.group(1)}" if found else ""
+    match = _FUSED.search(kind)
+    return f":{match.group(1)}" if match else ""
 
 
 def forward_keys(key: str) -> Iterator[str]:
@@ -133,8 +133,8 @@ def forward_keys(key: str) -> Iterator[str]:
     for name in dict.fromkeys((last, re.sub(r"Grad(V[0-9])?(_[0-9]+)?\Z", "", last))):
         if name:
             yield "/".join((*parts[:-1], name))
-    for many in range(len(parts) - 1, 0, -1):
-        yield "/".join((*parts[: many - 1], parts[many - 1].removesuffix("_grad")))
+    for length in range(len(parts) - 1, 0, -1):
+        yield "/".join((*parts[: length - 1], parts[length - 1].removesuffix("_grad")))
 
 
 def _pairs(text: str) -> dict[str, str]:

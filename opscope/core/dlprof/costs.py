@@ -28,11 +28,11 @@ COLUMNS: Final = (
 
 def of_kernels(model: Model, groups: Groups) -> pl.DataFrame:
     """Return ``COLUMNS`` for each group of the model's kernels; null where a kernel's cost is unknown."""
-    return _rated(model, _grouped(groups, model.kernels))
+    return _rate(model, _group(groups, model.kernels))
 
 
-def of_ops(model: Model, number: NDArray[np.integer[Any]], many: int) -> pl.DataFrame:
-    """Return ``COLUMNS`` for each of ``many`` groups of ops; ``number`` is the group of each op (-1: none).
+def of_ops(model: Model, number: NDArray[np.integer[Any]], count: int) -> pl.DataFrame:
+    """Return ``COLUMNS`` for each of ``count`` groups of ops; ``number`` is the group of each op (-1: none).
 
     The cost is that of the kernels. Without kernels it is the ops' own, and their time that on the CPU.
     """
@@ -40,15 +40,15 @@ def of_ops(model: Model, number: NDArray[np.integer[Any]], many: int) -> pl.Data
     of = number[work["op"].to_numpy()]
     if (of < 0).any():
         work, of = work.filter(pl.Series(of >= 0)), of[of >= 0]
-    present, place = np.unique(of, return_inverse=True)
-    groups = Groups(place.reshape(-1), len(present))
-    rated = _rated(model, _grouped(groups, work))
-    where = np.full(many, -1, np.int64)
+    present, index = np.unique(of, return_inverse=True)
+    groups = Groups(index.reshape(-1), len(present))
+    rated = _rate(model, _group(groups, work))
+    where = np.full(count, -1, np.int64)
     where[present] = np.arange(len(present))
     return pl.DataFrame([gather(column, where) for column in rated.get_columns()])
 
 
-def _grouped(groups: Groups, work: pl.DataFrame) -> pl.DataFrame:
+def _group(groups: Groups, work: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(
         {
             **{name: groups.whole(work[name]) for name in _SUMS},
@@ -66,11 +66,11 @@ def _op_sums(model: Model) -> pl.DataFrame:
     rows = np.flatnonzero(ops.costs.canonical & attribution.is_op)
     outer = attribution.is_op & (attribution.parent < 0)
     tops = attribution.climb(rows, outer)
-    place = np.full(len(outer), -1, np.int64)
+    index = np.full(len(outer), -1, np.int64)
     ranges = source.instances.table["range"].to_numpy()
-    held = np.flatnonzero(ranges >= 0)
-    place[ranges[held]] = held
-    owner = at(place, tops)
+    rows_of_ops = np.flatnonzero(ranges >= 0)
+    index[ranges[rows_of_ops]] = rows_of_ops
+    owner = at(index, tops)
     inside = np.flatnonzero((owner >= 0) & model.kept[np.maximum(owner, 0)])
     priced = ops.costs.catalogue.select("matrix_flops", "vector_flops", "bytes")[
         ops.costs.place[rows[inside]]
@@ -89,7 +89,7 @@ def _op_sums(model: Model) -> pl.DataFrame:
     )
 
 
-def _rated(model: Model, grouped: pl.DataFrame) -> pl.DataFrame:
+def _rate(model: Model, grouped: pl.DataFrame) -> pl.DataFrame:
     types = (
         model.ops["data_type"]
         .cast(pl.String)
@@ -98,7 +98,7 @@ def _rated(model: Model, grouped: pl.DataFrame) -> pl.DataFrame:
     frame = grouped.with_columns(types.gather(grouped["op"]).alias("dtype"))
     durations = model.kernels["duration"]
     rated = roofline(frame, model.source.device, tick(durations) if len(durations) else 1)
-    made = {
+    figures = {
         "FLOPs": pl.col("matrix_flops") + pl.col("vector_flops"),
         "Bytes": pl.col("bytes"),
         "Attained FLOP/s": pl.col("attained_flops"),
@@ -106,6 +106,6 @@ def _rated(model: Model, grouped: pl.DataFrame) -> pl.DataFrame:
         "Roofline Efficiency %": pl.col("efficiency") * 100,
         "Bound": pl.col("bound").cast(pl.String),
     }
-    return rated.select(one.alias(name) for name, one in made.items()).with_columns(
+    return rated.select(figure.alias(name) for name, figure in figures.items()).with_columns(
         pl.col(pl.Float64).fill_nan(None)
     )

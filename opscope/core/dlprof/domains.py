@@ -50,15 +50,15 @@ def range_instances(ops: Ops, rows: Ints) -> Instances:
     trace = ops.attribution.trace
     ranges = trace["ranges"]
     rows = rows[np.argsort(ranges["start"].gather(rows).to_numpy(), kind="stable")]
-    place = np.full(len(ranges), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
+    index = np.full(len(ranges), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
     parent = np.full(len(rows), NONE, np.int64)
-    for _, part in lanes(ranges).rows(place >= 0):
+    for _, part in lanes(ranges).rows(index >= 0):
         tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
-        parent[place[part[tree.order]]] = at(place[part[tree.order]], tree.parent)
+        parent[index[part[tree.order]]] = at(index[part[tree.order]], tree.parent)
     code, texts = compact(ranges["text"].gather(rows))
     number, paths = _paths(code, [text or "" for text in texts], parent)
-    found = Collected()
+    instances_found = Collected()
     described = pl.DataFrame(
         {
             "name": ["".join(f"/{part}" for part in path) for path in paths],
@@ -73,23 +73,23 @@ def range_instances(ops: Ops, rows: Ints) -> Instances:
     inside = np.flatnonzero(parent >= 0)
     np.add.at(inner, parent[inside], length[inside])
     table = placed(trace, "ranges", rows, rows).with_columns(pl.Series("inner", inner))
-    found.add(described, number, table)
-    return add_rest(found, ops, opened(trace, rows), None)
+    instances_found.add(described, number, table)
+    return add_rest(instances_found, ops, opened(trace, rows), None)
 
 
 def _paths(
     code: NDArray[np.int32], texts: list[str], parent: Ints
 ) -> tuple[Ints, list[tuple[str, ...]]]:
     """Return for each range the number of its path of texts, outermost first, and the paths."""
-    known: dict[tuple[int, int], int] = {}
+    path_numbers: dict[tuple[int, int], int] = {}
     paths: list[tuple[str, ...]] = []
     number = np.empty(len(code), np.int64)
     # a loop over ranges, as a path needs that of the range around it; a parent comes before its children
     for row, (text, above) in enumerate(zip(code.tolist(), parent.tolist(), strict=True)):
         over = int(number[above]) if above >= 0 else NONE
         key = (over, text)
-        if key not in known:
-            known[key] = len(paths)
+        if key not in path_numbers:
+            path_numbers[key] = len(paths)
             paths.append((*(paths[over] if over >= 0 else ()), texts[text]))
-        number[row] = known[key]
+        number[row] = path_numbers[key]
     return number, paths

@@ -19,8 +19,8 @@ _INT: Any = np.iinfo(np.int64)
 class Groups:
     """The groups of rows: ``number`` is each row's group, ``many`` how many there are; each has a row."""
 
-    def __init__(self, number: NDArray[np.integer[Any]], many: int) -> None:
-        self.many = many
+    def __init__(self, number: NDArray[np.integer[Any]], count: int) -> None:
+        self.many = count
         self._number = number
         self._order = np.argsort(number, kind="stable")
         ordered = number[self._order]
@@ -40,23 +40,25 @@ class Groups:
 
     def total(self, column: pl.Series) -> pl.Series:
         """Return the sum of each group's known values; null if none is known."""
-        known, values = self._known(column, 0)
-        return self._null(self._reduced(np.add, values), self._reduced(np.add, known) == 0)
+        is_stated, values = self._known(column, 0)
+        return self._null(self._reduce(np.add, values), self._reduce(np.add, is_stated) == 0)
 
     def whole(self, column: pl.Series) -> pl.Series:
         """Return the sum of each group's values; null if one is not known."""
-        known, values = self._known(column, 0)
-        return self._null(self._reduced(np.add, values), self._reduced(np.add, known) < self.sizes)
+        is_stated, values = self._known(column, 0)
+        return self._null(
+            self._reduce(np.add, values), self._reduce(np.add, is_stated) < self.sizes
+        )
 
     def statistics(self, column: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series, pl.Series]:
         """Return the sum, average, least and most of each group's known values; null if none is known."""
-        known, values = self._known(column, 0)
-        count = self._reduced(np.add, known)
+        is_stated, values = self._known(column, 0)
+        count = self._reduce(np.add, is_stated)
         unknown = count == 0
-        total = self._reduced(np.add, values)
+        total = self._reduce(np.add, values)
         mean = total / np.maximum(count, 1)
-        least = self._reduced(np.minimum, self._known(column, _INT.max)[1])
-        most = self._reduced(np.maximum, self._known(column, _INT.min)[1])
+        least = self._reduce(np.minimum, self._known(column, _INT.max)[1])
+        most = self._reduce(np.maximum, self._known(column, _INT.min)[1])
         return (
             self._null(total, unknown),
             self._null(mean, unknown),
@@ -66,19 +68,19 @@ class Groups:
 
     def proven(self, column: pl.Series) -> pl.Series:
         """Return whether a row of each group is true: null if none is and one is not known."""
-        yes = self._reduced(np.maximum, column.fill_null(False).cast(pl.Int64).to_numpy()) > 0
-        unknown = self._reduced(np.maximum, column.is_null().cast(pl.Int64).to_numpy()) > 0
+        yes = self._reduce(np.maximum, column.fill_null(False).cast(pl.Int64).to_numpy()) > 0
+        unknown = self._reduce(np.maximum, column.is_null().cast(pl.Int64).to_numpy()) > 0
         return self._null(yes, ~yes & unknown)
 
     def _known(self, column: pl.Series, otherwise: int) -> tuple[Ints, Ints]:
-        known = column.is_not_null().cast(pl.Int64).to_numpy()
-        return known, column.cast(pl.Int64).fill_null(otherwise).to_numpy()
+        is_stated = column.is_not_null().cast(pl.Int64).to_numpy()
+        return is_stated, column.cast(pl.Int64).fill_null(otherwise).to_numpy()
 
-    def _reduced(self, operation: Any, values: NDArray[Any]) -> NDArray[Any]:
+    def _reduce(self, operation: Any, values: NDArray[Any]) -> NDArray[Any]:
         if not len(self._begin):
             return values[:0]
-        found: NDArray[Any] = operation.reduceat(values[self._order], self._begin)
-        return found
+        reduced: NDArray[Any] = operation.reduceat(values[self._order], self._begin)
+        return reduced
 
     @staticmethod
     def _null(values: NDArray[Any], where: NDArray[np.bool_]) -> pl.Series:

@@ -92,18 +92,18 @@ def instances(ops: Ops) -> Instances:
     outer = attribution.is_op & (attribution.parent < 0)
     rows = np.flatnonzero(outer)
     rows = rows[np.argsort(trace["ranges"]["start"].gather(rows).to_numpy(), kind="stable")]
-    found = Collected()
-    described, of = _described(ops, rows)
-    found.add(described, of, placed(trace, "ranges", rows, rows))
-    place = np.full(len(outer), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
-    return add_rest(found, ops, opened(trace, rows), place)
+    instances_found = Collected()
+    described, of = _describe(ops, rows)
+    instances_found.add(described, of, placed(trace, "ranges", rows, rows))
+    index = np.full(len(outer), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
+    return add_rest(instances_found, ops, opened(trace, rows), index)
 
 
-def add_rest(found: Collected, ops: Ops, calls: Ints, place: Ints | None) -> Instances:
+def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> Instances:
     """Return what was found, with the instance of all work, and instances for calls and work without one.
 
-    ``calls``: the instance of each call (-1: none). ``place``: for each outermost op's range row its
+    ``calls``: the instance of each call (-1: none). ``ints``: for each outermost op's range row its
     instance; None if ranges that are no ops stand for them, whose work is that of their calls.
     """
     attribution = ops.attribution
@@ -112,28 +112,28 @@ def add_rest(found: Collected, ops: Ops, calls: Ints, place: Ints | None) -> Ins
     every = (("kernels", attribution.kernels), ("memops", attribution.memops))
     work: dict[str, Ints] = {}
     for name, launched in every:
-        if place is None:
+        if ints is None:
             work[name] = np.full(len(launched.op), NONE, np.int64)
             continue
         top = attribution.climb(launched.op.astype(np.int64), outer)
-        work[name] = at(place, top)
+        work[name] = at(ints, top)
         replayed = np.flatnonzero((launched.replay >= 0) & (work[name] >= 0))
         if len(replayed):
             inner = work[name][replayed]
-            work[name][replayed] = _replays(found, trace, inner, launched.replay[replayed])
+            work[name][replayed] = _replays(collected, trace, inner, launched.replay[replayed])
         # a launch outside all ranges belongs to the op of its kernel, which attribution may know otherwise
         linked = np.flatnonzero((work[name] >= 0) & (launched.call >= 0) & (launched.replay < 0))
         own = launched.call[linked]
         calls[own] = np.where(calls[own] >= 0, calls[own], work[name][linked])
-    _add_calls(found, trace, calls)
+    _add_calls(collected, trace, calls)
     for name, launched in every:
         bare = np.flatnonzero((work[name] < 0) & (launched.call >= 0))
         work[name][bare] = calls[launched.call[bare]]
-        _add_unlaunched(found, trace, name, work[name])
-    return _numbered(found, calls, work)
+        _add_unlaunched(collected, trace, name, work[name])
+    return _number(collected, calls, work)
 
 
-def _described(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
+def _describe(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
     """Return the ops of which ``rows`` are instances, and the place of each row's op among them."""
     attribution = ops.attribution
     meaning = attribution.meaning
@@ -155,14 +155,14 @@ def _described(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
     source, sources = compact(described.source)
     plain = pairs(layer, source)[2]
     where = pairs(marker, np.where(marker >= 0, NONE, plain))[2]
-    what = pairs(kind_code[reading], direction)[2]
-    number = pairs(where, what)[2]
+    kind_number = pairs(kind_code[reading], direction)[2]
+    number = pairs(where, kind_number)[2]
     first = _first(number)
     order = np.argsort(first, kind="stable")  # by the op's first start
-    place = np.empty(len(first), np.int64)
-    place[order] = np.arange(len(first))
+    index = np.empty(len(first), np.int64)
+    index[order] = np.arange(len(first))
     first = first[order]
-    of = place[number]
+    of = index[number]
     code = reading[first]
     names_of = _names(
         marker[first],
@@ -171,10 +171,14 @@ def _described(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
         (texts["type"].gather(code), (source[first], sources)),
     )
     own = spread("stack", ["\n".join(lines) for _, lines in stacks], marker[first])
-    lines = ["\n".join(reversed((one or "").split(" < "))) for one in sources]
+    lines = ["\n".join(reversed((source or "").split(" < "))) for source in sources]
     frame = texts[code].with_columns(
         names_of,
-        spread("direction", [names.DIRECTIONS.get(one) for one in DIRECTIONS], direction[first]),
+        spread(
+            "direction",
+            [names.DIRECTIONS.get(direction_name) for direction_name in DIRECTIONS],
+            direction[first],
+        ),
         own.zip_with(pl.Series(marker[first] >= 0), spread("stack", lines, source[first])),
         spread("layer", layers, layer[first]),
         spread("source", sources, source[first]),
@@ -186,8 +190,8 @@ def _described(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
 
 def _first(number: NDArray[np.integer]) -> Ints:
     """Return the first place of each number 0, 1 …; every number occurs."""
-    many = int(number.max()) + 1 if len(number) else 0
-    first = np.zeros(many, np.int64)
+    instance_count = int(number.max()) + 1 if len(number) else 0
+    first = np.zeros(instance_count, np.int64)
     first[number[::-1]] = np.arange(len(number) - 1, -1, -1)
     return first
 
@@ -195,8 +199,8 @@ def _first(number: NDArray[np.integer]) -> Ints:
 def _readings(meaning: Meaning) -> pl.DataFrame:
     """Return the columns of ``OPS`` that a text gives, for each distinct text."""
     rows = []
-    for one, text in zip(meaning.readings, meaning.texts, strict=True):
-        call = one.call if one.role == "op" else None
+    for reading, text in zip(meaning.readings, meaning.texts, strict=True):
+        call = reading.call if reading.role == "op" else None
         kind = names.op_type(call.name if call is not None else text)
         rows.append(
             (
@@ -222,24 +226,24 @@ def _names(
     """Return the name of each op: that of its marker, else its layer and type."""
     kinds, (source, sources) = kind_and_source
     kind, types = compact(kinds)
-    found = spread("name", marked, marker)
+    names_of_instances = spread("name", marked, marker)
     bare = np.flatnonzero(marker < 0)
     if not len(bare):
-        return found
+        return names_of_instances
     inner, line, number = pairs(pairs(layer[0][bare], kind[bare])[2], source[bare])
     del inner, line
     first = _first(number)
     order = np.argsort(first, kind="stable")
     distinct = bare[first[order]]
-    made = names.layered(
+    layered = names.layered(
         [
             (layer[1][layer[0][i]], types[kind[i]] or "", sources[source[i]])
             for i in distinct.tolist()
         ]
     )
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    return found.scatter(bare, spread("name", made, place[number]))
+    index = np.empty(len(order), np.int64)
+    index[order] = np.arange(len(order))
+    return names_of_instances.scatter(bare, spread("name", layered, index[number]))
 
 
 def _given_id(call: OpCall | None) -> str | None:
@@ -252,40 +256,40 @@ def _markers(ops: Ops, rows: Ints) -> tuple[Ints, list[tuple[str, tuple[str, ...
     """Return for each op row the place of the marker's call stack around it (-1: none), and the stacks."""
     attribution = ops.attribution
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
-    known: dict[tuple[str, tuple[str, ...]], int] = {}
+    stack_numbers: dict[tuple[str, tuple[str, ...]], int] = {}
     code = np.full(len(meaning.readings), NONE, np.int64)
-    for number, (one, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
-        stack = call_stack(text) if one.role == "source" else None
+    for number, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
+        stack = call_stack(text) if reading.role == "source" else None
         if stack is not None:
-            code[number] = known.setdefault(stack, len(known))
-    found = np.full(len(rows), NONE, np.int64)
-    if not known:
-        return found, []
+            code[number] = stack_numbers.setdefault(stack, len(stack_numbers))
+    marker_of_row = np.full(len(rows), NONE, np.int64)
+    if not stack_numbers:
+        return marker_of_row, []
     around = code[meaning.reading] >= 0
     process, thread, time = ops.places(rows)
     for (number, on), part in lanes(ranges).rows(around):
         here = np.flatnonzero((process == number) & (thread == on))
         tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
         inner = tree.innermost(time[here])
-        held = inner >= 0
-        found[here[held]] = code[meaning.reading[part[inner[held]]]]
-    return found, list(known)
+        is_marked = inner >= 0
+        marker_of_row[here[is_marked]] = code[meaning.reading[part[inner[is_marked]]]]
+    return marker_of_row, list(stack_numbers)
 
 
-def _eligible(ops: Ops, rows: Ints, of: Ints, many: int) -> pl.Series:
+def _eligible(ops: Ops, rows: Ints, of: Ints, count: int) -> pl.Series:
     """Return for each op whether it, or an op inside it, could use Tensor Cores; null: not known."""
     attribution, costs = ops.attribution, ops.costs
     could = costs.catalogue["tc_eligible"].fill_null(False).to_numpy()
-    known = costs.catalogue["tc_eligible"].is_not_null().to_numpy()
+    is_judged = costs.catalogue["tc_eligible"].is_not_null().to_numpy()
     outer = attribution.is_op & (attribution.parent < 0)
     inside = np.flatnonzero(attribution.is_op & could[costs.place])
     marked = np.zeros(len(outer), bool)
     tops = attribution.climb(inside, outer)
     marked[tops[tops >= 0]] = True
-    yes, told = np.zeros(many, bool), np.zeros(many, bool)
+    yes, is_stated = np.zeros(count, bool), np.zeros(count, bool)
     yes[of[marked[rows]]] = True
-    told[of[known[costs.place[rows]]]] = True
-    return pl.Series(yes).set(pl.Series(~yes & ~told), None)
+    is_stated[of[is_judged[costs.place[rows]]]] = True
+    return pl.Series(yes).set(pl.Series(~yes & ~is_stated), None)
 
 
 def placed(trace: Trace, table: str, rows: Ints, ranges: Ints) -> pl.DataFrame:
@@ -302,24 +306,24 @@ def placed(trace: Trace, table: str, rows: Ints, ranges: Ints) -> pl.DataFrame:
 def opened(trace: Trace, rows: Ints) -> Ints:
     """Return for each call the place in ``rows`` of the innermost range open at its start; -1: none."""
     calls, ranges = trace["calls"], trace["ranges"]
-    found = np.full(len(calls), NONE, np.int64)
+    op_of_call = np.full(len(calls), NONE, np.int64)
     if not len(calls) or not len(rows):
-        return found
-    place = np.full(len(ranges), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
+        return op_of_call
+    index = np.full(len(ranges), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
     theirs = dict(lanes(calls).rows(np.ones(len(calls), bool)))
-    for key, part in lanes(ranges).rows(place >= 0):
+    for key, part in lanes(ranges).rows(index >= 0):
         if key in theirs:
             here = theirs[key]
             tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
             inner = tree.innermost(calls["start"].gather(here).to_numpy())
-            found[here] = np.where(inner >= 0, place[part[np.maximum(inner, 0)]], NONE)
-    return found
+            op_of_call[here] = np.where(inner >= 0, index[part[np.maximum(inner, 0)]], NONE)
+    return op_of_call
 
 
-def _replays(found: Collected, trace: Trace, place: Ints, replay: NDArray[np.int32]) -> Ints:
+def _replays(collected: Collected, trace: Trace, ints: Ints, replay: NDArray[np.int32]) -> Ints:
     """Return an instance for each (op, replay of a CUDA graph), which is no time of the op on the CPU."""
-    inner, call, number = pairs(place, replay)
+    inner, call, number = pairs(ints, replay)
     table = (
         trace["calls"]
         .select("process", "start")[call]
@@ -330,15 +334,15 @@ def _replays(found: Collected, trace: Trace, place: Ints, replay: NDArray[np.int
             pl.lit(True).alias("seen"),
         )
     )
-    of = np.concatenate(found.of)[inner]
-    first = found.many
-    found.of.append(of)
-    found.table.append(table)
-    found.many += len(table)
+    of = np.concatenate(collected.of)[inner]
+    first = collected.many
+    collected.of.append(of)
+    collected.table.append(table)
+    collected.many += len(table)
     return first + number.astype(np.int64)
 
 
-def _add_calls(found: Collected, trace: Trace, calls: Ints) -> None:
+def _add_calls(collected: Collected, trace: Trace, calls: Ints) -> None:
     """Make an instance of each call that is in no op."""
     bare = np.flatnonzero(calls < 0)
     if not len(bare):
@@ -351,7 +355,7 @@ def _add_calls(found: Collected, trace: Trace, calls: Ints) -> None:
     key = np.where(each, np.arange(len(bare)) + len(texts), code)
     _, first, number = np.unique(key, return_index=True, return_inverse=True)
     kinds = spread("type", [text or "call" for text in texts], code[first])
-    begin = found.add(
+    begin = collected.add(
         _unassociated(kinds),
         number.reshape(-1),
         placed(trace, "calls", bare, np.full(len(bare), NONE)),
@@ -359,25 +363,25 @@ def _add_calls(found: Collected, trace: Trace, calls: Ints) -> None:
     calls[bare] = begin + np.arange(len(bare))
 
 
-def _add_unlaunched(found: Collected, trace: Trace, name: str, place: Ints) -> None:
+def _add_unlaunched(collected: Collected, trace: Trace, name: str, ints: Ints) -> None:
     """Make instances of kernels or copies without an op and without a launch: an op per name."""
-    bare = np.flatnonzero(place < 0)
+    bare = np.flatnonzero(ints < 0)
     if not len(bare):
         return
     table = trace[name]
     code, texts = compact(table["name" if name == "kernels" else "kind"].gather(bare))
     used, number = np.unique(code, return_inverse=True)
-    kinds = [short_name(texts[one] or "?") for one in used.tolist()]
+    kinds = [short_name(texts[code] or "?") for code in used.tolist()]
     called = kinds if name == "kernels" else [f"memory_{kind}" for kind in kinds]
-    made = _unassociated(pl.Series("type", called, pl.String).cast(pl.Categorical))
+    described = _unassociated(pl.Series("type", called, pl.String).cast(pl.Categorical))
     frame = table.select("process", "start")[bare].with_columns(
         pl.lit(None, pl.Int64).alias("end"),
         pl.lit(0, pl.Int64).alias("inner"),
         pl.lit(NONE, pl.Int64).alias("range"),
         pl.lit(True).alias("seen"),
     )
-    begin = found.add(made, number.reshape(-1), frame)
-    place[bare] = begin + np.arange(len(bare))
+    begin = collected.add(described, number.reshape(-1), frame)
+    ints[bare] = begin + np.arange(len(bare))
 
 
 def _unassociated(kinds: pl.Series) -> pl.DataFrame:
@@ -394,10 +398,10 @@ def _unassociated(kinds: pl.Series) -> pl.DataFrame:
     )
 
 
-def _numbered(found: Collected, calls: Ints, work: dict[str, Ints]) -> Instances:
+def _number(collected: Collected, calls: Ints, work: dict[str, Ints]) -> Instances:
     """Return what was found, the ops with ids: by type in the order of their first start."""
-    table = pl.concat(found.table).select(
-        pl.Series("op", np.concatenate(found.of)),
+    table = pl.concat(collected.table).select(
+        pl.Series("op", np.concatenate(collected.of)),
         "process",
         "start",
         "end",
@@ -405,7 +409,7 @@ def _numbered(found: Collected, calls: Ints, work: dict[str, Ints]) -> Instances
         "range",
         "seen",
     )
-    ops = pl.concat(found.ops)
+    ops = pl.concat(collected.ops)
     starts = table.group_by("op").agg(pl.col("start").min()).sort("op")["start"].fill_null(0)
     given = names.op_ids(ops["type"], starts)
     return Instances(

@@ -69,56 +69,60 @@ def iterations(
     Raises BadIterationRange if no iteration is from ``start`` to ``stop``.
     """
     begin, end = _span(trace)
-    found, reason = _key(attribution, key, rows)
-    if found is None:
+    key_rows, reason = _key(attribution, key, rows)
+    if key_rows is None:
         stops = np.empty(0, np.int64)
     else:
         ranges = attribution.trace["ranges"]
-        ended = found.rows[_ended(ranges[found.rows]).to_numpy()]
+        ended = key_rows.rows[_end(ranges[key_rows.rows]).to_numpy()]
         ends = ranges["end"].gather(ended).to_numpy()
         gpus = trace["kernels"].select(pl.struct("process", "device").n_unique()).item()
         lane = lanes(Ops(attribution), ended)
         stops = np.unique(stop_times(lane, ends, int(gpus)))
     begins = np.concatenate(([begin], np.minimum(stops + 1, end)))
-    many = len(begins)
-    first, last = 0 if start is None else start, many - 1 if stop is None else stop
-    if first > last or first >= many or last < 0:
-        has = f"iterations 0 to {many - 1}" if many > 1 else "one iteration, 0"
+    count = len(begins)
+    first, last = 0 if start is None else start, count - 1 if stop is None else stop
+    if first > last or first >= count or last < 0:
+        has = f"iterations 0 to {count - 1}" if count > 1 else "one iteration, 0"
         raise BadIterationRange(f"no iteration is from {first} to {last}: the profile has {has}")
-    number = np.arange(many)
+    number = np.arange(count)
     table = pl.DataFrame(
         {
             "iteration": number,
-            "process": pl.Series([None] * many, dtype=pl.Int32),
+            "process": pl.Series([None] * count, dtype=pl.Int32),
             "begin": begins,
             "end": np.append(stops, end),
             "aggregated": (number >= first) & (number <= last),
         },
         schema=TABLE,
     )
-    return DlprofIterations(table, found is not None, None if found is None else found.name, reason)
+    return DlprofIterations(
+        table, key_rows is not None, None if key_rows is None else key_rows.name, reason
+    )
 
 
-def assign(found: DlprofIterations, process: pl.Series, time: pl.Series) -> pl.Series:
+def assign(dlprof_iterations: DlprofIterations, process: pl.Series, time: pl.Series) -> pl.Series:
     """Return the iteration of events at ``time`` (ns); null for a null time and outside the profile.
 
     ``process`` is each event's; an interval of DLProf's is of all processes.
     """
-    begins, ends = (found.table[name].to_numpy() for name in ("begin", "end"))
+    begins, ends = (dlprof_iterations.table[name].to_numpy() for name in ("begin", "end"))
     when = time.fill_null(begins[0] - 1).to_numpy()
-    place = np.searchsorted(ends, when)
-    known = (when >= begins[0]) & (when <= ends[-1])
-    numbers = found.table["iteration"].to_numpy()[np.minimum(place, len(ends) - 1)]
-    held = pl.Series(known)
-    return pl.select(pl.when(held).then(pl.lit(pl.Series(numbers)))).to_series().alias("iteration")
+    index = np.searchsorted(ends, when)
+    is_inside = (when >= begins[0]) & (when <= ends[-1])
+    numbers = dlprof_iterations.table["iteration"].to_numpy()[np.minimum(index, len(ends) - 1)]
+    inside = pl.Series(is_inside)
+    return (
+        pl.select(pl.when(inside).then(pl.lit(pl.Series(numbers)))).to_series().alias("iteration")
+    )
 
 
 def _span(trace: Trace) -> tuple[int, int]:
     """Return the profile's begin and the end of its last event (ns)."""
     starts = [trace[name]["start"].min() for name in _TIMED]
     ends: list[Any] = [trace[name]["end"].max() for name in _TIMED]
-    low: Any = min((one for one in starts if one is not None), default=0)
-    high = max((one for one in ends if one is not None), default=int(low))
+    low: Any = min((start for start in starts if start is not None), default=0)
+    high = max((end for end in ends if end is not None), default=int(low))
     parts = trace.origin.get("parts") or [trace.origin]
     from_start = all(part.get("format") in _FROM_START for part in parts) and low >= 0
     return 0 if from_start else int(low), max(int(low), int(high))
@@ -133,25 +137,28 @@ def _key(
         return (Key(rows, named), None) if len(rows) else (None, f"no op of key node {named}")
     ops = Ops(attribution)
     if key:
-        found = key_ops(ops, key)
-        return found, None if found else f"key node {key} not found"
-    found = key_ops(ops, GLOBAL_STEP) or _marked(attribution)
-    return found, None if found else f"no key node given, no {GLOBAL_STEP}, and no step marked"
+        rows_of_key = key_ops(ops, key)
+        return rows_of_key, None if rows_of_key else f"key node {key} not found"
+    rows_of_key = key_ops(ops, GLOBAL_STEP) or _mark(attribution)
+    return (
+        rows_of_key,
+        None if rows_of_key else f"no key node given, no {GLOBAL_STEP}, and no step marked",
+    )
 
 
-def _ended(ranges: pl.DataFrame) -> pl.Series:
+def _end(ranges: pl.DataFrame) -> pl.Series:
     """Return which ranges end before the capture does."""
     unclosed = ranges["attrs"].str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     return ranges["end"].is_not_null() & ~unclosed
 
 
-def _marked(attribution: Attribution) -> Key | None:
+def _mark(attribution: Attribution) -> Key | None:
     """Return the steps that the program marks and that end.
 
     Steps that opscope infers are no key node of DLProf's.
     """
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
-    wanted = pl.Series(meaning.role == ROLE["step"]) & _ended(ranges)
-    told = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)
-    rows = np.flatnonzero((wanted & told).to_numpy())
+    wanted = pl.Series(meaning.role == ROLE["step"]) & _end(ranges)
+    is_marked = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)
+    rows = np.flatnonzero((wanted & is_marked).to_numpy())
     return Key(rows, "step") if len(rows) else None

@@ -19,27 +19,27 @@ def short_name(name: str) -> str:
     if _BARE.match(name) or len(name) > _LONGEST:
         return name
     plain = _without_brackets(_UNNAMED.sub("", name))
-    found = re.split(r"::|\s", plain.strip())[-1] if plain is not None else ""
-    return found if _BARE.match(found) else name
+    name_part = re.split(r"::|\s", plain.strip())[-1] if plain is not None else ""
+    return name_part if _BARE.match(name_part) else name
 
 
 def _without_brackets(text: str) -> str | None:
     """Return the text up to its arguments, without what is in angle brackets; None if they do not match."""
     kept: list[str] = []
     depth = begin = 0
-    for found in re.finditer(r"[<>()]", text):
-        sign, place = found.group(), found.start()
-        if sign == ">" and text[place - 1 : place] == "-":
+    for match in re.finditer(r"[<>()]", text):
+        sign, position = match.group(), match.start()
+        if sign == ">" and text[position - 1 : position] == "-":
             continue
         if sign in "<(":
             if not depth:
-                kept.append(text[begin:place])
-                if sign == "(" and any(one.strip() for one in kept):
+                kept.append(text[begin:position])
+                if sign == "(" and any(part.strip() for part in kept):
                     return "".join(kept)
             depth += 1
         else:
             depth -= 1
-            begin = place + 1
+            begin = position + 1
             if depth < 0:
                 return None
     return None if depth else "".join((*kept, text[begin:]))

@@ -114,44 +114,44 @@ class Source:
     def times(self) -> pl.DataFrame:
         """One row per instance: op, process, start, end, range, and in ns ``cpu``, ``api``, ``overhead``,
         ``gpu``, ``accumulated``, ``idle``."""
-        found, trace = self.instances, self.trace
-        table, many = found.table, len(found.table)
+        instances, trace = self.instances, self.trace
+        table, count = instances.table, len(instances.table)
         cpu = (table["end"] - table["start"] - table["inner"]).clip(0).alias("cpu")
-        known = cpu.is_not_null()
+        is_timed = cpu.is_not_null()
         ends = table["end"].fill_null(0).to_numpy()
-        made = trace["calls"]
+        calls = trace["calls"]
         ended = np.minimum(
-            made["end"].fill_null(strategy="zero").to_numpy(), at(ends, found.calls, 0)
+            calls["end"].fill_null(strategy="zero").to_numpy(), at(ends, instances.calls, 0)
         )
-        api = grouped_time(found.calls, made["start"].to_numpy(), ended, many).flattened
-        flattened, accumulated, idle = self._on_devices(many)
+        api = grouped_time(instances.calls, calls["start"].to_numpy(), ended, count).flattened
+        flattened, accumulated, idle = self._on_devices(count)
         has_calls, on_device = trace.has("calls"), trace.has("kernels") or trace.has("memops")
         seen = table["seen"] & on_device
         overhead = cpu_overhead(cpu.fill_null(0).to_numpy(), api)
         columns = [
-            _known("api", api, known & has_calls),
-            _known("overhead", overhead, known & has_calls),
+            _known("api", api, is_timed & has_calls),
+            _known("overhead", overhead, is_timed & has_calls),
             _known("gpu", flattened, seen),
             _known("accumulated", accumulated, seen),
             _known("idle", idle, seen),
         ]
         return table.with_columns(cpu, *columns)
 
-    def _on_devices(self, many: int) -> tuple[Ints, Ints, Ints]:
+    def _on_devices(self, count: int) -> tuple[Ints, Ints, Ints]:
         """Return the flattened, accumulated and idle time of each instance, added up over its devices."""
-        totals = [np.zeros(many, np.int64) for _ in range(3)]
+        totals = [np.zeros(count, np.int64) for _ in range(3)]
         group, device, start, end = (
             np.concatenate(parts)
             for parts in zip(
                 *(
                     (
-                        place,
+                        totals_of_name,
                         *(
                             self.trace[name][column].fill_null(0).to_numpy()
                             for column in ("device", "start", "end")
                         ),
                     )
-                    for name, place in (
+                    for name, totals_of_name in (
                         ("kernels", self.instances.kernels),
                         ("memops", self.instances.memops),
                     )
@@ -160,9 +160,9 @@ class Source:
             )
         )
         owner, _, number = pairs(group, device)
-        found = grouped_time(number, start, end, len(owner))
+        times = grouped_time(number, start, end, len(owner))
         for total, part in zip(
-            totals, (found.flattened, found.accumulated, found.idle), strict=True
+            totals, (times.flattened, times.accumulated, times.idle), strict=True
         ):
             np.add.at(total, owner, part)
         return totals[0], totals[1], totals[2]
@@ -172,26 +172,26 @@ class Source:
         """The place of each kernel's short name in the sorted short names, and these."""
         code, texts = compact(self.trace["kernels"]["name"])
         short = [short_name(text or "?") for text in texts]
-        known = sorted(set(short))
-        where = {name: number for number, name in enumerate(known)}
-        return np.array([where[one] for one in short], np.int64)[code], known
+        distinct = sorted(set(short))
+        where = {name: number for number, name in enumerate(distinct)}
+        return np.array([where[name] for name in short], np.int64)[code], distinct
 
     @once
     def reasons(self) -> list[str]:
         """Why figures are null, in words; empty if the trace records all that DLProf's reports need."""
-        trace, found = self.trace, []
+        trace, reasons_listed = self.trace, []
         if not (trace.has("kernels") or trace.has("memops")):
-            what = (
+            message = (
                 "kernels were not captured" if trace.used_gpu else "the trace shows no use of a GPU"
             )
-            found.append(f"GPU times are empty: {what}")
+            reasons_listed.append(f"GPU times are empty: {message}")
         if not trace.has("calls"):
-            found.append(
+            reasons_listed.append(
                 "API times and CPU overhead are empty: calls of the GPU's API were not recorded"
             )
         if not self.instances.ops["associated"].any():
-            found.append("no op was recorded: what is listed is unassociated")
-        return found
+            reasons_listed.append("no op was recorded: what is listed is unassociated")
+        return reasons_listed
 
 
 class Model:
@@ -200,13 +200,13 @@ class Model:
     ``found``: the iterations. ``times``: ``Source.times`` of the aggregated instances, with ``iteration``.
     """
 
-    def __init__(self, source: Source, found: DlprofIterations) -> None:
-        self.source, self.found = source, found
+    def __init__(self, source: Source, dlprof_iterations: DlprofIterations) -> None:
+        self.source, self.found = source, dlprof_iterations
         self.ops = source.instances.ops
         every = source.times
         # nothing on the CPU starts what has no launch: its own start counts
-        number = assign(found, every["process"], every["start"])
-        wanted = found.table.filter("aggregated")["iteration"]
+        number = assign(dlprof_iterations, every["process"], every["start"])
+        wanted = dlprof_iterations.table.filter("aggregated")["iteration"]
         self.kept = number.is_in(wanted.implode()).fill_null(False).to_numpy()
         self.times = every.with_columns(number.alias("iteration")).filter(pl.Series(self.kept))
         self._iteration = number
@@ -245,20 +245,20 @@ class Model:
             source.trace["memops"]["bytes"].gather(rows),
         )
 
-    def _work(self, name: str, place: Ints, launched: Launched) -> pl.DataFrame:
+    def _work(self, name: str, ints: Ints, launched: Launched) -> pl.DataFrame:
         trace = self.source.trace
-        rows = np.flatnonzero(self.kept[place])
-        held, call = place[rows], launched.call[rows]
+        rows = np.flatnonzero(self.kept[ints])
+        rows_of_ops, call = ints[rows], launched.call[rows]
         calls = trace["calls"]
-        start, end = (gather(calls[one], call) for one in ("start", "end"))
+        start, end = (gather(calls[column], call) for column in ("start", "end"))
         op = self.source.instances.table["op"].to_numpy()
         return (
             trace[name]
             .select("process", "device", "start", "end")[rows]
             .with_columns(
                 (pl.col("end") - pl.col("start")).alias("duration"),
-                pl.Series("op", op[held]),
-                self._iteration.gather(held),
+                pl.Series("op", op[rows_of_ops]),
+                self._iteration.gather(rows_of_ops),
                 start.alias("api_start"),
                 (end - start).alias("api_time"),
                 pl.Series("row", rows),

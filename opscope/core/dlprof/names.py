@@ -54,13 +54,13 @@ def layered(keys: Sequence[tuple[str | None, str, str | None]]) -> list[str]:
     DLProf numbers the calls of a function from several lines.
     """
     lines: dict[tuple[str | None, str], dict[str | None, int]] = {}
-    found = []
+    names_of_layers = []
     for layer, kind, source in keys:
-        known = lines.setdefault((layer, kind), {})
-        number = known.setdefault(source, len(known) + 1)
+        numbers_by_source = lines.setdefault((layer, kind), {})
+        number = numbers_by_source.setdefault(source, len(numbers_by_source) + 1)
         path = "".join(f"/{part}" for part in _PART.split(layer or "") if part)
-        found.append(f"{path}/{kind}" + (f"[{number}]" if number > 1 else ""))
-    return found
+        names_of_layers.append(f"{path}/{kind}" + (f"[{number}]" if number > 1 else ""))
+    return names_of_layers
 
 
 def op_ids(types: pl.Series, starts: pl.Series) -> pl.Series:
@@ -82,7 +82,7 @@ def op_ids(types: pl.Series, starts: pl.Series) -> pl.Series:
 
 def groups_of(name: str) -> list[str]:
     """Return the groups that contain an op, outermost first: ``/``, ``/module/`` … of ``/module/randn``."""
-    return [name[: place + 1] for place, sign in enumerate(name) if sign == "/"]
+    return [name[: index + 1] for index, sign in enumerate(name) if sign == "/"]
 
 
 def data_type(call: OpCall | None) -> str | None:
@@ -111,9 +111,9 @@ def output_shapes(call: OpCall | None, kind: str) -> str | None:
         return None
     inputs = _shapes(call.input_leaves())
     named = _is_named(kind, inputs)
-    made = call.output_leaves()
-    if made is not None:
-        outputs = _shapes(made)
+    results = call.output_leaves()
+    if results is not None:
+        outputs = _shapes(results)
         fits = named and len(outputs) == 1 and len(outputs[0]) == len(_AXES[kind][1])
         return _text(outputs, (_AXES[kind][1],) if fits else ())
     if not named:
@@ -139,20 +139,20 @@ def parameters(call: OpCall | None, kind: str) -> str | None:
 
 def _is_named(kind: str, shapes: Sequence[tuple[object, ...]]) -> bool:
     wanted = _AXES.get(kind, ((), ""))[0]
-    return bool(wanted) and [len(one) for one in wanted] == [
+    return bool(wanted) and [len(shape) for shape in wanted] == [
         len(shape) for shape in shapes[: len(wanted)]
     ]
 
 
 def _shapes(tensors: Sequence[TensorSpec | None]) -> list[tuple[object, ...]]:
-    return [one.shape for one in tensors if one is not None]
+    return [tensor.shape for tensor in tensors if tensor is not None]
 
 
 def _text(shapes: Sequence[tuple[object, ...]], axes: Sequence[str]) -> str | None:
     parts = []
     for number, shape in enumerate(shapes):
         names = axes[number] if number < len(axes) else ""
-        dims = (f"{names[place]}:{dim}" if names else str(dim) for place, dim in enumerate(shape))
+        dims = (f"{names[index]}:{dim}" if names else str(dim) for index, dim in enumerate(shape))
         parts.append("<" + ", ".join(dims) + ">")
     return "; ".join(parts) or None
 
@@ -161,7 +161,7 @@ def _conv_output(
     call: OpCall, inputs: Sequence[tuple[object, ...]]
 ) -> tuple[object, object, int, int] | None:
     batch, _, *sizes = inputs[0]
-    made, _, *windows = inputs[1]
+    output_channels, _, *windows = inputs[1]
     steps = []
     for name, at, parts, default in _CONV[:3]:
         given = _pair(call, name, at, len(parts))
@@ -173,18 +173,18 @@ def _conv_output(
         if not (isinstance(size, int) and isinstance(window, int)) or stride <= 0:
             return None
         outputs.append((size + 2 * pad - dilation * (window - 1) - 1) // stride + 1)
-    return batch, made, outputs[0], outputs[1]
+    return batch, output_channels, outputs[0], outputs[1]
 
 
-def _has(call: OpCall, name: str, place: int) -> bool:
-    return any(key in (name, f"arg{place}") for key, _ in call.params)
+def _has(call: OpCall, name: str, position: int) -> bool:
+    return any(key in (name, f"arg{position}") for key, _ in call.params)
 
 
-def _pair(call: OpCall, name: str, place: int, many: int) -> tuple[int, ...] | None:
-    value = next((v for key, v in call.params if key in (name, f"arg{place}")), None)
+def _pair(call: OpCall, name: str, position: int, count: int) -> tuple[int, ...] | None:
+    value = next((v for key, v in call.params if key in (name, f"arg{position}")), None)
     if isinstance(value, int) and not isinstance(value, bool):
-        return (value,) * many
-    if isinstance(value, (list, tuple)) and all(type(one) is int for one in value):
-        numbers = tuple(one for one in value if isinstance(one, int))
-        return numbers if len(numbers) == many else numbers * many if len(numbers) == 1 else None
+        return (value,) * count
+    if isinstance(value, (list, tuple)) and all(type(item) is int for item in value):
+        numbers = tuple(item for item in value if isinstance(item, int))
+        return numbers if len(numbers) == count else numbers * count if len(numbers) == 1 else None
     return None

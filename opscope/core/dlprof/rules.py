@@ -43,12 +43,12 @@ class Grouped:
         return self.spanned - self.flattened
 
 
-def grouped_time(group: NDArray[np.integer], start: Ints, end: Ints, many: int) -> Grouped:
-    """Return the times of the ``many`` groups 0, 1 … of intervals; rows of a negative group are left out.
+def grouped_time(group: NDArray[np.integer], start: Ints, end: Ints, count: int) -> Grouped:
+    """Return the times of the ``count`` groups 0, 1 … of intervals; rows of a negative group are left out.
 
     An interval that ends before it starts counts as one of length 0. One sort for all groups.
     """
-    flattened, accumulated, spanned = (np.zeros(many, np.int64) for _ in range(3))
+    flattened, accumulated, spanned = (np.zeros(count, np.int64) for _ in range(3))
     kept = np.flatnonzero(group >= 0)
     if not len(kept):
         return Grouped(flattened, accumulated, spanned)
@@ -108,20 +108,20 @@ def usage(
 ) -> Usage:
     """Return the usage of the time ``within``; its parts add up to the flattened length of ``within``."""
     left = merge(*within)
-    found: list[int] = []
+    lengths: list[int] = []
     for spans in (tensor_core, other_kernels, memory, dataloader, io, cpu):
         rest = subtract(left, merge(*spans))
-        found.append(_length(left) - _length(rest))
+        lengths.append(_length(left) - _length(rest))
         left = rest
-    tensor, kernels, moved, loading, files, on_cpu = found
+    tensor, kernels, moved, loading, files, on_cpu = lengths
     return Usage(tensor, kernels, moved, loading, files, on_cpu, _length(left))
 
 
 def busy_share(within: Spans, spans: Spans) -> float | None:
     """Return the share of the time ``within`` in which one of ``spans`` is open; None of no time."""
-    whole = merge(*within)
-    length = _length(whole)
-    rest = subtract(whole, merge(*spans))
+    all_times = merge(*within)
+    length = _length(all_times)
+    rest = subtract(all_times, merge(*spans))
     return (length - _length(rest)) / length if length else None
 
 
@@ -130,7 +130,7 @@ def clipped(spans: Spans, within: Spans) -> Spans:
     parts = [clip(spans, int(low), int(high)) for low, high in zip(*within, strict=True)]
     if not parts:
         return NOTHING
-    return np.concatenate([one[0] for one in parts]), np.concatenate([one[1] for one in parts])
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 
 def _length(spans: Spans) -> int:

@@ -31,8 +31,16 @@ _FRAMEWORKS: Final = {
 
 def system(trace: Trace) -> dict[str, Any]:
     """Return what is known of the machine and its software; None where nothing is."""
-    known = [one for one in map(_facts, trace["processes"]["versions"].to_list()) if one]
-    facts = {key: value for one in reversed(known) for key, value in one.items()}
+    facts_of_processes = [
+        facts_of_process
+        for facts_of_process in map(_facts, trace["processes"]["versions"].to_list())
+        if facts_of_process
+    ]
+    facts = {
+        key: value
+        for facts_of_process in reversed(facts_of_processes)
+        for key, value in facts_of_process.items()
+    }
     devices = trace["devices"]
     gpus = devices.unique(
         ["uuid"] if not devices["uuid"].null_count() else ["process", "device"],
@@ -40,8 +48,8 @@ def system(trace: Trace) -> dict[str, Any]:
     )
     named = gpus["name"].drop_nulls().unique(maintain_order=True).to_list()
     frameworks = trace["processes"]["framework"].drop_nulls().unique(maintain_order=True).to_list()
-    told = [_version(key, facts[key]) for key in _FRAMEWORKS if key in facts]
-    framework = ", ".join(told or frameworks) or None
+    versions = [_version(key, facts[key]) for key in _FRAMEWORKS if key in facts]
+    framework = ", ".join(versions or frameworks) or None
     cudnn = facts.get("cudnn")
     return {
         "GPU Count": len(gpus) if trace.has("devices") else None,
@@ -60,10 +68,10 @@ def system(trace: Trace) -> dict[str, Any]:
 
 def _facts(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _version(package: str, version: object) -> str:
@@ -106,7 +114,7 @@ def figures(model: Model) -> dict[str, Any]:
         _inside(model.times.filter(types.is_in(list(IO)))),
         _inside(model.times),
     )
-    total, on_tensor = (int(one["duration"].sum()) for one in (kernels, kernels.filter(used)))
+    total, on_tensor = (int(table["duration"].sum()) for table in (kernels, kernels.filter(used)))
 
     def share(part: int | None) -> float | None:
         return part / wall * 100 if part is not None and wall else None
@@ -140,8 +148,8 @@ def _has_device(model: Model) -> bool:
 
 
 def _inside(frame: pl.DataFrame) -> Spans:
-    known = frame.drop_nulls(["start", "end"])
-    return known["start"].to_numpy(), known["end"].to_numpy()
+    timed = frame.drop_nulls(["start", "end"])
+    return timed["start"].to_numpy(), timed["end"].to_numpy()
 
 
 def _loading(model: Model, types: pl.Series) -> Spans:
@@ -255,25 +263,29 @@ def all_ops(model: Model) -> pl.DataFrame:
     )
 
 
-def _sum_or_zero(name: str, known: bool) -> pl.Expr:
-    return (pl.col(name).sum() if known else pl.lit(None)).cast(pl.Int64)
+def _sum_or_zero(name: str, has_values: bool) -> pl.Expr:
+    return (pl.col(name).sum() if has_values else pl.lit(None)).cast(pl.Int64)
 
 
 def all_kernels(model: Model) -> pl.DataFrame:
     """Four rows: all kernels, those on Tensor Cores, copies and sets, and the others; by distinct name."""
     kernels, memops = model.kernels, model.memops
     used = kernels["tensor_core"].fill_null(False)
-    known = _has_device(model)
+    has_gpu = _has_device(model)
     has_calls = model.source.trace.has("calls")
 
     def row(name: str, *parts: tuple[pl.DataFrame, str]) -> dict[str, Any]:
         return {
             "": name,
-            "GPU Time (ns)": sum(one["duration"].sum() for one, _ in parts) if known else None,
+            "GPU Time (ns)": sum(table["duration"].sum() for table, _ in parts)
+            if has_gpu
+            else None,
             "CPU Time (ns)": (
-                sum(one["api_time"].sum() for one, _ in parts) if known and has_calls else None
+                sum(table["api_time"].sum() for table, _ in parts)
+                if has_gpu and has_calls
+                else None
             ),
-            "# Kernels": sum(one[key].n_unique() for one, key in parts) if known else None,
+            "# Kernels": sum(table[key].n_unique() for table, key in parts) if has_gpu else None,
         }
 
     return pl.DataFrame(

@@ -23,16 +23,16 @@ def statistics(
 ) -> dict[str, pl.Series]:
     """Return total, average, least and most of a column in each group."""
     titles = ("Total", f"Avg{dot}", "Min", "Max")
-    found = groups.statistics(column)
-    return {f"{title} {called}": one for title, one in zip(titles, found, strict=True)}
+    values = groups.statistics(column)
+    return {f"{title} {called}": value for title, value in zip(titles, values, strict=True)}
 
 
 def times(groups: Groups, frame: pl.DataFrame) -> dict[str, pl.Series]:
     """Return the sixteen columns of the four times."""
-    made: dict[str, pl.Series] = {}
+    columns: dict[str, pl.Series] = {}
     for name in TIMES:
-        made |= statistics(groups, frame[name], CALLED[name])
-    return made
+        columns |= statistics(groups, frame[name], CALLED[name])
+    return columns
 
 
 def yes(name: str) -> pl.Expr:

@@ -40,8 +40,8 @@ def using_tensor_cores(model: Model) -> pl.Series:
     using = pl.Series([False if captured else None], dtype=pl.Boolean)
     using = using.new_from_index(0, len(model.ops))
     groups, ops = _of_ops(model.kernels["op"])
-    found: pl.Series = using.scatter(ops, groups.proven(model.kernels["tensor_core"]))
-    return found
+    flags: pl.Series = using.scatter(ops, groups.proven(model.kernels["tensor_core"]))
+    return flags
 
 
 def _of_ops(op: pl.Series) -> tuple[Groups, Ints]:
@@ -50,14 +50,14 @@ def _of_ops(op: pl.Series) -> tuple[Groups, Ints]:
     return Groups(number.reshape(-1), len(ops)), ops
 
 
-def _named(model: Model, ops: Ints) -> dict[str, pl.Series]:
+def _name(model: Model, ops: Ints) -> dict[str, pl.Series]:
     """Return the columns that name ops."""
-    found = model.ops[ops]
+    table = model.ops[ops]
     return {
-        "Op ID": found["op_id"],
-        "Op Name": found["name"],
-        "Direction": found["direction"],
-        "Op Type": found["type"],
+        "Op ID": table["op_id"],
+        "Op Name": table["name"],
+        "Direction": table["direction"],
+        "Op Type": table["type"],
     }
 
 
@@ -69,7 +69,7 @@ def detail(model: Model) -> pl.DataFrame:
     every[ops] = np.arange(len(ops))
     return pl.DataFrame(
         {
-            **_named(model, ops),
+            **_name(model, ops),
             "No. Calls": groups.sizes,
             "TC Eligible": yes_or_no(described["eligible"]),
             "Using TC": yes_or_no(using_tensor_cores(model).gather(ops)),
@@ -94,7 +94,7 @@ def op_type(model: Model) -> pl.DataFrame:
     kinds, _, _ = pairs(number.reshape(-1), model.times["op"].to_numpy())
     return pl.DataFrame(
         {
-            "Op Type": pl.Series([texts[one] or "" for one in types.tolist()], dtype=pl.String),
+            "Op Type": pl.Series([texts[type_] or "" for type_ in types.tolist()], dtype=pl.String),
             "# Ops": np.bincount(kinds, minlength=len(types)),
             "# Calls": groups.sizes,
             **sums.times(groups, model.times),
@@ -152,15 +152,15 @@ def _by_name(model: Model, ops: pl.Series) -> pl.Series:
     )
     keys = pl.DataFrame({"name": rank[code], "op_id": model.ops["op_id"]}).with_row_index()
     order = keys.sort("name", "op_id")["index"]
-    place = np.empty(len(model.ops), np.int64)
-    place[order.to_numpy()] = np.arange(len(model.ops))
-    return pl.Series("by_name", place[ops.to_numpy()])
+    ranks = np.empty(len(model.ops), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(model.ops))
+    return pl.Series("by_name", ranks[ops.to_numpy()])
 
 
 def _categories(texts: pl.Series, places: pl.Series) -> pl.Series:
     """Return the texts at ``places``, as categories: 4 bytes a row."""
-    found: pl.Series = texts.cast(pl.Categorical).gather(places.cast(pl.UInt32))
-    return found
+    column: pl.Series = texts.cast(pl.Categorical).gather(places.cast(pl.UInt32))
+    return column
 
 
 def _extents(column: pl.Series, name: str) -> dict[str, pl.Series]:
@@ -169,9 +169,9 @@ def _extents(column: pl.Series, name: str) -> dict[str, pl.Series]:
     parts: list[list[int | None]] = [[], [], []]
     for text in texts:
         numbers = (text or "").split(",")
-        for place, part in enumerate(parts):
-            known = place < len(numbers) and numbers[place].strip().isdecimal()
-            part.append(int(numbers[place]) if known else None)
+        for index, part in enumerate(parts):
+            is_number = index < len(numbers) and numbers[index].strip().isdecimal()
+            part.append(int(numbers[index]) if is_number else None)
     return {
         f"{name} {axis}": pl.Series(part, dtype=pl.Int64).gather(codes.astype(np.uint32))
         for axis, part in zip("XYZ", parts, strict=True)
@@ -187,7 +187,7 @@ def kernel(model: Model) -> pl.DataFrame:
     _, names, number = pairs(by_name.to_numpy(), frame["short"].to_numpy())
     groups = Groups(number, len(names))
     ops = frame["op"].gather(groups.first()).to_numpy()
-    described = _named(model, ops)
+    described = _name(model, ops)
     del described["Op Type"]
     return pl.DataFrame(
         {
@@ -220,8 +220,8 @@ def tensor(model: Model) -> pl.DataFrame:
     def time(rows: pl.DataFrame) -> pl.Series:
         total = np.zeros(len(ops), np.int64)
         np.add.at(total, rows["of"].to_numpy(), rows["duration"].to_numpy())
-        made: pl.Series = pl.Series(total)
-        return made if captured else made.set(pl.Series(np.ones(len(ops), bool)), None)
+        times: pl.Series = pl.Series(total)
+        return times if captured else times.set(pl.Series(np.ones(len(ops), bool)), None)
 
     whole, on_tensor = time(ran), time(ran.filter("used"))
     share = pl.select(
@@ -241,7 +241,7 @@ def tensor(model: Model) -> pl.DataFrame:
     del counts["Total Kernel Names"]
     return pl.DataFrame(
         {
-            **_named(model, ops),
+            **_name(model, ops),
             "Uses TC": yes_or_no(using.gather(ops)),
             "Total GPU Time (ns)": whole,
             "TC GPU Time (ns)": on_tensor,
@@ -254,8 +254,8 @@ def tensor(model: Model) -> pl.DataFrame:
     ).sort("Op ID")
 
 
-def _kernel_names(model: Model, rows: pl.DataFrame, many: int) -> tuple[pl.Series, pl.Series]:
-    """Return for each of ``many`` ops how many distinct kernels it has, and their names, joined."""
+def _kernel_names(model: Model, rows: pl.DataFrame, count: int) -> tuple[pl.Series, pl.Series]:
+    """Return for each of ``count`` ops how many distinct kernels it has, and their names, joined."""
     _, short = model.source.short_names
     op, name, _ = pairs(rows["of"].to_numpy(), rows["short"].to_numpy())
     joined = (
@@ -263,9 +263,9 @@ def _kernel_names(model: Model, rows: pl.DataFrame, many: int) -> tuple[pl.Serie
         .group_by("op", maintain_order=True)
         .agg(pl.col("name").str.join(", "))
     )
-    names = pl.Series([""], dtype=pl.String).new_from_index(0, many)
+    names = pl.Series([""], dtype=pl.String).new_from_index(0, count)
     return (
-        pl.Series(np.bincount(op, minlength=many).astype(np.int64)),
+        pl.Series(np.bincount(op, minlength=count).astype(np.int64)),
         names.scatter(joined["op"], joined["name"]),
     )
 
@@ -278,22 +278,22 @@ def group_node(model: Model) -> pl.DataFrame:
     code, texts = compact(model.ops["name"])
     inside = np.zeros(len(texts), bool)
     inside[code[model.ops["associated"].to_numpy()]] = True
-    known: dict[str, int] = {MODEL: 0}
-    held: list[
+    group_numbers: dict[str, int] = {MODEL: 0}
+    group_rows: list[
         int
     ] = []  # the groups of each name, as numbers: of a million ops, texts take seconds
     sizes: list[int] = []
     for text, is_inside in zip(texts, inside.tolist(), strict=True):
         ours = groups_of(text or "") if is_inside else []
-        held.extend(known.setdefault(group, len(known)) for group in ours)
-        held.append(0)
+        group_rows.extend(group_numbers.setdefault(group, len(group_numbers)) for group in ours)
+        group_rows.append(0)
         sizes.append(len(ours) + 1)
-    member = pl.DataFrame({"name": np.repeat(np.arange(len(texts)), sizes), "group": held})
+    member = pl.DataFrame({"name": np.repeat(np.arange(len(texts)), sizes), "group": group_rows})
     of = model.times["op"].to_numpy()
     ran = np.unique(of)
     eligible, using = (
-        one.fill_null(False).to_numpy()[ran]
-        for one in (model.ops["eligible"], using_tensor_cores(model))
+        flags.fill_null(False).to_numpy()[ran]
+        for flags in (model.ops["eligible"], using_tensor_cores(model))
     )
     counts = {
         "Num Calls Aggregated": np.bincount(code[of], minlength=len(texts)),
@@ -306,21 +306,25 @@ def group_node(model: Model) -> pl.DataFrame:
         .agg(pl.col(*counts).sum())
         .filter(pl.col("Num Calls Aggregated") > 0)
     )
-    name, number, place = pairs(code[of], model.times["iteration"].to_numpy())
-    groups = Groups(place, len(name))
+    name, number, index = pairs(code[of], model.times["iteration"].to_numpy())
+    groups = Groups(index, len(name))
     each = pl.DataFrame(
         {
             "name": name,
             "iteration": number,
-            **{one: groups.total(model.times[one]) for one in TIMES},
+            **{name_of_time: groups.total(model.times[name_of_time]) for name_of_time in TIMES},
         }
     ).join(member, on="name")
-    group, _, place = pairs(each["group"].to_numpy(), each["iteration"].to_numpy())
-    inner = Groups(place, len(group))
-    by_iteration = pl.DataFrame({one: inner.total(each[one]) for one in TIMES})
+    group, _, index = pairs(each["group"].to_numpy(), each["iteration"].to_numpy())
+    inner = Groups(index, len(group))
+    by_iteration = pl.DataFrame(
+        {name_of_time: inner.total(each[name_of_time]) for name_of_time in TIMES}
+    )
     present, number = np.unique(group, return_inverse=True)
     outer = Groups(number.reshape(-1), len(present))
     summed = pl.DataFrame({"group": present, **sums.times(outer, by_iteration)})
-    called = pl.Series("Name", list(known), dtype=pl.String)
-    found = counted.join(summed, on="group")
-    return found.select(called.gather(found["group"]), pl.exclude("group")).sort("Name")
+    called = pl.Series("Name", list(group_numbers), dtype=pl.String)
+    rows_of_groups = counted.join(summed, on="group")
+    return rows_of_groups.select(called.gather(rows_of_groups["group"]), pl.exclude("group")).sort(
+        "Name"
+    )

@@ -44,41 +44,41 @@ def calls(module: Module) -> Iterator[tuple[str, OpCall]]:
     """Yield (name, call) of every instruction that may run by itself, so none inside fused regions."""
     fused = {
         computation
-        for one in module.instructions.values()
-        if one.opcode == "fusion"
-        for computation in one.called
+        for instruction in module.instructions.values()
+        if instruction.opcode == "fusion"
+        for computation in instruction.called
     }
     origins = Origins(module)
-    stacks = any(one.frames for one in module.instructions.values())
+    stacks = any(instruction.frames for instruction in module.instructions.values())
     for computation, members in module.computations.items():
         if computation in fused:
             continue
-        for place in members:
-            one = module.instructions[place]
+        for member in members:
+            one = module.instructions[member]
             if one.opcode not in NOT_RUN:
-                origin = origins.of(place)
+                origin = origins.of(member)
                 yield one.name, _call(module, one, *origin, _of_torch(*origin[:2], stacks))
 
 
 def _call(
     module: Module,
-    one: Instruction,
+    instruction: Instruction,
     path: str,
     frames: tuple[Frame, ...],
     of: str,
     direction: str | None,
 ) -> OpCall:
-    name, params = _described(module, one)
+    name, params = _described(module, instruction)
     if path:
         params.append(("op_name", path))
-        if of != one.name:
+        if of != instruction.name:
             params.append(("op_name_of", of))
     if direction is not None:
         params.append(("direction", direction))
     return OpCall(
         name,
-        tuple(_operand(module, operand) for operand in one.operands),
-        one.shape if isinstance(one.shape, tuple) else (one.shape,),
+        tuple(_operand(module, operand) for operand in instruction.operands),
+        instruction.shape if isinstance(instruction.shape, tuple) else (instruction.shape,),
         tuple(params),
         None,
         _named_frames(frames),
@@ -97,9 +97,9 @@ def _of_torch(path: str, frames: tuple[Frame, ...], stacks: bool) -> str | None:
     return "optimizer" if any(_TORCH_OPTIMIZERS in file for file, _ in frames) else None
 
 
-def _operand(module: Module, place: int) -> Arg:
-    found = module.instructions.get(place)
-    return None if found is None else found.shape
+def _operand(module: Module, identifier: int) -> Arg:
+    instruction = module.instructions.get(identifier)
+    return None if instruction is None else instruction.shape
 
 
 def _named_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
@@ -112,34 +112,34 @@ def _named_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 
 def _described(
-    module: Module, one: Instruction, depth: int = 0
+    module: Module, instruction: Instruction, depth: int = 0
 ) -> tuple[str, list[tuple[str, ParamValue]]]:
     """Return the name of the call and the parameters that its opcode has."""
-    data, message = module.data, one.message
-    name = f"hlo::{one.opcode}"
-    if one.opcode == "fusion":
-        return _fusion(module, one, depth)
-    if one.opcode == "custom-call":
-        return _custom(data, one)
-    if is_compiled_whole(module, one):
-        return "hlo::call:compiled", _compiled(module, one)
+    data, message = module.data, instruction.message
+    name = f"hlo::{instruction.opcode}"
+    if instruction.opcode == "fusion":
+        return _fusion(module, instruction, depth)
+    if instruction.opcode == "custom-call":
+        return _custom(data, instruction)
+    if is_compiled_whole(module, instruction):
+        return "hlo::call:compiled", _compile(module, instruction)
     params: list[tuple[str, ParamValue]] = []
-    if one.opcode in ("dot", "ragged-dot"):
+    if instruction.opcode in ("dot", "ragged-dot"):
         params += _dot(data, message)
-    elif one.opcode == "convolution":
+    elif instruction.opcode == "convolution":
         params += _convolution(data, message)
-    elif one.opcode in ("reduce-window", "select-and-scatter"):
+    elif instruction.opcode in ("reduce-window", "select-and-scatter"):
         params += _window(data, message)
-    elif one.opcode == "fft":
+    elif instruction.opcode == "fft":
         params.append(("fft_length", numbers(data, message, 32)))
         if kind := number(message, 31):
             params.append(("fft_type", _TRANSFORMS.get(kind, kind)))
     elif dims := numbers(data, message, 14):
         params.append(("dimensions", dims))
-    if one.opcode.startswith(HLO_OF_GROUPS):
+    if instruction.opcode.startswith(HLO_OF_GROUPS):
         params += _group(data, message)
-    if one.opcode == "reduce" and one.called:
-        inner = module.computations.get(one.called[0], ())
+    if instruction.opcode == "reduce" and instruction.called:
+        inner = module.computations.get(instruction.called[0], ())
         flops = sum(module.instructions[at].opcode not in NOT_RUN for at in inner)
         params.append(("reducer_flops", max(flops, 1)))
     return name, params
@@ -162,11 +162,11 @@ def _along_axes(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]
     ranks, along = 1, spans(message, 2)
     for span in along:
         axis = fields(data, *span)
-        place = number(axis, 1)
-        if not 0 <= place < len(sizes):
+        axis_number = number(axis, 1)
+        if not 0 <= axis_number < len(sizes):
             return
         part = spans(axis, 2)
-        ranks *= number(fields(data, *part[-1]), 2) if part else sizes[place]
+        ranks *= number(fields(data, *part[-1]), 2) if part else sizes[axis_number]
     if along and 0 < ranks <= _MOST_RANKS:
         yield "group_size", ranks
 
@@ -190,23 +190,31 @@ def _group(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
 
 
 def _dot(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
-    found = spans(message, 30)
-    dims = fields(data, *found[-1]) if found else {}
+    dims_spans = spans(message, 30)
+    dims = fields(data, *dims_spans[-1]) if dims_spans else {}
     names = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
-    for place, name in enumerate(names, start=1):
-        values = numbers(data, dims, place)
-        if values or place <= 2:
+    for index, name in enumerate(names, start=1):
+        values = numbers(data, dims, index)
+        if values or index <= 2:
             yield name, values
 
 
 def _window(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
-    found = spans(message, 15)
-    dims = [fields(data, *span) for span in spans(fields(data, *found[-1]), 1)] if found else []
+    window_spans = spans(message, 15)
+    dims = (
+        [fields(data, *span) for span in spans(fields(data, *window_spans[-1]), 1)]
+        if window_spans
+        else []
+    )
     if not dims:
         return
     yield "window", tuple(number(dim, 1) for dim in dims)
-    for name, place, usual in (("stride", 2, 1), ("dilation", 5, 1), ("base_dilation", 6, 1)):
-        values = tuple(number(dim, place) for dim in dims)
+    for name, field_number, usual in (
+        ("stride", 2, 1),
+        ("dilation", 5, 1),
+        ("base_dilation", 6, 1),
+    ):
+        values = tuple(number(dim, field_number) for dim in dims)
         if any(value not in (0, usual) for value in values):
             yield name, values
     pads = tuple((number(dim, 3), number(dim, 4)) for dim in dims)
@@ -215,12 +223,12 @@ def _window(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
 
 
 def _convolution(data: bytes, message: Fields) -> Iterator[tuple[str, ParamValue]]:
-    found = spans(message, 16)
-    if found:
-        yield "dim_labels", _labels(data, fields(data, *found[-1]))
+    label_spans = spans(message, 16)
+    if label_spans:
+        yield "dim_labels", _labels(data, fields(data, *label_spans[-1]))
     yield from _window(data, message)
-    for name, place in (("feature_group_count", 50), ("batch_group_count", 58)):
-        count = number(message, place)
+    for name, field_number in (("feature_group_count", 50), ("batch_group_count", 58)):
+        count = number(message, field_number)
         if count > 1:
             yield name, count
 
@@ -239,15 +247,15 @@ def _labels(data: bytes, dims: Fields) -> str:
     return f"{parts[0]}_{parts[1]}->{parts[2]}"
 
 
-def _custom(data: bytes, one: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
+def _custom(data: bytes, instruction: Instruction) -> tuple[str, list[tuple[str, ParamValue]]]:
     """Return name and parameters of a library call; matrix products and convolutions have their own names."""
-    target = text(data, one.message, 28)
+    target = text(data, instruction.message, 28)
     params: list[tuple[str, ParamValue]] = [("target", target)]
     short = target.rsplit("$conv", 1)
-    if len(short) == 2 and (known := _CONVOLUTIONS.get(f"conv{short[1]}")):
-        return known, [*params, *_convolution(data, one.message)]
+    if len(short) == 2 and (kind_of_convolution := _CONVOLUTIONS.get(f"conv{short[1]}")):
+        return kind_of_convolution, [*params, *_convolution(data, instruction.message)]
     if ("$" in target and target.rsplit("$", 1)[-1] in _PRODUCTS) or "$matmul" in target:
-        dims = _product_dims(data, one.message)
+        dims = _product_dims(data, instruction.message)
         if dims:
             return "hlo::custom-call:dot", [*params, *dims]
     return "hlo::custom-call", params
@@ -271,7 +279,7 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
 
 
 def _fusion(
-    module: Module, one: Instruction, depth: int
+    module: Module, instruction: Instruction, depth: int
 ) -> tuple[str, list[tuple[str, ParamValue]]]:
     """Return name and parameters of a fused region: its opcodes, and its FLOPs summed over its instructions.
 
@@ -280,10 +288,10 @@ def _fusion(
     from opscope.core import perf  # lazy: a program that is only traced needs no cost model
 
     name = "hlo::fusion"
-    inner = [i for i in inside(module, one) if i.opcode not in NOT_RUN]
+    inner = [i for i in inside(module, instruction) if i.opcode not in NOT_RUN]
     opcodes = dict.fromkeys(i.opcode for i in inner)
     params: list[tuple[str, ParamValue]] = [
-        ("kind", text(module.data, one.message, 11)),
+        ("kind", text(module.data, instruction.message, 11)),
         ("ops", ",".join([*opcodes][:_INNER_SHOWN]) + ("…" if len(opcodes) > _INNER_SHOWN else "")),
     ]
     matrix = vector = 0
@@ -299,7 +307,7 @@ def _fusion(
         if cost is None:
             return name, [*params, ("unknown", f"{part.opcode}: {why}"[:120])]
         matrix, vector = matrix + cost.matrix_flops, vector + cost.vector_flops
-    touched = _touched(module, one)
+    touched = _touch(module, instruction)
     if any(count >= 0 for count in touched):
         params.append(("touched", touched))
     if any(dtype_of(i.shape) for i in inner):
@@ -307,7 +315,7 @@ def _fusion(
     return name, [*params, ("matrix_flops", matrix), ("vector_flops", vector)]
 
 
-def _compiled(module: Module, one: Instruction) -> list[tuple[str, ParamValue]]:
+def _compile(module: Module, instruction: Instruction) -> list[tuple[str, ParamValue]]:
     """Return the FLOPs, as parameters, of a call that is compiled as one function."""
     compute: list[str] = []
 
@@ -315,53 +323,56 @@ def _compiled(module: Module, one: Instruction) -> list[tuple[str, ParamValue]]:
         compute.append(dtype_of(part.shape) or "")
         return _flops(module, part, 1)
 
-    found = work(module, one, of)
-    if isinstance(found, str):
-        return [("unknown", found)]
+    work_of_part = work(module, instruction, of)
+    if isinstance(work_of_part, str):
+        return [("unknown", work_of_part)]
     kind = next(filter(None, compute), None)
-    known: list[tuple[str, ParamValue]] = [("matrix_flops", found[0]), ("vector_flops", found[1])]
-    return known if kind is None else [("compute", kind), *known]
+    params_known: list[tuple[str, ParamValue]] = [
+        ("matrix_flops", work_of_part[0]),
+        ("vector_flops", work_of_part[1]),
+    ]
+    return params_known if kind is None else [("compute", kind), *params_known]
 
 
-def _flops(module: Module, one: Instruction, depth: int) -> Work | str:
+def _flops(module: Module, instruction: Instruction, depth: int) -> Work | str:
     """Return matrix and vector FLOPs of one instruction, or why they are unknown."""
     from opscope.core import perf  # lazy: a program that is only traced needs no cost model
 
-    called, params = _described(module, one, depth)
-    shape = one.shape if isinstance(one.shape, tuple) else (one.shape,)
-    operands = tuple(_operand(module, operand) for operand in one.operands)
+    called, params = _described(module, instruction, depth)
+    shape = instruction.shape if isinstance(instruction.shape, tuple) else (instruction.shape,)
+    operands = tuple(_operand(module, operand) for operand in instruction.operands)
     cost, why = perf.cost(OpCall(called, operands, shape, tuple(params)))
     if cost is None:
-        return f"{one.opcode}: {why}"[:120]
+        return f"{instruction.opcode}: {why}"[:120]
     return cost.matrix_flops, cost.vector_flops
 
 
-def _touched(module: Module, one: Instruction) -> tuple[int, ...]:
+def _touch(module: Module, instruction: Instruction) -> tuple[int, ...]:
     """Return for each operand of a fused region how many elements the region reads, -1 for all of them.
 
     A region that only takes slices of an operand, as a loop over stacked layers does, reads only these
     slices; if it updates a slice in place, it reads nothing of the rest.
     """
     members = {
-        place: module.instructions[place]
-        for computation in one.called
-        for place in module.computations.get(computation, ())
+        identifier: module.instructions[identifier]
+        for computation in instruction.called
+        for identifier in module.computations.get(computation, ())
     }
-    found = [-1] * len(one.operands)
+    bytes_touched = [-1] * len(instruction.operands)
     for place, part in members.items():
         at = number(part.message, 9)
-        if part.opcode != "parameter" or not 0 <= at < len(found):
+        if part.opcode != "parameter" or not 0 <= at < len(bytes_touched):
             continue
         users = [user for user in members.values() if place in user.operands]
-        counts = [_taken(user, place) for user in users]
+        counts = [_take(user, place) for user in users]
         if users and all(count is not None for count in counts):
-            found[at] = sum(count or 0 for count in counts)
-    return tuple(found)
+            bytes_touched[at] = sum(count or 0 for count in counts)
+    return tuple(bytes_touched)
 
 
-def _taken(user: Instruction, place: int) -> int | None:
-    """Return how many elements an instruction reads of the operand ``place``; None for all."""
-    if user.operands.count(place) != 1 or user.operands[0] != place:
+def _take(user: Instruction, identifier: int) -> int | None:
+    """Return how many elements an instruction reads of the operand ``identifier``; None for all."""
+    if user.operands.count(identifier) != 1 or user.operands[0] != identifier:
         return None
     if user.opcode in _TAKING and isinstance(user.shape, TensorSpec):
         return user.shape.numel

@@ -22,44 +22,46 @@ _LARGEST: Final = 1 << 62
 Work = tuple[int, int]
 
 
-def is_compiled_whole(module: Module, one: Instruction) -> bool:
+def is_compiled_whole(module: Module, instruction: Instruction) -> bool:
     """Return whether the instruction is a call compiled as one function: nothing in it runs by itself."""
     data = module.data
-    return one.opcode == "call" and any(
+    return instruction.opcode == "call" and any(
         text(data, fields(data, *entry), 1) == _SMALL
-        for attributes in spans(one.message, 68)
+        for attributes in spans(instruction.message, 68)
         for entry in spans(fields(data, *attributes), 1)
     )
 
 
-def work(module: Module, one: Instruction, of: Callable[[Instruction], Work | str]) -> Work | str:
-    """Return matrix and vector FLOPs of all that ``one`` calls, or why they are unknown.
+def work(
+    module: Module, instruction: Instruction, of: Callable[[Instruction], Work | str]
+) -> Work | str:
+    """Return matrix and vector FLOPs of all that ``instruction`` calls, or why they are unknown.
 
     ``of`` returns those of a single instruction.
     """
-    return _called(module, one, of, {}, 0)
+    return _call(module, instruction, of, {}, 0)
 
 
-def _called(
+def _call(
     module: Module,
-    one: Instruction,
+    work_of_part: Instruction,
     of: Callable[[Instruction], Work | str],
-    known: dict[int, Work | str],
+    totals: dict[int, Work | str],
     depth: int,
 ) -> Work | str:
-    turns = _turns(module, one) if one.opcode == "while" else 1
+    turns = _turns(module, work_of_part) if work_of_part.opcode == "while" else 1
     if turns is None:
         return "a loop with an unknown number of iterations"
     matrix = vector = 0
-    for computation in one.called:
+    for computation in work_of_part.called:
         # each once: a malicious file must not take longer, and a computation inside itself has no end
-        if computation not in known:
-            known[computation] = "a computation that calls itself"
-            known[computation] = _sum(module, computation, of, known, depth)
-        found = known[computation]
-        if isinstance(found, str):
-            return found
-        matrix, vector = matrix + turns * found[0], vector + turns * found[1]
+        if computation not in totals:
+            totals[computation] = "a computation that calls itself"
+            totals[computation] = _sum(module, computation, of, totals, depth)
+        total = totals[computation]
+        if isinstance(total, str):
+            return total
+        matrix, vector = matrix + turns * total[0], vector + turns * total[1]
     return (matrix, vector) if max(matrix, vector) < _LARGEST else "implausibly many iterations"
 
 
@@ -67,12 +69,12 @@ def _sum(
     module: Module,
     computation: int,
     of: Callable[[Instruction], Work | str],
-    known: dict[int, Work | str],
+    totals: dict[int, Work | str],
     depth: int,
 ) -> Work | str:
     matrix = vector = 0
-    for place in module.computations.get(computation, ()):
-        part = module.instructions[place]
+    for identifier in module.computations.get(computation, ()):
+        part = module.instructions[identifier]
         if part.opcode in NOT_RUN:
             continue
         if part.opcode == "conditional":
@@ -80,7 +82,7 @@ def _sum(
         if part.opcode not in ("while", "call"):
             found = of(part)
         elif depth < _NESTED:
-            found = _called(module, part, of, known, depth + 1)
+            found = _call(module, part, of, totals, depth + 1)
         else:
             found = "loops nested too deep"
         if isinstance(found, str):
@@ -89,10 +91,10 @@ def _sum(
     return matrix, vector
 
 
-def _turns(module: Module, one: Instruction) -> int | None:
+def _turns(module: Module, instruction: Instruction) -> int | None:
     """Return how often a loop's body runs, from its backend_config (JSON); None if XLA does not know."""
     try:
-        config: Any = json.loads(text(module.data, one.message, 43) or "{}")
+        config: Any = json.loads(text(module.data, instruction.message, 43) or "{}")
         turns = int(config["known_trip_count"]["n"])
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -54,10 +54,10 @@ class Module:
     @classmethod
     def of_proto(cls, data: bytes) -> Module:
         """Return the module in a serialised HloProto. Raises WireError if ``data`` is not one."""
-        found = spans(fields(data, 0, len(data)), 1)
-        if not found:
+        module_spans = spans(fields(data, 0, len(data)), 1)
+        if not module_spans:
             raise WireError("the HloProto has no module")
-        return cls._of(data, *found[-1])
+        return cls._of(data, *module_spans[-1])
 
     @classmethod
     def of_module(cls, data: bytes) -> Module:
@@ -72,21 +72,21 @@ class Module:
         stacks = _Stacks(data, fields(data, *index[-1]) if index else {})
         for span in spans(message, 3):
             computation = fields(data, *span)
-            place = number(computation, 5)
-            module.roots[place] = number(computation, 6)
-            members = module.computations[place] = []
-            for one in spans(computation, 2):
-                members.append(_instruction(module, fields(data, *one), stacks))
+            identifier = number(computation, 5)
+            module.roots[identifier] = number(computation, 6)
+            members = module.computations[identifier] = []
+            for instruction_span in spans(computation, 2):
+                members.append(_instruction(module, fields(data, *instruction_span), stacks))
         return module
 
 
 def _instruction(module: Module, message: Fields, stacks: _Stacks) -> int:
     data = module.data
-    found = spans(message, 7)
-    metadata = fields(data, *found[-1]) if found else {}
+    metadata_spans = spans(message, 7)
+    metadata = fields(data, *metadata_spans[-1]) if metadata_spans else {}
     shape = spans(message, 3)
-    place = number(message, 35)
-    module.instructions[place] = Instruction(
+    identifier = number(message, 35)
+    module.instructions[identifier] = Instruction(
         text(data, message, 1),
         text(data, message, 2),
         _shape(data, *shape[-1]) if shape else None,
@@ -97,7 +97,7 @@ def _instruction(module: Module, message: Fields, stacks: _Stacks) -> int:
         stacks.frames(data, metadata),
         message,
     )
-    return place
+    return identifier
 
 
 def _shape(data: bytes, start: int, end: int, depth: int = 0) -> Arg:
@@ -127,11 +127,11 @@ class _Stacks:
 
     def frames(self, data: bytes, metadata: Fields) -> tuple[Frame, ...]:
         """Return the call stack of an instruction, innermost first; older modules have one line only."""
-        place = number(metadata, 15)
-        if place in self._known:
-            return self._known[place]
+        identifier = number(metadata, 15)
+        if identifier in self._known:
+            return self._known[identifier]
         stack: list[Frame] = []
-        at = place
+        at = identifier
         for _ in range(MAX_DEPTH):  # in a malicious file a frame may call itself
             if not 0 < at <= len(self._stacks):
                 break
@@ -145,7 +145,7 @@ class _Stacks:
                     stack.append((self._files[file - 1], line))
             at = number(frame, 2)
         if stack:
-            self._known[place] = tuple(stack)
+            self._known[identifier] = tuple(stack)
             return tuple(stack)
         file_name, line = text(data, metadata, 3), number(metadata, 4)
         return ((file_name, line),) if file_name and 0 <= line < MAX_LINE else ()

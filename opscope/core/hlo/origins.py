@@ -44,11 +44,11 @@ class Origins:
         self._users: dict[int, list[int]] = {}
         #: Instructions inside fused regions.
         self._fused = {
-            place
-            for one in module.instructions.values()
-            if one.opcode == "fusion"
-            for computation in one.called
-            for place in module.computations.get(computation, ())
+            identifier
+            for instruction in module.instructions.values()
+            if instruction.opcode == "fusion"
+            for computation in instruction.called
+            for identifier in module.computations.get(computation, ())
         }
         for place, one in module.instructions.items():
             for operand in one.operands:
@@ -66,36 +66,36 @@ class Origins:
                     self._known[place] = left
         self._gradients()
 
-    def of(self, place: int) -> Origin:
+    def of(self, identifier: int) -> Origin:
         """Return the instruction's own origin, else that of what was fused in it, else its neighbours'.
 
         A copy has its reader's origin, anything else that of its operands. A backward neighbour comes first,
         because what a rewrite makes from forward values for a gradient is part of the gradient.
         """
-        if place in self._known:
-            return self._known[place]
-        one = self._module.instructions[place]
-        named = next(filter(_has_origin, (one, *inside(self._module, one))), None)
+        if identifier in self._known:
+            return self._known[identifier]
+        instruction = self._module.instructions[identifier]
+        named = next(filter(_has_origin, (instruction, *inside(self._module, instruction))), None)
         if named is not None:  # a contraction that has lost its own path
             return (named.op_name, named.frames, named.name)
-        parts = [*inside(self._module, one)] or [one]
+        parts = [*inside(self._module, instruction)] or [instruction]
         ways = [self._operands, self._readers]
         if all(part.opcode in _MOVES for part in parts):
             ways.reverse()
         for follow in ways:
-            found = self._nearest(place, follow)
-            if found is not None:
-                return found
-        return ("", (), one.name)
+            origin = self._nearest(identifier, follow)
+            if origin is not None:
+                return origin
+        return ("", (), instruction.name)
 
-    def _operands(self, place: int) -> Sequence[int]:
-        return self._module.instructions[place].operands
+    def _operands(self, identifier: int) -> Sequence[int]:
+        return self._module.instructions[identifier].operands
 
-    def _readers(self, place: int) -> Sequence[int]:
-        return self._users.get(place, ())
+    def _readers(self, identifier: int) -> Sequence[int]:
+        return self._users.get(identifier, ())
 
-    def _nearest(self, place: int, follow: Callable[[int], Sequence[int]]) -> Origin | None:
-        level, seen = [place], {place}
+    def _nearest(self, identifier: int, follow: Callable[[int], Sequence[int]]) -> Origin | None:
+        level, seen = [identifier], {identifier}
         for _ in range(REACH):
             reached = [at for origin in level for at in follow(origin)]
             level = []
@@ -103,43 +103,43 @@ class Origins:
                 if at not in seen and at in self._module.instructions and len(seen) < MAX_SEEN:
                     seen.add(at)
                     level.append(at)
-            known = [self._known[at] for at in level if at in self._known]
-            if known:
-                backward = [origin for origin in known if "transpose(" in origin[0]]
-                return (backward or known)[0]
+            origins_there = [self._known[at] for at in level if at in self._known]
+            if origins_there:
+                backward = [origin for origin in origins_there if "transpose(" in origin[0]]
+                return (backward or origins_there)[0]
         return None
 
-    def _on_result(self, place: int) -> Origin | None:
+    def _on_result(self, identifier: int) -> Origin | None:
         """Return the origin that a rewrite moved from a contraction to what reshapes its result.
 
         That instruction reads the contraction, or a fused region's parameter which is the contraction.
         """
-        read = [place]
+        read = [identifier]
         instructions = self._module.instructions
-        for user in self._users.get(place, ()):
-            one = instructions[user]
-            if one.opcode != "fusion":
+        for user in self._users.get(identifier, ()):
+            reader = instructions[user]
+            if reader.opcode != "fusion":
                 continue
-            which = {at for at, operand in enumerate(one.operands) if operand == place}
-            for computation in one.called:
+            which = {at for at, operand in enumerate(reader.operands) if operand == identifier}
+            for computation in reader.called:
                 for at in self._module.computations.get(computation, ()):
                     inner = instructions[at]
                     if inner.opcode == "parameter" and number(inner.message, 9) in which:
                         read.append(at)
         for at in read:
             for user in self._users.get(at, ()):
-                one = instructions[user]
-                path = one.op_name
-                if one.opcode in _MOVES and _is_path(path) and _CALLED.search(path):
-                    return (one.op_name, one.frames, one.name)
+                reader = instructions[user]
+                path = reader.op_name
+                if reader.opcode in _MOVES and _is_path(path) and _CALLED.search(path):
+                    return (reader.op_name, reader.frames, reader.name)
         return None
 
     def _gradients(self) -> None:
         """Give contractions without a path the origin of a gradient, if a forward one reads the same."""
         kinds = {
             at: work.opcode
-            for at, one in self._module.instructions.items()
-            if at not in self._fused and (work := self._contraction(one)) is not None
+            for at, instruction in self._module.instructions.items()
+            if at not in self._fused and (work := self._contraction(instruction)) is not None
         }
         places = list(kinds)
         bare = [at for at in places if at not in self._known]
@@ -156,33 +156,35 @@ class Origins:
             same = [f for f in shared if kinds[f] == kinds[at]]
             if same:
                 path, frames, name = self._known[same[0]]
-                self._known[at] = (_transposed(path), frames, name)
+                self._known[at] = (_transpose(path), frames, name)
 
-    def _contraction(self, one: Instruction) -> Instruction | None:
+    def _contraction(self, instruction: Instruction) -> Instruction | None:
         """Return the product or convolution that the instruction is or has fused in it; else None."""
-        if one.opcode in _CONTRACTIONS:
-            return one
-        return next((i for i in inside(self._module, one) if i.opcode in _CONTRACTIONS), None)
+        if instruction.opcode in _CONTRACTIONS:
+            return instruction
+        return next(
+            (i for i in inside(self._module, instruction) if i.opcode in _CONTRACTIONS), None
+        )
 
-    def _sources(self, place: int) -> list[int]:
+    def _sources(self, identifier: int) -> list[int]:
         """Return the instructions that are read, looking through copies and changes of layout."""
-        found = []
-        for operand in self._module.instructions[place].operands:
+        sources = []
+        for operand in self._module.instructions[identifier].operands:
             at = operand
             for _ in range(REACH):
-                one = self._module.instructions.get(at)
-                if one is None or len(one.operands) != 1:
+                instruction = self._module.instructions.get(at)
+                if instruction is None or len(instruction.operands) != 1:
                     break
-                parts = [*inside(self._module, one)] or [one]
+                parts = [*inside(self._module, instruction)] or [instruction]
                 if not all(part.opcode in _MOVES for part in parts):
                     break
-                at = one.operands[0]
-            found.append(at)
-        return found
+                at = instruction.operands[0]
+            sources.append(at)
+        return sources
 
 
-def _has_origin(one: Instruction) -> bool:
-    return _is_path(one.op_name) and one.opcode not in NOT_RUN
+def _has_origin(instruction: Instruction) -> bool:
+    return _is_path(instruction.op_name) and instruction.opcode not in NOT_RUN
 
 
 def _is_path(name: str) -> bool:
@@ -190,18 +192,18 @@ def _is_path(name: str) -> bool:
     return "/" in name or name.startswith(ATEN)
 
 
-def _transposed(path: str) -> str:
+def _transpose(path: str) -> str:
     """Return the gradient's path: ``jit(f)/jvp(net)/conv/…`` → ``jit(f)/transpose(jvp(net))/conv/…``."""
     parts = path.split("/")
     return "/".join(f"transpose({part})" if part.startswith("jvp(") else part for part in parts)
 
 
-def inside(module: Module, one: Instruction) -> Iterator[Instruction]:
+def inside(module: Module, instruction: Instruction) -> Iterator[Instruction]:
     """Yield the instructions of a fused region, its root first; none for any other instruction."""
-    if one.opcode != "fusion":
+    if instruction.opcode != "fusion":
         return
-    for computation in one.called:
+    for computation in instruction.called:
         root = module.roots.get(computation)
         members = module.computations.get(computation, ())
-        for place in sorted(members, key=lambda at: at != root):
-            yield module.instructions[place]
+        for member in sorted(members, key=lambda at: at != root):
+            yield module.instructions[member]

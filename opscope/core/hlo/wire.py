@@ -75,12 +75,12 @@ def walk(data: Any, start: int, end: int) -> Iterator[tuple[int, Value, int, int
 
 def fields(data: bytes, start: int, end: int) -> Fields:
     """Return field number → values in order, for all fields of a message. Raises WireError."""
-    found: Fields = {}
+    values_of_fields: Fields = {}
     for count, (number, value, _, _) in enumerate(walk(data, start, end)):
         if count >= MAX_FIELDS:
             raise WireError(f"the message has more than {MAX_FIELDS} fields")
-        found.setdefault(number, []).append(value)
-    return found
+        values_of_fields.setdefault(number, []).append(value)
+    return values_of_fields
 
 
 def spans(message: Fields, number: int) -> list[tuple[int, int]]:
@@ -98,32 +98,32 @@ def number(message: Fields, field: int, default: int = 0) -> int:
 
 def text(data: bytes, message: Fields, field: int) -> str:
     """Return the last string in a field, ``""`` without one; bytes that are not UTF-8 are replaced."""
-    found = spans(message, field)
-    return data[slice(*found[-1])].decode("utf-8", "replace") if found else ""
+    text_spans = spans(message, field)
+    return data[slice(*text_spans[-1])].decode("utf-8", "replace") if text_spans else ""
 
 
 def numbers(data: Any, message: Fields, field: int) -> tuple[int, ...]:
     """Return the values of a repeated int64 field, packed or not. Raises WireError."""
-    found: list[int] = []
+    values: list[int] = []
     for value in message.get(field, ()):
         if isinstance(value, int):
-            found.append(value)
+            values.append(value)
             continue
         at, end = value
         while at < end:
-            one, at = varint(data, at, end)
-            found.append(one)
-    return tuple(one - (1 << 64) if one >= 1 << 63 else one for one in found)
+            value_read, at = varint(data, at, end)
+            values.append(value_read)
+    return tuple(value - (1 << 64) if value >= 1 << 63 else value for value in values)
 
 
 def encoded(value: int) -> bytes:
     """Return the shortest varint of a number that is not negative."""
-    made = bytearray()
+    data = bytearray()
     while value > 0x7F:
-        made.append(value & 0x7F | 0x80)
+        data.append(value & 0x7F | 0x80)
         value >>= 7
-    made.append(value)
-    return bytes(made)
+    data.append(value)
+    return bytes(data)
 
 
 def tag(number: int, kind: int) -> bytes:

@@ -59,19 +59,23 @@ class Placed:
 
     def by(self, name: str) -> Offset | None:
         """Return the offset by which times of the machine ``name`` are moved: one within its error is 0."""
-        one = self.at[name]
-        if one is None or self.how[name] not in (BY_COLLECTIVES, BY_MESSAGES) or not _is_none(one):
-            return one
-        return Offset(0, 0, 0.0, one.error, one.spread, one.collectives)
+        offset = self.at[name]
+        if (
+            offset is None
+            or self.how[name] not in (BY_COLLECTIVES, BY_MESSAGES)
+            or not _is_none(offset)
+        ):
+            return offset
+        return Offset(0, 0, 0.0, offset.error, offset.spread, offset.collectives)
 
     def of_processes(self) -> dict[int, Offset]:
         """Return the offsets by process, of those whose times move."""
-        found: dict[int, Offset] = {}
+        offsets: dict[int, Offset] = {}
         for process, name in self.on.select("process", "machine").rows():
-            one = self.by(name)
-            if one is not None and (one.offset or one.drift):
-                found[process] = one
-        return found
+            offset = self.by(name)
+            if offset is not None and (offset.offset or offset.drift):
+                offsets[process] = offset
+        return offsets
 
 
 def machines(trace: Trace) -> pl.DataFrame:
@@ -81,10 +85,10 @@ def machines(trace: Trace) -> pl.DataFrame:
     the machine; if the host is unknown too, each clock domain is a machine.
     """
     used = trace["processes"].select("process", "host", "rank", "clock_domain")
-    known = trace["clocks"].select("clock_domain", "machine")
+    machine_of_domain = trace["clocks"].select("clock_domain", "machine")
     return (
         used.drop_nulls("clock_domain")
-        .join(known, on="clock_domain", how="left")
+        .join(machine_of_domain, on="clock_domain", how="left")
         .with_columns(
             pl.coalesce("machine", "host", pl.format("clock {}", "clock_domain")).alias("machine")
         )
@@ -110,18 +114,18 @@ def aligned(trace: Trace) -> Trace:
     """
 
     def found() -> Pieces:
-        made = exchanges(attribute(trace, infer_steps=False))
-        return lambda: iter((made,))
+        pieces = exchanges(attribute(trace, infer_steps=False))
+        return lambda: iter((pieces,))
 
     where = placed(trace, found)
     return trace if where is None else moved(trace, where)
 
 
-def placed(trace: Trace, found: Callable[[], Pieces]) -> Placed | None:
+def placed(trace: Trace, pieces: Callable[[], Pieces]) -> Placed | None:
     """Return how the clocks of the trace's machines lie to that of its lowest rank; None if they are one, or
     were aligned before. What is doubtful is noted in the trace.
 
-    ``found`` returns the ``exchanges`` of all processes, in pieces.
+    ``pieces`` returns the ``exchanges`` of all processes, in pieces.
     """
     on = machines(trace)
     names = on["machine"].unique(maintain_order=True).to_list()
@@ -130,7 +134,7 @@ def placed(trace: Trace, found: Callable[[], Pieces]) -> Placed | None:
         return None
     at: dict[str, Offset | None] = {names[0]: Offset(0, 0, 0.0, 0, 0, 0)}
     how = {names[0]: REFERENCE}
-    for number, (offset, method) in solved(_met(found(), on, names), len(names)).items():
+    for number, (offset, method) in solved(_met(pieces(), on, names), len(names)).items():
         at[names[number]], how[names[number]] = offset, method
     for name in names:
         if name not in at:
@@ -151,21 +155,21 @@ def placed(trace: Trace, found: Callable[[], Pieces]) -> Placed | None:
     return Placed(on, at, how)
 
 
-def _met(found: Pieces, on: pl.DataFrame, names: list[str]) -> Met:
+def _met(pieces: Pieces, on: pl.DataFrame, names: list[str]) -> Met:
     """Return what the machines, numbered as in ``names``, did together."""
 
     def ran() -> Iterator[pl.DataFrame]:
-        return (piece.drop_nulls(["start", "end"]) for piece in found())
+        return (piece.drop_nulls(["start", "end"]) for piece in pieces())
 
-    place = pl.DataFrame({"machine": names}).with_row_index("node").cast({"node": pl.Int64})
-    hosts = on.join(place, on="machine").select("process", "rank", "node").unique("process")
+    nodes = pl.DataFrame({"machine": names}).with_row_index("node").cast({"node": pl.Int64})
+    hosts = on.join(nodes, on="machine").select("process", "rank", "node").unique("process")
     key = [*GROUP, "number"]
     met, sent = [], []
-    for piece, told in zip(ran(), numbers(ran, same_clock=False), strict=True):
+    for piece, numbered in zip(ran(), numbers(ran, same_clock=False), strict=True):
         kind = pl.col("kind").cast(pl.String)
         sent.append(piece.filter(kind.is_in(POINT_TO_POINT)))
         met.append(
-            piece.with_columns(told["number"])
+            piece.with_columns(numbered["number"])
             .filter(pl.col("number").is_not_null() & kind.is_in(SYNCHRONISING))
             .join(hosts, on="process")
             .group_by("node", *key)
@@ -203,7 +207,7 @@ def _moved_by(
 
 def _by_unix(trace: Trace, on: pl.DataFrame, first: str, name: str) -> Offset | None:
     clocks = on.join(trace["clocks"], on="clock_domain", suffix="_of").drop_nulls("to_unix_ns")
-    unix = [clocks.filter(pl.col("machine") == one)["to_unix_ns"] for one in (first, name)]
+    unix = [clocks.filter(pl.col("machine") == machine)["to_unix_ns"] for machine in (first, name)]
     if not len(unix[0]) or not len(unix[1]):
         return None
     return Offset(0, int(unix[1][0]) - int(unix[0][0]), 0.0, None, 0, 0)
@@ -214,15 +218,15 @@ def moved(trace: Trace, where: Placed) -> Trace:
     of_process = where.of_processes()
     tables: dict[str, pl.DataFrame] = {}
     for name in trace.present if of_process else ():
-        times = [one for one in _TIMES if one in TABLES[name]]
+        times = [name_of_time for name_of_time in _TIMES if name_of_time in TABLES[name]]
         if times and "process" in TABLES[name] and len(trace[name]):
             tables[name] = _moved_table(trace[name], times, of_process)
     tables["clocks"] = _clocks(trace, where)
     return trace.replace(**tables)
 
 
-def _is_none(one: Offset) -> bool:
-    return one.error is not None and abs(one.offset) <= one.error
+def _is_none(offset: Offset) -> bool:
+    return offset.error is not None and abs(offset.offset) <= offset.error
 
 
 def _moved_table(
@@ -230,14 +234,14 @@ def _moved_table(
 ) -> pl.DataFrame:
     numbers = np.array(sorted(of_process), np.int64)
     process = frame["process"].fill_null(-1).to_numpy().astype(np.int64)
-    place = np.searchsorted(numbers, process).clip(0, len(numbers) - 1)
-    moves = numbers[place] == process
-    by = [of_process[one] for one in numbers.tolist()]
+    index = np.searchsorted(numbers, process).clip(0, len(numbers) - 1)
+    moves = numbers[index] == process
+    by = [of_process[number] for number in numbers.tolist()]
     origin, offset = (
-        np.array([getattr(one, name) for one in by], np.int64)[place]
+        np.array([getattr(offset, name) for offset in by], np.int64)[index]
         for name in ("origin", "offset")
     )
-    drift = np.array([one.drift for one in by], np.float64)[place]
+    drift = np.array([offset.drift for offset in by], np.float64)[index]
     columns = []
     for name in times:
         column = frame[name]
@@ -256,19 +260,19 @@ def _clocks(trace: Trace, where: Placed) -> pl.DataFrame:
     machine_of = dict(on.select("clock_domain", "machine").rows())
     for row in trace["clocks"].to_dicts():
         name = machine_of.get(row["clock_domain"])
-        one = None if name is None else where.by(name)
+        offset = None if name is None else where.by(name)
         if name is not None:
             row["method"] = where.how[name]
-        if name is not None and name != first and one is not None:
-            found = where.at[name]
-            assert found is not None
+        if name is not None and name != first and offset is not None:
+            offset_of_machine = where.at[name]
+            assert offset_of_machine is not None
             row |= {
                 "to_unix_ns": int(reference[0]) if len(reference) else None,
-                "offset_ns": found.offset,
-                "drift_ppm": found.drift * 1e6,
-                "error_ns": found.error,
-                "spread_ns": found.spread if found.collectives else None,
-                "collectives": found.collectives,
+                "offset_ns": offset_of_machine.offset,
+                "drift_ppm": offset_of_machine.drift * 1e6,
+                "error_ns": offset_of_machine.error,
+                "spread_ns": offset_of_machine.spread if offset_of_machine.collectives else None,
+                "collectives": offset_of_machine.collectives,
             }
         rows.append(row)
     return pl.DataFrame(rows, schema=trace["clocks"].schema)

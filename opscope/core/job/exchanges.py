@@ -77,32 +77,32 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
     return _of_groups(attribution, pl.concat(frames))
 
 
-def called(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+def called(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per outermost call of a collective or message (SCHEMA), whether it ran or not.
 
     ``start`` and ``end`` are those of what it ran; null where that was not recorded, which on a GPU is so too
-    where it never ended. ``found`` is ``exchanges``.
+    where it never ended. ``table`` is ``exchanges``.
     """
     calls = _Calls(attribution)
-    made = _of_groups(attribution, _of_calls(attribution, calls, set()))
-    ran = found.drop_nulls(["op", "start", "end"])
+    called_groups = _of_groups(attribution, _of_calls(attribution, calls, set()))
+    ran = table.drop_nulls(["op", "start", "end"])
     times = ran.group_by("op").agg(
         pl.col("start").min().alias("from"), pl.col("end").max().alias("to")
     )
-    found = made.join(times, on="op", how="left", maintain_order="left")
-    return found.with_columns(
+    table = called_groups.join(times, on="op", how="left", maintain_order="left")
+    return table.with_columns(
         pl.coalesce("start", "from").alias("start"), pl.coalesce("end", "to").alias("end")
     ).select(*SCHEMA)
 
 
-def _of_groups(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
     """Return the rows by process and time, with members and sizes of their groups."""
-    found = found.sort("process", "called", maintain_order=True)
+    table = table.sort("process", "called", maintain_order=True)
     members = groups(attribution.trace).select(
         "process", "group", "ranks", pl.col("size").alias("of")
     )
     return (
-        found.join(
+        table.join(
             members.with_columns(pl.col("group", "ranks").cast(pl.Categorical)),
             on=["process", "group"],
             how="left",
@@ -118,15 +118,17 @@ def _of_groups(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _peer_of(members: str, place: str) -> pl.Expr:
-    """Return the rank at ``place`` of the group's ``members``."""
+def _peer_of(members: str, rank_column: str) -> pl.Expr:
+    """Return the rank at ``rank_column`` of the group's ``members``."""
 
     def ranks(distinct: pl.Series) -> pl.Series:
-        found = [
-            rank_at(one[members], one[place]) if one[members] and one[place] is not None else None
-            for one in distinct.to_list()
+        ranks_of_rows = [
+            rank_at(pair[members], pair[rank_column])
+            if pair[members] and pair[rank_column] is not None
+            else None
+            for pair in distinct.to_list()
         ]
-        return pl.Series(found, dtype=pl.Int64)
+        return pl.Series(ranks_of_rows, dtype=pl.Int64)
 
     def spread_(both: pl.Series) -> pl.Series:
         distinct = both.unique()
@@ -135,7 +137,7 @@ def _peer_of(members: str, place: str) -> pl.Expr:
             maintain_order="left", nulls_equal=True,
         )["rank"]  # fmt: skip
 
-    return pl.struct(pl.col(members).cast(pl.String), place).map_batches(
+    return pl.struct(pl.col(members).cast(pl.String), rank_column).map_batches(
         spread_, return_dtype=pl.Int64
     )
 
@@ -146,13 +148,13 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     Its name says so, or the op that launched it is a collective's, or within one (``core.communication``).
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
-    directions = [one.direction for one in attribution.meaning.readings]
+    directions = [reading.direction for reading in attribution.meaning.readings]
     if "communication" not in directions:
         return named
     reading = attribution.meaning.reading
-    directed = np.array([one in DIRECTIONS for one in directions], bool)[reading]
+    directed = np.array([direction in DIRECTIONS for direction in directions], bool)[reading]
     owner = attribution.climb(attribution.kernels.op.astype(np.int64), directed)
-    talks = np.array([one == "communication" for one in directions], bool)[reading]
+    talks = np.array([direction == "communication" for direction in directions], bool)[reading]
     of_op: NDArray[np.bool_] = at(talks, owner, False)
     return named | of_op
 
@@ -177,7 +179,7 @@ def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, 
     While a collective's op inside such an op holds its thread up, the thread computes nothing.
     """
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
-    talks = np.array([one.direction == "communication" for one in meaning.readings], bool)
+    talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
     talking = attribution.is_op & talks[meaning.reading]
     threads = ["process", "thread"]
 
@@ -291,15 +293,15 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
         None,
     )
     declared = call.param("dtype")
-    tensors = [one for one in call.input_leaves() if one is not None]
+    tensors = [leaf for leaf in call.input_leaves() if leaf is not None]
     dtype = declared if isinstance(declared, str) else tensors[0].dtype if tensors else None
     name = None if group is None else str(group)
     members = call.param("members")
     who = members if isinstance(members, str) else None
     moved = _at_most(buffer_bytes(call), _MOST_BYTES)
-    peer, place = _peer(call, kind) if kind in POINT_TO_POINT else (None, None)
+    peer, rank = _peer(call, kind) if kind in POINT_TO_POINT else (None, None)
     size = _at_most(size, _MOST_RANKS)
-    return kind, name, dtype, size, moved, _reduction(call), who, peer, place
+    return kind, name, dtype, size, moved, _reduction(call), who, peer, rank
 
 
 def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
@@ -315,8 +317,8 @@ def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
 
 def _rank(value: object) -> int | None:
     text = str(value)
-    found = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
-    return _at_most(found, _MOST_RANKS)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+    return _at_most(number, _MOST_RANKS)
 
 
 def _at_most(value: int | None, most: int) -> int | None:
@@ -339,8 +341,10 @@ def _of_kernels(
     described_by = attribution.climb(op, calls.is_call[reading])
     frame = table[rows].select("process", pl.col("start").alias("called"), "start", "end", "name")
     name = frame["name"].cast(pl.String)
-    told = {one: collective(one) for one in name.drop_nulls().unique()}
-    by_name = name.replace_strict(told, default=None, return_dtype=pl.String)
+    kind_of_name = {
+        name_of_kernel: collective(name_of_kernel) for name_of_kernel in name.drop_nulls().unique()
+    }
+    by_name = name.replace_strict(kind_of_name, default=None, return_dtype=pl.String)
     frame = frame.with_columns(calls.columns(at(reading, described_by))).with_columns(
         pl.coalesce(pl.col("kind").cast(pl.String), by_name).cast(pl.Categorical).alias("kind"),
         pl.Series("op", described_by).replace(NONE, None),
@@ -350,8 +354,8 @@ def _of_kernels(
             _identity(gather(ranges["attrs"], described_by)),
         ),
     )
-    made: pl.DataFrame = frame.select(*SCHEMA, "place")
-    return made
+    exchanges_of_kernels: pl.DataFrame = frame.select(*SCHEMA, "place")
+    return exchanges_of_kernels
 
 
 def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
@@ -384,14 +388,14 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     for (process,), part in frame.filter(~alone).group_by("process", maintain_order=True):
         part = part.sort("called")
         parts.append(_ran(part, ran.filter(pl.col("process") == process)))
-    made: pl.DataFrame = pl.concat(parts).select(*SCHEMA, "place")
-    return made
+    exchanges_of_calls: pl.DataFrame = pl.concat(parts).select(*SCHEMA, "place")
+    return exchanges_of_calls
 
 
 def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFrame:
     """Return what the ranges ``rows`` say of the collective that each is, with their times."""
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading[rows]
-    described: pl.DataFrame = _timed(attribution, ranges[rows], rows).select(
+    described: pl.DataFrame = _time(attribution, ranges[rows], rows).select(
         "process",
         pl.col("start").alias("called"),
         "start",
@@ -403,7 +407,7 @@ def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFr
     return described
 
 
-def _timed(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+def _time(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     """Return the range rows ``frame``; those without a thread, which stand for kernels, get their times."""
     if not frame["thread"].has_nulls():
         return frame
@@ -427,11 +431,13 @@ def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     called = calls["called"].to_numpy()
     start, end = (spans[name].to_numpy() for name in ("start", "end"))
     for skipped in range(min(len(start), 64)):
-        many = min(len(called), len(start) - skipped)
-        if (start[skipped : skipped + many] >= called[:many]).all():
-            nothing = [None] * (len(called) - many)
+        paired = min(len(called), len(start) - skipped)
+        if (start[skipped : skipped + paired] >= called[:paired]).all():
+            nothing = [None] * (len(called) - paired)
             return calls.with_columns(
-                pl.Series("start", [*start[skipped : skipped + many].tolist(), *nothing], pl.Int64),
-                pl.Series("end", [*end[skipped : skipped + many].tolist(), *nothing], pl.Int64),
+                pl.Series(
+                    "start", [*start[skipped : skipped + paired].tolist(), *nothing], pl.Int64
+                ),
+                pl.Series("end", [*end[skipped : skipped + paired].tolist(), *nothing], pl.Int64),
             )
     return calls

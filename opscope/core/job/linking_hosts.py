@@ -45,12 +45,12 @@ def solved(met: Met, hosts: int) -> dict[int, tuple[Offset, str]]:
     start, end, their_start, their_end = (entries[name].to_numpy() for name in _TIMES)
     below, above = (entries[name].to_numpy() for name in ("below", "above"))
     own = estimates(pair.reshape(-1), start, end, their_start, their_end, below, above)
-    made = dict(zip(order.tolist(), own, strict=True))
-    found: dict[int, tuple[Offset, str]] = {}
+    offset_of_pair = dict(zip(order.tolist(), own, strict=True))
+    solutions: dict[int, tuple[Offset, str]] = {}
     for pair_, child, parent, method in links.select("pair", "child", "parent", "method").rows():
-        one = made[pair_]
-        found[child] = one.then(found[parent][0]) if parent else one, method
-    return found
+        offset = offset_of_pair[pair_]
+        solutions[child] = offset.then(solutions[parent][0]) if parent else offset, method
+    return solutions
 
 
 def _links(met: Met, hosts: int) -> pl.DataFrame:
@@ -97,14 +97,14 @@ def _by_groups(
     groups, first = np.unique(group[rows], return_index=True)
     best = host[rows[first]]
     there = np.flatnonzero(~placed[host])
-    place = np.searchsorted(groups, group[there])
-    hit = place < len(groups)
-    hit[hit] = groups[place[hit]] == group[there[hit]]
-    there, place = there[hit], place[hit]
-    shared = np.minimum(count[there], count[rows[first]][place])
-    order = np.lexsort((best[place], -shared, host[there]))
+    index = np.searchsorted(groups, group[there])
+    hit = index < len(groups)
+    hit[hit] = groups[index[hit]] == group[there[hit]]
+    there, index = there[hit], index[hit]
+    shared = np.minimum(count[there], count[rows[first]][index])
+    order = np.lexsort((best[index], -shared, host[there]))
     children, chosen = np.unique(host[there][order], return_index=True)
-    parents: Ints = best[place][order][chosen]
+    parents: Ints = best[index][order][chosen]
     return children, parents
 
 
@@ -162,8 +162,8 @@ def _neighbours(sent: pl.DataFrame) -> pl.DataFrame:
 def _by_messages(neighbours: pl.DataFrame, placed: NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Return the hosts that exchanged messages with one that is placed, and which: messages both ways bound
     an offset from both sides, so the one with most of these."""
-    one, other = (neighbours[name].to_numpy() for name in ("one", "other"))
-    rows = neighbours.filter(pl.Series(placed[one] & ~placed[other], dtype=pl.Boolean)).sort(
+    side, other = (neighbours[name].to_numpy() for name in ("one", "other"))
+    rows = neighbours.filter(pl.Series(placed[side] & ~placed[other], dtype=pl.Boolean)).sort(
         "other", "least", "all", "one", descending=[False, True, True, False]
     )
     rows = rows.unique("other", keep="first", maintain_order=True)

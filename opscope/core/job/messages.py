@@ -8,20 +8,20 @@ from opscope.core.job.exchanges import POINT_TO_POINT
 from opscope.core.job.numbering import shifts
 
 
-def messages(found: pl.DataFrame, ranks: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+def messages(table: pl.DataFrame, ranks: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     """Return one row per message of which both ends are known: ``sender`` and ``receiver`` (processes),
     ``sent`` and ``sent_end``, ``received`` and ``received_end`` (when each began and ended, ns on its clock).
 
-    ``found`` is ``exchanges``, ``ranks`` has process and rank. The i-th send from a rank to another in a
+    ``table`` is ``exchanges``, ``ranks`` has process and rank. The i-th send from a rank to another in a
     group is the i-th receive there; if the recordings do not begin with the same message, the counts are
     shifted as those of collectives are. A rank of which there are several processes is left out.
     """
-    known = ranks.drop_nulls("rank").select("process", pl.col("rank").cast(pl.Int64))
-    known = known.unique().filter(pl.len().over("rank") == 1)
+    placed_ranks = ranks.drop_nulls("rank").select("process", pl.col("rank").cast(pl.Int64))
+    placed_ranks = placed_ranks.unique().filter(pl.len().over("rank") == 1)
     rows = (
-        found.filter(pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT))
+        table.filter(pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT))
         .drop_nulls(["start", "end", "peer"])
-        .join(known, on="process", how="inner", maintain_order="left")
+        .join(placed_ranks, on="process", how="inner", maintain_order="left")
         .with_columns((pl.col("kind").cast(pl.String) == "send").alias("sends"))
     )
     sends = pl.col("sends")

@@ -24,8 +24,8 @@ _WINDOW: Final = 0.15
 _FewShifts: TypeAlias = NDArray[np.int64]
 
 
-def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return ``found`` with ``number``: rows of equal group, members, size and number are one collective.
+def matched(table: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+    """Return ``table`` with ``number``: rows of equal group, members, size and number are one collective.
 
     If every record of a group has ``comms``, that gives the numbers; else, if every record has ``seq``,
     that does; else the collectives of a group are counted on each process. If the processes' recordings do
@@ -35,36 +35,40 @@ def matched(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
     there are more processes than it has ranks: several groups share the name, and nothing separates them.
     """
-    return whole(matched_in(one_piece(found), same_clock))
+    return whole(matched_in(one_piece(table), same_clock))
 
 
-def matched_in(found: Pieces, same_clock: bool) -> Pieces:
+def matched_in(pieces: Pieces, same_clock: bool) -> Pieces:
     """Return ``matched``, of a table in pieces: the rows of a process are in one of them."""
 
     def made() -> Iterator[pl.DataFrame]:
-        for piece, told in zip(found(), numbers(found, same_clock), strict=True):
-            yield piece.with_columns(told["number"])
+        for piece, numbered in zip(pieces(), numbers(pieces, same_clock), strict=True):
+            yield piece.with_columns(numbered["number"])
 
     return made
 
 
-def numbers(found: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:
-    """Yield for each piece of ``found`` what ``matched`` says of its rows: ``number``, and ``whole``, the
+def numbers(pieces: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:
+    """Yield for each piece of ``pieces`` what ``matched`` says of its rows: ``number``, and ``whole``, the
     number of its group."""
-    groups, comms = _groups(found)
+    groups, comms = _groups(pieces)
     counted = groups.filter(_COUNTED)["whole"]
-    shifted = _Shifts(found, groups, comms, same_clock) if len(counted) else None
-    for piece in found():
-        told = _first_numbers(piece, groups, comms)
-        number = told["number"] if shifted is None else told["number"] + shifted.of(piece, told)
-        yield told.select("whole", number.alias("number"))
+    shifted = _Shifts(pieces, groups, comms, same_clock) if len(counted) else None
+    for piece in pieces():
+        numbered = _first_numbers(piece, groups, comms)
+        number = (
+            numbered["number"]
+            if shifted is None
+            else numbered["number"] + shifted.of(piece, numbered)
+        )
+        yield numbered.select("whole", number.alias("number"))
 
 
 #: A group's collectives are counted: nothing that was recorded numbers them.
 _COUNTED: Final = pl.col("of_one") & ~pl.col("has_comms") & ~pl.col("has_seq")
 
 
-def _groups(found: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
+def _groups(pieces: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     """Return per group its number ``whole``, whether all its records have ``comms`` and ``seq``, and whether
     it is one group that is known (``of_one``); and the numbers by ``comms``, if any are by them."""
     group = list(GROUP)
@@ -74,7 +78,7 @@ def _groups(found: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
             pl.col("seq").is_not_null().all().alias("has_seq"),
             pl.col("process").n_unique().cast(pl.Int64).alias("there"),
         )
-        for piece in found()
+        for piece in pieces()
     ]
     alone = (pl.col("there") <= pl.col("size")).fill_null(True)
     groups = (
@@ -89,7 +93,7 @@ def _groups(found: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
     )
     if groups.filter("of_one", "has_comms").is_empty():
         return groups, None
-    texts = pl.concat(piece.select("comms").unique() for piece in found())
+    texts = pl.concat(piece.select("comms").unique() for piece in pieces())
     texts = texts.drop_nulls().unique().sort("comms").with_row_index("place", 1)
     return groups, texts.with_columns(pl.col("place").cast(pl.Int64))
 
@@ -99,26 +103,26 @@ def _first_numbers(
 ) -> pl.DataFrame:
     """Return ``whole``, ``number`` before any shift, and whether it was ``counted``, of each row."""
     pair = pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False)
-    told = piece.select("process", *GROUP, "comms", "seq", (~pair).alias("known")).join(
+    numbered = piece.select("process", *GROUP, "comms", "seq", (~pair).alias("known")).join(
         groups, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left"
     )
-    told = told.with_columns(pl.col("known") & pl.col("of_one"))
-    place = pl.lit(None, pl.Int64)
+    numbered = numbered.with_columns(pl.col("known") & pl.col("of_one"))
+    index = pl.lit(None, pl.Int64)
     if comms is not None:
-        told = told.join(comms, on="comms", how="left", maintain_order="left")
-        place = pl.col("place")
-    known = pl.col("known")
-    return told.select(
+        numbered = numbered.join(comms, on="comms", how="left", maintain_order="left")
+        index = pl.col("place")
+    is_numbered = pl.col("known")
+    return numbered.select(
         "process",
         "whole",
-        pl.when(known & pl.col("has_comms"))
-        .then(place)
-        .when(known & pl.col("has_seq"))
+        pl.when(is_numbered & pl.col("has_comms"))
+        .then(index)
+        .when(is_numbered & pl.col("has_seq"))
         .then(pl.col("seq"))
-        .when(known)
-        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", "whole", known))
+        .when(is_numbered)
+        .then(pl.int_range(pl.len(), dtype=pl.Int64).over("process", "whole", is_numbered))
         .alias("number"),
-        (known & _COUNTED).alias("counted"),
+        (is_numbered & _COUNTED).alias("counted"),
     )
 
 
@@ -126,13 +130,13 @@ class _Shifts:
     """What is added to the counts of each process, as ``shifts`` says, of a table in pieces."""
 
     def __init__(
-        self, found: Pieces, groups: pl.DataFrame, comms: pl.DataFrame | None, same_clock: bool
+        self, pieces: Pieces, groups: pl.DataFrame, comms: pl.DataFrame | None, same_clock: bool
     ) -> None:
         counts, tokens = [], []
-        for piece in found():
-            told = _first_numbers(piece, groups, comms)
-            counts.append(told.filter("counted").group_by("whole", "process").len())
-            tokens.append(piece.filter(told["counted"]).select("kind", "bytes").unique())
+        for piece in pieces():
+            numbered = _first_numbers(piece, groups, comms)
+            counts.append(numbered.filter("counted").group_by("whole", "process").len())
+            tokens.append(piece.filter(numbered["counted"]).select("kind", "bytes").unique())
         self._tokens = pl.concat(tokens).unique().with_row_index("token")
         most = ("whole", "len", "process")
         first = (
@@ -141,50 +145,52 @@ class _Shifts:
             .sort(most, descending=[False, True, False], nulls_last=False)
             .unique("whole", keep="first", maintain_order=True)
         )
-        whole, process = _integers(first["whole"]), _integers(first["process"])
-        self._first = dict(zip(whole.tolist(), process.tolist(), strict=True))
+        groups_numbered, process = _integers(first["whole"]), _integers(first["process"])
+        self._first = dict(zip(groups_numbered.tolist(), process.tolist(), strict=True))
         self._references: dict[int, _Others] = {}
-        for piece in found() if self._first else ():
-            told = _first_numbers(piece, groups, comms)
-            for one, side, rows, token, end in self._sides(piece, told):
-                if self._first.get(one) == side:
-                    self._references[one] = _Others(token[rows], end[rows], same_clock)
+        for piece in pieces() if self._first else ():
+            numbered = _first_numbers(piece, groups, comms)
+            for collective, side, rows, token, end in self._sides(piece, numbered):
+                if self._first.get(collective) == side:
+                    self._references[collective] = _Others(token[rows], end[rows], same_clock)
 
     def _sides(
-        self, piece: pl.DataFrame, told: pl.DataFrame
+        self, piece: pl.DataFrame, numbered: pl.DataFrame
     ) -> Iterator[tuple[int, int, Ints, Ints, NDArray[np.float64]]]:
         """Yield each group and process of the piece: its rows among those that were counted, and of all of
         these the tokens and ends."""
-        rows = piece.select("kind", "bytes", "end").filter(told["counted"])
+        rows = piece.select("kind", "bytes", "end").filter(numbered["counted"])
         token = rows.join(
             self._tokens, on=["kind", "bytes"], how="left", nulls_equal=True, maintain_order="left"
         )["token"]
-        counted = told.filter("counted")
+        counted = numbered.filter("counted")
         of = _by_side(_integers(counted["whole"]), _integers(counted["process"]))
         tokens, ends = _integers(token), _ends(rows["end"])
-        for one, side, mine in of:
-            yield one, side, mine, tokens, ends
+        for collective, side, mine in of:
+            yield collective, side, mine, tokens, ends
 
-    def of(self, piece: pl.DataFrame, told: pl.DataFrame) -> pl.Series:
+    def of(self, piece: pl.DataFrame, numbered: pl.DataFrame) -> pl.Series:
         """Return what is added to each row's number."""
-        counted = np.flatnonzero(told["counted"].to_numpy())
+        counted = np.flatnonzero(numbered["counted"].to_numpy())
         by = np.zeros(len(piece), np.int64)
-        for one, side, rows, token, end in self._sides(piece, told) if self._references else ():
-            reference = self._references.get(one)
-            if reference is not None and self._first[one] != side:
+        for collective, side, rows, token, end in (
+            self._sides(piece, numbered) if self._references else ()
+        ):
+            reference = self._references.get(collective)
+            if reference is not None and self._first[collective] != side:
                 by[counted[rows]] = reference.shift(token[rows], end[rows])
         return pl.Series("number", by)
 
 
 def _integers(column: pl.Series) -> Ints:
     """The numbers of a column; of a null the least there is."""
-    made: Ints = column.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
-    return made
+    integers: Ints = column.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
+    return integers
 
 
 def _ends(column: pl.Series) -> NDArray[np.float64]:
-    made: NDArray[np.float64] = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return made
+    floats: NDArray[np.float64] = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    return floats
 
 
 def _by_side(wholes: Ints, sides: Ints) -> Iterator[tuple[int, int, Ints]]:
@@ -197,26 +203,26 @@ def _by_side(wholes: Ints, sides: Ints) -> Iterator[tuple[int, int, Ints]]:
 
 
 def shifts(
-    whole: pl.Series, side: pl.Series, token: pl.Series, end: pl.Series, same_clock: bool
+    column: pl.Series, side: pl.Series, token: pl.Series, end: pl.Series, same_clock: bool
 ) -> Ints:
-    """Return what to add to each row's count, so that rows of equal ``whole`` and count are one.
+    """Return what to add to each row's count, so that rows of equal ``column`` and count are one.
 
     ``side``: who counted; the rows of each are in the order of its counts. The side with most rows is not
     moved. ``token``: what all sides of one must share. ``end`` (ns; null if not known).
     """
-    wholes, sides, tokens = _integers(whole), _integers(side), _integers(token)
+    wholes, sides, tokens = _integers(column), _integers(side), _integers(token)
     ends = _ends(end)
-    made = np.zeros(len(wholes), np.int64)
+    shifts_of_rows = np.zeros(len(wholes), np.int64)
     parts: dict[int, list[Ints]] = {}
-    for one, _, rows in _by_side(wholes, sides):
-        parts.setdefault(one, []).append(rows)
+    for collective, _, rows in _by_side(wholes, sides):
+        parts.setdefault(collective, []).append(rows)
     for group in parts.values():
         first, *others = sorted(group, key=len, reverse=True)
         if others:
             reference = _Others(tokens[first], ends[first], same_clock)
             for rows in others:
-                made[rows] = reference.shift(tokens[rows], ends[rows])
-    return made
+                shifts_of_rows[rows] = reference.shift(tokens[rows], ends[rows])
+    return shifts_of_rows
 
 
 class _Others:
@@ -237,18 +243,18 @@ class _Others:
     def shift(self, tokens: Ints, end: NDArray[np.float64]) -> int:
         """Return what to add to the numbers of a rank to make them ``first``'s; 0 if no shift fits better."""
         tried = self._tried(tokens, end)
-        shift, many, spread, fits = self._compared(tokens, end, tried)
+        shift, counts, spread, fits = self._compare(tokens, end, tried)
         best: tuple[float, int] | None = None
-        for one, count, width, equal in zip(
-            shift.tolist(), many.tolist(), spread.tolist(), fits.tolist(), strict=True
+        for shift_tried, count, width, equal in zip(
+            shift.tolist(), counts.tolist(), spread.tolist(), fits.tolist(), strict=True
         ):
             if not equal:
                 continue
             if not count:
-                return int(one)
+                return int(shift_tried)
             # periodic training looks the same one step later: only a clearly better shift is taken
             if best is None or width < _BETTER * best[0]:
-                best = (width, one)
+                best = (width, shift_tried)
         if best is None:
             return 0
         # a collective that ranks enter unlike is less strange than as many that one of them did not record
@@ -258,29 +264,29 @@ class _Others:
 
     def _tried(self, tokens: Ints, end: NDArray[np.float64]) -> _FewShifts:
         """Return the shifts to try, nearest first: all that may be clearly better than none."""
-        many = min(len(self._tokens), len(tokens))
-        least = max(1, many // 2)
+        count = min(len(self._tokens), len(tokens))
+        least = max(1, count // 2)
         low = np.maximum(0, self._all)
         high = np.minimum(len(self._tokens), len(tokens) + self._all)
         possible: _FewShifts = self._all[high - low >= least]
-        apart = end[:many] - self._end[:many]
+        apart = end[:count] - self._end[:count]
         if (
-            not np.array_equal(tokens[:many], self._tokens[:many])
+            not np.array_equal(tokens[:count], self._tokens[:count])
             or not np.isfinite(self._end).all()
             or not np.isfinite(end).all()
         ):
             return possible
         middle = float(np.median(apart))
         off = np.sort(np.abs(apart - middle))
-        near = float(off[int(_NEAR * (many - 1))])
+        near = float(off[int(_NEAR * (count - 1))])
         spread = float(np.median(np.abs(apart if self._same_clock else off)))
         width, window = self._widths()
         low, high = np.maximum(0, possible), np.minimum(len(self._tokens), len(tokens) + possible)
         # entries of this shift that are near without one: all but those far, and those without a partner
-        far = many - int(_NEAR * (many - 1)) - 1 + (len(tokens) - many)
-        place = possible + _MOST_APART
-        enough = (high - low + 1) // 2 - far >= window[place]
-        worse = enough & (width[place] > 2 * (_BETTER * spread + near) * (1 + 1e-9) + 1)
+        far = count - int(_NEAR * (count - 1)) - 1 + (len(tokens) - count)
+        index = possible + _MOST_APART
+        enough = (high - low + 1) // 2 - far >= window[index]
+        worse = enough & (width[index] > 2 * (_BETTER * spread + near) * (1 + 1e-9) + 1)
         kept: _FewShifts = possible[~worse | (possible == 0)]
         return kept
 
@@ -302,28 +308,28 @@ class _Others:
                     self._window[shift + _MOST_APART] = window
         return self._width, self._window
 
-    def _compared(
+    def _compare(
         self, tokens: Ints, end: NDArray[np.float64], tried: _FewShifts
     ) -> tuple[_FewShifts, Ints, NDArray[np.float64], NDArray[np.bool_]]:
         """Return the shifts with how many ends are known on both sides, how these spread, and whether all
         tokens are equal."""
-        place = np.arange(len(self._tokens)) - tried[:, None]
-        there = (place >= 0) & (place < len(tokens))
-        place = np.where(there, place, 0)
-        fits = ((tokens[place] == self._tokens) | ~there).all(1)
-        tried, place, there, fits = tried[fits], place[fits], there[fits], fits[fits]
+        index = np.arange(len(self._tokens)) - tried[:, None]
+        there = (index >= 0) & (index < len(tokens))
+        index = np.where(there, index, 0)
+        fits = ((tokens[index] == self._tokens) | ~there).all(1)
+        tried, index, there, fits = tried[fits], index[fits], there[fits], fits[fits]
         if not len(tried):
             return tried, np.zeros(0, np.int64), np.zeros(0), fits
-        apart = np.where(there, end[place] - self._end, np.nan)
-        many = np.isfinite(apart).sum(1)
-        middle = 0.0 if self._same_clock else _medians(apart, many)[:, None]
-        return tried, many, _medians(np.abs(apart - middle), many), fits
+        apart = np.where(there, end[index] - self._end, np.nan)
+        counts = np.isfinite(apart).sum(1)
+        middle = 0.0 if self._same_clock else _medians(apart, counts)[:, None]
+        return tried, counts, _medians(np.abs(apart - middle), counts), fits
 
 
-def _medians(values: NDArray[np.float64], many: Ints) -> NDArray[np.float64]:
-    """Return the median of each row's ``many`` finite values; NaN of none."""
+def _medians(values: NDArray[np.float64], ints: Ints) -> NDArray[np.float64]:
+    """Return the median of each row's ``ints`` finite values; NaN of none."""
     ordered = np.sort(values, axis=1)  # NaN last
     rows = np.arange(len(values))
-    low, high = np.maximum(many - 1, 0) // 2, np.minimum(many // 2, values.shape[1] - 1)
+    low, high = np.maximum(ints - 1, 0) // 2, np.minimum(ints // 2, values.shape[1] - 1)
     middle: NDArray[np.float64] = (ordered[rows, low] + ordered[rows, high]) / 2
     return middle

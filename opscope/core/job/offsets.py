@@ -95,32 +95,32 @@ def estimates(
     capture apart, after Theil and Sen) is the drift; both are moved to what the bounds allow. The bounds
     give the error between the first and the last entry, whatever delays there were.
     """
-    many = np.bincount(pair)
+    counts = np.bincount(pair)
     order = np.lexsort((their_end, pair))
-    first = np.cumsum(many) - many
-    found: list[Offset | None] = [None] * len(many)
-    for pairs in _batches(many):
-        width = int(many[pairs].max())
+    first = np.cumsum(counts) - counts
+    offsets_of_pairs: list[Offset | None] = [None] * len(counts)
+    for pairs in _batches(counts):
+        width = int(counts[pairs].max())
         column = np.arange(width)
-        valid = column < many[pairs][:, None]
+        valid = column < counts[pairs][:, None]
         rows = order[np.where(valid, first[pairs][:, None] + column, first[pairs][:, None])]
         batch = _Batch(
             valid, start[rows], end[rows], their_start[rows], their_end[rows], below[rows] & valid,
             above[rows] & valid,
         )  # fmt: skip
-        for one, made in zip(pairs.tolist(), batch.offsets(many[pairs]), strict=True):
-            found[one] = made
-    return [one for one in found if one is not None]
+        for pair_number, offset in zip(pairs.tolist(), batch.offsets(counts[pairs]), strict=True):
+            offsets_of_pairs[pair_number] = offset
+    return [one for one in offsets_of_pairs if one is not None]
 
 
-def _batches(many: Ints) -> Iterator[Ints]:
+def _batches(ints: Ints) -> Iterator[Ints]:
     """Yield the pairs in batches of similar numbers of entries, none of which needs over ``_CELLS``."""
-    order = np.argsort(-many, kind="stable")
-    place = 0
-    while place < len(order):
-        step = max(1, _CELLS // max(1, int(many[order[place]])))
-        yield order[place : place + step]
-        place += step
+    order = np.argsort(-ints, kind="stable")
+    position = 0
+    while position < len(order):
+        step = max(1, _CELLS // max(1, int(ints[order[position]])))
+        yield order[position : position + step]
+        position += step
 
 
 class _Batch:
@@ -142,13 +142,13 @@ class _Batch:
         self.low_at = np.where(below, self.at, 0.0)
         self.rows = np.arange(len(valid))
 
-    def offsets(self, many: Ints) -> list[Offset]:
+    def offsets(self, ints: Ints) -> list[Offset]:
         """Return the offset of each pair."""
         best, room = self._best()
         fits = room >= 0
         lowest = np.where(fits, self._edge(best, -MAX_DRIFT), best)
         highest = np.where(fits, self._edge(best, MAX_DRIFT), best)
-        drift = np.clip(_drift(self.at, self.apart, many), lowest, highest)
+        drift = np.clip(_drift(self.at, self.apart, ints), lowest, highest)
         along = self.apart - drift[:, None] * self.at
         offset = _median(along, self.valid)
         least, most = self._least(drift)[0], self._most(drift)[0]
@@ -161,11 +161,11 @@ class _Batch:
             top = self._farthest(when, 1, lowest, highest)
             bottom = self._farthest(when, -1, lowest, highest)
             worst = np.maximum(worst, np.maximum(top - here, here + bottom))
-        known = fits & (worst < _FAR / 2)
-        whole = self.base[:, 0] + np.rint(offset).astype(np.int64)
+        is_sure = fits & (worst < _FAR / 2)
+        rounded_offset = self.base[:, 0] + np.rint(offset).astype(np.int64)
         columns = zip(
-            self.origin[:, 0].tolist(), whole.tolist(), drift.tolist(), known.tolist(),
-            np.ceil(np.where(known, worst, 0)).tolist(), np.ceil(spread).tolist(), many.tolist(),
+            self.origin[:, 0].tolist(), rounded_offset.tolist(), drift.tolist(), is_sure.tolist(),
+            np.ceil(np.where(is_sure, worst, 0)).tolist(), np.ceil(spread).tolist(), ints.tolist(),
             strict=True,
         )  # fmt: skip
         return [
@@ -268,19 +268,19 @@ def _highest(
 def _median(values: _Floats, valid: _Bools) -> _Floats:
     """Return the median of the valid values of each row; 0 of a row without any."""
     ordered = np.sort(np.where(valid, values, np.inf), axis=1)
-    many = valid.sum(1)
+    counts = valid.sum(1)
     rows = np.arange(len(values))
-    low, high = np.maximum(many - 1, 0) // 2, np.minimum(many // 2, ordered.shape[1] - 1)
+    low, high = np.maximum(counts - 1, 0) // 2, np.minimum(counts // 2, ordered.shape[1] - 1)
     middle: _Floats = (ordered[rows, low] + ordered[rows, high]) / 2
-    return np.where(many > 0, middle, 0.0)
+    return np.where(counts > 0, middle, 0.0)
 
 
-def _drift(at: _Floats, apart: _Floats, many: Ints) -> _Floats:
+def _drift(at: _Floats, apart: _Floats, ints: Ints) -> _Floats:
     """Return the slope of each row of ``apart``, sorted by ``at``; 0 if it is not clearly beyond chance."""
-    half = many // 2
+    half = ints // 2
     early = np.arange(max(1, int(half.max())))
     valid = early < half[:, None]
-    late = np.where(valid, (many - half)[:, None] + early, 0)
+    late = np.where(valid, (ints - half)[:, None] + early, 0)
     before = np.where(valid, early, 0)
     run = np.take_along_axis(at, late, 1) - np.take_along_axis(at, before, 1)
     rise = np.take_along_axis(apart, late, 1) - np.take_along_axis(apart, before, 1)
@@ -289,5 +289,5 @@ def _drift(at: _Floats, apart: _Floats, many: Ints) -> _Floats:
     slope = _median(slopes, valid)
     count = np.maximum(valid.sum(1), 1)
     chance = 1.4826 * _median(np.abs(slopes - slope[:, None]), valid) / count**0.5
-    clear = (many >= _LEAST_FOR_DRIFT) & (np.abs(slope) <= MAX_DRIFT) & (np.abs(slope) > 3 * chance)
+    clear = (ints >= _LEAST_FOR_DRIFT) & (np.abs(slope) <= MAX_DRIFT) & (np.abs(slope) > 3 * chance)
     return np.where(clear & valid.any(1), slope, 0.0)

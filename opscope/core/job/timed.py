@@ -23,22 +23,22 @@ def exchanged(attribution: Attribution) -> pl.DataFrame:
     return timed(exchanges(attribution), one_clock(attribution.trace))
 
 
-def timed(found: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+def timed(table: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
     """Return ``exchanges`` as ``exchanged`` does."""
-    return whole(timed_in(one_piece(found), same_clock))
+    return whole(timed_in(one_piece(table), same_clock))
 
 
-def timed_in(found: Pieces, same_clock: bool) -> Pieces:
+def timed_in(pieces: Pieces, same_clock: bool) -> Pieces:
     """Return ``exchanges`` of a job, in pieces, as ``exchanged`` does, in as many."""
-    one = ["whole", "number"]
+    instance = ["whole", "number"]
     duration = pl.col("end") - pl.col("start")
-    told, sums = Narrow(), Gathered(one, pl.col("many").sum(), pl.col("shortest").min())
-    for piece, numbered in zip(found(), numbers(found, same_clock), strict=True):
+    told, sums = Narrow(), Gathered(instance, pl.col("many").sum(), pl.col("shortest").min())
+    for piece, numbered in zip(pieces(), numbers(pieces, same_clock), strict=True):
         told.add(numbered)
         times = numbered.with_columns(piece.select(duration.alias("duration"))["duration"])
         sums.add(
             times.filter(pl.col("number").is_not_null())
-            .group_by(one)
+            .group_by(instance)
             .agg(
                 pl.col("duration").count().cast(pl.Int64).alias("many"),
                 pl.col("duration").min().alias("shortest"),
@@ -47,8 +47,8 @@ def timed_in(found: Pieces, same_clock: bool) -> Pieces:
     shortest = sums.all().filter(pl.col("many") > 1).drop("many")
 
     def made() -> Iterator[pl.DataFrame]:
-        for piece, numbered in zip(found(), told.parts(), strict=True):
-            least = numbered.join(shortest, on=one, how="left", maintain_order="left")
+        for piece, numbered in zip(pieces(), told.parts(), strict=True):
+            least = numbered.join(shortest, on=instance, how="left", maintain_order="left")
             yield piece.with_columns(
                 numbered["number"], duration.alias("duration"), least["shortest"]
             ).with_columns((pl.col("duration") - pl.col("shortest")).alias("waiting"))

@@ -24,32 +24,32 @@ def call_of_run(node: Node, inputs: _Specs, outputs: _Specs) -> OpCall | None:
     symbols: dict[str, int] = {}
     found = call.inputs
     if inputs is not None:
-        aligned = _aligned(node, inputs)
+        aligned = _align(node, inputs)
         if aligned is None:
             return None
-        for place, actual in aligned.items():
-            _bind(symbols, call.inputs[place], actual)
+        for index, actual in aligned.items():
+            _bind(symbols, call.inputs[index], actual)
         found = tuple(
             was if isinstance(was, SameAs) else aligned.get(place, was)
             for place, was in enumerate(call.inputs)
         )
-    made = call.outputs or ()
+    planned_outputs = call.outputs or ()
     if outputs is not None:
         places = [place for place, name in enumerate(node.outputs) if name]
         if len(outputs) > len(places):
             return None
-        shown = list(made)
-        for place, actual in zip(places, outputs, strict=False):
+        shown = list(planned_outputs)
+        for index, actual in zip(places, outputs, strict=False):
             if len(outputs) == len(places):
-                if not fits(made[place], actual):
+                if not fits(planned_outputs[index], actual):
                     return None
-                _bind(symbols, made[place], actual)
-                shown[place] = actual
-        made = tuple(shown)
+                _bind(symbols, planned_outputs[index], actual)
+                shown[index] = actual
+        planned_outputs = tuple(shown)
     return replace(
         call,
-        inputs=tuple(_filled(arg, symbols) for arg in found),
-        outputs=tuple(_filled(arg, symbols) for arg in made),
+        inputs=tuple(_fill(arg, symbols) for arg in found),
+        outputs=tuple(_fill(arg, symbols) for arg in planned_outputs),
     )
 
 
@@ -65,40 +65,40 @@ def fits(planned: Arg, actual: TensorSpec) -> bool:
     )
 
 
-def _aligned(node: Node, actual: Sequence[TensorSpec]) -> dict[int, TensorSpec] | None:
+def _align(node: Node, actual: Sequence[TensorSpec]) -> dict[int, TensorSpec] | None:
     """Return which input each tensor of the run is; None if no order-keeping choice fits.
 
     An input may be missing from the run if it is a weight, which kernels pack, or not known to be a
     tensor. Where several choices fit, the later weights are missing: products pack their second operand.
     """
-    planned = [_resolved(node.call.inputs, place) for place in range(len(node.inputs))]
-    places = [place for place, name in enumerate(node.inputs) if name]
+    planned = [_resolve(node.call.inputs, index) for index in range(len(node.inputs))]
+    places = [index for index, name in enumerate(node.inputs) if name]
     fixed = set(node.weights)
     if len(actual) > len(places):
         return None
     # rest[k] after a place: whether the tensors from k on can still be placed, from the last place back
-    many = len(actual)
-    possible = [[False] * (many + 1) for _ in range(len(places) + 1)]
-    possible[len(places)][many] = True
+    count = len(actual)
+    possible = [[False] * (count + 1) for _ in range(len(places) + 1)]
+    possible[len(places)][count] = True
     for at in range(len(places) - 1, -1, -1):
         place = places[at]
         missing = place in fixed or planned[place] is None
-        for k in range(many + 1):
-            taken = k < many and fits(planned[place], actual[k]) and possible[at + 1][k + 1]
+        for k in range(count + 1):
+            taken = k < count and fits(planned[place], actual[k]) and possible[at + 1][k + 1]
             possible[at][k] = taken or (missing and possible[at + 1][k])
     if not possible[0][0]:
         return None
-    found: dict[int, TensorSpec] = {}
+    actual_of_index: dict[int, TensorSpec] = {}
     k = 0
     for at, place in enumerate(places):
-        if k < many and fits(planned[place], actual[k]) and possible[at + 1][k + 1]:
-            found[place] = actual[k]
+        if k < count and fits(planned[place], actual[k]) and possible[at + 1][k + 1]:
+            actual_of_index[place] = actual[k]
             k += 1
-    return found
+    return actual_of_index
 
 
-def _resolved(args: tuple[Arg, ...], place: int) -> Arg:
-    arg = args[place]
+def _resolve(args: tuple[Arg, ...], index: int) -> Arg:
+    arg = args[index]
     return args[arg.index] if isinstance(arg, SameAs) else arg
 
 
@@ -109,7 +109,7 @@ def _bind(symbols: dict[str, int], planned: Arg, actual: TensorSpec) -> None:
                 symbols.setdefault(was, now)
 
 
-def _filled(arg: Arg, symbols: Mapping[str, int]) -> Arg:
+def _fill(arg: Arg, symbols: Mapping[str, int]) -> Arg:
     if not isinstance(arg, TensorSpec) or all(isinstance(dim, int) for dim in arg.shape):
         return arg
     shape: tuple[Dim, ...] = tuple(

@@ -90,10 +90,10 @@ class Model:
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Node, ...]]:
         """The nodes by ``key``; nodes of several graphs may share one."""
-        found: dict[str, list[Node]] = {}
+        nodes_by_key: dict[str, list[Node]] = {}
         for node in self.nodes:
-            found.setdefault(node.key, []).append(node)
-        return {key: tuple(nodes) for key, nodes in found.items()}
+            nodes_by_key.setdefault(node.key, []).append(node)
+        return {key: tuple(nodes) for key, nodes in nodes_by_key.items()}
 
 
 def read(
@@ -122,13 +122,15 @@ def with_origins(model: Model, original: Model) -> Model:
 
 
 def _with_origins(model: Model, original: Model) -> Model:
-    found = origins(model.nodes, original.nodes, frozenset(model.weights))
-    known = _known_types(original)
+    origins_of_nodes = origins(model.nodes, original.nodes, frozenset(model.weights))
+    types = _known_types(original)
     nodes = []
-    for node, those in zip(model.nodes, found, strict=True):
-        names = tuple(one.name or one.key for one in those)
-        layer = node.layer or common_layer([one.layer for one in those])
-        frames = node.call.frames or next((one.call.frames for one in those if one.call.frames), ())
+    for node, those in zip(model.nodes, origins_of_nodes, strict=True):
+        names = tuple(origin.name or origin.key for origin in those)
+        layer = node.layer or common_layer([origin.layer for origin in those])
+        frames = node.call.frames or next(
+            (origin.call.frames for origin in those if origin.call.frames), ()
+        )
         params = tuple(
             param for param in node.call.params if param[0] not in ("layer", "origins", "node")
         )
@@ -140,8 +142,8 @@ def _with_origins(model: Model, original: Model) -> Model:
             node.call,
             params=named,
             frames=frames,
-            inputs=_completed(node.call.inputs, node.inputs, known),
-            outputs=_completed(node.call.outputs or (), node.outputs, known),
+            inputs=_complete(node.call.inputs, node.inputs, types),
+            outputs=_complete(node.call.outputs or (), node.outputs, types),
         )
         nodes.append(replace(node, call=call, layer=layer, origins=names))
     return replace(model, nodes=tuple(nodes))
@@ -166,22 +168,22 @@ def unpadded(shape: tuple[Dim, ...], nodes: Sequence[Node]) -> list[tuple[str, P
 
 def _known_types(model: Model) -> Mapping[str, Arg]:
     """Return the tensors of a model by name, without names that mean several."""
-    found: dict[str, Arg] = {}
+    types: dict[str, Arg] = {}
     for node in model.nodes:
         for name, arg in zip(node.outputs, node.call.outputs or (), strict=True):
-            found[name] = arg if found.get(name, arg) == arg else None
-    return {**found, **model.inputs}
+            types[name] = arg if types.get(name, arg) == arg else None
+    return {**types, **model.inputs}
 
 
-def _completed(
-    args: tuple[Arg, ...], names: tuple[str, ...], known: Mapping[str, Arg]
+def _complete(
+    args: tuple[Arg, ...], names: tuple[str, ...], types: Mapping[str, Arg]
 ) -> tuple[Arg, ...]:
     """Return ``args``; those that are not known as the original model has the tensor of that name.
 
     ONNX Runtime saves no types of intermediate tensors, and onnx knows none of its own nodes.
     """
     return tuple(
-        known.get(name) if arg is None and name else arg
+        types.get(name) if arg is None and name else arg
         for arg, name in zip(args, names, strict=True)
     )
 
@@ -214,14 +216,18 @@ class _Reader:
         for function in proto.functions:
             where = f"function {function.domain}::{function.name}"
             nodes += self._nodes(function.node, where, {}, frozenset())
-        main = {one.name for one in proto.graph.initializer}
+        main = {initializer.name for initializer in proto.graph.initializer}
         return Model(
             tuple(nodes),
-            {one.name: _type(one.type) for one in proto.graph.input if one.name not in main},
-            {one.name: _type(one.type) for one in proto.graph.output},
+            {
+                value_info.name: _type(value_info.type)
+                for value_info in proto.graph.input
+                if value_info.name not in main
+            },
+            {value_info.name: _type(value_info.type) for value_info in proto.graph.output},
             self._weights,
             f"{proto.producer_name} {proto.producer_version}".strip(),
-            len(_SAVED & {one.domain for one in proto.opset_import}) > 1,
+            len(_SAVED & {opset.domain for opset in proto.opset_import}) > 1,
         )
 
     def _graph(
@@ -234,8 +240,8 @@ class _Reader:
     ) -> Iterator[Node]:
         """Yield the nodes of a graph; it sees the tensors and the constants of those around it."""
         types = dict(outer)
-        for one in (*graph.value_info, *graph.output, *graph.input):
-            types[one.name] = _type(one.type)
+        for value_info in (*graph.value_info, *graph.output, *graph.input):
+            types[value_info.name] = _type(value_info.type)
         fixed = set(outer_fixed) - {one.name for one in graph.input}
         for tensor in graph.initializer:
             types[tensor.name] = _tensor(tensor)
@@ -275,16 +281,18 @@ class _Reader:
 
 def _node(
     proto: Any,
-    place: tuple[str, str],
+    location: tuple[str, str],
     key: str,
     index: int,
     types: _Types,
     fixed: frozenset[str],
 ) -> Node:
-    metadata = {one.key: one.value for one in getattr(proto, "metadata_props", ())}
+    metadata = {entry.key: entry.value for entry in getattr(proto, "metadata_props", ())}
     layer = layer_of(stem(proto.name), metadata)
     domain = "" if proto.domain in _OWN_DOMAINS else proto.domain
-    params = [(one.name, value) for one in proto.attribute for value in _attribute(one)]
+    params = [
+        (attribute.name, value) for attribute in proto.attribute for value in _attribute(attribute)
+    ]
     if domain:
         params.append(("domain", domain))
     call = OpCall(
@@ -297,22 +305,22 @@ def _node(
     )
     weights = tuple(at for at, name in enumerate(proto.input) if name in fixed)
     return Node(
-        place[0], proto.name, key, index, proto.op_type, domain, call, layer,
-        tuple(proto.input), tuple(proto.output), weights, (), place[1],
+        location[0], proto.name, key, index, proto.op_type, domain, call, layer,
+        tuple(proto.input), tuple(proto.output), weights, (), location[1],
     )  # fmt: skip
 
 
 def _args(names: Any, types: _Types) -> tuple[Arg, ...]:
     first: dict[str, int] = {}
-    found: list[Arg] = []
-    for place, name in enumerate(names):
+    args: list[Arg] = []
+    for index, name in enumerate(names):
         if name in first and types.get(name) is not None:
-            found.append(SameAs(first[name]))
+            args.append(SameAs(first[name]))
             continue
         if name:
-            first[name] = place
-        found.append(types.get(name) if name else None)
-    return tuple(found)
+            first[name] = index
+        args.append(types.get(name) if name else None)
+    return tuple(args)
 
 
 def _type(proto: Any) -> TensorSpec | None:
@@ -343,37 +351,37 @@ def _tensor(proto: Any) -> TensorSpec:
 
 def _constant(proto: Any) -> TensorSpec | None:
     """Return the tensor that a Constant node makes, from whichever attribute has it."""
-    for one in proto.attribute:
-        if one.name == "value":
-            return _tensor(one.t)
-        if one.name == "value_float":
+    for attribute in proto.attribute:
+        if attribute.name == "value":
+            return _tensor(attribute.t)
+        if attribute.name == "value_float":
             return TensorSpec("f32", ())
-        if one.name == "value_int":
+        if attribute.name == "value_int":
             return TensorSpec("i64", ())
-        if one.name == "value_floats":
-            return TensorSpec("f32", (len(one.floats),))
-        if one.name == "value_ints":
-            return TensorSpec("i64", (len(one.ints),))
+        if attribute.name == "value_floats":
+            return TensorSpec("f32", (len(attribute.floats),))
+        if attribute.name == "value_ints":
+            return TensorSpec("i64", (len(attribute.ints),))
     return None
 
 
-def _attribute(one: Any) -> Iterator[ParamValue]:
+def _attribute(attribute: Any) -> Iterator[ParamValue]:
     """Yield the value of an attribute; nothing for graphs, whose nodes are listed."""
-    kind = one.type
+    kind = attribute.type
     if kind == 1:  # AttributeProto.AttributeType, onnx/onnx.proto
-        yield clean_value(float(one.f))
+        yield clean_value(float(attribute.f))
     elif kind == 2:
-        yield clean_value(int(one.i))
+        yield clean_value(int(attribute.i))
     elif kind == 3:
-        yield one.s.decode("utf-8", "replace")[:256]
+        yield attribute.s.decode("utf-8", "replace")[:256]
     elif kind == 4:
-        spec = _tensor(one.t)
+        spec = _tensor(attribute.t)
         yield f"{spec.dtype}{list(spec.shape)}"
     elif kind == 6:
-        yield clean_value(tuple(float(value) for value in one.floats[:257]))
+        yield clean_value(tuple(float(value) for value in attribute.floats[:257]))
     elif kind == 7:
-        yield clean_value(tuple(int(value) for value in one.ints[:257]))
+        yield clean_value(tuple(int(value) for value in attribute.ints[:257]))
     elif kind == 8:
         yield clean_value(
-            tuple(value.decode("utf-8", "replace")[:256] for value in one.strings[:257])
+            tuple(value.decode("utf-8", "replace")[:256] for value in attribute.strings[:257])
         )

@@ -39,8 +39,8 @@ def origins(
     """
     maker = {tensor: node for node in original for tensor in node.outputs if tensor}
     by_name = {node.name: node for node in original if node.name}
-    place = {id(node): number for number, node in enumerate(original)}
-    made = [list(original_tensors(node, maker, by_name)) for node in optimised]
+    index_of_node = {id(node): number for number, node in enumerate(original)}
+    tensors_of_nodes = [list(original_tensors(node, maker, by_name)) for node in optimised]
     runs = {tensor: number for number, node in enumerate(optimised) for tensor in node.outputs}
     for number in range(len(optimised) - 1, -1, -1):
         node = optimised[number]
@@ -49,14 +49,20 @@ def origins(
         before = runs.get(node.inputs[0])
         if before is not None and before < number:
             # what it makes is what the node before it computed, in another form
-            made[before] += [one for one in made[number] if one not in made[before]]
-        made[number] = []
-    border = {tensor for tensors in made for tensor in tensors} | weights
-    found = []
-    for tensors in made:
+            tensors_of_nodes[before] += [
+                tensor
+                for tensor in tensors_of_nodes[number]
+                if tensor not in tensors_of_nodes[before]
+            ]
+        tensors_of_nodes[number] = []
+    border = {tensor for tensors in tensors_of_nodes for tensor in tensors} | weights
+    origins_of_nodes = []
+    for tensors in tensors_of_nodes:
         those = followed(tensors, maker, border)
-        found.append(tuple(sorted(those, key=lambda one: place[id(one)])[:MOST]))
-    return found
+        origins_of_nodes.append(
+            tuple(sorted(those, key=lambda node: index_of_node[id(node)])[:MOST])
+        )
+    return origins_of_nodes
 
 
 def original_tensors(
@@ -78,8 +84,8 @@ def original_tensors(
 
 def stem(name: str) -> str:
     """Return a name without what the optimiser adds to the names of nodes and tensors."""
-    found = _ADDED.match(name[:4096])
-    return found.group(1) if found else name
+    match = _ADDED.match(name[:4096])
+    return match.group(1) if match else name
 
 
 def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
@@ -87,14 +93,14 @@ def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]
 
     ``maker``: the node that makes each tensor.
     """
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     waiting = list(tensors)
     first = set(tensors)
-    while waiting and len(found) < MOST:
+    while waiting and len(nodes) < MOST:
         tensor = waiting.pop()
         node = maker.get(tensor)
-        if node is None or id(node) in found or (tensor in border and tensor not in first):
+        if node is None or id(node) in nodes or (tensor in border and tensor not in first):
             continue
-        found[id(node)] = node
+        nodes[id(node)] = node
         waiting += [name for name in node.inputs if name]
-    return list(found.values())
+    return list(nodes.values())

@@ -24,26 +24,26 @@ def layer_of(name: str, metadata: Mapping[str, str]) -> str | None:
     scopes = metadata.get(_SCOPES)
     if scopes is not None:
         # from the outermost module to the op itself: ['', 'layer1', 'layer1.0', 'conv2d']
-        found = [one or other for one, other in _QUOTED.findall(scopes[:_LONGEST])]
-        modules = [scope for scope in found[:-1] if scope]
+        scopes_named = [quoted or other for quoted, other in _QUOTED.findall(scopes[:_LONGEST])]
+        modules = [scope for scope in scopes_named[:-1] if scope]
         return modules[-1] if modules else None
     return layer_in(name.split("/")[:-1])
 
 
 def frames_of(metadata: Mapping[str, str]) -> tuple[Frame, ...]:
     """Return the source lines that torch.onnx recorded with a node, innermost first."""
-    found = _FRAME.findall(metadata.get(_STACK, "")[:_LONGEST])
-    return kept_frames(tuple((file, int(line)) for file, line in reversed(found)))
+    frames = _FRAME.findall(metadata.get(_STACK, "")[:_LONGEST])
+    return kept_frames(tuple((file, int(line)) for file, line in reversed(frames)))
 
 
 def common_layer(layers: Sequence[str | None]) -> str | None:
     """Return what the layers of fused nodes have in common, in whole parts of the path; None if nothing."""
-    known = [layer for layer in layers if layer]
-    if not known or len(known) < len(layers):
+    named = [layer for layer in layers if layer]
+    if not named or len(named) < len(layers):
         return None
-    mark = "/" if any("/" in layer for layer in known) else "."
+    mark = "/" if any("/" in layer for layer in named) else "."
     shared: list[str] = []
-    for parts in zip(*(layer.split(mark) for layer in known), strict=False):
+    for parts in zip(*(layer.split(mark) for layer in named), strict=False):
         if len(set(parts)) > 1:
             break
         shared.append(parts[0])

@@ -62,7 +62,7 @@ def parsed(source: str | os.PathLike[str] | bytes) -> Any:
     _refuse_large(model)
     _refuse_recursion(model)
     for graph in graphs(model.graph):
-        for tensor in (*graph.initializer, *(one.values for one in graph.sparse_initializer)):
+        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
             _drop_values(tensor)
     for nodes in (
         *(graph.node for graph in graphs(model.graph)),
@@ -114,10 +114,10 @@ def _bytes(path: Path) -> bytes:
 
 
 def _refuse_large(model: Any) -> None:
-    many = sum(len(function.node) for function in model.functions)
+    node_count = sum(len(function.node) for function in model.functions)
     for graph in graphs(model.graph):
-        many += len(graph.node)
-        if many > MAX_NODES:
+        node_count += len(graph.node)
+        if node_count > MAX_NODES:
             raise ModelError(f"over {MAX_NODES} nodes")
 
 
@@ -125,7 +125,7 @@ def _refuse_recursion(model: Any) -> None:
     """Refuse functions that call themselves: onnx would follow them until its stack ends."""
     calls: dict[tuple[str, str], set[tuple[str, str]]] = {}
     for function in model.functions:
-        made = calls.setdefault((function.domain, function.name), set())
+        callees = calls.setdefault((function.domain, function.name), set())
         waiting = list(function.node)
         depth = 0
         while waiting:
@@ -133,14 +133,16 @@ def _refuse_recursion(model: Any) -> None:
             if depth > MAX_NODES:
                 raise ModelError(f"over {MAX_NODES} nodes")
             node = waiting.pop()
-            made.add((node.domain, node.op_type))
+            callees.add((node.domain, node.op_type))
             for _, inner in inner_graphs(node):
                 waiting += inner.node
     done: set[tuple[str, str]] = set()
     for first in calls:
         path, stack = [first], [iter(calls[first])]
         while stack:
-            following = next((one for one in stack[-1] if one in calls and one not in done), None)
+            following = next(
+                (callee for callee in stack[-1] if callee in calls and callee not in done), None
+            )
             if following is None:
                 done.add(path.pop())
                 stack.pop()

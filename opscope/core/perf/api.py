@@ -53,19 +53,19 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
         free = Cost(bytes_read=None, bytes_written=None, bytes_reason=CUT_REASON)
         return (free, None) if entry.family in FREE_FAMILIES else (None, CUT_REASON)
     try:
-        found = _bounded(_figures(entry, call))
+        figures = _bounded(_figures(entry, call))
     except CannotKnow as why:
         reason = str(why)
     except (ValueError, IndexError, ZeroDivisionError, OverflowError):
         # shapes in an untrusted trace need not fit the op: the cost is then unknown
         reason = _unfit(call)
     else:
-        if found.bytes is None and forward is not None:
-            found = _whole(call, forward) or found
+        if figures.bytes is None and forward is not None:
+            figures = _whole(call, forward) or figures
         dispatched = entry.name.startswith("aten::") and not knows_params(call)
-        if not found.note and entry.family in _PARAMETRIC and dispatched:
-            found = replace(found, note=_DEFAULTS)
-        return found, None
+        if not figures.note and entry.family in _PARAMETRIC and dispatched:
+            figures = replace(figures, note=_DEFAULTS)
+        return figures, None
     linked = grad_model(call.name)
     if linked is not None and forward is not None:
         try:
@@ -75,9 +75,9 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
         except (ValueError, IndexError, ZeroDivisionError, OverflowError):
             reason = _unfit(call)
     if forward is not None and not tensors(call):
-        whole = _from_forward(call.name, entry, forward)
-        if whole is not None:
-            return whole, None
+        figures_of_forward = _from_forward(call.name, entry, forward)
+        if figures_of_forward is not None:
+            return figures_of_forward, None
     if entry.family in FREE_FAMILIES:
         return Cost(bytes_read=None, bytes_written=None, bytes_reason=reason), None
     return None, reason
@@ -87,14 +87,14 @@ def _figures(entry: Entry, call: OpCall) -> Cost:
     """Return the cost from the op's model, or from the stored elements if a tensor is sparse; of a call
     without shapes what its compiler wrote."""
     if not call.inputs and any(call.param(name) is not None for name in WRITTEN):
-        return _written(entry, call)
+        return _write(entry, call)
     why = sparse_reason(call)
     if entry.sparse or why is None:
         return entry.model(call)
     return stored_cost(entry.name, call, why)
 
 
-def _written(entry: Entry, call: OpCall) -> Cost:
+def _write(entry: Entry, call: OpCall) -> Cost:
     flops, moved = map(call.param, WRITTEN)
     if not isinstance(flops, int) and entry.family not in FREE_FAMILIES:
         raise CannotKnow("the compiler wrote no FLOPs of this operation")
@@ -124,10 +124,10 @@ def _whole(call: OpCall, forward: OpCall) -> Cost | None:
     if linked is None:
         return None
     try:
-        found = _with_forward(linked, call, forward)
+        figures = _with_forward(linked, call, forward)
     except (CannotKnow, ValueError, IndexError, ZeroDivisionError, OverflowError):
         return None  # the caller uses the call's own FLOPs
-    return found if found.bytes is not None else None
+    return figures if figures.bytes is not None else None
 
 
 #: Names that stand for many ops at once: their cost is null because of missing data, not a missing model.
@@ -162,14 +162,14 @@ def _no_model(call: OpCall) -> str:
     )
 
 
-def _bounded(found: Cost) -> Cost:
+def _bounded(cost: Cost) -> Cost:
     """Return the cost; raise CannotKnow if a figure is negative or too large for a column (over 2^62)."""
-    figures = (found.flops, found.bytes_read or 0, found.bytes_written or 0)
-    if max(figures) + (found.bytes_read or 0) > LARGEST:
+    figures = (cost.flops, cost.bytes_read or 0, cost.bytes_written or 0)
+    if max(figures) + (cost.bytes_read or 0) > LARGEST:
         raise CannotKnow("the sizes are too large to be real")
-    if min(figures) < 0 or found.matrix_flops < 0 or found.vector_flops < 0:
+    if min(figures) < 0 or cost.matrix_flops < 0 or cost.vector_flops < 0:
         raise CannotKnow("the shapes of the inputs and outputs do not fit each other")
-    return found
+    return cost
 
 
 def _from_forward(name: str, entry: Entry, forward: OpCall) -> Cost | None:
@@ -178,13 +178,15 @@ def _from_forward(name: str, entry: Entry, forward: OpCall) -> Cost | None:
     A matrix product in the backward of a matrix product is one of its two gradients, which cost the same.
     """
     if entry.backward:
-        found, _ = backward_costs(forward)
+        figures, _ = backward_costs(forward)
     elif entry.family == "gemm" and op_type(forward.name) == "gemm":
-        found, _ = input_grad(forward)
+        figures, _ = input_grad(forward)
     else:
         return None
     return (
-        replace(found, note="computed from the forward op's shapes") if found is not None else None
+        replace(figures, note="computed from the forward op's shapes")
+        if figures is not None
+        else None
     )
 
 
@@ -213,10 +215,10 @@ def backward_costs(
     parts = [n for n, wanted in enumerate((data, parameters)) if wanted]
     total = Cost()
     for part in parts:
-        one, why = _gradient(forward, part)
-        if one is None:
+        gradient, why = _gradient(forward, part)
+        if gradient is None:
             return None, why
-        total += one
+        total += gradient
     return total, None
 
 

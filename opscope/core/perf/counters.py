@@ -127,41 +127,41 @@ class Known:
 def known(name: str) -> Known | None:
     """Return what the counter ``name`` counts; None if it counts no FLOPs, bytes of device memory or time."""
     if name in _FIXED:
-        what, factor, dtype = _FIXED[name]
+        subject, factor, dtype = _FIXED[name]
         rank = 0 if factor == 1 else 1
-        return Known(what, factor, dtype, dtype or "all", (dtype or "all",), rank)
-    if found := _SASS.fullmatch(name):
-        level, precision, kind = found.groups()
+        return Known(subject, factor, dtype, dtype or "all", (dtype or "all",), rank)
+    if match := _SASS.fullmatch(name):
+        level, precision, kind = match.groups()
         factor = (2.0 if kind == "fma" else 1.0) * (2 if precision == "h" else 1)
         return Known(
             "vector", factor, _PRECISION[precision], kind, ("add", "mul", "fma"), level != "smsp"
         )
-    if found := _ARITHMETIC.fullmatch(name):
-        precision, kind, packed = found.groups()
+    if match := _ARITHMETIC.fullmatch(name):
+        precision, kind, packed = match.groups()
         factor = (2.0 if kind == "FMA" else 1.0) * (2 if packed else 1)
         opcode = name.rpartition(":")[2]
         return Known("vector", factor, _PRECISION[precision.lower()], opcode, (OPCODE_PARTS,))
-    if found := _AMD_VALU.fullmatch(name):
-        kind, bits = found.groups()
+    if match := _AMD_VALU.fullmatch(name):
+        kind, bits = match.groups()
         factor = _LANES * (2.0 if kind == "FMA" else 1.0)
         return Known("vector", factor, f"f{bits}", kind.lower(), ("add", "mul", "fma", "trans"), 0)
-    if found := _AMD_MATRIX.fullmatch(name):
-        return Known("tensor", _MOPS, None, found.group(1), (), 0)
+    if match := _AMD_MATRIX.fullmatch(name):
+        return Known("tensor", _MOPS, None, match.group(1), (), 0)
     return _tensor(name)
 
 
 def _tensor(name: str) -> Known | None:
-    if found := _TENSOR.fullmatch(name):
+    if match := _TENSOR.fullmatch(name):
         # a counter and its shares by sparsity or instruction count the same: the whole is preferred
-        detail = (found["op"] is not None) * 2 + (found["sparse"] is not None)
-        part = f"src_{found['src']}" + (f"_dst_{found['dst']}" if found["dst"] else "")
+        detail = (match["op"] is not None) * 2 + (match["sparse"] is not None)
+        part = f"src_{match['src']}" + (f"_dst_{match['dst']}" if match["dst"] else "")
         return Known("tensor", 1, None, part, (), detail)
     if _TENSOR_INSTRUCTIONS.fullmatch(name):
         return Known("tensor instructions", 1, None, "all", ("all",), 0)
-    if found := _OPCODE.fullmatch(name):
-        if not _MATRIX.match(found["name"]):
+    if match := _OPCODE.fullmatch(name):
+        if not _MATRIX.match(match["name"]):
             return Known("tensor", 0, None, "opcode", (), 9)
-        size = _size(found["name"], found["more"])
+        size = _size(match["name"], match["more"])
         return Known("tensor", float("nan") if size is None else size, None, "opcode", (), 9)
     return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 def by_group(
     rows: int,
     groups: int,
-    what: str,
+    noun: str,
     *,
     mean: bool = False,
     even: bool = False,
@@ -26,7 +26,7 @@ def by_group(
     least = 0 if unused else rows if mean else rows - filled
     if least == most:
         return least, ""
-    why = "how many rows are padding is" if unused else f"which {what} are empty is"
+    why = "how many rows are padding is" if unused else f"which {noun} are empty is"
     return least, (
         f"{why} data that no trace records: {least} to {most} operations per column are possible, and the "
         f"least is counted"

@@ -125,8 +125,8 @@ def of_op(
     if family == "fusion":
         return _of_fusion(params or "")
     if family == "fused" and op is not None:
-        found = of_kernel(op)
-        return None if found == UNKNOWN else found
+        kind = of_kernel(op)
+        return None if kind == UNKNOWN else kind
     return None
 
 
@@ -312,5 +312,5 @@ def communicates(names: pl.Series, directions: pl.Series | None = None) -> NDArr
     """
     codes, texts = compact(names)
     kinds = of_kernels([text or "" for text in texts])
-    found: NDArray[np.bool_] = np.array([kind == COMMUNICATION for kind in kinds], bool)[codes]
-    return found if directions is None else found | matching(directions, f"^{COMMUNICATION}$")
+    flags: NDArray[np.bool_] = np.array([kind == COMMUNICATION for kind in kinds], bool)[codes]
+    return flags if directions is None else flags | matching(directions, f"^{COMMUNICATION}$")

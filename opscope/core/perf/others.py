@@ -35,7 +35,7 @@ def load() -> None:
 
 
 def _import_all() -> None:
-    for point in sorted(entry_points(group=GROUP), key=lambda one: one.name):
+    for point in sorted(entry_points(group=GROUP), key=lambda point_: point_.name):
         try:
             point.load()
         except Exception as error:  # noqa: BLE001 - another package's fault must not block the analysis

@@ -41,11 +41,11 @@ def places() -> Places:
 
 
 def _by_name(by_module: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    modules_by_name: dict[str, tuple[str, ...]] = {}
     for module, names in by_module.items():
         for name in names:
-            found[name] = (*found.get(name, ()), module)
-    return found
+            modules_by_name[name] = (*modules_by_name.get(name, ()), module)
+    return modules_by_name
 
 
 def load_model(name: str) -> None:
@@ -62,7 +62,14 @@ def load_all() -> None:
     """Import every module that registers models."""
     models, gradients = places()
     _load(
-        sorted({module for of in (models, gradients) for found in of.values() for module in found})
+        sorted(
+            {
+                module
+                for of in (models, gradients)
+                for modules_of_name in of.values()
+                for module in modules_of_name
+            }
+        )
     )
 
 
@@ -73,8 +80,10 @@ def _load(modules: tuple[str, ...] | list[str]) -> None:
 
 def modules() -> list[str]:
     """Return the modules in the folders, aliases last: each finds registered what it refers to."""
-    found = []
+    module_names = []
     for folder in FOLDERS:
         package = import_module(f"{__package__}.{folder}")
-        found += [f"{folder}.{one.name}" for one in pkgutil.iter_modules(package.__path__)]
-    return [*(name for name in sorted(found) if name not in ALIASES), *ALIASES]
+        module_names += [
+            f"{folder}.{module_info.name}" for module_info in pkgutil.iter_modules(package.__path__)
+        ]
+    return [*(name for name in sorted(module_names) if name not in ALIASES), *ALIASES]

@@ -174,13 +174,13 @@ def _fits(name: str, pattern: str) -> bool:
     first, *parts = pattern.split("*")
     if not parts or not name.startswith(first):
         return name == pattern
-    place, last = len(first), parts.pop()
+    position, last = len(first), parts.pop()
     for part in parts:
-        found = name.find(part, place)
-        if found < 0:
+        start = name.find(part, position)
+        if start < 0:
             return False
-        place = found + len(part)
-    return name.endswith(last) and place + len(last) <= len(name)
+        position = start + len(part)
+    return name.endswith(last) and position + len(last) <= len(name)
 
 
 def variant(call: OpCall, which: str) -> bool:
@@ -358,9 +358,9 @@ def lookup(name: str) -> Entry | None:
     ``aten::add_.Tensor``, ``aten::add.out``, ``Tensor.add_`` and ``torch.add`` are all ``aten::add``.
     """
     others.load()
-    found = _entry_named(_FUNCTIONS.get(name, name))
-    if found is not None:
-        return found
+    entry = _entry_named(_FUNCTIONS.get(name, name))
+    if entry is not None:
+        return entry
     overload = _OVERLOAD.match(name)
     if overload is not None:
         return lookup(overload.group(1))

@@ -93,7 +93,7 @@ def data_arguments(call: OpCall) -> tuple[Arg, ...]:
     if places is None:
         return call.inputs
     count = len(call.inputs)
-    excluded = {place % count for place in places if -count <= place < count}
+    excluded = {axis % count for axis in places if -count <= axis < count}
     return tuple(
         arg
         for number, arg in enumerate(call.inputs)

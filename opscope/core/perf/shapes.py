@@ -64,25 +64,25 @@ def distinct_tensors(call: OpCall) -> list[TensorSpec]:
     ]
 
 
-def need(call: OpCall, number: int, what: str) -> TensorSpec:
+def need(call: OpCall, number: int, label: str) -> TensorSpec:
     """Return tensor ``number`` of the inputs (scalars not counted). Raises CannotKnow if it is absent."""
-    found = tensors(call)
-    if number >= len(found):
-        raise CannotKnow(f"the trace has no shape for the {what}" if found else NO_SHAPES)
-    return found[number]
+    operands = tensors(call)
+    if number >= len(operands):
+        raise CannotKnow(f"the trace has no shape for the {label}" if operands else NO_SHAPES)
+    return operands[number]
 
 
 def tensor_list(call: OpCall, position: int = 0) -> list[TensorSpec]:
     """Return the tensors of the list at input ``position``. Raises CannotKnow if it was not recorded."""
     arg = call.inputs[position] if position < len(call.inputs) else None
     if isinstance(arg, tuple):
-        found = [t for t in _opened(call, arg) if t is not None]
-        if found:
-            return found
+        tensors_opened = [t for t in _open(call, arg) if t is not None]
+        if tensors_opened:
+            return tensors_opened
     raise CannotKnow("the trace has no shapes for the list of tensors")
 
 
-def _opened(call: OpCall, arg: tuple[Arg, ...]) -> list[TensorSpec | None]:
+def _open(call: OpCall, arg: tuple[Arg, ...]) -> list[TensorSpec | None]:
     flat = call.input_leaves()
     out: list[TensorSpec | None] = []
     for leaf in leaves(arg):
@@ -96,7 +96,7 @@ def _opened(call: OpCall, arg: tuple[Arg, ...]) -> list[TensorSpec | None]:
 def lists(call: OpCall) -> list[list[TensorSpec]]:
     """Return the tensors of each list among the inputs."""
     return [
-        [t for t in _opened(call, arg) if t is not None]
+        [t for t in _open(call, arg) if t is not None]
         for arg in call.inputs
         if isinstance(arg, tuple)
     ]
@@ -104,22 +104,22 @@ def lists(call: OpCall) -> list[list[TensorSpec]]:
 
 def output(call: OpCall, number: int = 0) -> TensorSpec | None:
     """Return output ``number``, or ``None`` if it was not recorded."""
-    found = call.output_leaves()
-    return found[number] if found is not None and number < len(found) else None
+    leaves = call.output_leaves()
+    return leaves[number] if leaves is not None and number < len(leaves) else None
 
 
 def need_output(call: OpCall, reason: str = NO_OUTPUTS) -> TensorSpec:
     """Return output 0. Raises CannotKnow with the ``reason`` if the outputs were not recorded."""
-    found = output(call)
-    if found is None:
+    spec = output(call)
+    if spec is None:
         raise CannotKnow(reason)
-    return found
+    return spec
 
 
 def outputs(call: OpCall) -> list[TensorSpec] | None:
     """Return the outputs that are tensors, or ``None`` if the outputs were not recorded."""
-    found = call.output_leaves()
-    return None if found is None else [t for t in found if t is not None]
+    leaves = call.output_leaves()
+    return None if leaves is None else [t for t in leaves if t is not None]
 
 
 def sizes(tensor: TensorSpec) -> tuple[int, ...]:
@@ -285,8 +285,8 @@ def as_ints(value: ParamValue) -> tuple[int, ...] | None:
         return None
     if isinstance(value, (int, float)):
         return (int(value),)
-    found = [int(v) for v in value if isinstance(v, (int, float)) and not isinstance(v, bool)]
-    return tuple(found) if len(found) == len(value) else None
+    ints = [int(v) for v in value if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    return tuple(ints) if len(ints) == len(value) else None
 
 
 #: The dtypes in the order of c10::ScalarType: traces write a dtype argument as its number.
@@ -345,8 +345,8 @@ def broadcast(*shapes: Sequence[int]) -> tuple[int, ...]:
     """Return the shape to which all ``shapes`` broadcast. Raises CannotKnow if they do not broadcast."""
     rank = max((len(s) for s in shapes), default=0)
     out = []
-    for place in range(-rank, 0):
-        dims = {s[place] for s in shapes if len(s) >= -place} - {1}
+    for axis in range(-rank, 0):
+        dims = {s[axis] for s in shapes if len(s) >= -axis} - {1}
         if len(dims) > 1:
             raise CannotKnow(f"the shapes do not broadcast: {[list(s) for s in shapes]}")
         out.append(dims.pop() if dims else 1)
@@ -398,9 +398,9 @@ def result(call: OpCall, shape: Sequence[int], dtype: str) -> TensorSpec:
     if recorded is not None:
         return recorded
     if in_place(call.name):
-        found = tensors(call)
-        if found:
-            return found[0]
+        operands = tensors(call)
+        if operands:
+            return operands[0]
     return TensorSpec(dtype, tuple(shape))
 
 

@@ -19,8 +19,8 @@ _INDICES = "the trace does not record a sparse tensor's indices"
 
 def sparse_reason(call: OpCall) -> str | None:
     """Return why the tensors' sizes do not give what the call touches, or None if they do."""
-    found = (*call.input_leaves(), *(call.output_leaves() or ()))
-    layouts = {leaf.layout for leaf in found if leaf is not None and leaf.is_sparse}
+    leaves = (*call.input_leaves(), *(call.output_leaves() or ()))
+    layouts = {leaf.layout for leaf in leaves if leaf is not None and leaf.is_sparse}
     return None if not layouts else STRIDELESS if layouts == {"other"} else STORED
 
 

@@ -77,7 +77,7 @@ def _rows(
         if not number % _TOLD:
             stage.add(_TOLD if number else 0)
         forward = forwards[number] if forwards is not None else None
-        found, reason = cost(call, forward=forward)
+        figures, reason = cost(call, forward=forward)
         entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
         eligible = tensorcore.eligible(entry)
         ready, why = tensorcore.ready(call, target) if eligible else (None, None)
@@ -85,22 +85,24 @@ def _rows(
             (
                 entry.family if entry else None,
                 entry.view if entry else False,
-                found.matrix_flops if found else None,
-                found.vector_flops if found else None,
-                found.flops if found else None,
-                found.masked_flops if found else None,
-                found.bytes_read if found else None,
-                found.bytes_written if found else None,
-                found.bytes if found else None,
-                json.dumps(dict(found.by_dtype)) if found else None,
-                _main_dtype(found, call) if found else None,
+                figures.matrix_flops if figures else None,
+                figures.vector_flops if figures else None,
+                figures.flops if figures else None,
+                figures.masked_flops if figures else None,
+                figures.bytes_read if figures else None,
+                figures.bytes_written if figures else None,
+                figures.bytes if figures else None,
+                json.dumps(dict(figures.by_dtype)) if figures else None,
+                _main_dtype(figures, call) if figures else None,
                 reason,
-                (found.bytes_reason or None) if found else None,
-                (found.note or None) if found else None,
+                (figures.bytes_reason or None) if figures else None,
+                (figures.note or None) if figures else None,
                 eligible,
                 ready,
                 why,
-                tensorcore.unused_reason(call, target.units, found.matrix_flops if found else None)
+                tensorcore.unused_reason(
+                    call, target.units, figures.matrix_flops if figures else None
+                )
                 if eligible
                 else None,
             )
@@ -108,9 +110,9 @@ def _rows(
     return rows
 
 
-def _main_dtype(found: Cost, call: OpCall) -> str | None:
+def _main_dtype(cost: Cost, call: OpCall) -> str | None:
     """Return the dtype with the most FLOPs, or that of the first tensor if the op has no FLOPs."""
-    if found.by_dtype:
-        return max(found.by_dtype, key=lambda dtype: found.by_dtype[dtype])
+    if cost.by_dtype:
+        return max(cost.by_dtype, key=lambda dtype: cost.by_dtype[dtype])
     first = next(iter(tensors(call)), None)
     return first.dtype if first is not None else None

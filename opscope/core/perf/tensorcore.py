@@ -245,13 +245,13 @@ def _flops(entry: Entry, call: OpCall) -> int | None:
 
 def _operands(call: OpCall) -> list[TensorSpec]:
     """Return the factors of the product (for attention, three tensors) without the addends."""
-    found = tensors(call)
+    operands = tensors(call)
     word = word_of(call.name)
     if re.match(r"_?(?:addmm|baddbmm|addbmm|addmv|addr)", word):
-        found = found[1:]
-    if "backward" in word and len(found) > 2 and "conv" not in word:
-        found = found[1:]
-    return found
+        operands = operands[1:]
+    if "backward" in word and len(operands) > 2 and "conv" not in word:
+        operands = operands[1:]
+    return operands
 
 
 def alignment_reason(call: OpCall, operands: list[TensorSpec], dtype: str) -> str | None:

@@ -63,8 +63,9 @@ class _Around:
         python = _python_calls(attribution)
         backward = np.array(
             [
-                one.direction == "backward" and (one.call is None or one.call.name != _ACCUMULATE)
-                for one in attribution.meaning.readings
+                reading.direction == "backward"
+                and (reading.call is None or reading.call.name != _ACCUMULATE)
+                for reading in attribution.meaning.readings
             ],
             bool,
         )
@@ -120,7 +121,8 @@ def _subjects(
     """Return the row of each kernel's call, and whether that is an autograd node."""
     readings, reading = ops.attribution.meaning.readings, ops.attribution.meaning.reading
     is_node = np.array(
-        [one.call is not None and names.is_node(one.call.name) for one in readings], bool
+        [reading.call is not None and names.is_node(reading.call.name) for reading in readings],
+        bool,
     )
     node = (around.node >= 0) & at(is_node, at(reading, around.node), False)
     # a backward op without a node's name has its forward's, if that is in the trace
@@ -132,8 +134,8 @@ def _subjects(
     plain = np.where(around.outer >= 0, around.outer, plain)
     subject = plain[of]
     node = (node & (around.outer < 0))[of]
-    found = forward >= 0  # a forward kernel's call is never itself another's
-    subject[found], node[found] = subject[forward[found]], False
+    has_forward = forward >= 0  # a forward kernel's call is never itself another's
+    subject[has_forward], node[has_forward] = subject[forward[has_forward]], False
     return subject, node
 
 
@@ -141,23 +143,23 @@ def _python_calls(attribution: Attribution) -> Flags:
     """Return which rows are Python calls: PyProf's and DLProf's markers, the user's wrapped functions."""
     meaning = attribution.meaning
     marker = np.array(
-        [one.role == "op" and text.startswith("{") for one, text in
+        [reading.role == "op" and text.startswith("{") for reading, text in
          zip(meaning.readings, meaning.texts, strict=True)], bool,
     )  # fmt: skip
-    found: Flags = marker[meaning.reading]
+    is_python: Flags = marker[meaning.reading]
     wrapped = (attribution.trace["ranges"]["domain"] == _WRAPPED).fill_null(False).to_numpy()
     # ranges that attribution made have no row in the table
-    found[: len(wrapped)] |= wrapped
-    return found & attribution.is_op
+    is_python[: len(wrapped)] |= wrapped
+    return is_python & attribution.is_op
 
 
 def _outermost(attribution: Attribution, python: Flags) -> Flags:
     """Return which of the Python calls are inside no other."""
     rows = np.flatnonzero(python)
     inside = attribution.climb(attribution.parent[rows].astype(np.int64), python)
-    found = np.zeros(len(python), bool)
-    found[rows[inside < 0]] = True
-    return found
+    is_outermost = np.zeros(len(python), bool)
+    is_outermost[rows[inside < 0]] = True
+    return is_outermost
 
 
 def _names(attribution: Attribution, rows: Ints, around: _Around) -> tuple[Ints, Flags]:
@@ -166,15 +168,15 @@ def _names(attribution: Attribution, rows: Ints, around: _Around) -> tuple[Ints,
     meaning = attribution.meaning
     distinct: dict[str, int] = {}
     number, cells = [], []
-    for one in meaning.readings:
-        name = one.call.name if one.call is not None else ""
+    for reading in meaning.readings:
+        name = reading.call.name if reading.call is not None else ""
         module, _, op = name.rpartition(".")
         cells.append(op == "forward" and module in GATES)
         number.append(distinct.setdefault(name, len(distinct)))
     named = np.array(number, np.int64)
     inmost = np.where(around.node >= 0, around.node, rows)
     inmost = np.where(around.inner >= 0, around.inner, inmost)
-    outer, inner = (at(meaning.reading, one) for one in (around.outer, inmost))
+    outer, inner = (at(meaning.reading, column) for column in (around.outer, inmost))
     both: Ints = pairs(at(named, outer), at(named, inner))[2].astype(np.int64)
     return both, at(np.array(cells, bool), outer, False)
 
@@ -197,23 +199,23 @@ def _latest(
     number only beside its own (``others``: kernel, number) counts where there is none.
     """
     lane, number, forward = given
-    found = np.full(len(wanted[0]), NONE, np.int64)
+    latest = np.full(len(wanted[0]), NONE, np.int64)
     main = np.flatnonzero(forward & (number >= 0))
     beside = forward[others[0]]
     for kernel, value in ((main, number[main]), (others[0][beside], others[1][beside])):
-        left = np.flatnonzero(found < 0)
+        left = np.flatnonzero(latest < 0)
         if not len(kernel) or not len(left):
             continue
-        here = [one[left] for one in wanted]
+        here = [column[left] for column in wanted]
         key = pairs(np.concatenate((lane[kernel], here[0])), np.concatenate((value, here[1])))[
             2
         ].astype(np.int64)
         span = len(lane) + 1
-        known = key[: len(kernel)] * span + kernel
-        rank = np.argsort(known, kind="stable")
+        keys_of_kernels = key[: len(kernel)] * span + kernel
+        rank = np.argsort(keys_of_kernels, kind="stable")
         asked = key[len(kernel) :] * span + here[2]
-        place = np.searchsorted(known[rank], asked, side="left") - 1
-        hit = at(rank, place)
+        index = np.searchsorted(keys_of_kernels[rank], asked, side="left") - 1
+        hit = at(rank, index)
         same = (hit >= 0) & (at(key[: len(kernel)], hit) == key[len(kernel) :])
-        found[left] = np.where(same, at(kernel, hit), NONE)
-    return found
+        latest[left] = np.where(same, at(kernel, hit), NONE)
+    return latest

@@ -62,8 +62,8 @@ def mod_and_op(name: str, marker: bool) -> tuple[str, str]:
 def node_op(name: str) -> str:
     """Return what an autograd node differentiates: ``View`` for ``ViewBackward``, and the like."""
     last = re.split(r"::|: ", name)[-1]
-    found = _NODE.match(last)
-    return word((found.group(1) if found else "") or last)
+    match = _NODE.match(last)
+    return word((match.group(1) if match else "") or last)
 
 
 def is_node(name: str) -> bool:

@@ -39,8 +39,8 @@ class Use:
 
     def value(self, name: str, position: int) -> ParamValue:
         """Return a parameter by its name, or, of a marker, by its position."""
-        found = self.call.param(name)
-        return self.call.param(f"arg{position}") if found is None and self.marker else found
+        param = self.call.param(name)
+        return self.call.param(f"arg{position}") if param is None and self.marker else param
 
 
 class _Unfit(Exception):
@@ -70,8 +70,8 @@ def _any(use: Use) -> str:
     """All tensors: ``T=[(8,16),(32,16)],['float32','float32']``."""
     if not use.tensors and not use.marker:
         return NONE
-    shapes = ",".join(field(one.shape) for one in use.tensors)
-    types = ",".join(f"'{dtype(one.dtype, long=True)}'" for one in use.tensors)
+    shapes = ",".join(field(tensor.shape) for tensor in use.tensors)
+    types = ",".join(f"'{dtype(tensor.dtype, long=True)}'" for tensor in use.tensors)
     return f"T=[{shapes}],[{types}]"
 
 
@@ -83,7 +83,7 @@ def _one(use: Use) -> str:
 
 def _pointwise(use: Use) -> str:
     """Each operand, a number too: ``[35,20,200]fp32;[]fp32``."""
-    operands = [_whole(one) for one in use.tensors]
+    operands = [_whole(tensor) for tensor in use.tensors]
     for name, value in use.call.params:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
@@ -119,7 +119,7 @@ def _product(skip: int) -> Callable[[Use], str]:
     return write
 
 
-def _batched(skip: int) -> Callable[[Use], str]:
+def _batch(skip: int) -> Callable[[Use], str]:
     def write(use: Use) -> str:
         a, b = use.tensors[skip : skip + 2]
         (batch, m, k), (_, _, n) = a.shape, b.shape
@@ -155,9 +155,9 @@ def _conv(use: Use) -> str:
     n, c, *size = x.shape
     k, _, *kernel = w.shape
     out = [_out(*each) for each in zip(size, kernel, stride, padding, dilation, strict=True)]
-    one = [] if dims == 2 else [1]
-    (h, width), (p, q), (r, s) = ([*one, *each] for each in (size, out, kernel))
-    (u, v), (dh, dw) = ([*one, *each] for each in (stride, dilation))
+    lead = [] if dims == 2 else [1]
+    (h, width), (p, q), (r, s) = ([*lead, *each] for each in (size, out, kernel))
+    (u, v), (dh, dw) = ([*lead, *each] for each in (stride, dilation))
     ph, pw = padding if dims == 2 else (0, *padding)
     named = {
         "N": n, "C": c, "H": h, "W": width, "K": k, "P": p, "Q": q, "R": r, "S": s, "ph": ph,
@@ -171,10 +171,10 @@ def _each(value: ParamValue, usual: int, dims: int) -> list[int]:
     if value is None:
         return [usual] * dims
     values = value if isinstance(value, tuple) else (value,)
-    found = [one for one in values if type(one) is int]
-    if len(found) != len(values) or len(found) not in (1, dims):
+    ints = [value for value in values if type(value) is int]
+    if len(ints) != len(values) or len(ints) not in (1, dims):
         raise _Unfit
-    return found * dims if len(found) == 1 else found
+    return ints * dims if len(ints) == 1 else ints
 
 
 def _out(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> int:
@@ -183,7 +183,7 @@ def _out(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> in
     return 1 + (size + 2 * padding - (dilation * (kernel - 1) + 1)) // stride
 
 
-def _joined(use: Use) -> str:
+def _join(use: Use) -> str:
     """``T=[2,3]fp32;[2,5]fp32,A=1``: the tensors and the axis."""
     tensors = use.tensors
     axis = use.call.param("dim")
@@ -192,8 +192,8 @@ def _joined(use: Use) -> str:
     axis = 0 if axis is None else axis
     if type(axis) is not int:
         raise _Unfit
-    whole = ";".join(_whole(one) for one in tensors)
-    return f"T={whole},A={axis + len(tensors[0].shape) if axis < 0 else axis}"
+    sizes_text = ";".join(_whole(tensor) for tensor in tensors)
+    return f"T={sizes_text},A={axis + len(tensors[0].shape) if axis < 0 else axis}"
 
 
 def _convert(use: Use) -> str:
@@ -232,10 +232,10 @@ def _adam(use: Use) -> str:
 
 
 def _randperm(use: Use) -> str:
-    many = use.value("n", 0)
-    if type(many) is not int:
+    count = use.value("n", 0)
+    if type(count) is not int:
         raise _Unfit
-    return f"N={many},"
+    return f"N={count},"
 
 
 #: How many gates a recurrent cell has.
@@ -292,10 +292,10 @@ _FAMILIES: Final[Mapping[str, Callable[[Use], str]]] = {
     **dict.fromkeys(_words("matmul __matmul__"), _matmul),
     "mm": _product(0),
     **dict.fromkeys(_words("addmm addmm_"), _product(1)),
-    "bmm": _batched(0),
-    **dict.fromkeys(_words("baddbmm baddbmm_"), _batched(1)),
+    "bmm": _batch(0),
+    **dict.fromkeys(_words("baddbmm baddbmm_"), _batch(1)),
     "embedding": _embedding,
-    **dict.fromkeys(_words("cat stack"), _joined),
+    **dict.fromkeys(_words("cat stack"), _join),
     "copy_": _copy,
     "index_select": _index_select,
     "masked_select": _masked_select,

@@ -42,18 +42,18 @@ class Numbers:
 def numbers_around(attribution: Attribution, rows: Ints) -> Numbers:
     """Return the distinct sequence numbers of op rows (-1: none) and of the ops around them."""
     seq = attribution.meaning.seq.column.fill_null(NONE).to_numpy()
-    here, place = rows.copy(), np.arange(len(rows))
-    found: list[tuple[Ints, Ints]] = []
+    here, index = rows.copy(), np.arange(len(rows))
+    parts: list[tuple[Ints, Ints]] = []
     for _ in range(_LEVELS):
         open_ = here >= 0
-        here, place = here[open_], place[open_]
+        here, index = here[open_], index[open_]
         if not len(here):
             break
-        known = seq[here] >= 0
-        found.append((place[known], seq[here[known]]))
+        has_number = seq[here] >= 0
+        parts.append((index[has_number], seq[here[has_number]]))
         here = attribution.parent[here].astype(np.int64)
-    places = np.concatenate([one for one, _ in found] or [np.empty(0, np.int64)])
-    values = np.concatenate([one for _, one in found] or [np.empty(0, np.int64)])
+    places = np.concatenate([part for part, _ in parts] or [np.empty(0, np.int64)])
+    values = np.concatenate([part for _, part in parts] or [np.empty(0, np.int64)])
     order = np.lexsort((values, places))
     places, values = places[order], values[order]
     fresh = np.ones(len(places), bool)
@@ -107,9 +107,9 @@ def current(numbers: Numbers, of: Ints, backward: NDArray[np.bool_], lane: Ints)
 
 def is_own(numbers: Numbers, of: Ints, number: Ints) -> NDArray[np.bool_]:
     """Return whether each kernel's ``number`` is one of its own."""
-    many = numbers.counts[of]
-    kernel = np.repeat(np.arange(len(of)), many)
-    values = numbers.values[_spans(numbers.first[of], many)]
+    counts_of_kernels = numbers.counts[of]
+    kernel = np.repeat(np.arange(len(of)), counts_of_kernels)
+    values = numbers.values[_spans(numbers.first[of], counts_of_kernels)]
     own = np.zeros(len(of), bool)
     own[kernel[values == number[kernel]]] = True
     return own
@@ -117,13 +117,15 @@ def is_own(numbers: Numbers, of: Ints, number: Ints) -> NDArray[np.bool_]:
 
 def others(numbers: Numbers, of: Ints, number: Ints) -> pl.Series:
     """Return the numbers of each kernel but its ``number``, as text: ``4,7``; null for none."""
-    many = numbers.counts[of]
+    counts_of_kernels = numbers.counts[of]
     text: pl.Series = pl.Series("altseq", [None], pl.String).new_from_index(0, len(of))
     if not len(numbers.values):
         return text
     only = numbers.values[np.minimum(numbers.first[of], len(numbers.values) - 1)]
-    several = np.flatnonzero((many > 1) | ((many == 1) & (only != number)))
-    counts = many[several]
+    several = np.flatnonzero(
+        (counts_of_kernels > 1) | ((counts_of_kernels == 1) & (only != number))
+    )
+    counts = counts_of_kernels[several]
     kernel = np.repeat(several, counts)
     values = numbers.values[_spans(numbers.first[of[several]], counts)]
     left = values != number[kernel]
@@ -138,9 +140,9 @@ def others(numbers: Numbers, of: Ints, number: Ints) -> pl.Series:
 
 def alternatives(numbers: Numbers, of: Ints, number: Ints) -> tuple[Ints, Ints]:
     """Return (kernel, number) for every number of a kernel that is not its own ``number``."""
-    many = numbers.counts[of]
-    kernel = np.repeat(np.arange(len(of)), many)
-    values = numbers.values[_spans(numbers.first[of], many)]
+    counts_of_kernels = numbers.counts[of]
+    kernel = np.repeat(np.arange(len(of)), counts_of_kernels)
+    values = numbers.values[_spans(numbers.first[of], counts_of_kernels)]
     left = values != number[kernel]
     return kernel[left], values[left]
 
@@ -161,14 +163,14 @@ def repeats(
     same = (lane[now] == lane[before]) & (name[now] == name[before])
     same &= (number[now] == number[before]) | cell[now]
     begins = np.concatenate((np.ones(1, bool), ~same))
-    place = np.arange(len(rows))
-    sub[rows] = place - place[begins][np.cumsum(begins) - 1]
+    index = np.arange(len(rows))
+    sub[rows] = index - index[begins][np.cumsum(begins) - 1]
     return sub
 
 
 def _spans(first: Ints, counts: Ints) -> Ints:
     """Return ``first[i], first[i] + 1, …``, ``counts[i]`` of them, for all rows in one array."""
     ends = np.cumsum(counts)
-    whole = int(ends[-1]) if len(ends) else 0
-    spans: Ints = np.arange(whole) - np.repeat(ends - counts, counts) + np.repeat(first, counts)
+    total = int(ends[-1]) if len(ends) else 0
+    spans: Ints = np.arange(total) - np.repeat(ends - counts, counts) + np.repeat(first, counts)
     return spans

@@ -54,13 +54,13 @@ class PyprofTable:
 
         Units: ``sil`` ns, ``flops`` FLOP, ``bytes`` bytes.
         """
-        made = {
+        columns_by_name = {
             name: series
             for group, make in self._GROUPS.items()
             if not set(group).isdisjoint(columns)
             for name, series in zip(group, make(self, places), strict=True)
         }
-        return pl.DataFrame([made[name].alias(name) for name in columns])
+        return pl.DataFrame([columns_by_name[name].alias(name) for name in columns])
 
     def _plain(self, places: Ints) -> list[pl.Series]:
         kernels = self._kernels[self._calls.order[places]]
@@ -100,17 +100,17 @@ class PyprofTable:
         adds to one; null for ops of an unknown kind."""
         executed = self._executed[self._calls.order[places]]
         codes, families = compact(executed["op_type"])
-        kinds = [None if one is None else one in _PRODUCTS for one in families]
+        kinds = [None if family is None else family in _PRODUCTS for family in families]
         product = gather(pl.Series(kinds, dtype=pl.Boolean), codes)
         codes, kernels = compact(executed["name"])
-        proven = [names.adds_bias(one or "") for one in kernels]
+        proven = [names.adds_bias(kernel or "") for kernel in kernels]
         adds = gather(pl.Series(proven, dtype=pl.Boolean), codes)
-        found: pl.Series = product.set(adds & product.fill_null(False), False).alias("product")
-        return found
+        is_product: pl.Series = product.set(adds & product.fill_null(False), False).alias("product")
+        return is_product
 
     def _names(self, places: Ints) -> list[pl.Series]:
         codes, texts = compact(self._kernels["name"][self._calls.order[places]])
-        return [spread("kernel", [names.kernel_name(one or "") for one in texts], codes)]
+        return [spread("kernel", [names.kernel_name(text or "") for text in texts], codes)]
 
     def _sequence(self, places: Ints) -> list[pl.Series]:
         own = self._calls
@@ -128,9 +128,13 @@ class PyprofTable:
         call = self._ops.attribution.kernels.call[self._calls.order[places]]
         thread = gather(trace["calls"]["thread"], call)
         process = gather(trace["calls"]["process"], call)
-        known = trace["threads"].select("process", "thread", "os_tid").unique(["process", "thread"])
+        system_threads = (
+            trace["threads"].select("process", "thread", "os_tid").unique(["process", "thread"])
+        )
         frame = pl.DataFrame([process.alias("process"), thread.alias("thread")])
-        system = frame.join(known, ["process", "thread"], how="left", maintain_order="left")
+        system = frame.join(
+            system_threads, ["process", "thread"], how="left", maintain_order="left"
+        )
         return [first(system["os_tid"], thread)]
 
     def _called(self, places: Ints) -> list[pl.Series]:
@@ -150,36 +154,38 @@ class PyprofTable:
         distinct, one_of = np.unique(use, return_index=True)
         number = np.zeros(numbering.many, np.int64)
         number[distinct] = np.arange(len(distinct))
-        texts = [self._described(int(places[one]), bool(product[int(one)])) for one in one_of]
+        texts = [self._described(int(places[index]), bool(product[int(index)])) for index in one_of]
         return [
             spread(name, [each[column] for each in texts], number[use])
             for column, name in enumerate(("mod", "op", "params"))
         ]
 
-    def _described(self, place: int, product: bool) -> tuple[str, str, str]:
+    def _described(self, index: int, product: bool) -> tuple[str, str, str]:
         own, meaning = self._calls, self._ops.attribution.meaning
-        subject = int(own.subject[place])
+        subject = int(own.subject[index])
         if subject < 0:
             return "na", "na", NO_PARAMS
         reading = int(meaning.reading[subject])
         call = meaning.readings[reading].call
         if call is None:  # a range of the user's own
             return "na", names.word(meaning.texts[reading]), NO_PARAMS
-        if own.node[place]:
+        if own.node[index]:
             return "na", names.node_op(call.name), NO_PARAMS
-        marker = bool(own.marker[place])
+        marker = bool(own.marker[index])
         mod, op = names.mod_and_op(call.name, marker)
         if marker and op == "linear" and not product:
             op = "bias"
-        sub = min(int(own.sub[place]), _MOST_SUB)
-        return mod, op, text(Use(call, marker, bool(own.backward[place]), sub, product))
+        sub = min(int(own.sub[index]), _MOST_SUB)
+        return mod, op, text(Use(call, marker, bool(own.backward[index]), sub, product))
 
     def _where(self, places: Ints) -> list[pl.Series]:
         """Return layer and trace, of a backward kernel those of its forward's launch."""
         own = self._calls
         here = self._launch(places)
         forward = own.forward[places]
-        there = tuple(one.copy() for one in self._launch(np.where(forward >= 0, forward, places)))
+        there = tuple(
+            column.copy() for column in self._launch(np.where(forward >= 0, forward, places))
+        )
         # the forward op of a node that launched no kernel in its forward
         op = self._ops.forward_of(own.op[places])
         bare = np.flatnonzero((forward < 0) & own.backward[places] & (op >= 0))
@@ -210,12 +216,12 @@ class PyprofTable:
             self._distinct = rows[rows >= 0]
             parts = []
             for part in pieces(len(self._distinct)):
-                found = self._ops.identify(self._distinct[part], inherit=True)
+                identity = self._ops.identify(self._distinct[part], inherit=True)
                 parts.append(
                     pl.DataFrame(
                         [
-                            found.layer.cast(pl.String).str.replace_all(" ", "_"),
-                            _outermost_first(found.source.cast(pl.Categorical)),
+                            identity.layer.cast(pl.String).str.replace_all(" ", "_"),
+                            _outermost_first(identity.source.cast(pl.Categorical)),
                         ]
                     )
                 )
@@ -226,8 +232,10 @@ class PyprofTable:
         """Return what finds the user's own layers around a launch, joined as PyProf joins them."""
         readings = self._ops.attribution.meaning.readings
         layers = [
-            _layer_name(one.layer) if one.role == "layer" and one.layer is not None else None
-            for one in readings
+            _layer_name(reading.layer)
+            if reading.role == "layer" and reading.layer is not None
+            else None
+            for reading in readings
         ]
         return self._ops.context.named(layers, lambda outer, inner: f"{outer}:{inner}")
 
@@ -235,10 +243,10 @@ class PyprofTable:
         """Return what finds the innermost call stack around a launch that is whole in one marker."""
         meaning = self._ops.attribution.meaning
         stacks = [
-            _stack(one.frames)
-            if one.role == "source" and one.frames and text_.startswith("{")
+            _stack(reading.frames)
+            if reading.role == "source" and reading.frames and text_.startswith("{")
             else None
-            for one, text_ in zip(meaning.readings, meaning.texts, strict=True)
+            for reading, text_ in zip(meaning.readings, meaning.texts, strict=True)
         ]
         return self._ops.context.named(stacks)
 
@@ -268,8 +276,10 @@ def _outermost_first(source: pl.Series) -> pl.Series:
     """Return ``b.py:2 < a.py:1`` as ``a.py:1,b.py:2``."""
     codes, texts = compact(source)
     turned = [
-        None if one is None else ",".join("_".join(part.split()) for part in one.split(" < ")[::-1])
-        for one in texts
+        None
+        if text is None
+        else ",".join("_".join(part.split()) for part in text.split(" < ")[::-1])
+        for text in texts
     ]
     trace: pl.Series = spread("trace", turned, codes).cast(pl.String)
     return trace

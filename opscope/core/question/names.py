@@ -56,21 +56,21 @@ def shortened(
         return list(texts)
     distinct = list(dict.fromkeys(texts))
     if width < 8 or parts == "text":
-        made = {text: _plain(text, width, cut) for text in distinct}
+        short_of_text = {text: _plain(text, width, cut) for text in distinct}
     else:
-        made = _together(distinct, width, cut, parts)
+        short_of_text = _together(distinct, width, cut, parts)
     if width < 8:
-        return [made[text] for text in texts]
+        return [short_of_text[text] for text in texts]
     by_short: dict[str, list[str]] = {}
     for text in distinct:
-        by_short.setdefault(made[text], []).append(text)
+        by_short.setdefault(short_of_text[text], []).append(text)
     # what others show already: a name that fits, and one that no other name was shortened to
     taken = {text for text in distinct if len(text) <= width}
     taken.update(short for short, group in by_short.items() if len(group) == 1)
     for group in by_short.values():
         if len(group) > 1:
-            made |= _apart(group, width, taken)
-    return [made[text] for text in texts]
+            short_of_text |= _apart(group, width, taken)
+    return [short_of_text[text] for text in texts]
 
 
 def _plain(text: str, width: int, cut: Cut) -> str:
@@ -80,15 +80,15 @@ def _plain(text: str, width: int, cut: Cut) -> str:
 
 
 def _words(text: str, parts: Parts) -> list[str]:
-    found = [one for one in _PARTS.get(parts, _WORD).findall(text[:_READ]) if one]
+    words = [word for word in _PARTS.get(parts, _WORD).findall(text[:_READ]) if word]
     if parts == "words":
-        found = [
-            part for one in found for part in (_syllables(one) if len(one) > _LONG else (one,))
+        words = [
+            part for word in words for part in (_syllables(word) if len(word) > _LONG else (word,))
         ]
-    if len(found) > _WORDS or len(text) > _READ:
-        found = found[:_WORDS]
-        found.append(text[sum(map(len, found)) :])
-    return found
+    if len(words) > _WORDS or len(text) > _READ:
+        words = words[:_WORDS]
+        words.append(text[sum(map(len, words)) :])
+    return words
 
 
 def _syllables(word: str) -> list[str]:
@@ -115,11 +115,11 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
         node = tree
         for word in [*found, ""]:
             node = node.setdefault(word, {})
-    made = {}
+    short_of_text = {}
     for text, found in words.items():
         room = width - len(ends[text])
         if sum(map(len, found)) <= room:
-            made[text] = text
+            short_of_text[text] = text
             continue
         distinguishing, node = [], tree
         for word in found:
@@ -128,8 +128,8 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
             distinguishing.append(apart and node is not tree and word[-2:] != "::")
             node = node[word]
         weights = shared if parts == "words" else Counter()
-        made[text] = _without(found, distinguishing, weights, room, cut) + ends[text]
-    return made
+        short_of_text[text] = _without(found, distinguishing, weights, room, cut) + ends[text]
+    return short_of_text
 
 
 def _without(
@@ -187,11 +187,11 @@ def _apart(texts: list[str], width: int, taken: set[str]) -> dict[str, str]:
     while all(len(text) > part for text in texts) and len({text[part] for text in texts}) == 1:
         part += 1
     head = min(part, width // 3)
-    made: dict[str, str] = {}
+    short_of_text: dict[str, str] = {}
     seen: Counter[str] = Counter()
     for text in texts:
         if len(text) <= width:
-            made[text] = text
+            short_of_text[text] = text
             continue
         rest = text[part:]
         short = text[: width - 1] + "…" if part <= head else f"{text[:head]}…{rest}"
@@ -203,8 +203,8 @@ def _apart(texts: list[str], width: int, taken: set[str]) -> dict[str, str]:
             number = f" #{seen[plain] + 1}"
             short = plain[: width - len(number) - 1].rstrip("…") + "…" + number
         taken.add(short)
-        made[text] = short
-    return made
+        short_of_text[text] = short
+    return short_of_text
 
 
 # ---------------------------------------------------------------------------------- kernels
@@ -270,7 +270,7 @@ def layer_patterns(layers: Sequence[str]) -> dict[str, str]:
     alike: dict[str, list[str]] = {}
     for layer in layers:
         alike.setdefault(_NUMBER.sub("*", layer), []).append(layer)
-    made = {}
+    pattern_of_layer = {}
     for group in alike.values():
         numbers = [_NUMBER.findall(layer) for layer in group]
         vary = [len(set(column)) > 1 for column in zip(*numbers, strict=True)]
@@ -279,8 +279,10 @@ def layer_patterns(layers: Sequence[str]) -> dict[str, str]:
             own = (
                 "*" if varies else n for varies, n in zip(vary, _NUMBER.findall(layer), strict=True)
             )
-            made[layer] = "".join(a + b for a, b in zip_longest(between, own, fillvalue=""))
-    return made
+            pattern_of_layer[layer] = "".join(
+                a + b for a, b in zip_longest(between, own, fillvalue="")
+            )
+    return pattern_of_layer
 
 
 # ---------------------------------------------------------------------------------- source lines
@@ -290,8 +292,8 @@ def short_source(frames: object) -> str:
     """Return the innermost source line without its folders, and the next one if it is in another file:
     ``train.py:42``, ``bert.py:364 < train.py:42``."""
     places = [
-        place.strip('"').replace("\\", "/").rpartition("/")[2]
-        for place in units.text(frames).split(" < ")[:2]
+        frame_text.strip('"').replace("\\", "/").rpartition("/")[2]
+        for frame_text in units.text(frames).split(" < ")[:2]
     ]
-    files = {place.rpartition(":")[0] for place in places}
+    files = {frame_text.rpartition(":")[0] for frame_text in places}
     return " < ".join(places[: len(files)])

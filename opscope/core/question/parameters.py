@@ -183,7 +183,7 @@ def words(meaning: str) -> Parameter:
         if given is None:
             return None
         texts = given.split("+") if isinstance(given, str) else given
-        if not isinstance(texts, Iterable) or not all(isinstance(one, str) for one in texts):
+        if not isinstance(texts, Iterable) or not all(isinstance(text, str) for text in texts):
             raise ValueError(f"texts, not {_short(given)}")
         return tuple(texts)
 

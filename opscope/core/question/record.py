@@ -179,14 +179,14 @@ class Report:
     @property
     def heading(self) -> str:
         """The title, with the values of the parameters that it names (``{below}``)."""
-        return self._filled(self.title)
+        return self._fill(self.title)
 
     @property
     def no_rows(self) -> str:
         """``empty``, with the values of the parameters that it names."""
-        return self._filled(self.empty)
+        return self._fill(self.empty)
 
-    def _filled(self, text: str) -> str:
+    def _fill(self, text: str) -> str:
         if "{" not in text:
             return text
         of = self.of
@@ -234,7 +234,7 @@ class Question:
                 f" {', '.join(names) or 'none'}"
             )
         object.__setattr__(
-            self, "reports", tuple(replace(one, question=self) for one in self.reports)
+            self, "reports", tuple(replace(report, question=self) for report in self.reports)
         )
 
     @property
@@ -265,7 +265,7 @@ class Question:
             for value in asked.values()
             for word in (value if isinstance(value, tuple) else (value,))
         ]
-        call = f"{self.name}({', '.join(_quoted(word) for word in words)})"
+        call = f"{self.name}({', '.join(_quote(word) for word in words)})"
         return next((frame for frame in self.frames if frame.call == call), self.frames[0])
 
     def bound(self, given: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
@@ -279,7 +279,7 @@ class Question:
         values = {}
         for name, value in bound.arguments.items():
             if kinds[name].kind is inspect.Parameter.VAR_POSITIONAL:
-                values[name] = tuple(value_of(name, self.parameters[name], one) for one in value)
+                values[name] = tuple(value_of(name, self.parameters[name], item) for item in value)
             else:
                 values[name] = value_of(name, self.parameters[name], value)
         return values
@@ -302,5 +302,5 @@ def why_not_merged(report: Report) -> str | None:
     return merged.why if isinstance(merged, Lacks) else None
 
 
-def _quoted(value: object) -> str:
+def _quote(value: object) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)

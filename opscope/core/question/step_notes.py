@@ -15,7 +15,7 @@ _HAND: Final = 6
 
 def step_notes(profile: Any) -> list[str]:
     """Return why the profile has the steps that it has, and which of them are warm-up."""
-    notes = [what for what in _whats(profile) if what.startswith(tuple(_SOURCES))]
+    notes = [note for note in _whats(profile) if note.startswith(tuple(_SOURCES))]
     steps = profile.steps()
     warm = steps.filter(steps["warm_up"].fill_null(False))
     if len(warm):
@@ -30,14 +30,14 @@ def step_notes(profile: Any) -> list[str]:
 
 def source_of_steps(profile: Any) -> str:
     """Return in a few words where steps come from; "" where the program marks them."""
-    for what in _whats(profile):
+    for note in _whats(profile):
         for begin, words in _SOURCES.items():
-            if what.startswith(begin):
-                _, found, rest = what.partition("confidence ")
+            if note.startswith(begin):
+                _, confidence, rest = note.partition("confidence ")
                 number = rest.partition(")")[0].partition(":")[0]
-                return f"{words}, confidence {number}" if found else words
+                return f"{words}, confidence {number}" if confidence else words
     return ""
 
 
 def _whats(profile: Any) -> list[str]:
-    return [str(what) for what in profile.notes()["what"].to_list()]
+    return [str(note) for note in profile.notes()["what"].to_list()]

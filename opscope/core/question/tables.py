@@ -32,8 +32,8 @@ def listed(report: Report, frame: pl.DataFrame, view: View, title: str | None = 
 
 def with_step_notes(report: Report, profile: Any, view: View) -> Table:
     """Return a report of steps, with lines that say where the steps come from and which are warm-up."""
-    made = listed(report, report.frame(profile), view)
-    return replace(made, footnotes=[*made.footnotes, *step_notes(profile)])
+    table = listed(report, report.frame(profile), view)
+    return replace(table, footnotes=[*table.footnotes, *step_notes(profile)])
 
 
 def totals(

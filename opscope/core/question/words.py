@@ -15,7 +15,7 @@ from .column import UNITS, Column
 def read_words(text: str) -> dict[str, Column]:
     """Return the columns that a text describes: a line ``name: unit: meaning`` each, continued in lines that
     are indented further. Raises TypeError for another line, and for a unit that is none."""
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     lines = [line for line in text.split("\n") if line.strip()]
     margin = min((len(line) - len(line.lstrip()) for line in lines), default=0)
     described: list[str] = []
@@ -29,8 +29,8 @@ def read_words(text: str) -> dict[str, Column]:
         unit, _, meaning = rest.partition(": ")
         if unit not in UNITS or not meaning:
             raise TypeError(f"{line!r} is no NAME: UNIT: MEANING with one of the units")
-        found[name] = Column(name, unit, meaning)
-    return found
+        columns[name] = Column(name, unit, meaning)
+    return columns
 
 
 #: The unit and meaning of a column name in every frame that does not say otherwise.

@@ -29,7 +29,7 @@ def amended(ranges: pl.DataFrame) -> pl.DataFrame:
     Columns are those of the trace table; all but process, thread, start, end, domain and text may be
     absent.
     """
-    return _by_marks(_numbered(ranges))
+    return _by_marks(_number(ranges))
 
 
 def unclosed(attrs: pl.Expr) -> pl.Expr:
@@ -43,7 +43,7 @@ def unclosed(attrs: pl.Expr) -> pl.Expr:
     )
 
 
-def _numbered(ranges: pl.DataFrame) -> pl.DataFrame:
+def _number(ranges: pl.DataFrame) -> pl.DataFrame:
     if "payload" not in ranges.columns or not ranges.height:
         return ranges
     mine = (
@@ -56,16 +56,16 @@ def _numbered(ranges: pl.DataFrame) -> pl.DataFrame:
     text = (pl.Series([STEP + " "], dtype=pl.String).new_from_index(0, len(rows)) + named).cast(
         pl.Categorical
     )
-    place = np.full(ranges.height, -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    return ranges.with_columns(_exchanged(ranges["text"], mine, text, place))
+    index = np.full(ranges.height, -1, np.int64)
+    index[rows] = np.arange(len(rows))
+    return ranges.with_columns(_exchange(ranges["text"], mine, text, index))
 
 
-def _exchanged(texts: pl.Series, mine: pl.Series, others: pl.Series, place: Ints) -> pl.Series:
-    """Return ``texts`` with those of ``mine`` replaced by ``others`` at ``place``."""
-    index = pl.Series(place, dtype=pl.Int64).set(~mine, None)
-    found: pl.Series = texts.zip_with(~mine, others.gather(index).alias(texts.name))
-    return found
+def _exchange(texts: pl.Series, mine: pl.Series, others: pl.Series, ints: Ints) -> pl.Series:
+    """Return ``texts`` with those of ``mine`` replaced by ``others`` at ``ints``."""
+    index = pl.Series(ints, dtype=pl.Int64).set(~mine, None)
+    exchanged: pl.Series = texts.zip_with(~mine, others.gather(index).alias(texts.name))
+    return exchanged
 
 
 def _by_marks(ranges: pl.DataFrame) -> pl.DataFrame:
@@ -90,8 +90,8 @@ def _by_marks(ranges: pl.DataFrame) -> pl.DataFrame:
     for key in np.unique(keys[marks], axis=0):
         here = marks[(keys[marks] == key).all(axis=1)]
         rows = np.flatnonzero((keys == key).all(axis=1) & pushed)
-        found = nest(start[rows], end[rows]).innermost(start[here])
-        for mark, row in zip(here[found >= 0], rows[found[found >= 0]], strict=True):
+        innermost = nest(start[rows], end[rows]).innermost(start[here])
+        for mark, row in zip(here[innermost >= 0], rows[innermost[innermost >= 0]], strict=True):
             new_texts[int(row)] = str(ranges["text"][int(mark)])
     left = np.ones(ranges.height, bool)
     left[marks] = False
@@ -111,10 +111,8 @@ def _with_texts(ranges: pl.DataFrame, new_texts: dict[int, str]) -> pl.DataFrame
     others = {row: text for row, text in new_texts.items() if text != UNENDED}
     if others:
         rows = np.array(list(others), np.int64)
-        place = np.full(ranges.height, -1, np.int64)
-        place[rows] = np.arange(len(rows))
+        index = np.full(ranges.height, -1, np.int64)
+        index[rows] = np.arange(len(rows))
         texts = pl.Series(list(others.values()), dtype=pl.String).cast(pl.Categorical)
-        ranges = ranges.with_columns(
-            _exchanged(ranges["text"], pl.Series(place >= 0), texts, place)
-        )
+        ranges = ranges.with_columns(_exchange(ranges["text"], pl.Series(index >= 0), texts, index))
     return ranges

@@ -107,9 +107,9 @@ def _hull(x: _Floats, y: _Floats) -> Ints:
     px, py = x.tolist(), y.tolist()
     for point in np.lexsort((y, x)).tolist():
         while len(corners) > 1:
-            one, two = corners[-2], corners[-1]
-            left = (px[two] - px[one]) * (py[point] - py[one])
-            if left < (py[two] - py[one]) * (px[point] - px[one]):
+            last, two = corners[-2], corners[-1]
+            left = (px[two] - px[last]) * (py[point] - py[last])
+            if left < (py[two] - py[last]) * (px[point] - px[last]):
                 break
             corners.pop()
         if corners and px[corners[-1]] == px[point]:
@@ -168,42 +168,46 @@ def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: 
     if not len(before) or not len(start):
         return None
     groups = sorted(_groups(before), key=len, reverse=True)
-    one = groups[0]
+    first_group = groups[0]
     far = [group for group in groups[1:] if 2 * len(group) >= len(groups[1])]
-    two = max(far, key=lambda group: abs(int(before[group[0]] - before[one[0]])), default=one)
-    judges = _judges(len(before), one, two)
+    two = max(
+        far,
+        key=lambda group: abs(int(before[group[0]] - before[first_group[0]])),
+        default=first_group,
+    )
+    judges = _judges(len(before), first_group, two)
     bounds = before[judges], after[judges]
-    found: list[tuple[int, Ints]] = []
-    for shift, margin in _lines(before, after, start, end, guess, reach, one, two, judges):
+    matches: list[tuple[int, Ints]] = []
+    for shift, margin in _lines(before, after, start, end, guess, reach, first_group, two, judges):
         rows = _inside(bounds[0] - shift, bounds[1] - shift, start, end, margin)
-        found.append((int((rows >= 0).sum()), rows))
-    most, best = max(found, key=lambda each: each[0], default=(0, bounds[0]))
+        matches.append((int((rows >= 0).sum()), rows))
+    most, best = max(matches, key=lambda each: each[0], default=(0, bounds[0]))
     if not most:
         return None
-    for score, rows in found:
+    for score, rows in matches:
         other = int(((rows >= 0) & (rows != best)).sum())
         if other > _OTHER * score and score >= _AS_GOOD * most:
             return None
-    whole = np.full(len(before), -1, np.int64)
-    whole[judges] = best
-    return _settled(before, after, start, end, whole)
+    rows_of_all = np.full(len(before), -1, np.int64)
+    rows_of_all[judges] = best
+    return _settle(before, after, start, end, rows_of_all)
 
 
 def _groups(before: Ints) -> list[Ints]:
     """Return the readings' numbers in groups of readings near each other."""
     edges, first = [], 0
-    for place in range(1, len(before)):
-        since = int(before[place] - before[first])
-        if before[place] - before[place - 1] > _GAP_NS or since > _GROUP_NS:
-            edges.append(place)
-            first = place
+    for index in range(1, len(before)):
+        since = int(before[index] - before[first])
+        if before[index] - before[index - 1] > _GAP_NS or since > _GROUP_NS:
+            edges.append(index)
+            first = index
     return np.split(np.arange(len(before)), edges)
 
 
-def _judges(many: int, one: Ints, two: Ints) -> Ints:
+def _judges(count: int, ints: Ints, two: Ints) -> Ints:
     """Return the readings that judge a line: those of both groups, and some of all others."""
-    evenly = np.linspace(0, many - 1, min(many, _JUDGES)).astype(np.int64)
-    return np.unique(np.concatenate((one, two, evenly)))
+    evenly = np.linspace(0, count - 1, min(count, _JUDGES)).astype(np.int64)
+    return np.unique(np.concatenate((ints, two, evenly)))
 
 
 def _lines(
@@ -213,7 +217,7 @@ def _lines(
     end: Ints,
     guess: int,
     reach: int,
-    one: Ints,
+    ints: Ints,
     two: Ints,
     judges: Ints,
 ) -> Iterator[tuple[Ints, Ints]]:
@@ -221,7 +225,7 @@ def _lines(
     when = before[judges]
     ends = [
         _shifts(before[group], after[group], start, end, guess, reach)
-        for group in ((one,) if one is two else (one, two))
+        for group in ((ints,) if ints is two else (ints, two))
     ]
     if len(ends) == 1:
         for only in ends[0]:
@@ -244,7 +248,7 @@ def _shifts(
     before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int
 ) -> list[_Shift]:
     """Return shifts that put calls into a group's brackets; per assignment the one of least margin."""
-    found: dict[bytes, tuple[int, _Shift]] = {}
+    best_of_rows: dict[bytes, tuple[int, _Shift]] = {}
     width = after - before
     length = end - start
     for pivot in np.argsort(width, kind="stable")[:_PIVOTS].tolist():
@@ -257,13 +261,13 @@ def _shifts(
         moved = by[near][:, None]
         rows = _inside(before - moved, after - moved, start, end, margin[:, None] + drifted)
         scores = (rows >= 0).sum(1)
-        for place in np.flatnonzero(scores >= max(1, _WORTH * scores.max(initial=0))).tolist():
-            shift = _Shift(at, int(by[near[place]]), int(margin[place]))
-            key = rows[place].tobytes()
-            if key not in found or shift.margin < found[key][1].margin:
-                found[key] = (int(scores[place]), shift)
-    most = max((score for score, _ in found.values()), default=0)
-    worth = [each for each in found.values() if each[0] >= _WORTH * most]
+        for index in np.flatnonzero(scores >= max(1, _WORTH * scores.max(initial=0))).tolist():
+            shift = _Shift(at, int(by[near[index]]), int(margin[index]))
+            key = rows[index].tobytes()
+            if key not in best_of_rows or shift.margin < best_of_rows[key][1].margin:
+                best_of_rows[key] = (int(scores[index]), shift)
+    most = max((score for score, _ in best_of_rows.values()), default=0)
+    worth = [each for each in best_of_rows.values() if each[0] >= _WORTH * most]
     worth.sort(key=lambda each: (-each[0], abs(each[1].by - guess)))
     return [shift for _, shift in worth[:_TRIED]]
 
@@ -279,7 +283,7 @@ def _inside(low: Ints, high: Ints, start: Ints, end: Ints, margin: Ints | int) -
     return rows
 
 
-def _settled(before: Ints, after: Ints, start: Ints, end: Ints, rows: Ints) -> Ints:
+def _settle(before: Ints, after: Ints, start: Ints, end: Ints, rows: Ints) -> Ints:
     """Return the assignment of all readings, repeated with the clock fit that it gives."""
     for _ in range(3):
         hit = rows >= 0

@@ -29,13 +29,13 @@ _PART: Final = 500_000
 T = TypeVar("T")
 
 
-def pieces(many: int, most: int = 0) -> Iterator[slice]:
-    """Yield slices that split ``many`` rows, of ``most`` rows each (at most PIECE); one empty for no rows."""
+def pieces(count: int, most: int = 0) -> Iterator[slice]:
+    """Yield slices that split ``count`` rows, of ``most`` rows each (at most PIECE); an empty one of none."""
     most = min(most, PIECE) or PIECE
-    for number, begin in enumerate(range(0, max(many, 1), most)):
-        yield slice(begin, min(begin + most, many))
+    for number, begin in enumerate(range(0, max(count, 1), most)):
+        yield slice(begin, min(begin + most, count))
         # to give back and read again costs a twentieth of an export's time if each piece does it
-        if many > PIECE and (number % _KEPT == _KEPT - 1 or begin + most >= many):
+        if count > PIECE and (number % _KEPT == _KEPT - 1 or begin + most >= count):
             let_go()
 
 
@@ -48,10 +48,10 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
     schemas = {name: dtype for part in parts for name, dtype in part.schema.items()}
     alike = all(part.schema[name] == schemas[name] for part in parts for name in part.columns)
     if len(parts) < 2 or not alike:
-        whole = pl.concat(parts, how="diagonal_relaxed", rechunk=True)
+        stacked_table = pl.concat(parts, how="diagonal_relaxed", rechunk=True)
         parts.clear()
-        return whole
-    held = [{column.name: column for column in part.get_columns()} for part in parts]
+        return stacked_table
+    columns_of_parts = [{column.name: column for column in part.get_columns()} for part in parts]
     lengths = [len(part) for part in parts]
     parts.clear()
 
@@ -60,8 +60,8 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
         return pl.concat(
             [
                 column if (column := part.pop(name, None)) is not None
-                else nothing.new_from_index(0, many)
-                for part, many in zip(held, lengths, strict=True)
+                else nothing.new_from_index(0, count)
+                for part, count in zip(columns_of_parts, lengths, strict=True)
             ],
             rechunk=True,
         )  # fmt: skip
@@ -70,12 +70,12 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
         return pl.DataFrame(list(pool.map(whole_column, schemas)))
 
 
-def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
-    """Yield each piece of ``many`` rows and its ``work``, in order; threads work ahead of the caller.
+def ahead(work: Callable[[slice], T], count: int) -> Iterator[tuple[slice, T]]:
+    """Yield each piece of ``count`` rows and its ``work``, in order; threads work ahead of the caller.
 
     NumPy and Polars release the GIL. At most two pieces are in work or wait.
     """
-    parts = list(pieces(many, _PART))
+    parts = list(pieces(count, _PART))
     if len(parts) < 2:
         yield from ((part, work(part)) for part in parts)
         return
@@ -84,12 +84,12 @@ def ahead(work: Callable[[slice], T], many: int) -> Iterator[tuple[slice, T]]:
         for part in parts:
             waiting.append((part, pool.submit(work, part)))
             if len(waiting) > _AHEAD:
-                done, found = waiting.popleft()
-                yield done, found.result()
+                done, result = waiting.popleft()
+                yield done, result.result()
                 let_go()
         while waiting:
-            done, found = waiting.popleft()
-            yield done, found.result()
+            done, result = waiting.popleft()
+            yield done, result.result()
     hand_back()
 
 
@@ -127,10 +127,10 @@ def gather(values: pl.Series, codes: NDArray[Any]) -> pl.Series:
     if not len(values):
         column = values.extend_constant(None, 1).new_from_index(0, len(codes))
         return column
-    known = codes >= 0
+    is_known = codes >= 0
     places = pl.Series(codes.astype(np.uint32))
-    if not known.all():  # a negative code is not a place
-        places = places.set(pl.Series(~known), None)
+    if not is_known.all():  # a negative code is not a place
+        places = places.set(pl.Series(~is_known), None)
     column = values.gather(places)
     return column
 
@@ -144,11 +144,11 @@ def as_text(frame: pl.DataFrame) -> pl.DataFrame:
     categorical = [column for column in frame.get_columns() if column.dtype == pl.Categorical]
     if len(frame) < _MANY:
         return frame.with_columns(column.cast(pl.String) for column in categorical)
-    made = []
+    columns = []
     for column in categorical:
         codes, texts = compact(column)
-        made.append(pl.Series(column.name, texts, pl.String).gather(codes.astype(np.uint32)))
-    return frame.with_columns(made)
+        columns.append(pl.Series(column.name, texts, pl.String).gather(codes.astype(np.uint32)))
+    return frame.with_columns(columns)
 
 
 def sharing_nulls(frame: pl.DataFrame) -> pl.DataFrame:
@@ -156,14 +156,14 @@ def sharing_nulls(frame: pl.DataFrame) -> pl.DataFrame:
 
     Of three million ranges each such column takes 24 MB, and a trace of one process has five.
     """
-    one: dict[pl.DataType, pl.Series] = {}
-    made = []
+    null_columns: dict[pl.DataType, pl.Series] = {}
+    columns = []
     for column in frame.get_columns():
         if len(column) and column.null_count() == len(column):
-            made.append(one.setdefault(column.dtype, column).alias(column.name))
+            columns.append(null_columns.setdefault(column.dtype, column).alias(column.name))
         else:
-            made.append(column)
-    return frame.with_columns(made)
+            columns.append(column)
+    return frame.with_columns(columns)
 
 
 def renamed(column: pl.Series, names: Mapping[str, str]) -> pl.Series:
@@ -176,8 +176,8 @@ def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
     """Return which rows of a Categorical column match a regular expression; tests each distinct text once."""
     distinct = distinct_values(column).drop_nulls()
     wanted = distinct.filter(distinct.cast(pl.String).str.contains(pattern))
-    found: NDArray[np.bool_] = column.is_in(wanted.implode()).fill_null(False).to_numpy()
-    return found
+    matches: NDArray[np.bool_] = column.is_in(wanted.implode()).fill_null(False).to_numpy()
+    return matches
 
 
 def any_matches(column: pl.Series, pattern: str) -> bool:
@@ -200,22 +200,24 @@ def compact(
 def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
     """Return a function that gives a Categorical column, or a part of one, as the places of its values in
     ``distinct``, which has each of them once."""
-    known = distinct.to_physical()
-    top: Any = known.max()
+    physical = distinct.to_physical()
+    top: Any = physical.max()
     null_at = len(distinct)  # unused if the distinct values include no null
     if distinct.null_count():
         null_at = int(distinct.is_null().arg_max() or 0)
     table = np.zeros(1 if top is None else int(top) + 1, np.int32)
-    held = known.drop_nulls().to_numpy()
+    held = physical.drop_nulls().to_numpy()
     table[held] = np.flatnonzero(distinct.is_not_null().to_numpy())
 
     def numbers(column: pl.Series) -> NDArray[np.int32]:
         codes = column.to_physical()
         missing = codes.null_count()
-        found: NDArray[np.int32] = table.take((codes.fill_null(0) if missing else codes).to_numpy())
+        numbers_of_rows: NDArray[np.int32] = table.take(
+            (codes.fill_null(0) if missing else codes).to_numpy()
+        )
         if missing:
-            found[codes.is_null().to_numpy()] = null_at
-        return found
+            numbers_of_rows[codes.is_null().to_numpy()] = null_at
+        return numbers_of_rows
 
     return numbers
 
@@ -225,9 +227,9 @@ def combined(
 ) -> tuple[NDArray[np.int32], list[pl.Series]]:
     """Return for each row of Categorical columns the number of its combination of values, and per column
     the value of each combination. ``mapped``: where the numbers are kept, if not in memory."""
-    many = len(columns[0])
+    count = len(columns[0])
     values = [distinct_values(column) for column in columns]
-    numbers = [numbers_of(one) for one in values]
+    numbers = [numbers_of(value) for value in values]
     size = math.prod(map(len, values))
 
     def keys(part: slice) -> NDArray[np.int64]:
@@ -237,25 +239,27 @@ def combined(
             key += number(column[part])
         return key
 
-    distinct, number_of = _numbering((keys(part) for part in pieces(many)), size, many)
-    number = zeros(mapped, many, np.int32)
-    for part in pieces(many):
+    distinct, number_of = _numbering((keys(part) for part in pieces(count)), size, count)
+    number = zeros(mapped, count, np.int32)
+    for part in pieces(count):
         number[part] = number_of(keys(part))
-    found: list[pl.Series] = []
-    for column, known in zip(reversed(columns), reversed(values), strict=True):
-        distinct, place = np.divmod(distinct, max(len(known), 1))
-        found.append(known.cast(pl.String).gather(place).alias(column.name))
-    return number, found[::-1]
+    columns_combined: list[pl.Series] = []
+    for column, distinct_texts in zip(reversed(columns), reversed(values), strict=True):
+        distinct, index = np.divmod(distinct, max(len(distinct_texts), 1))
+        columns_combined.append(distinct_texts.cast(pl.String).gather(index).alias(column.name))
+    return number, columns_combined[::-1]
 
 
 def _numbering(
-    parts: Iterable[NDArray[np.int64]], size: int, many: int
+    parts: Iterable[NDArray[np.int64]], size: int, count: int
 ) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.int32]]]:
-    """Return the distinct keys of all parts (``many``, all less than ``size``) in order, and a function that
+    """Return the distinct keys of all parts (``count``, all less than ``size``) in order, and a function that
     gives keys as places in them."""
-    if size > 4 * many + (1 << 20):
-        held = [np.unique(part) for part in parts]
-        distinct = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
+    if size > 4 * count + (1 << 20):
+        distinct_parts = [np.unique(part) for part in parts]
+        distinct = (
+            np.unique(np.concatenate(distinct_parts)) if distinct_parts else np.empty(0, np.int64)
+        )
         return distinct, lambda keys: np.searchsorted(distinct, keys).astype(np.int32)
     seen = np.zeros(size, bool)
     for part in parts:
@@ -275,10 +279,10 @@ def pairs(
     low, least = int(left.min()), int(right.min())
     tall, wide = int(left.max()) - low + 1, int(right.max()) - least + 1
     if tall * wide >= 1 << 62:  # numbers far apart: pair their places, which are few
-        known = [np.unique(one, return_inverse=True) for one in (left, right)]
-        values, place = zip(*known, strict=True)
-        one, other, number = pairs(*(one.reshape(-1) for one in place))
-        return values[0][one].astype(np.int64), values[1][other].astype(np.int64), number
+        unique_pairs = [np.unique(column, return_inverse=True) for column in (left, right)]
+        values, indices = zip(*unique_pairs, strict=True)
+        codes, other, number = pairs(*(left_code.reshape(-1) for left_code in indices))
+        return values[0][codes].astype(np.int64), values[1][other].astype(np.int64), number
     # of one value on a side, as most traces have one process and one device, the other side is the key: each
     # step of the product takes 8 bytes a row
     key = (right if tall == 1 else left).astype(np.int64)
@@ -287,9 +291,9 @@ def pairs(
         key *= wide
         key += right
         key -= least
-    distinct, number = _numbered(key, tall * wide)
-    one, other = np.divmod(distinct, wide)
-    return one + low, other + least, number
+    distinct, number = _number(key, tall * wide)
+    codes, other = np.divmod(distinct, wide)
+    return codes + low, other + least, number
 
 
 def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
@@ -306,7 +310,7 @@ def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
         least = int(column.min())
         wide = int(column.max()) - least + 1
         if key is not None and size * wide >= 1 << 62:
-            distinct, number = _numbered(key, size)
+            distinct, number = _number(key, size)
             key, size = number.astype(np.int64), len(distinct)
         if size * wide >= 1 << 62:
             distinct, inverse = np.unique(column, return_inverse=True)
@@ -316,11 +320,11 @@ def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
         size *= wide
     if key is None:
         raise ValueError("combinations of no columns")
-    distinct, number = _numbered(key, size)
+    distinct, number = _number(key, size)
     return len(distinct), number
 
 
-def _numbered(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
+def _number(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
     """Return the distinct keys, all less than ``size``, in order, and the place of each row's key in them."""
     if size > 4 * len(key) + (1 << 20):
         bits = len(key).bit_length()
@@ -358,11 +362,11 @@ def distinct_values(column: pl.Series) -> pl.Series:
     top: Any = column.to_physical().max()
     if top is None:
         return column[:1]
-    place = np.full(int(top) + 2, -1, np.int64)  # the last is for null
+    index = np.full(int(top) + 2, -1, np.int64)  # the last is for null
     for part in pieces(len(column)):
         codes = column[part].to_physical().fill_null(int(top) + 1).to_numpy()
-        place[codes] = np.arange(part.start, part.start + len(codes))
-    return column.gather(np.sort(place[place >= 0]))
+        index[codes] = np.arange(part.start, part.start + len(codes))
+    return column.gather(np.sort(index[index >= 0]))
 
 
 def known(column: pl.Series, otherwise: int) -> pl.Series:
@@ -378,35 +382,35 @@ def known_sum(name: str) -> pl.Expr:
 
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
     """Return for each place the value there; ``otherwise`` where the place is negative."""
-    known = places >= 0
-    if known.all():
-        whole: NDArray[Any] = values[places]
-        return whole
-    found = np.full(len(places), otherwise, values.dtype)
-    found[known] = values[places[known]]
-    return found
+    is_known = places >= 0
+    if is_known.all():
+        taken: NDArray[Any] = values[places]
+        return taken
+    values_at = np.full(len(places), otherwise, values.dtype)
+    values_at[is_known] = values[places[is_known]]
+    return values_at
 
 
 def least(column: pl.Series) -> int | None:
     """Return the lowest number of a column, None if it has none; a long one is read piece by piece."""
-    found = [column[part].min() for part in pieces(len(column))]
-    return min((int(one) for one in found if one is not None), default=None)  # type: ignore[arg-type]
+    minima = [column[part].min() for part in pieces(len(column))]
+    return min((int(minimum) for minimum in minima if minimum is not None), default=None)  # type: ignore[arg-type]
 
 
 def most(column: pl.Series) -> int | None:
     """Return the highest number of a column, likewise."""
-    found = [column[part].max() for part in pieces(len(column))]
-    return max((int(one) for one in found if one is not None), default=None)  # type: ignore[arg-type]
+    maxima = [column[part].max() for part in pieces(len(column))]
+    return max((int(maximum) for maximum in maxima if maximum is not None), default=None)  # type: ignore[arg-type]
 
 
 def gathered(
     column: pl.Series, rows: NDArray[Any], mapped: Mapped | None = None, otherwise: int = -1
 ) -> NDArray[np.int64]:
     """Return the values of an integer column in ``rows``, ``otherwise`` where it has none, piece by piece."""
-    found = zeros(mapped, len(rows), np.int64)
+    values = zeros(mapped, len(rows), np.int64)
     for part in pieces(len(rows)):
-        found[part] = column.gather(rows[part]).fill_null(otherwise).to_numpy()
-    return found
+        values[part] = column.gather(rows[part]).fill_null(otherwise).to_numpy()
+    return values
 
 
 class LookUp:
@@ -436,6 +440,6 @@ class LookUp:
         if self._table is not None:
             inside = (wanted >= max(self._low, 0)) & (wanted < self._low + len(self._table))
             return np.where(inside, self._table[np.where(inside, wanted - self._low, 0)], -1)
-        place = np.searchsorted(self._ids, wanted, side="right") - 1
-        same = (at(self._ids, place) == wanted) & (wanted >= 0)
-        return at(self._rows, np.where(same, place, -1))
+        index = np.searchsorted(self._ids, wanted, side="right") - 1
+        same = (at(self._ids, index) == wanted) & (wanted >= 0)
+        return at(self._rows, np.where(same, index, -1))

@@ -52,37 +52,37 @@ class Forest:
     @once
     def levels(self) -> list[NDArray[np.int32]]:
         """The nodes of each level, in the order of their parents, siblings in their own order."""
-        order = _sorted(self.level).astype(np.int32)
+        order = _sort(self.level).astype(np.int32)
         edges = np.flatnonzero(np.diff(self.level[order])) + 1
-        found = np.split(order, edges) if len(order) else []
-        for number, nodes in enumerate(found):
+        nodes_by_level = np.split(order, edges) if len(order) else []
+        for number, nodes in enumerate(nodes_by_level):
             above = self.parent[nodes]
             if number and np.any(above[1:] < above[:-1]):
-                found[number] = nodes[np.argsort(above, kind="stable")]
-        return found
+                nodes_by_level[number] = nodes[np.argsort(above, kind="stable")]
+        return nodes_by_level
 
     @once
     def size(self) -> NDArray[np.int32]:
         """How many nodes each node's tree has, itself included."""
-        many = np.ones(len(self), np.int32)
+        sizes = np.ones(len(self), np.int32)
         for nodes in self.levels[:0:-1]:
-            np.add.at(many, self.parent[nodes], many[nodes])
-        return many
+            np.add.at(sizes, self.parent[nodes], sizes[nodes])
+        return sizes
 
     @once
     def place(self) -> NDArray[np.int32]:
         """Each node's place in an order in which its descendants directly follow it."""
-        place = np.zeros(len(self), np.int32)
+        places = np.zeros(len(self), np.int32)
         for number, nodes in enumerate(self.levels):
             before = np.cumsum(self.size[nodes]) - self.size[nodes]  # siblings and cousins
             if not number:
-                place[nodes] = before
+                places[nodes] = before
                 continue
             above = self.parent[nodes]
             first = np.concatenate((np.ones(1, bool), above[1:] != above[:-1]))
             begin = np.repeat(before[first], np.diff(np.append(np.flatnonzero(first), len(nodes))))
-            place[nodes] = place[above] + 1 + before - begin
-        return place
+            places[nodes] = places[above] + 1 + before - begin
+        return places
 
     def with_inside(self, values: Ints) -> Ints:
         """Return each node's value plus the values of all its descendants.
@@ -111,26 +111,26 @@ class Forest:
     ) -> NDArray[np.bool_]:
         """Return whether a strict ancestor of each node (of ``rows`` if given) has the node's ``code`` (a
         number from 0)."""
-        many = len(self) if rows is None else len(rows)
-        found = np.zeros(many, bool)
-        for part in pieces(many, _PART):
+        count = len(self) if rows is None else len(rows)
+        is_alike = np.zeros(count, bool)
+        for part in pieces(count, _PART):
             nodes = np.arange(part.start, part.stop) if rows is None else rows[part]
-            if not self._climbed(code, nodes, found[part]):
-                whole = self._ordered_alike(code)
-                return whole if rows is None else whole[rows]
-        return found
+            if not self._climb(code, nodes, is_alike[part]):
+                all_alike = self._ordered_alike(code)
+                return all_alike if rows is None else all_alike[rows]
+        return is_alike
 
-    def _climbed(
-        self, code: NDArray[np.integer[Any]], nodes: Ints, found: NDArray[np.bool_]
+    def _climb(
+        self, code: NDArray[np.integer[Any]], nodes: Ints, is_alike: NDArray[np.bool_]
     ) -> bool:
-        """Set in ``found`` the nodes with an ancestor of their code; return whether no nest was too deep."""
+        """Set in ``is_alike`` the nodes with an ancestor of their code; return whether none was too deep."""
         mine, here, which = code[nodes], self.parent[nodes], np.arange(len(nodes))
         for _ in range(_CLIMBED):
             left = np.flatnonzero(here >= 0)
             mine, here, which = mine[left], here[left], which[left]
             same = code[here] == mine
             if same.any():
-                found[which[same]] = True
+                is_alike[which[same]] = True
                 mine, here, which = mine[~same], here[~same], which[~same]
             if not len(here):
                 return True
@@ -143,21 +143,21 @@ class Forest:
         Of the nodes of one code, in the order of ``place``, one is inside another if an earlier one's
         descendants reach beyond it.
         """
-        found = np.zeros(len(self), bool)
+        is_alike = np.zeros(len(self), bool)
         if not len(self) or not (self.parent != NONE).any():
-            return found
+            return is_alike
         node = np.empty(len(self), np.int32)
         node[self.place] = np.arange(len(self))
-        by_code = node[_sorted(code[node])]
+        by_code = node[_sort(code[node])]
         wide = len(self) + 1
         base = code[by_code].astype(np.int64) * wide
         reach = np.maximum.accumulate(base + (self.place + self.size)[by_code])
         # the reach of a smaller code is below every place of a larger one
-        found[by_code[1:]] = reach[:-1] > (base + self.place[by_code])[1:]
-        return found
+        is_alike[by_code[1:]] = reach[:-1] > (base + self.place[by_code])[1:]
+        return is_alike
 
 
-def _sorted(numbers: NDArray[np.integer[Any]]) -> Ints:
+def _sort(numbers: NDArray[np.integer[Any]]) -> Ints:
     """Return the stable order of numbers from 0. Of 16 bits, NumPy sorts 3 M in 0.04 s, of 64 in 0.25."""
     small = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 1 << 16 else numbers
     return np.argsort(small, kind="stable")

@@ -211,7 +211,7 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
             for number in part
         ]
         if SESSION not in parts[decision.same[0][0]].origin:  # sessions run beside each other
-            trace = _windowed(trace, rows)
+            trace = _window(trace, rows)
         names = ", ".join(
             sorted({os.path.basename(files[other].path) for _, other in decision.same})
         )
@@ -242,7 +242,7 @@ def _span(trace: Trace) -> tuple[int, int] | None:
     return (min(low for low, _ in known), max(high for _, high in known)) if known else None
 
 
-def _windowed(trace: Trace, rows: list[tuple[int, int, int]]) -> Trace:
+def _window(trace: Trace, rows: list[tuple[int, int, int]]) -> Trace:
     schema = {"process": pl.Int32, "start": pl.Int64, "end": pl.Int64}
     windows = pl.DataFrame(rows, schema=schema, orient="row").with_columns(
         source=pl.lit("file"), ended=pl.lit("each file is a window of its process")

@@ -133,14 +133,14 @@ def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
     return pl.concat([unique, pl.concat(part for part, _ in parts)], how="horizontal")
 
 
-def _stripped(whole: pl.Series) -> tuple[pl.DataFrame, bool]:
+def _stripped(column: pl.Series) -> tuple[pl.DataFrame, bool]:
     """Return what ``_strip`` tells of some texts, and whether that is more than they do."""
-    text, seq = whole, pl.Series([None], dtype=pl.Int64).new_from_index(0, len(whole))
+    text, seq = column, pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
     for name in STRIPPING:
         result = _dialect(name).strip(text)
         text = result["text"]
         seq = seq.zip_with(seq.is_not_null(), result["seq"].cast(pl.Int64))
-    differs = not text.equals(whole) or seq.null_count() < len(seq)
+    differs = not text.equals(column) or seq.null_count() < len(seq)
     return pl.DataFrame(
         [text.cast(pl.Categorical).alias("stripped"), seq.alias("text_seq")]
     ), differs

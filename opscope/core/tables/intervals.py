@@ -95,26 +95,26 @@ def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
         if some.stop - some.start <= _LONG * _APART:
             yield Window(nothing, some, None)
             continue
-        begin, held = some.start, nothing
+        begin, open_rows = some.start, nothing
         while begin < some.stop:
             # with more held a window is longer, so that all are not looked at again for a few
-            cut = _next_start(start, rows, begin + max(_APART, 2 * len(held)), some.stop)
+            cut = _next_start(start, rows, begin + max(_APART, 2 * len(open_rows)), some.stop)
             until = int(start[rows[cut]]) if cut < some.stop else None
-            yield Window(held, slice(begin, cut), until)
+            yield Window(open_rows, slice(begin, cut), until)
             if until is not None:
-                held = np.concatenate((held, rows[begin:cut]))
-                held = held[end[held] > until]
+                open_rows = np.concatenate((open_rows, rows[begin:cut]))
+                open_rows = open_rows[end[open_rows] > until]
             begin = cut
 
 
-def _next_start(start: Ints, rows: Ints, place: int, stop: int) -> int:
-    """Return the first place from ``place`` on whose row starts later than the one before; else ``stop``."""
-    while place < stop:
-        times = start[rows[place - 1 : min(place + _APART, stop)]]
+def _next_start(start: Ints, rows: Ints, position: int, stop: int) -> int:
+    """Return the first place from ``position`` on whose row starts later than that before; else ``stop``."""
+    while position < stop:
+        times = start[rows[position - 1 : min(position + _APART, stop)]]
         later = np.flatnonzero(times[1:] > times[:-1])
         if len(later):
-            return place + int(later[0])
-        place += len(times) - 1
+            return position + int(later[0])
+        position += len(times) - 1
     return stop
 
 
@@ -141,14 +141,14 @@ class Nest:
         """
         if not len(self.start):
             return np.full(len(time), NONE, np.int64)
-        place = np.searchsorted(self.start, time, side="right") - 1
-        pending = np.flatnonzero(place >= 0)
+        index = np.searchsorted(self.start, time, side="right") - 1
+        pending = np.flatnonzero(index >= 0)
         while len(pending):
-            pending = pending[self.end[place[pending]] <= time[pending]]
-            place[pending] = self.parent[place[pending]]
-            pending = pending[place[pending] >= 0]
-        found = place >= 0
-        return np.where(found, self.order[np.where(found, place, 0)], NONE)
+            pending = pending[self.end[index[pending]] <= time[pending]]
+            index[pending] = self.parent[index[pending]]
+            pending = pending[index[pending] >= 0]
+        has_range = index >= 0
+        return np.where(has_range, self.order[np.where(has_range, index, 0)], NONE)
 
 
 def nest(start: Ints, end: Ints) -> Nest:
@@ -172,14 +172,14 @@ def _has_ties(start: Ints) -> bool:
 
 def _previous_not_less(values: Ints) -> Ints:
     """Return for each place the nearest earlier place with a value that is no less, or -1."""
-    place = np.arange(-1, len(values) - 1, dtype=np.int64)
+    index = np.arange(-1, len(values) - 1, dtype=np.int64)
     pending = np.arange(1, len(values), dtype=np.int64)
-    pending = pending[values[place[pending]] < values[pending]]
+    pending = pending[values[index[pending]] < values[pending]]
     while len(pending):
-        place[pending] = place[place[pending]]
-        candidate = place[pending]
+        index[pending] = index[index[pending]]
+        candidate = index[pending]
         pending = pending[(candidate >= 0) & (values[candidate] < values[pending])]
-    return place
+    return index
 
 
 def distinct(*times: Ints) -> Ints:
@@ -196,14 +196,14 @@ def distinct(*times: Ints) -> Ints:
 def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
     """Return for each node of a forest the nearest of itself and its ancestors that is ``wanted``, or -1."""
     here = np.arange(len(parent), dtype=np.int64)
-    place = np.where(wanted, here, parent)
+    holder = np.where(wanted, here, parent)
     while True:
-        moving = np.flatnonzero(place >= 0)
-        target = place[moving]
+        moving = np.flatnonzero(holder >= 0)
+        target = holder[moving]
         moving = moving[~wanted[target]]
         if not len(moving):
-            return place
-        place[moving] = place[place[moving]]
+            return holder
+        holder[moving] = holder[holder[moving]]
 
 
 def depth(parent: NDArray[np.signedinteger[Any]]) -> Ints:
@@ -236,13 +236,13 @@ def merge(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 def union_length(start: Ints, end: Ints) -> int:
     """Return how long (ns) at least one interval is open; ten million are handled in pieces."""
     start, end = _in_order(start, end)
-    whole, reached = 0, int(start[0]) if len(start) else 0
+    total, reached = 0, int(start[0]) if len(start) else 0
     for part in pieces(len(start)):
         reach = np.maximum.accumulate(np.maximum(end[part], reached))
         before = np.concatenate((np.array([reached]), reach[:-1]))[: len(reach)]
-        whole += int(np.maximum(reach - np.maximum(start[part], before), 0).sum())
+        total += int(np.maximum(reach - np.maximum(start[part], before), 0).sum())
         reached = int(reach[-1]) if len(reach) else reached
-    return whole
+    return total
 
 
 def _in_order(start: Ints, end: Ints) -> tuple[Ints, Ints]:

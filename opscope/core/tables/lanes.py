@@ -41,9 +41,9 @@ def lanes(frame: pl.DataFrame, mapped: Mapped | None = None) -> Lanes:
 
 def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None = None) -> Lanes:
     """Return the lanes of rows with these processes and threads, piece by piece."""
-    many = len(process)
+    count = len(process)
     threads = distinct_numbers(thread)  # thread ids are large and few
-    low = min((int(process[part].min()) for part in pieces(many) if many), default=0)
+    low = min((int(process[part].min()) for part in pieces(count) if count), default=0)
 
     def codes(part: slice) -> tuple[Ints, NDArray[Any]]:
         """The first row of each run of one lane, and its code."""
@@ -53,11 +53,11 @@ def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None 
         code = (there[first].astype(np.int64) - low) * len(threads)
         return first, code + np.searchsorted(threads, on[first])
 
-    distinct = _united(codes(part)[1] for part in pieces(many))
-    one, other = np.divmod(distinct, max(len(threads), 1))
-    keys = list(zip((one + low).tolist(), threads[other].tolist(), strict=True))
-    of = zeros(mapped, many, np.min_scalar_type(len(keys)))
-    for part in pieces(many):
+    distinct = _unite(codes(part)[1] for part in pieces(count))
+    process_codes, other = np.divmod(distinct, max(len(threads), 1))
+    keys = list(zip((process_codes + low).tolist(), threads[other].tolist(), strict=True))
+    of = zeros(mapped, count, np.min_scalar_type(len(keys)))
+    for part in pieces(count):
         first, code = codes(part)
         runs = np.diff(np.append(first, part.stop - part.start))
         of[part] = np.repeat(np.searchsorted(distinct, code), runs)
@@ -66,22 +66,22 @@ def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None 
 
 def distinct_numbers(values: NDArray[Any]) -> NDArray[Any]:
     """Return the distinct values in order, found piece by piece: to sort all takes their memory again."""
-    return _united(np.unique(_changed(values[part])) for part in pieces(len(values)))
+    return _unite(np.unique(_change(values[part])) for part in pieces(len(values)))
 
 
-def _changed(values: NDArray[Any]) -> NDArray[Any]:
+def _change(values: NDArray[Any]) -> NDArray[Any]:
     """Return the first of each run of equal values: most columns have long ones."""
     first = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
     return values[first]
 
 
-def _united(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
-    found: NDArray[Any] | None = None
+def _unite(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
+    united: NDArray[Any] | None = None
     for part in parts:
-        if found is None or len(part) > 1 or (len(part) and part[0] not in found):
-            found = np.unique(part if found is None else np.concatenate((found, part)))
-    return np.empty(0, np.int64) if found is None else found
+        if united is None or len(part) > 1 or (len(part) and part[0] not in united):
+            united = np.unique(part if united is None else np.concatenate((united, part)))
+    return np.empty(0, np.int64) if united is None else united
 
 
 def numbered_by(
@@ -119,34 +119,34 @@ def _alike(piece: pl.DataFrame) -> bool:
 
 
 def rows_of(
-    many: int,
+    count: int,
     of: NDArray[np.unsignedinteger[Any]],
     chosen: NDArray[np.bool_] | None = None,
     mapped: Mapped | None = None,
 ) -> Iterator[tuple[int, Ints]]:
-    """Yield the number and the rows, in order, of each of ``many`` lanes that has ``chosen`` rows (or any).
+    """Yield the number and the rows, in order, of each of ``count`` lanes that has ``chosen`` rows (or any).
 
     Rows are counted, then put where those of their lane are, piece by piece: nothing of all rows is in memory
     but the result, and with ``mapped`` that neither.
     """
-    begin = np.zeros(many + 1, np.int64)
+    begin = np.zeros(count + 1, np.int64)
     for part in pieces(len(of)):
         some = of[part] if chosen is None else of[part][chosen[part]]
-        begin[1:] += np.bincount(some, minlength=many)
+        begin[1:] += np.bincount(some, minlength=count)
     np.cumsum(begin, out=begin)
-    order, place = zeros(mapped, int(begin[-1]), np.int64), begin[:-1].copy()
+    order, next_place = zeros(mapped, int(begin[-1]), np.int64), begin[:-1].copy()
     for part in pieces(len(of)):
         here = np.arange(part.stop - part.start) if chosen is None else np.flatnonzero(chosen[part])
         lane = of[part][here]
-        counts = np.bincount(lane, minlength=many)
+        counts = np.bincount(lane, minlength=count)
         here += part.start
-        held = np.flatnonzero(counts)
-        if len(held) > 1:
+        lanes_here = np.flatnonzero(counts)
+        if len(lanes_here) > 1:
             here = here[np.argsort(lane, kind="stable")]  # of 8 and 16 bits: by counting
-            moved = place[held] - (np.cumsum(counts[held]) - counts[held])
-            order[np.arange(len(here)) + np.repeat(moved, counts[held])] = here
-        elif len(held):
-            order[place[held[0]] : place[held[0]] + len(here)] = here
-        place += counts
+            moved = next_place[lanes_here] - (np.cumsum(counts[lanes_here]) - counts[lanes_here])
+            order[np.arange(len(here)) + np.repeat(moved, counts[lanes_here])] = here
+        elif len(lanes_here):
+            order[next_place[lanes_here[0]] : next_place[lanes_here[0]] + len(here)] = here
+        next_place += counts
     for number in np.flatnonzero(np.diff(begin)).tolist():
         yield number, order[begin[number] : begin[number + 1]]

@@ -39,32 +39,32 @@ def let_go() -> None:
     if not _maps or not POSSIBLE:
         return
     with _changing:
-        held = list(_maps)
-    for one in held:
-        one.madvise(mmap.MADV_DONTNEED)
+        maps = list(_maps)
+    for region in maps:
+        region.madvise(mmap.MADV_DONTNEED)
 
 
 def is_mapped(values: NDArray[Any]) -> bool:
     """Return whether an array is one of ``Mapped``, or a view of it."""
     with _changing:
-        held = [(address, len(one)) for one, address in _maps.items()]
-    return any(address <= values.ctypes.data < address + size for address, size in held)
+        spans = [(address, len(region)) for region, address in _maps.items()]
+    return any(address <= values.ctypes.data < address + size for address, size in spans)
 
 
-def zeros(mapped: Mapped | None, many: int, dtype: Any) -> NDArray[Any]:
+def zeros(mapped: Mapped | None, count: int, dtype: Any) -> NDArray[Any]:
     """Return an array of so many zeros to be filled, in a mapped file or, without ``mapped``, in memory."""
-    return np.zeros(many, dtype) if mapped is None else mapped.zeros(many, dtype)
+    return np.zeros(count, dtype) if mapped is None else mapped.zeros(count, dtype)
 
 
-def full(mapped: Mapped | None, many: int, value: Any, dtype: Any) -> NDArray[Any]:
+def full(mapped: Mapped | None, count: int, value: Any, dtype: Any) -> NDArray[Any]:
     """Return an array of so many equal numbers to be filled, likewise."""
-    made = zeros(mapped, many, dtype)
-    step = max(1, _AT_ONCE // made.itemsize)
-    for begin in range(0, many, step):
-        made[begin : begin + step] = value
+    values = zeros(mapped, count, dtype)
+    step = max(1, _AT_ONCE // values.itemsize)
+    for begin in range(0, count, step):
+        values[begin : begin + step] = value
         if mapped is not None:
             let_go()
-    return made
+    return values
 
 
 class _HasNulls(Exception):
@@ -82,17 +82,17 @@ class Mapped:
         """Return an equal array, which can only be read; a short one itself. Raises OSError."""
         if values.nbytes < LEAST or is_mapped(values):
             return values
-        made: NDArray[_Kind] | None = self._mapped([values], values.dtype)
-        return values if made is None else made
+        mapped_values: NDArray[_Kind] | None = self._mapped([values], values.dtype)
+        return values if mapped_values is None else mapped_values
 
-    def zeros(self, many: int, dtype: Any) -> NDArray[Any]:
+    def zeros(self, count: int, dtype: Any) -> NDArray[Any]:
         """Return an array of zeros that can be written; a short one is in memory. Raises OSError."""
         dtype = np.dtype(dtype)
-        size = many * dtype.itemsize
+        size = count * dtype.itemsize
         if size < LEAST:
-            return np.zeros(many, dtype)
-        made = self._if_room(lambda: self._blank(size, dtype))
-        return np.zeros(many, dtype) if made is None else made
+            return np.zeros(count, dtype)
+        values = self._if_room(lambda: self._blank(size, dtype))
+        return np.zeros(count, dtype) if values is None else values
 
     def _blank(self, size: int, dtype: Any) -> NDArray[Any]:
         with tempfile.TemporaryFile(dir=self._folder) as file:
@@ -115,29 +115,29 @@ class Mapped:
         numbers = values.to_physical()
         if numbers.n_chunks() == 1 and is_mapped(numbers.to_numpy()):
             return values
-        chunks = [one.to_numpy() for one in numbers.get_chunks()]
+        chunks = [chunk.to_numpy() for chunk in numbers.get_chunks()]
         mapped = self._mapped(chunks, chunks[0].dtype)
         if mapped is None:
             return values
-        made = pl.Series(values.name, mapped)  # uncopied
-        return made.cat.to(pl.Categorical) if values.dtype == pl.Categorical else made
+        column = pl.Series(values.name, mapped)  # uncopied
+        return column.cat.to(pl.Categorical) if values.dtype == pl.Categorical else column
 
     def pieces(
-        self, name: str, dtype: Any, parts: Iterable[pl.Series], many: int
+        self, name: str, dtype: Any, parts: Iterable[pl.Series], count: int
     ) -> pl.Series | None:
-        """Return the column of ``many`` rows that the ``parts`` make; None if it cannot be in a file: if it
+        """Return the column of ``count`` rows that the ``parts`` make; None if it cannot be in a file: if it
         is short, has nulls, or is neither numbers nor categories."""
         categories = dtype == pl.Categorical
         physical = pl.Series(name, [], dtype).to_physical().to_numpy().dtype
-        if not (categories or dtype.is_numeric()) or many * physical.itemsize < LEAST:
+        if not (categories or dtype.is_numeric()) or count * physical.itemsize < LEAST:
             return None
-        held: list[pl.Series] = []  # categories last as long as a column of them
+        categories_alive: list[pl.Series] = []  # categories last as long as a column of them
 
         def arrays() -> Iterator[NDArray[Any]]:
             for part in parts:
                 if part.null_count():
                     raise _HasNulls
-                held.append(part[:1])
+                categories_alive.append(part[:1])
                 yield part.to_physical().to_numpy()
 
         try:
@@ -146,8 +146,8 @@ class Mapped:
             return None
         if mapped is None:
             return None
-        made = pl.Series(name, mapped)
-        return made.cat.to(pl.Categorical) if categories else made
+        column = pl.Series(name, mapped)
+        return column.cat.to(pl.Categorical) if categories else column
 
     def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any] | None:
         """Return the parts as one array in a file; None if there is no room for it and it is not needed."""
@@ -172,9 +172,9 @@ class Mapped:
             return self._of_file(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype)
 
     @staticmethod
-    def _of_file(made: mmap.mmap, dtype: Any) -> NDArray[Any]:
-        values = np.frombuffer(made, dtype)
+    def _of_file(region: mmap.mmap, dtype: Any) -> NDArray[Any]:
+        values = np.frombuffer(region, dtype)
         with _changing:
-            _maps[made] = values.ctypes.data
+            _maps[region] = values.ctypes.data
         let_go()
         return values

@@ -50,35 +50,37 @@ class Narrow:
         """Yield the rows in the parts that were added."""
         for part, lows in self._parts:
             assert self._schema is not None
-            yield _widened(part, lows, self._schema)
+            yield _widen(part, lows, self._schema)
 
     def pieces(self) -> Iterator[pl.DataFrame]:
         """Yield the rows in order, several parts at a time; at least one frame, if anything was added."""
-        held: list[pl.DataFrame] = []
-        many = 0
+        parts: list[pl.DataFrame] = []
+        row_count = 0
         for part in self.parts():
-            if held and many + len(part) > MOST:
-                yield pl.concat(held, rechunk=True)
-                held, many = [], 0
-            held.append(part)
-            many += len(part)
-        if held:
-            yield pl.concat(held, rechunk=True)
+            if parts and row_count + len(part) > MOST:
+                yield pl.concat(parts, rechunk=True)
+                parts, row_count = [], 0
+            parts.append(part)
+            row_count += len(part)
+        if parts:
+            yield pl.concat(parts, rechunk=True)
 
     def frame(self) -> pl.DataFrame:
         """Return all rows; a frame without columns if nothing was added."""
         return whole(self.pieces)
 
 
-def each(found: Pieces, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Pieces:
+def each(pieces: Pieces, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Pieces:
     """Return the pieces, each changed."""
-    return lambda: map(change, found())
+    return lambda: map(change, pieces())
 
 
 def whole(pieces: Pieces) -> pl.DataFrame:
     """Return all rows of the pieces; a frame without columns if there is no piece."""
-    held = list(pieces())
-    return held[0] if len(held) == 1 else pl.concat(held, rechunk=True) if held else pl.DataFrame()
+    parts = list(pieces())
+    return (
+        parts[0] if len(parts) == 1 else pl.concat(parts, rechunk=True) if parts else pl.DataFrame()
+    )
 
 
 class Frames(dict[str, pl.DataFrame]):
@@ -96,14 +98,14 @@ class Frames(dict[str, pl.DataFrame]):
 
     def several(self, name: str) -> bool:
         """Whether the frame ``name`` has more than one piece."""
-        return any(place for place, _ in enumerate(self.pieces(name)) if place)
+        return any(index for index, _ in enumerate(self.pieces(name)) if index)
 
     def pieces(self, name: str) -> Iterator[pl.DataFrame]:
         """Yield the rows of the frame ``name``: at least one frame."""
         pieces = self._pieces.get(name)
-        held = iter(()) if pieces is None else pieces()
-        yield next(held, super().__getitem__(name))
-        yield from held
+        parts_made = iter(()) if pieces is None else pieces()
+        yield next(parts_made, super().__getitem__(name))
+        yield from parts_made
 
 
 def _narrowed(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
@@ -120,7 +122,7 @@ def _narrowed(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
             kept, lows[column.name] = _from_least(column)
             columns.append(kept)
         elif column.dtype in (pl.String, pl.Categorical):
-            columns.append(_numbered(column))
+            columns.append(_number(column))
         else:
             columns.append(column)
     return pl.DataFrame(columns), lows
@@ -134,7 +136,7 @@ def _from_least(column: pl.Series) -> tuple[pl.Series, int]:
     return column, 0
 
 
-def _numbered(column: pl.Series) -> pl.Series:
+def _number(column: pl.Series) -> pl.Series:
     texts = column.unique().drop_nulls().cast(pl.String)
     if len(texts) > _ALIKE * len(column):
         return column
@@ -142,16 +144,16 @@ def _numbered(column: pl.Series) -> pl.Series:
     return made
 
 
-def _widened(part: pl.DataFrame, lows: dict[str, int], schema: pl.Schema) -> pl.DataFrame:
-    made: dict[str, pl.Series] = {}
+def _widen(part: pl.DataFrame, lows: dict[str, int], schema: pl.Schema) -> pl.DataFrame:
+    columns: dict[str, pl.Series] = {}
     for name in schema:
         column = part[name]
         if name in lows:
             column = column.cast(pl.Int64) + lows[name]
         elif column.dtype == pl.Enum:
             column = column.cast(pl.String)
-        made[name] = column
+        columns[name] = column
     for name, beside in _BESIDE.items():
-        if name in lows and beside in made:
-            made[name] = made[name] + made[beside].cast(pl.Int64).fill_null(0)
-    return pl.DataFrame([column.cast(schema[name]) for name, column in made.items()])
+        if name in lows and beside in columns:
+            columns[name] = columns[name] + columns[beside].cast(pl.Int64).fill_null(0)
+    return pl.DataFrame([column.cast(schema[name]) for name, column in columns.items()])

@@ -21,9 +21,9 @@ class Numbers:
     """Integers by row, null where not known. Immutable."""
 
     def __init__(
-        self, column: pl.Series | None, values: Ints, known: NDArray[np.bool_], many: int
+        self, column: pl.Series | None, values: Ints, flags: NDArray[np.bool_], count: int
     ) -> None:
-        self._column, self._values, self._known, self._many = column, values, known, many
+        self._column, self._values, self._known, self._many = column, values, flags, count
 
     @classmethod
     def of(cls, column: pl.Series) -> Numbers:
@@ -32,18 +32,18 @@ class Numbers:
         return cls(column.cast(pl.Int64), nothing, nothing.astype(bool), len(column))
 
     @classmethod
-    def of_pieces(cls, parts: Iterable[pl.Series], many: int, mapped: Mapped | None) -> Numbers:
-        """Return the numbers of a column of ``many`` rows that comes in pieces."""
-        values, known, begin = np.empty(0, np.int64), np.empty(0, bool), 0
+    def of_pieces(cls, parts: Iterable[pl.Series], count: int, mapped: Mapped | None) -> Numbers:
+        """Return the numbers of a column of ``count`` rows that comes in pieces."""
+        values, flags, begin = np.empty(0, np.int64), np.empty(0, bool), 0
         for part in parts:
             rows = slice(begin, begin := begin + len(part))
             if part.null_count() == len(part):
                 continue
-            if not len(known):
-                values, known = zeros(mapped, many, np.int64), zeros(mapped, many, bool)
+            if not len(flags):
+                values, flags = zeros(mapped, count, np.int64), zeros(mapped, count, bool)
             values[rows] = part.fill_null(0).to_numpy()
-            known[rows] = part.is_not_null().to_numpy()
-        return cls(None, values, known, many)
+            flags[rows] = part.is_not_null().to_numpy()
+        return cls(None, values, flags, count)
 
     def __len__(self) -> int:
         return self._many
@@ -64,9 +64,9 @@ class Numbers:
         if not len(self._known):
             nothing: pl.Series = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(rows))
             return nothing
-        found = pl.Series(at(self._values, rows, 0), dtype=pl.Int64)
-        known = at(self._known, rows, False)
-        return found if known.all() else found.set(pl.Series(~known), None)
+        values = pl.Series(at(self._values, rows, 0), dtype=pl.Int64)
+        flags = at(self._known, rows, False)
+        return values if flags.all() else values.set(pl.Series(~flags), None)
 
     def at_least(self, low: int, rows: slice | NDArray[Any]) -> NDArray[np.bool_]:
         """Return which rows have a number of ``low`` or more."""
@@ -85,24 +85,24 @@ class Numbers:
         if self._column is not None:
             top: Any = self._column.max()
             return None if top is None else int(top)
-        found = [
+        maxima = [
             int(self._values[part][self._known[part]].max())
             for part in pieces(len(self._known))
             if self._known[part].any()
         ]
-        return max(found, default=None)
+        return max(maxima, default=None)
 
-    def extended(self, many: int) -> Numbers:
+    def extended(self, count: int) -> Numbers:
         """Return the numbers with those of so many more rows, which are not known."""
-        if not many:
+        if not count:
             return self
         if self._column is not None:
-            return Numbers.of(self._column.extend_constant(None, many))
+            return Numbers.of(self._column.extend_constant(None, count))
         if not len(self._known):
-            return Numbers(None, self._values, self._known, self._many + many)
-        longer = Numbers(None, self._values, self._known, self._many + many)
-        longer._values = np.concatenate((self._values, np.zeros(many, np.int64)))
-        longer._known = np.concatenate((self._known, np.zeros(many, bool)))
+            return Numbers(None, self._values, self._known, self._many + count)
+        longer = Numbers(None, self._values, self._known, self._many + count)
+        longer._values = np.concatenate((self._values, np.zeros(count, np.int64)))
+        longer._known = np.concatenate((self._known, np.zeros(count, bool)))
         return longer
 
     def moved(self, mapped: Mapped) -> Numbers:
@@ -111,5 +111,5 @@ class Numbers:
             column = self._column
             parts = (column[part] for part in pieces(len(column)))
             return Numbers.of_pieces(parts, len(column), mapped)
-        values, known = mapped.array(self._values), mapped.array(self._known)
-        return Numbers(None, values, known, self._many)
+        values, flags = mapped.array(self._values), mapped.array(self._known)
+        return Numbers(None, values, flags, self._many)

@@ -127,8 +127,8 @@ def with_facts(trace: Trace) -> Trace:
         facts = facts_of.get(row["process"], {})
         if facts.get("pid", row["pid"]) != row["pid"]:
             facts = {}  # they describe the process that it was forked from
-        known = dict(json.loads(row["versions"]) if row["versions"] else {})
-        versions = {**facts.get("versions", {}), **known}
+        versions_there = dict(json.loads(row["versions"]) if row["versions"] else {})
+        versions = {**facts.get("versions", {}), **versions_there}
         frameworks = [name for name in FRAMEWORKS if name in versions]
         wanted = {
             "host": facts.get("host"),
@@ -161,11 +161,11 @@ def _note_untraced(
         }
         missing += max(0, times - len(there))
     if missing:
-        what = (
+        message = (
             "forked processes are missing from the trace: Nsight Systems traces them (a data loader's "
             "workers, for example) with --trace-fork-before-exec=true"
         )
-        trace.note("warning", what, missing)
+        trace.note("warning", message, missing)
 
 
 def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
@@ -179,7 +179,7 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
         .unique(maintain_order=True)
         .filter(pl.col("text").str.starts_with(f"{GRAPH}/{KEY} = "))
     )
-    found: dict[int, dict[str, Any]] = {}
+    facts_of_processes: dict[int, dict[str, Any]] = {}
     for process, text in texts.iter_rows():
         try:
             call = parse(parse_spec(text)[2])
@@ -193,10 +193,10 @@ def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
         }
         named = params.get("versions")
         words = named if isinstance(named, tuple) else ()
-        pairs = [one.partition(" ") for one in words if isinstance(one, str)]
+        pairs = [word.partition(" ") for word in words if isinstance(word, str)]
         facts["versions"] = {name: version for name, _, version in pairs if version}
-        found[process] = facts
-    return found
+        facts_of_processes[process] = facts
+    return facts_of_processes
 
 
 def with_ranks(trace: Trace) -> Trace:

@@ -11,15 +11,15 @@ def recorded_by(origin: Mapping[str, Any]) -> tuple[str, str] | None:
 
     The reason also names the backends of other processes.
     """
-    told = [one for one in origin.get("backends") or () if isinstance(one, Mapping)]
-    if not told:
+    backends = [backend for backend in origin.get("backends") or () if isinstance(backend, Mapping)]
+    if not backends:
         return None
-    first, others = told[0], told[1:]
+    first, others = backends[0], backends[1:]
     # processes of one backend may have several reasons
     counts: dict[str, int] = {}
-    for one in others:
-        if one.get("backend") != first.get("backend"):
-            name = str(one.get("backend"))
-            counts[name] = counts.get(name, 0) + int(one.get("processes") or 0)
+    for other in others:
+        if other.get("backend") != first.get("backend"):
+            name = str(other.get("backend"))
+            counts[name] = counts.get(name, 0) + int(other.get("processes") or 0)
     more = [f"{name} in {n} process{'es' if n > 1 else ''}" for name, n in counts.items()]
     return str(first.get("backend")), "; ".join((str(first.get("reason") or ""), *more))

@@ -35,7 +35,7 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
     tables: dict[str, pl.DataFrame] = {}
     with progress.stage("redacting texts", sum(rows.values()), progress.ROWS) as stage:
         for table in there:
-            tables[table] = _changed(trace[table], _TEXTS[table], text)
+            tables[table] = _change(trace[table], _TEXTS[table], text)
             if table == "ranges":
                 tables["ranges"] = _ranges(tables["ranges"], text, private)
             stage.add(rows[table])
@@ -48,7 +48,7 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
     return changed
 
 
-def _changed(
+def _change(
     frame: pl.DataFrame, columns: tuple[str, ...], text: Callable[[str], str]
 ) -> pl.DataFrame:
     """Return ``frame`` with ``text`` applied to each distinct value of the columns."""
@@ -70,7 +70,7 @@ def _ranges(frame: pl.DataFrame, text: Callable[[str], str], private: bool) -> p
         shown = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
         frame = frame.with_columns(shown.alias("text"))
     rows = frame.select(call.alias("call"))["call"]
-    others = _changed(frame.filter(~rows).select("text"), ("text",), text)["text"].cast(pl.String)
+    others = _change(frame.filter(~rows).select("text"), ("text",), text)["text"].cast(pl.String)
     texts = frame["text"].cast(pl.String).scatter((~rows).arg_true(), others)
     return frame.with_columns(texts.cast(frame.schema["text"]).alias("text"))
 
@@ -85,15 +85,15 @@ def _nameless(trace: Trace, tables: Mapping[str, pl.DataFrame]) -> dict[str, pl.
     """Return tables with hosts and machines numbered by process order, and devices without serial numbers."""
     out: dict[str, pl.DataFrame] = {}
     processes = tables.get("processes", trace["processes"])
-    out["processes"] = _numbered(processes, "host", "host")
+    out["processes"] = _number(processes, "host", "host")
     if trace.has("clocks"):
-        out["clocks"] = _numbered(trace["clocks"], "machine", "machine")
+        out["clocks"] = _number(trace["clocks"], "machine", "machine")
     if trace.has("devices"):
         out["devices"] = trace["devices"].with_columns(pl.lit(None, pl.String).alias("uuid"))
     return {name: frame for name, frame in out.items() if trace.has(name)}
 
 
-def _numbered(frame: pl.DataFrame, column: str, word: str) -> pl.DataFrame:
+def _number(frame: pl.DataFrame, column: str, word: str) -> pl.DataFrame:
     names = frame[column].drop_nulls().unique(maintain_order=True).to_list()
     new = {name: f"{word}-{number}" for number, name in enumerate(names, 1)}
     return frame.with_columns(pl.col(column).replace(new)) if new else frame
@@ -103,12 +103,12 @@ def _origin(value: Any, text: Callable[[str], str], private: bool) -> Any:
     """Return a value of the origin redacted, to any depth."""
     if isinstance(value, dict):
         return {
-            key: _entry(key, one, text, private)
-            for key, one in value.items()
+            key: _entry(key, item, text, private)
+            for key, item in value.items()
             if not (private and key == "source_files")  # paths and what they hold
         }
     if isinstance(value, (list, tuple)):
-        return [_origin(one, text, private) for one in value]
+        return [_origin(item, text, private) for item in value]
     return text(value) if isinstance(value, str) else value
 
 

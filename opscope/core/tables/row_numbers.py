@@ -63,11 +63,11 @@ class _Column:
             self._pairs = _Pairs(), _Pairs()
             if self._only is not None:  # until now the pair (number, value) had that number
                 came = np.arange(self._came, dtype=np.int32)
-                self._numbered(self._pairs, came, np.full(self._came, self._only))
-        return self._numbered(self._pairs, left, column)
+                self._number(self._pairs, came, np.full(self._came, self._only))
+        return self._number(self._pairs, left, column)
 
     @staticmethod
-    def _numbered(
+    def _number(
         pairs: tuple[_Pairs, _Pairs], left: NDArray[np.int32], column: NDArray[np.integer[Any]]
     ) -> NDArray[np.int32]:
         # number the values first, so that a table of pairs has places for these only
@@ -100,14 +100,14 @@ class _Pairs:
         if size > len(table):
             table = np.concatenate((table, np.full(size - len(table), NONE, np.int32)))
             self._table = table
-        found = table[key]
-        new = np.zeros(len(table) if (found < 0).any() else 0, bool)
+        numbers = table[key]
+        new = np.zeros(len(table) if (numbers < 0).any() else 0, bool)
         if len(new):
-            new[key[found < 0]] = True
+            new[key[numbers < 0]] = True
             fresh = np.flatnonzero(new)
             table[fresh] = self._next(len(fresh))
-            found = table[key]
-        return found
+            numbers = table[key]
+        return numbers
 
     def _sorted(self, key: Ints) -> NDArray[np.int32]:
         distinct, inverse = np.unique(key, return_inverse=True)
@@ -116,8 +116,8 @@ class _Pairs:
         order = np.argsort(keys, kind="stable")
         self._keys = keys[order]
         self._numbers = np.concatenate((self._numbers, self._next(len(fresh))))[order]
-        found: NDArray[np.int32] = self._numbers[np.searchsorted(self._keys, distinct)][inverse]
-        return found
+        numbers: NDArray[np.int32] = self._numbers[np.searchsorted(self._keys, distinct)][inverse]
+        return numbers
 
     def _next(self, count: int) -> NDArray[np.int32]:
         self.many += count

@@ -34,7 +34,7 @@ def split(texts: pl.Series) -> pl.DataFrame:
     if numbered.all():
         return _numbered(texts, seq, identity)
     mine = _numbered(*(column.filter(numbered) for column in (texts, seq, identity)))
-    return _merged(numbered, mine, _whole(texts.filter(~numbered)))
+    return _merge(numbered, mine, _whole(texts.filter(~numbered)))
 
 
 def _whole(texts: pl.Series) -> pl.DataFrame:
@@ -42,11 +42,11 @@ def _whole(texts: pl.Series) -> pl.DataFrame:
     return pl.select(texts.cast(pl.Categorical).alias("text"), nothing.alias("seq"))
 
 
-def _merged(chosen: pl.Series, first: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
+def _merge(chosen: pl.Series, first: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of ``first`` in the places that are ``chosen``, those of ``others`` between them."""
     mine = chosen.to_numpy()
-    place = np.where(mine, np.cumsum(mine) - 1, len(first) + np.cumsum(~mine) - 1)
-    return pl.concat([first, others])[pl.Series(place.astype(np.uint32))]
+    index = np.where(mine, np.cumsum(mine) - 1, len(first) + np.cumsum(~mine) - 1)
+    return pl.concat([first, others])[pl.Series(index.astype(np.uint32))]
 
 
 def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataFrame:
@@ -82,12 +82,12 @@ def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataF
         & (marks["digits"].fill_null(0) >= 0)
         & (marks["others"].fill_null(0) >= 0)
     )
-    found = pl.DataFrame([_joined(parts["head"], _without_inputs(parts["tail"])), number])
+    numbered = pl.DataFrame([_join(parts["head"], _without_inputs(parts["tail"])), number])
     if usual.all():
-        return found
+        return numbered
     odd = torch_nvtx.strip(texts.filter(~usual))
     slow = odd.select(pl.col("text").cast(pl.Categorical), pl.col("seq").cast(pl.Int64))
-    return _merged(usual, found.filter(usual), slow)
+    return _merge(usual, numbered.filter(usual), slow)
 
 
 def _number(digits: pl.Series) -> pl.Series:
@@ -116,10 +116,10 @@ def _without_inputs(tails: pl.Series) -> pl.Series:
     return cut
 
 
-def _joined(head: pl.Series, tail: pl.Series) -> pl.Series:
+def _join(head: pl.Series, tail: pl.Series) -> pl.Series:
     """Return head and tail with what ``strip`` leaves of the numbers in between; makes each pair once."""
     columns = [column.cast(pl.String).cast(pl.Categorical) for column in (head, tail)]
     number, (before, behind) = combined(columns)
     texts = pl.select(pl.concat_str(before, pl.lit(torch_nvtx.STRIPPED), behind).alias("text"))
-    made: pl.Series = texts["text"].cast(pl.Categorical).gather(number)
-    return made
+    joined: pl.Series = texts["text"].cast(pl.Categorical).gather(number)
+    return joined

@@ -79,8 +79,8 @@ def range_ids(ranges: pl.DataFrame) -> pl.Series:
 def next_range_id(ranges: pl.DataFrame) -> int:
     """Return the lowest id that is above the ids of all rows of ``ranges``."""
     top: Any = ranges["id"].max()
-    held = 0 if top is None else int(top) + 1
-    return max(held, len(ranges)) if ranges["id"].null_count() else held
+    following = 0 if top is None else int(top) + 1
+    return max(following, len(ranges)) if ranges["id"].null_count() else following
 
 
 @dataclass(slots=True)
@@ -140,10 +140,10 @@ class Trace:
 
     def numbers(self, table: str, column: str) -> Numbers:
         """Return a column of integers; rows that the table got since it was read have none if it is apart."""
-        held = self.apart.get((table, column))
-        if held is None:
+        numbers_apart = self.apart.get((table, column))
+        if numbers_apart is None:
             return Numbers.of(self[table][column])
-        return held.extended(len(self[table]) - len(held))
+        return numbers_apart.extended(len(self[table]) - len(numbers_apart))
 
     def replace(self, **tables: pl.DataFrame) -> Trace:
         """Return the same trace with some tables replaced."""
@@ -156,10 +156,10 @@ class Trace:
             self.apart,
         )
 
-    def note(self, severity: str, what: str, how_many: int = 1, *, first: bool = False) -> None:
+    def note(self, severity: str, message: str, how_many: int = 1, *, first: bool = False) -> None:
         """Add a row to ``notes``: something that the user must know, ``first``: before all others."""
         row = pl.DataFrame(
-            {"severity": [severity], "what": [what], "how_many": [how_many]},
+            {"severity": [severity], "what": [message], "how_many": [how_many]},
             schema=table_schema("notes"),
         )
         with _noting:
@@ -212,9 +212,9 @@ def _past(frame: pl.DataFrame, column: str, least: int) -> int:
 def _merge_processes(trace: Trace) -> Trace:
     processes = trace["processes"]
     identity = ["host", "pid", "start_time"]
-    known = processes.filter(pl.all_horizontal(pl.col(identity).is_not_null()))
-    first = known.group_by(identity).agg(pl.col("process").min().alias("same"))
-    moved = known.join(first, on=identity).filter(pl.col("process") != pl.col("same"))
+    identified = processes.filter(pl.all_horizontal(pl.col(identity).is_not_null()))
+    first = identified.group_by(identity).agg(pl.col("process").min().alias("same"))
+    moved = identified.join(first, on=identity).filter(pl.col("process") != pl.col("same"))
     return unite(trace, dict(moved.select("process", "same").rows()))
 
 

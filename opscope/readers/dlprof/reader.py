@@ -55,7 +55,7 @@ _INSTANCE: Final[Mapping[str, Kind]] = dict.fromkeys(
 
 def recognise(path: str | os.PathLike[str]) -> bool:
     """Whether the file is a DLProf database, of whatever version. Never raises."""
-    return is_database(path, lambda found: _is_ours(found) or versions.names_itself(found))
+    return is_database(path, lambda tables: _is_ours(tables) or versions.names_itself(tables))
 
 
 def _is_ours(database: Database) -> bool:
@@ -76,19 +76,19 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
             raise BadInput(path, "not a database of DLProf (it lacks DLProf's tables)")
         warning = versions.warning(database)
         words = dict(_rows(database, "dictionary", {"id": "int", "string": "text"}).iter_rows())
-        kernels = _launched(
+        kernels = _launch(
             database,
             "read_only_kernels",
             ("long_name_id", "grid_id", "block_id", "read_only_ops_id"),
             0,
         )
-        copies = _launched(database, "read_only_memcpys", ("name_id", "num_bytes", "copy_kind"), 1)
-        sets = _launched(database, "read_only_memsets", ("name_id", "num_bytes"), 2)
+        copies = _launch(database, "read_only_memcpys", ("name_id", "num_bytes", "copy_kind"), 1)
+        sets = _launch(database, "read_only_memsets", ("name_id", "num_bytes"), 2)
         ops = {
             row["id"]: row for row in _rows(database, "read_only_ops", _OP).iter_rows(named=True)
         }
         ranges = _ranges(database, words, ops)
-        pids = _numbered([ranges, kernels, copies, sets], "process_id")
+        pids = _number([ranges, kernels, copies, sets], "process_id")
         tables = {
             "ranges": ranges.drop("process_id"),
             "kernels": _kernels(database, kernels, words),
@@ -147,10 +147,10 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
 def _versions(system: pl.DataFrame) -> str | None:
     """Return the versions of the machine's software as JSON."""
     row = next(system.iter_rows(named=True), {})
-    known = {key: row.get(name) for name, key in _VERSIONS.items()}
+    versions_of_row = {key: row.get(name) for name, key in _VERSIONS.items()}
     return (
-        json.dumps({key: value for key, value in known.items() if value})
-        if any(known.values())
+        json.dumps({key: value for key, value in versions_of_row.items() if value})
+        if any(versions_of_row.values())
         else None
     )
 
@@ -160,13 +160,13 @@ def _rows(database: Database, table: str, wanted: Mapping[str, Kind]) -> pl.Data
     return filled(database.rows(table, wanted), wanted)
 
 
-def _numbered(frames: list[pl.DataFrame], column: str) -> list[int]:
+def _number(frames: list[pl.DataFrame], column: str) -> list[int]:
     values = pl.concat([frame.select(pl.col(column)) for frame in frames])[column]
     distinct: list[int] = values.drop_nulls().unique().sort().to_list()
     return distinct
 
 
-def _launched(database: Database, table: str, more: tuple[str, ...], group: int) -> pl.DataFrame:
+def _launch(database: Database, table: str, more: tuple[str, ...], group: int) -> pl.DataFrame:
     """Read calls' work on the device, with new correlation ids, because DLProf dropped the original ones."""
     wanted: dict[str, Kind] = {**_WHERE, **dict.fromkeys(more, "int")}
     frame = _rows(database, table, wanted)
@@ -179,7 +179,7 @@ def _kernels(database: Database, frame: pl.DataFrame, words: Mapping[int, str]) 
     extents = {
         row[0]: f"{row[1]},{row[2]},{row[3]}" for row in sizes.iter_rows() if None not in row
     }
-    return _placed(frame).with_columns(
+    return _place(frame).with_columns(
         labels(frame["long_name_id"], words, "?").alias("name"),
         labels(frame["grid_id"], extents, "?").alias("grid"),
         labels(frame["block_id"], extents, "?").alias("block"),
@@ -187,17 +187,17 @@ def _kernels(database: Database, frame: pl.DataFrame, words: Mapping[int, str]) 
 
 
 def _memops(copies: pl.DataFrame, sets: pl.DataFrame) -> pl.DataFrame:
-    copied = _placed(copies).with_columns(
+    copied = _place(copies).with_columns(
         labels(copies["copy_kind"], COPIES, "kind {}").alias("kind"),
         copies["num_bytes"].alias("bytes"),
     )
-    was_set = _placed(sets).with_columns(
+    was_set = _place(sets).with_columns(
         pl.lit("memset", pl.Categorical).alias("kind"), sets["num_bytes"].alias("bytes")
     )
     return pl.concat([copied, was_set])
 
 
-def _placed(frame: pl.DataFrame) -> pl.DataFrame:
+def _place(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.select(
         pl.col("device_id").alias("device"),
         pl.col("gpu_start").alias("start"),
@@ -263,11 +263,11 @@ def _ranges(
     # instances of one op with the same shapes share a text
     key = ["read_only_ops_id", "input_shapes_id", "output_shapes_id"]
     kinds = frame.select(key).unique(maintain_order=True)
-    found = [_text(ops.get(row[0]), words, row[1], row[2]) for row in kinds.iter_rows()]
+    texts_of_ops = [_text(ops.get(row[0]), words, row[1], row[2]) for row in kinds.iter_rows()]
     kinds = kinds.with_columns(
-        pl.Series("op_text", [text for text, _, _ in found], dtype=pl.String),
-        pl.Series("direction", [direction for _, direction, _ in found], dtype=pl.String),
-        pl.Series("layer", [layer for _, _, layer in found], dtype=pl.String),
+        pl.Series("op_text", [text for text, _, _ in texts_of_ops], dtype=pl.String),
+        pl.Series("direction", [direction for _, direction, _ in texts_of_ops], dtype=pl.String),
+        pl.Series("layer", [layer for _, _, layer in texts_of_ops], dtype=pl.String),
         pl.Series("marker", [_marker(ops.get(row[0])) for row in kinds.iter_rows()], pl.String),
     )
     joined = frame.join(kinds, on=key, how="left", nulls_equal=True, maintain_order="left")
@@ -286,14 +286,14 @@ def _ranges(
         domain=pl.lit(None, pl.String),
         outer=pl.lit(1),
     )
-    made = joined.select(
+    op_ranges = joined.select(
         *thread_and_times,
         text="op_text",
         category="direction",
         domain=pl.lit(DOMAIN),
         outer=pl.lit(2),
     )
-    every = pl.concat([layers, markers, made]).sort("cpu_start", "outer", maintain_order=True)
+    every = pl.concat([layers, markers, op_ranges]).sort("cpu_start", "outer", maintain_order=True)
     return every.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
         "process_id",

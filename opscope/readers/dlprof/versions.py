@@ -28,35 +28,38 @@ def version(database: Database) -> tuple[int, int] | None:
         if not database.has(table, column):
             continue
         for text in database.rows(table, {column: "text"})[column].to_list()[:1]:
-            found = _VERSION.match(text or "")
-            if found is not None:
-                return int(found[1]), int(found[2])
+            match = _VERSION.match(text or "")
+            if match is not None:
+                return int(match[1]), int(match[2])
     return None
 
 
 def refusal(database: Database) -> str:
     """Return why a database without the tables of ops cannot be read, and what to do."""
-    found = version(database)
+    version_there = version(database)
     whose = "a database of DLProf of an unknown version"
-    if found is not None:
-        whose = f"a database of DLProf {found[0]}.{found[1]}"
-    newer = found is not None and found > LAST
-    known = (
+    if version_there is not None:
+        whose = f"a database of DLProf {version_there[0]}.{version_there[1]}"
+    newer = version_there is not None and version_there > LAST
+    what_is_known = (
         f"which is newer than any that is known (1.{LAST[1]} was the last)"
         if newer
         else "without the tables of ops and kernels that DLProf 1.8 keeps"
     )
-    return f"{whose}, {known}: give the export of Nsight Systems that it was made from (nsys_profile.sqlite)"
+    return (
+        f"{whose}, {what_is_known}: give the export of Nsight Systems that it was made from"
+        " (nsys_profile.sqlite)"
+    )
 
 
 def warning(database: Database) -> str | None:
     """Return what to tell of a database that can be read; None if its version is one of DLProf's."""
-    found = version(database)
-    if found is None:
+    version_there = version(database)
+    if version_there is None:
         return "the database does not name the version of DLProf that wrote it"
-    if found > LAST:
+    if version_there > LAST:
         return (
-            f"the database is of DLProf {found[0]}.{found[1]}, newer than any that is known "
+            f"the database is of DLProf {version_there[0]}.{version_there[1]}, newer than any that is known "
             f"(1.{LAST[1]} was the last)"
         )
     return None

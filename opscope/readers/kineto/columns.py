@@ -61,8 +61,8 @@ class _Phases(dict[str, "_OfCategory"]):
         self._pairs = pairs
 
     def __missing__(self, category: str) -> _OfCategory:
-        self[category] = found = _OfCategory(self._pairs, category)
-        return found
+        self[category] = category_columns = _OfCategory(self._pairs, category)
+        return category_columns
 
 
 class _OfCategory(dict[str, int]):
@@ -216,8 +216,8 @@ class Columns:
             timed = chosen if kind == "meta" else chosen[start[chosen] != NO_TIME]
             self.untimed += len(chosen) - len(timed)
             if len(timed):
-                found = itemgetter(*timed.tolist())(events)  # for a single row, the event itself
-                rows = found if len(timed) > 1 else (found,)
+                selected = itemgetter(*timed.tolist())(events)  # for a single row, the event itself
+                rows = selected if len(timed) > 1 else (selected,)
                 gather(self, kind, Block(rows, start[timed], duration[timed], pairs[timed]))
 
     def _look_at(self, start: NDArray[np.int64], duration: NDArray[np.int64]) -> None:
@@ -276,16 +276,16 @@ class Columns:
         if occupancy[0] is not ABSENT or occupancy.count(ABSENT) < len(args):  # kernels
             result = self._occupancies.of(list(map(bytes, occupancy)))
         if not all(map(PLAIN.__gt__, args)):
-            rare = [place for place, a in enumerate(args) if not a < PLAIN]
-            result[rare] = self.attrs.of([_attrs(args[place]) for place in rare])
+            rare = [index for index, a in enumerate(args) if not a < PLAIN]
+            result[rare] = self.attrs.of([_attrs(args[index]) for index in rare])
         return result
 
     def lowered(self, rows: Block) -> Column:
         """The categories in lower case."""
         first_rows = np.unique(rows.pairs, return_index=True)[1]
         written = list(self._pairs)
-        for place in np.sort(first_rows).tolist():  # numbered in order of appearance
-            self.categories[written[rows.pairs[place]][1].lower()]
+        for index in np.sort(first_rows).tolist():  # numbered in order of appearance
+            self.categories[written[rows.pairs[index]][1].lower()]
         code = [self.categories.get(category.lower(), -1) for _, category in written]
         return np.array(code, np.int32)[rows.pairs]
 
@@ -304,11 +304,11 @@ def ints(values: Sequence[int | None]) -> NDArray[np.int64]:
         values = [v if v is not None and -(1 << 63) < v < 1 << 63 else None for v in values]
     if values[0] is values[-1] is None and values.count(None) == len(values):
         return np.full(len(values), NONE)
-    known = [NONE if value is None else value for value in values]
+    numbers = [NONE if value is None else value for value in values]
     try:
-        return np.fromiter(known, np.int64, len(known))
+        return np.fromiter(numbers, np.int64, len(numbers))
     except OverflowError:
-        return ints([v if -(1 << 63) < v < 1 << 63 else None for v in known])
+        return ints([v if -(1 << 63) < v < 1 << 63 else None for v in numbers])
 
 
 def _host(columns: Columns, kind: str, rows: Block) -> None:
@@ -319,14 +319,14 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
     data["text"] = _texts(columns, rows.events, args, data["name"])
     data["attrs"] = columns.attrs_of(args)
     if kind == "python" and any(a.called_from is not ABSENT for a in args):
-        data["name"] = columns.names.of(_called(rows.events, args))
+        data["name"] = columns.names.of(_call(rows.events, args))
     if kind == "open":  # links.pair joins begin and end events after the last block
         data["begins"] = columns.begins(rows, "B")
         data["category"] = columns.lowered(rows)
     columns[kind].blocks.append(data)
 
 
-def _called(events: Sequence[Event], args: list[Args]) -> list[str]:
+def _call(events: Sequence[Event], args: list[Args]) -> list[str]:
     """Return the name of each Python frame, with the line that called it; a layer's has none."""
     lines: dict[bytes, str] = {}
     names = []
@@ -343,11 +343,11 @@ def _texts(
     columns: Columns, events: Sequence[Event], args: list[Args], names: Column
 ) -> NDArray[np.int32]:
     """Return the code of each op's range text, which is formatted once per distinct op, shapes and values."""
-    known, texts, of_name = columns._op_texts, columns.texts, columns._name_texts
+    code_of_text, texts, of_name = columns._op_texts, columns.texts, columns._name_texts
     dims = [a.dims if a.dims is not ABSENT else a.dims_old for a in args]
     detailed = [
-        place
-        for place, (size, a) in enumerate(zip(dims, args, strict=True))
+        index
+        for index, (size, a) in enumerate(zip(dims, args, strict=True))
         if size is not ABSENT or a.stack is not ABSENT
     ]
     if len(detailed) < len(events):  # some have only a name, whose number gives the text
@@ -362,7 +362,7 @@ def _texts(
         result: NDArray[np.int32] = table[names]
     else:
         result = np.zeros(len(events), np.int32)
-    found = []
+    codes = []
     for place in detailed:
         a = args[place]
         key = (
@@ -373,12 +373,12 @@ def _texts(
             bytes(a.values),
             bytes(a.stack),
         )
-        code = known.get(key)
+        code = code_of_text.get(key)
         if code is None:
-            code = known[key] = texts[op_text(*key)]
-        found.append(code)
-    if found:
-        result[detailed] = found
+            code = code_of_text[key] = texts[op_text(*key)]
+        codes.append(code)
+    if codes:
+        result[detailed] = codes
     return result
 
 
@@ -445,10 +445,10 @@ def _argument_or_id(
     """Return the values in the arguments; for an absent one, the number in the pid or tid."""
     values = ints(arguments)
     absent = [
-        place for place in np.flatnonzero(values == NONE).tolist() if arguments[place] is None
+        index for index in np.flatnonzero(values == NONE).tolist() if arguments[index] is None
     ]
     if absent:
-        values[absent] = ints([number(ids[place]) for place in absent])
+        values[absent] = ints([number(ids[index]) for index in absent])
     return values
 
 
@@ -460,8 +460,8 @@ def id_number(value: int | str) -> int | None:
     """Return a pid or tid as a number: ``7``, ``"7"``, ``"stream 7"``; ``None`` for any other text."""
     if isinstance(value, int):
         return value
-    found = _STREAM.match(value)
-    digits = found[1] if found else value
+    match = _STREAM.match(value)
+    digits = match[1] if match else value
     try:
         return int(digits) if len(digits) < 20 else None
     except ValueError:
@@ -512,12 +512,12 @@ _attr_values = attrgetter(*_ATTRS)
 
 def _attrs(args: Args) -> bytes:
     """A JSON object of an event's arguments about collectives, compiled kernels and occupancy."""
-    found = [
+    parts = [
         b'"%s":%s' % (name.encode(), bytes(value))
         for name, value in zip(_ATTRS, _attr_values(args), strict=True)
         if value is not ABSENT_RARE and value is not ABSENT
     ]
-    return b"{" + b",".join(found) + b"}" if found else b""
+    return b"{" + b",".join(parts) + b"}" if parts else b""
 
 
 def _flows(columns: Columns, kind: str, rows: Block) -> None:
@@ -536,9 +536,9 @@ def _ids(columns: Columns, values: list[int | str | None]) -> NDArray[np.int64]:
     """Ids of arrows as numbers, equal for equal ids; texts and large numbers become negative."""
     if set(map(type, values)) <= {int}:
         try:
-            found = np.fromiter(values, np.int64, len(values))
-            if not len(found) or found.min() >= 0:
-                return found
+            numbers = np.fromiter(values, np.int64, len(values))
+            if not len(numbers) or numbers.min() >= 0:
+                return numbers
         except OverflowError:
             pass
     return np.array(
@@ -598,7 +598,7 @@ __all__ = ["NONE", "Codes", "Columns", "Gathered", "Inexact", "id_number", "ints
 def nullable(values: NDArray[np.int64]) -> pl.Series:
     """An integer column with null for NONE."""
     series = pl.Series(values, dtype=pl.Int64)
-    known = values != NONE
-    if known.all():
+    is_stated = values != NONE
+    if is_stated.all():
         return series
-    return series.to_frame("v").select(pl.when(pl.Series(known)).then(pl.col("v"))).to_series()
+    return series.to_frame("v").select(pl.when(pl.Series(is_stated)).then(pl.col("v"))).to_series()

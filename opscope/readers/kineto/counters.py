@@ -46,9 +46,9 @@ def counters(
     linked = unlinked is None
     correlation = launches["correlation"].to_list() if linked else [None] * len(order)
     sound = len(metrics) == len(order)
-    found = [
-        (process, device[row], correlation[place], first_id + place, name, float(value))
-        for place, row in enumerate(order.tolist() if sound else ())
+    counter_tables = [
+        (process, device[row], correlation[index], first_id + index, name, float(value))
+        for index, row in enumerate(order.tolist() if sound else ())
         for name, value in metrics[row].items()
         if isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
     ]
@@ -64,7 +64,7 @@ def counters(
         }
     )
     table = pl.DataFrame(
-        found,
+        counter_tables,
         schema={"process": pl.Int32, "device": pl.Int64, "correlation": pl.Int64,
                 "range_id": pl.Int64, "name": pl.String, "value": pl.Float64},
         orient="row",
@@ -87,19 +87,19 @@ def _names(
     heard = (launches["name"].cast(pl.String) == _HEARD).to_numpy()
     if not linked or heard.all():
         return named
-    place = np.cumsum(heard) - 1
-    found: NDArray[np.int32] = np.where(heard, named[np.maximum(place, 0)], np.int32(-1))
-    return found
+    index = np.cumsum(heard) - 1
+    names_of_rows: NDArray[np.int32] = np.where(heard, named[np.maximum(index, 0)], np.int32(-1))
+    return names_of_rows
 
 
 def _doubt(calls: pl.DataFrame, launches: int, device: list[int | None]) -> str | None:
     """Return why the ranges of these devices cannot be taken for the launches in order; None if they can."""
-    what = None
+    doubt = None
     graphs = int(calls["name"].cast(pl.String).str.contains(GRAPH_LAUNCH).sum())
     if len(set(device)) > 1:
-        what = f"they are of {len(set(device))} devices, and no launch says for which it is"
+        doubt = f"they are of {len(set(device))} devices, and no launch says for which it is"
     elif graphs:
-        what = f"{counted(graphs, 'launch', 'launches')} of CUDA graphs ran an unknown number of kernels"
+        doubt = f"{counted(graphs, 'launch', 'launches')} of CUDA graphs ran an unknown number of kernels"
     elif launches != len(device):
-        what = f"{counted(launches, 'launch', 'launches')}, not one per kernel"
-    return None if what is None else f"counters are not linked to launches: {what}"
+        doubt = f"{counted(launches, 'launch', 'launches')}, not one per kernel"
+    return None if doubt is None else f"counters are not linked to launches: {doubt}"

@@ -48,7 +48,7 @@ def without_unused(calls: pl.DataFrame, first: int, work: list[pl.DataFrame]) ->
 def kernels(placed: Placed, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """The ``kernels`` table, and how many kernels were linked to their call without a correlation id."""
     rows = placed.columns["kernel"]
-    correlation, recovered = _linked(placed, "kernel", calls)
+    correlation, recovered = _link(placed, "kernel", calls)
     shapes = list(placed.columns.shapes)
     frame = pl.DataFrame(
         {
@@ -72,7 +72,7 @@ def memops(placed: Placed, calls: pl.DataFrame) -> pl.DataFrame:
     frames = []
     for kind in ("memcpy", "memset"):
         rows = placed.columns[kind]
-        correlation, _ = _linked(placed, kind, calls)
+        correlation, _ = _link(placed, kind, calls)
         name = rows.column("name", np.int32)
         parts = [_memory_kinds(kind, label) for label in placed.columns.names]
         frames.append(
@@ -146,18 +146,18 @@ def _device(
     }
 
 
-def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.int64], int]:
+def _link(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.int64], int]:
     """The correlation ids of a kind's rows; for rows whose own id no call has from flow arrows, and for those
     without an id from the ids of ops (``External id``)."""
     correlation = placed.columns[kind].column("correlation").copy()
     # sorted: np.isin takes a third of a second for 20,000 ids among 400,000
-    known = np.sort(calls["correlation"].drop_nulls().to_numpy())
-    place = np.searchsorted(known, correlation)
-    place[place == len(known)] = 0
-    missing = known[place] != correlation if len(known) else np.ones(len(place), np.bool_)
+    distinct = np.sort(calls["correlation"].drop_nulls().to_numpy())
+    index = np.searchsorted(distinct, correlation)
+    index[index == len(distinct)] = 0
+    missing = distinct[index] != correlation if len(distinct) else np.ones(len(index), np.bool_)
     missing |= correlation == NONE
-    rows, found = launches_by_flow(placed.columns, placed.number, kind, missing)
-    correlation[rows] = found
+    rows, correlations = launches_by_flow(placed.columns, placed.number, kind, missing)
+    correlation[rows] = correlations
     by_id, their = launches_by_external(placed.columns, kind, correlation == NONE)
     correlation[by_id] = their
     return correlation, len(rows) + len(by_id)
@@ -166,8 +166,8 @@ def _linked(placed: Placed, kind: str, calls: pl.DataFrame) -> tuple[NDArray[np.
 def _memory_kinds(kind: str, name: str) -> tuple[str | None, str | None, str | None]:
     """Return the kind, source memory and target memory of a copy or set, from its name."""
     if kind == "memset":
-        found = _SET.match(name)
-        return "memset", None, found[1].lower() if found else None
+        match = _SET.match(name)
+        return "memset", None, match[1].lower() if match else None
     copy = _COPY.match(name)
     if copy is None:
         return None, None, None

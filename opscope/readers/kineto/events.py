@@ -192,7 +192,7 @@ def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
 def repair(text: bytes) -> bytes:
     """Return valid UTF-8 without control characters, with every backslash doubled that escapes nothing."""
     clean = text.decode("utf-8", "replace").encode().translate(_CONTROL)
-    return _ESCAPE.sub(lambda found: found[0] if found[1] else b"\\\\", clean)
+    return _ESCAPE.sub(lambda match: match[0] if match[1] else b"\\\\", clean)
 
 
 #: Marks a time that is absent or out of range.
@@ -209,19 +209,19 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
         return np.array([_decimal_ns(value) for value in values], np.int64)
     if types == {int}:
         try:
-            whole = np.fromiter(values, np.int64, len(values))
+            integers = np.fromiter(values, np.int64, len(values))
         except OverflowError:
             raise Inexact from None
-        if int(whole.min()) > -_LARGEST and int(whole.max()) < _LARGEST:
-            return whole * 1000
+        if int(integers.min()) > -_LARGEST and int(integers.max()) < _LARGEST:
+            return integers * 1000
         raise Inexact
     try:
         micros = np.array(values, np.float64)  # an absent time becomes NaN
     except OverflowError:  # a whole number of more than 308 digits
         raise Inexact from None
-    known = ~np.isnan(micros)
-    if not known.all():
-        micros[~known] = 0
+    is_number = ~np.isnan(micros)
+    if not is_number.all():
+        micros[~is_number] = 0
     below = np.floor(micros)
     part = micros - below
     size = np.abs(micros)
@@ -233,8 +233,8 @@ def nanoseconds(values: list[Any]) -> NDArray[np.int64]:
     ):
         raise Inexact
     result = below.astype(np.int64) * 1000 + np.rint(part * 1000).astype(np.int64)
-    if not known.all():
-        result[~known] = NO_TIME
+    if not is_number.all():
+        result[~is_number] = NO_TIME
     return result
 
 

@@ -19,11 +19,11 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
 
     ``pg_config`` may be inside a text. A list that was cut (``0, 1, ..., 7``) is left out.
     """
-    found = meta.get("distributedInfo")
-    if isinstance(found, str):  # the repr of a Python dictionary, not JSON, and possibly cut
-        pairs = _CONFIG.findall(found[: 1 << 20])
+    info = meta.get("distributedInfo")
+    if isinstance(info, str):  # the repr of a Python dictionary, not JSON, and possibly cut
+        pairs = _CONFIG.findall(info[: 1 << 20])
         return {name: f"[{ranks}]" for name, ranks in pairs[:_MOST] if "." not in ranks}
-    config = found.get("pg_config") if isinstance(found, dict) else None
+    config = info.get("pg_config") if isinstance(info, dict) else None
     groups: dict[str, str] = {}
     for item in config[:_MOST] if isinstance(config, list) else ():
         ranks = item.get("ranks") if isinstance(item, dict) else None
@@ -35,8 +35,8 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
 def only_group(meta: Mapping[str, Any], records: Iterable[bytes]) -> str | None:
     """Return the record (JSON) of the file's only process group, whose are all of its collectives; None if it
     has several, or if records of collectives (``records``) name theirs."""
-    found = meta.get("distributedInfo")
-    facts = found if isinstance(found, dict) else {}
+    info = meta.get("distributedInfo")
+    facts = info if isinstance(info, dict) else {}
     config = facts.get("pg_config")
     if not isinstance(config, list) or len(config) != 1 or not isinstance(config[0], dict):
         return None
@@ -54,10 +54,10 @@ def only_group(meta: Mapping[str, Any], records: Iterable[bytes]) -> str | None:
 
 def own_rank(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``distributedInfo``; of the text of a dictionary the rank and world size."""
-    found = meta.get("distributedInfo")
-    if isinstance(found, str):
-        return {name: int(number) for name, number in _RANK.findall(found[: 1 << 20])}
-    return found if isinstance(found, dict) else {}
+    info = meta.get("distributedInfo")
+    if isinstance(info, str):
+        return {name: int(number) for name, number in _RANK.findall(info[: 1 << 20])}
+    return info if isinstance(info, dict) else {}
 
 
 def with_members(attrs: str, members: Mapping[str, str]) -> str:

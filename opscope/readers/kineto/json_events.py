@@ -100,8 +100,8 @@ class KinetoFile:
                     events = self._decode_damaged(rest[:cut]) if cut else None
                 if events is not None:
                     yield events
-                found = _GAP.match(rest, cut)
-                rest = rest[found.end() if found else cut :]
+                match = _GAP.match(rest, cut)
+                rest = rest[match.end() if match else cut :]
                 if ended:
                     break
                 if len(rest) > LARGEST:
@@ -173,9 +173,9 @@ class KinetoFile:
                 if not _LIST.match(text.lstrip(_SPACE + b"\xef\xbb\xbf")):
                     raise BadInput(self.path, "lines of a log that begin with a bracket: no JSON")
                 return b"", text[text.index(b"[") + 1 :]
-            found = _ARRAY.search(text)
-            if found:
-                return text[: found.start()], text[found.end() :]
+            match = _ARRAY.search(text)
+            if match:
+                return text[: match.start()], text[match.end() :]
             if _is_line_of_event(text):
                 return None, text
             if not more or len(text) > LARGEST:
@@ -212,7 +212,7 @@ class KinetoFile:
             return None
         at, closed = found
         if not closed:  # the same object has a second array
-            return _joined(head, text[:at]), text[text.index(b"[", at) + 1 :]
+            return _join(head, text[:at]), text[text.index(b"[", at) + 1 :]
         if not self._understand(head, text[:at]):
             raise BadInput(self.path, "not valid JSON around traceEvents")
         return self._next(source, text[at:])
@@ -238,7 +238,7 @@ class KinetoFile:
 
         Raises BadInput if the file has a trace of another process already.
         """
-        text = _joined(head.lstrip(b"\xef\xbb\xbf"), after)
+        text = _join(head.lstrip(b"\xef\xbb\xbf"), after)
         for attempt in (text, repair(text)):
             try:
                 meta = msgspec.json.decode(attempt, type=dict[str, Any])
@@ -269,11 +269,11 @@ class KinetoFile:
             return events
         sound = []
         for start, end in _objects(body):
-            one = self.mend(body[start:end])
-            if self.decode(b"[" + one + b"]") is None:
+            event_text = self.mend(body[start:end])
+            if self.decode(b"[" + event_text + b"]") is None:
                 self.skipped += 1
             else:
-                sound.append(one)
+                sound.append(event_text)
         return self._decode(b",".join(sound)) or []
 
 
@@ -290,7 +290,7 @@ def last_gap(text: bytes) -> int:
     return 0
 
 
-def _joined(head: bytes, after: bytes) -> bytes:
+def _join(head: bytes, after: bytes) -> bytes:
     """Return the keys before and after an array as text of one object."""
     before, after = head.rstrip(_SPACE + b","), after.lstrip(_SPACE + b",")
     return before + (b"," if before.strip(_SPACE) != b"{" and after != b"}" else b"") + after

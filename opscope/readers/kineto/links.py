@@ -46,10 +46,10 @@ class Processes:
 
     def of(self, pid: Ints) -> NDArray[np.int32]:
         """Return the process number of each pid; any other pid (a device's) gives the main process."""
-        known = np.array([NONE if p is None else p for p in self.pids], np.int64)
-        place = np.searchsorted(known, pid)
-        place[place == len(known)] = 0
-        return np.where(known[place] == pid, place, self.main).astype(np.int32)
+        pids = np.array([NONE if p is None else p for p in self.pids], np.int64)
+        index = np.searchsorted(pids, pid)
+        index[index == len(pids)] = 0
+        return np.where(pids[index] == pid, index, self.main).astype(np.int32)
 
 
 def processes(columns: Columns, number: Ints) -> Processes:
@@ -62,7 +62,7 @@ def processes(columns: Columns, number: Ints) -> Processes:
         pids, counts = np.unique(number[columns[kind].column("pid", np.int32)], return_counts=True)
         for pid, count in zip(pids.tolist(), counts.tolist(), strict=True):
             rows.setdefault(pid, [0, 0, 0, 0])[rank] += count
-    real = {pid: found for pid, found in rows.items() if pid > 0} or rows
+    real = {pid: row for pid, row in rows.items() if pid > 0} or rows
     if not real:
         return Processes([None], 0)
     ordered = sorted(real)
@@ -138,17 +138,17 @@ def owners(
     ``lane``: the rows' devices. Whose a device is, ids of one process alone show, else that only one process
     has all the launches, each before its work began, and launched nothing else by them.
     """
-    found = np.full(len(correlation), files.main, np.int32)
+    process_of_launch = np.full(len(correlation), files.main, np.int32)
     unknown = np.zeros(len(correlation), bool)
     processes = np.unique(calls.process)
     if len(processes) < 2:
-        return found, unknown
+        return process_of_launch, unknown
     # when each process first called with the row's id; NONE: it did not
     called = np.stack([_first_call(calls, process, correlation) for process in processes])
     by = called != NONE
     several = by.sum(axis=0) > 1
     single = by.sum(axis=0) == 1
-    found[single] = processes[by.argmax(axis=0)[single]]
+    process_of_launch[single] = processes[by.argmax(axis=0)[single]]
     unknown[several] = True
     open_lanes = set(np.unique(lane[several]).tolist())
     before: set[int] | None = None
@@ -157,18 +157,18 @@ def owners(
         for number in sorted(before):
             rows = lane == number
             mine = several & rows
-            owner = np.unique(found[single & rows])
+            owner = np.unique(process_of_launch[single & rows])
             if len(owner) != 1:
                 # a clock's rounding may put a kernel a microsecond before its launch
                 fits = (by[:, mine] & (called[:, mine] <= start[mine] + 1000)).all(axis=1)
                 taken = several & ~unknown & np.isin(correlation, correlation[mine])
-                owner = np.setdiff1d(processes[fits], found[taken])
+                owner = np.setdiff1d(processes[fits], process_of_launch[taken])
             if len(owner) == 1:
                 here = mine & by[int(np.searchsorted(processes, owner[0]))]
-                found[here] = owner[0]
+                process_of_launch[here] = owner[0]
                 unknown[here] = False
                 open_lanes.discard(number)
-    return found, unknown
+    return process_of_launch, unknown
 
 
 def _first_call(calls: Launches, process: int, correlation: Ints) -> Ints:
@@ -210,10 +210,10 @@ def launches_by_flow(
     target = ends.join(source, on="id", maintain_order="left").unique(
         _THREAD_START, keep="first", maintain_order=True
     )
-    found = wanted.join(target, on=_THREAD_START, maintain_order="left").select(
+    linked = wanted.join(target, on=_THREAD_START, maintain_order="left").select(
         pl.col("row").cast(pl.Int64), "correlation"
     )
-    return found["row"].to_numpy(), found["correlation"].to_numpy()
+    return linked["row"].to_numpy(), linked["correlation"].to_numpy()
 
 
 #: The calls that may launch each kind of work.
@@ -338,15 +338,15 @@ def forward_threads(
     taken: set[tuple[int, int]] = set()
     for owner in np.unique(process[backward]).tolist():
         mine = backward & (process == owner)
-        found = []
+        candidates = []
         for fwd in np.unique(forward_number[mine]).tolist():
             backward_seqs = np.unique(seq[mine & (forward_number == fwd)])
             for candidate in np.unique(thread[forward & (process == owner)]).tolist():
                 theirs = forward & (thread_key[0] == owner) & (thread_key[1] == candidate)
                 matches = int(np.isin(backward_seqs, seq[theirs]).sum())
-                found.append((votes.get((fwd, candidate), 0), matches, fwd, candidate))
+                candidates.append((votes.get((fwd, candidate), 0), matches, fwd, candidate))
         done: set[int] = set()
-        for voted, matches, fwd, candidate in sorted(found, reverse=True):
+        for voted, matches, fwd, candidate in sorted(candidates, reverse=True):
             if (voted or matches) and fwd not in done and (owner, candidate) not in taken:
                 done.add(fwd)
                 taken.add((owner, candidate))

@@ -101,22 +101,22 @@ def _call(
         schema = leading_arguments(name, are_tensors)
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
-    listed = any(map(_nested, sizes))  # whether this PyTorch version records the sizes of lists
-    for place, size in enumerate(sizes):
-        argument = schema[place] if schema else None
-        label = types[place] if isinstance(types[place], str) else ""
-        if _is_tensor(label, size, argument, bool(types[place] is not None)):
-            inputs.append(_tensor(label, size, strides[place], argument, listed))
+    listed = any(map(_nest, sizes))  # whether this PyTorch version records the sizes of lists
+    for index, size in enumerate(sizes):
+        argument = schema[index] if schema else None
+        label = types[index] if isinstance(types[index], str) else ""
+        if _is_tensor(label, size, argument, bool(types[index] is not None)):
+            inputs.append(_tensor(label, size, strides[index], argument, listed))
         elif (
             argument is not None
             and argument.kind in ("tensor", "tensors")
-            and not _has_value(values[place])
+            and not _has_value(values[index])
             and label not in _SCALARS
         ):
             inputs.append(None)  # an optional tensor that was not passed
-        elif _has_value(values[place]):
-            key = argument.name if argument else f"arg{place}"
-            value = _value(values[place])
+        elif _has_value(values[index]):
+            key = argument.name if argument else f"arg{index}"
+            value = _value(values[index])
             if key == "dtype" and type(value) is int:
                 value = _SCALAR_TYPES.get(value, value)
             params.append((key, value))
@@ -151,12 +151,12 @@ def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) ->
     return bool(size) or (argument is not None and argument.kind == "tensor")
 
 
-def _nested(size: Any) -> bool:
+def _nest(size: Any) -> bool:
     return isinstance(size, list) and any(isinstance(item, list) for item in size)
 
 
 def _tensor(label: str, size: Any, strides: Any, argument: Argument | None, listed: bool) -> Arg:
-    nested = _nested(size)
+    nested = _nest(size)
     if label in _LISTS or nested or (argument is not None and argument.kind == "tensors"):
         if not isinstance(size, list) or not nested:
             # an empty list, or a list whose sizes were not recorded
@@ -167,7 +167,7 @@ def _tensor(label: str, size: Any, strides: Any, argument: Argument | None, list
             else [None] * len(size)
         )
         element = DTYPES.get(label, "?")
-        return tuple(_spec(element, one, step) for one, step in zip(size, apart, strict=True))
+        return tuple(_spec(element, sizes, step) for sizes, step in zip(size, apart, strict=True))
     return _spec(DTYPES.get(label, "?"), size, strides)
 
 
@@ -238,8 +238,8 @@ def _frames(stack: Any) -> tuple[Frame, ...]:
     """The frames kept of a call stack, which is ``file(line): function`` joined by ``;``."""
     if not isinstance(stack, str):
         return ()
-    found = map(_FRAME.match, stack.split(";", 256))
-    return kept_frames([(frame[1], int(frame[2])) for frame in found if frame])
+    matches = map(_FRAME.match, stack.split(";", 256))
+    return kept_frames([(frame[1], int(frame[2])) for frame in matches if frame])
 
 
 def _json(text: bytes) -> Any:

@@ -52,18 +52,18 @@ def left_out(columns: Columns, number: NDArray[np.int64]) -> Mapping[str, int]:
     Their process has a small number, as devices have, and no host row.
     """
     rows = columns.kinds.get("other")
-    found: dict[str, int] = {}
+    counts_by_name: dict[str, int] = {}
     if rows is None:
-        return found
+        return counts_by_name
     names, on_host = list(columns.categories), _hosts(columns)
     for block in rows.blocks:
         pid = number[block["pid"]]
         maybe = ~on_host[block["pid"]] & ~block["on_device"] & (pid >= 0) & (pid < _MOST_DEVICES)
-        codes, many = np.unique(block["category"][maybe], return_counts=True)
-        for code, count in zip(codes.tolist(), many.tolist(), strict=True):
+        codes, counts = np.unique(block["category"][maybe], return_counts=True)
+        for code, count in zip(codes.tolist(), counts.tolist(), strict=True):
             if names[code] not in _NEVER:
-                found[names[code]] = found.get(names[code], 0) + count
-    return found
+                counts_by_name[names[code]] = counts_by_name.get(names[code], 0) + count
+    return counts_by_name
 
 
 #: A machine has fewer devices than this; a program's process id is rarely smaller.
@@ -72,7 +72,7 @@ _MOST_DEVICES: Final = 64
 
 def _hosts(columns: Columns) -> NDArray[np.bool_]:
     """For each process as the trace writes it: whether it has host rows."""
-    found = np.zeros(len(columns.ids), bool)
+    is_host = np.zeros(len(columns.ids), bool)
     for kind in (*HOST, "call"):
-        found[np.unique(columns[kind].column("pid", np.int32))] = True
-    return found
+        is_host[np.unique(columns[kind].column("pid", np.int32))] = True
+    return is_host

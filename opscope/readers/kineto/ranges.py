@@ -88,14 +88,14 @@ def _meanings(
     text = np.full(len(names), -1, np.int32)
     for code in np.unique(used).tolist():
         name = names[code]
-        found = _category(kind, name)
-        if found is not None:
-            category[code] = _DIRECTION[found]
+        category_name = _category(kind, name)
+        if category_name is not None:
+            category[code] = _DIRECTION[category_name]
         if kind == "python":
             domain[code], text[code] = 2, code
         elif kind == "user" and name.startswith(_COMPILERS):
             domain[code], text[code] = 3, code
-        elif found == "step" or (kind == "user" and found is None):
+        elif category_name == "step" or (kind == "user" and category_name is None):
             domain[code], text[code] = 1, code
     return domain, category, text
 

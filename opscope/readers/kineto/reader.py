@@ -58,7 +58,7 @@ _NO_KERNELS: Final = (
 def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
-    columns, metrics, start = _decoded(file)
+    columns, metrics, start = _decode(file)
     names = (label for event, _, _, label in columns.meta if event == "process_name")
     other_reader = owner(names, columns.categories)
     if other_reader is not None:
@@ -80,7 +80,7 @@ def read(path: str | PathLike[str]) -> Trace:
     ):  # other tools' files may have no events
         complaint = foreign.of_json(start)
         what = "traceEvents has nothing that torch.profiler records"
-        raise BadInput(path, complaint or what + _held(columns))
+        raise BadInput(path, complaint or what + _hold(columns))
     files = links.processes(columns, number)
     base = _base(file.meta)
     first_given = links.number_calls(columns)
@@ -96,7 +96,7 @@ def read(path: str | PathLike[str]) -> Trace:
     ran = _Executed({})
     idle_gpu = _has_idle_gpu(columns, file.meta) and not left_out
     if _traced_gpu(columns) or left_out or (empty and file.meta.get("deviceProperties")):
-        ran = _executed(placed, calls, bool(left_out))
+        ran = _execute(placed, calls, bool(left_out))
         work = [ran.tables[name] for name in ("kernels", "memops") if name in ran.tables]
         calls = device.without_unused(calls, first_given, work)
         tables |= ran.tables | {"calls": calls}
@@ -145,7 +145,7 @@ def read(path: str | PathLike[str]) -> Trace:
     return trace
 
 
-def _held(columns: Columns) -> str:
+def _hold(columns: Columns) -> str:
     """What the events of no use are: their categories, the most frequent first."""
     counts = Counter(columns.unknown)
     for block in columns["other"].blocks:
@@ -160,7 +160,7 @@ def _held(columns: Columns) -> str:
     return f": its events are of the kinds {kinds}"
 
 
-def _decoded(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], bytes]:
+def _decode(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], bytes]:
     """The file's events as columns, the ``args`` of CUPTI's range profiler unchanged, and the first block."""
     columns = Columns()
     start = b""
@@ -197,7 +197,7 @@ class _Executed:
     unseen: bool = False
 
 
-def _executed(placed: links.Placed, calls: pl.DataFrame, left_out: bool) -> _Executed:
+def _execute(placed: links.Placed, calls: pl.DataFrame, left_out: bool) -> _Executed:
     """Return the tables of GPU work, without ``kernels`` if kernels ran and were not recorded.
 
     ``left_out``: whether the file has events that may have run on a device and are not read.
@@ -256,15 +256,15 @@ def _note_devices(
     if lost:
         trace.note("warning", "kernels were launched but not captured: the file has none", lost)
     for category, count in sorted(left_out.items()):
-        what = (
+        message = (
             f"events of unknown category {category!r} were left out: they may have run on a device"
         )
-        trace.note("warning", what, count)
+        trace.note("warning", message, count)
     for category, count in sorted(taken.items()):
-        what = (
+        message = (
             f"events of unknown category {category!r} ran on a device: they are counted as kernels"
         )
-        trace.note("info", what, count)
+        trace.note("info", message, count)
 
 
 def _note_ends(trace: Trace, file: KinetoFile) -> None:
@@ -286,7 +286,7 @@ def _note_ends(trace: Trace, file: KinetoFile) -> None:
 def _note_damage(
     trace: Trace, file: KinetoFile, columns: Columns, unpaired: int, recovered: int
 ) -> None:
-    for what, count, severity in (
+    for message, count, severity in (
         ("events with damaged JSON were left out", file.skipped, "warning"),
         ("blocks of the file with damaged text were repaired", file.repaired, "warning"),
         ("events without a time were left out", columns.untimed, "warning"),
@@ -324,7 +324,7 @@ def _note_damage(
         ),
     ):
         if count:
-            trace.note(severity, what, count)
+            trace.note(severity, message, count)
     for kind, count in sorted(columns.unknown.items()):
         if kind not in ("Trace", "i"):  # the span of the profile, and marks of profiling windows
             trace.note("info", f"events of category {kind!r} are not used", count)

@@ -32,13 +32,13 @@ _HOST_KEYS: Final = ("host_name", "hostname", "host")
 def host_of(meta: dict[str, Any], name: str, files: Processes) -> str | None:
     """Return the machine's name from the head of the file. If it is not there, return it from the file's
     name, provided that the name has the profiler's form and contains the id of a process in the file."""
-    found = meta.get("distributedInfo")
-    for section in (meta, found if isinstance(found, dict) else {}):
+    info = meta.get("distributedInfo")
+    for section in (meta, info if isinstance(info, dict) else {}):
         for key in _HOST_KEYS:
             if _word(section.get(key)):
                 return _word(section[key])
-    for one in (name, _word(meta.get("traceName")) or ""):
-        parts = _FILE.match(one.rpartition("/")[2])
+    for text in (name, _word(meta.get("traceName")) or ""):
+        parts = _FILE.match(text.rpartition("/")[2])
         if parts and int(parts[2]) in files.pids:
             return parts[1]
     return None
@@ -78,18 +78,18 @@ def process_row(
 
 def threads(columns: Columns, number: NDArray[np.int64], files: Processes) -> pl.DataFrame:
     """The ``threads`` table: every thread with a host row."""
-    found: set[tuple[int, int]] = set()
+    lanes: set[tuple[int, int]] = set()
     for kind in ("call", "op", "user", "python"):
         rows = columns[kind]
         process = files.of(number[rows.column("pid", np.int32)]).astype(np.int64)
         thread = number[rows.column("tid", np.int32)]
-        found |= set(lanes_of(process, thread).keys)
+        lanes |= set(lanes_of(process, thread).keys)
     names = {
         (id_number(pid), id_number(tid)): label
         for event, pid, tid, label in columns.meta
         if event == "thread_name"
     }
-    ordered = sorted(found)
+    ordered = sorted(lanes)
     return pl.DataFrame(
         {
             "process": [process for process, _ in ordered],
@@ -106,7 +106,7 @@ def devices(
 ) -> pl.DataFrame:
     """The ``devices`` table: the devices with rows; if there are none, all that the file's head lists."""
     listed = meta.get("deviceProperties")
-    known = {
+    properties = {
         item["id"]: item
         for item in (listed if isinstance(listed, list) else ())
         if isinstance(item, dict) and type(item.get("id")) is int
@@ -118,8 +118,8 @@ def devices(
         for process, device in tables[name].select("process", "device").unique().rows()
         if device is not None
     }
-    rows = sorted(used) or [(files.main, device) for device in sorted(known)]
-    facts = [known.get(device, {}) for _, device in rows]
+    rows = sorted(used) or [(files.main, device) for device in sorted(properties)]
+    facts = [properties.get(device, {}) for _, device in rows]
     return pl.DataFrame(
         {
             "process": [process for process, _ in rows],

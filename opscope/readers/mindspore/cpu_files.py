@@ -87,10 +87,10 @@ class Executions:
 def find(folder: Path) -> list[Path]:
     """Return the timestamp files of all ranks below the profiler's output folder, else its trace views."""
     for below in _FOLDERS:
-        found = sorted(folder.glob(f"{below}/{TIMES}*.txt" if below else f"{TIMES}*.txt"))
-        found = [path for path in found if _RANK.match(path.name)]
-        if found:
-            return found
+        paths = sorted(folder.glob(f"{below}/{TIMES}*.txt" if below else f"{TIMES}*.txt"))
+        paths = [path for path in paths if _RANK.match(path.name)]
+        if paths:
+            return paths
     for below in ("", "ASCEND_PROFILER_OUTPUT", "*/ASCEND_PROFILER_OUTPUT"):
         views = sorted(folder.glob(f"{below}/{VIEW}" if below else VIEW))
         if views:
@@ -120,19 +120,19 @@ def tables_of(folder: Path) -> Trace:
         tables["processes"].append(_process(part, number, len(parts)))
         tables["threads"].append(_threads(part, number))
         tables["ranges"].append(ranges(part.table, number))
-    known = {name: pl.concat(frames) for name, frames in tables.items()}
-    known["ranges"] = known["ranges"].with_columns(
+    tables_made = {name: pl.concat(frames) for name, frames in tables.items()}
+    tables_made["ranges"] = tables_made["ranges"].with_columns(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("id")
     )
     unix = all(part.unix for part in parts)
-    known["clocks"] = pl.DataFrame(
+    tables_made["clocks"] = pl.DataFrame(
         {
             "clock_domain": [0],
             "kind": ["unix" if unix else "monotonic"],
             "to_unix_ns": pl.Series([0 if unix else None], dtype=pl.Int64),
         }
     )
-    known["notes"] = pl.DataFrame(
+    tables_made["notes"] = pl.DataFrame(
         notes,
         schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
         orient="row",
@@ -142,31 +142,31 @@ def tables_of(folder: Path) -> Trace:
         "tool": "mindspore.profiler",
         "paths": [str(path) for path in paths],
     }
-    return sound_trace(known, origin)
+    return sound_trace(tables_made, origin)
 
 
 def executions(path: Path) -> Executions:
     """Return what a rank's timestamp file (or trace view) and the files beside it tell. Raises BadInput."""
     if path.name == VIEW:
-        return _viewed(path)
+        return _view(path)
     rank = int(_RANK.match(path.name)[1]) if _RANK.match(path.name) else 0  # type: ignore[index]
     table = _times(path)
-    found = Executions(path, rank, table, _is_unix(path, table))
+    executions = Executions(path, rank, table, _is_unix(path, table))
     beside = path.parent / f"{SHAPES}{rank}.txt"
     if beside.is_file():
-        found.table, unpaired = with_shapes(table, framework(beside))
+        executions.table, unpaired = with_shapes(table, framework(beside))
         if unpaired:
-            found.notes.append(("warning", _UNPAIRED, unpaired))
-        without = int(found.table["inputs"].is_null().sum()) - unpaired
+            executions.notes.append(("warning", _UNPAIRED, unpaired))
+        without = int(executions.table["inputs"].is_null().sum()) - unpaired
         if without > 0:
-            found.notes.append(("info", SHAPELESS, without))
+            executions.notes.append(("info", SHAPELESS, without))
     details = path.parent / f"{TOTALS}{rank}.csv"
     if details.is_file():
-        found.totals, found.pid = totals(details)
-        wrong = _disagreeing(found)
+        executions.totals, executions.pid = totals(details)
+        wrong = _disagreeing(executions)
         if wrong:
-            found.notes.append(("warning", _DISAGREE, wrong))
-    return found
+            executions.notes.append(("warning", _DISAGREE, wrong))
+    return executions
 
 
 # ------------------------------------------------------------------------------- the files
@@ -282,16 +282,16 @@ def with_shapes(table: pl.DataFrame, shapes: pl.DataFrame) -> tuple[pl.DataFrame
     turn = pl.int_range(pl.len(), dtype=pl.Int64).over("name").alias("turn")
     named = table.select("node").with_columns(last).with_columns(turn)
     rows = shapes.filter(pl.col("name") != "").with_columns(turn)
-    many = rows.group_by("name").agg(pl.len().alias("rows"))
+    counts = rows.group_by("name").agg(pl.len().alias("rows"))
     ran = named.group_by("name").agg(pl.len().alias("ran"))
-    sure = many.join(ran, on="name").filter(pl.col("rows") == pl.col("ran")).select("name")
-    found = named.join(
+    sure = counts.join(ran, on="name").filter(pl.col("rows") == pl.col("ran")).select("name")
+    described_nodes = named.join(
         rows.join(sure, on="name", how="semi"),
         on=["name", "turn"],
         how="left",
         maintain_order="left",
     )["inputs"]
-    return table.with_columns(found), int((found.is_null() & has_number).sum())
+    return table.with_columns(described_nodes), int((described_nodes.is_null() & has_number).sum())
 
 
 def totals(path: Path) -> tuple[dict[str, tuple[int, float]], int | None]:
@@ -300,29 +300,29 @@ def totals(path: Path) -> tuple[dict[str, tuple[int, float]], int | None]:
     Raises BadInput.
     """
     frame = _csv(path, ("full_op_name", "op_occurrences", "op_total_time(ms)"))
-    many = frame["op_occurrences"].cast(pl.Int64, strict=False)
+    counts = frame["op_occurrences"].cast(pl.Int64, strict=False)
     total = frame["op_total_time(ms)"].cast(pl.Float64, strict=False)
-    if many.is_null().any() or total.is_null().any():
+    if counts.is_null().any() or total.is_null().any():
         raise BadInput(path, "a number is missing")
-    found: dict[str, tuple[int, float]] = {}
-    for node, count, ms in zip(frame["full_op_name"], many, total, strict=True):
+    totals_of_nodes: dict[str, tuple[int, float]] = {}
+    for node, count, ms in zip(frame["full_op_name"], counts, total, strict=True):
         if node is None:
             raise BadInput(path, "a name is missing")
-        before = found.get(node, (0, 0.0))
-        found[node] = (before[0] + count, before[1] + ms)
+        before = totals_of_nodes.get(node, (0, 0.0))
+        totals_of_nodes[node] = (before[0] + count, before[1] + ms)
     pids = frame["pid"].cast(pl.Int64, strict=False).unique() if "pid" in frame.columns else []
     pid = pids[0] if len(pids) == 1 else None
-    return found, pid if pid is not None and 0 < pid < 1 << 31 else None
+    return totals_of_nodes, pid if pid is not None and 0 < pid < 1 << 31 else None
 
 
 def kinds(path: Path) -> dict[str, tuple[int, float]]:
     """Return kind → (executions, total ms) of ``cpu_op_type_info``. Raises BadInput."""
     frame = _csv(path, ("op_type", "type_occurrences", "total_compute_time"))
-    many = frame["type_occurrences"].cast(pl.Int64, strict=False)
+    counts = frame["type_occurrences"].cast(pl.Int64, strict=False)
     total = frame["total_compute_time"].cast(pl.Float64, strict=False)
-    if many.is_null().any() or total.is_null().any() or frame["op_type"].is_null().any():
+    if counts.is_null().any() or total.is_null().any() or frame["op_type"].is_null().any():
         raise BadInput(path, "a number or a name is missing")
-    rows = zip(frame["op_type"], many, total, strict=True)
+    rows = zip(frame["op_type"], counts, total, strict=True)
     return {str(kind): (int(count), float(ms)) for kind, count, ms in rows}
 
 
@@ -338,17 +338,17 @@ def _csv(path: Path, wanted: Sequence[str]) -> pl.DataFrame:
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0]}") from None
 
 
-def _disagreeing(found: Executions) -> int:
+def _disagreeing(executions: Executions) -> int:
     """Return how many operators have another total in MindSpore's own file."""
-    mine = found.table.group_by("node").agg(
+    mine = executions.table.group_by("node").agg(
         pl.len().alias("many"), (pl.col("end") - pl.col("start")).sum().alias("ns")
     )
-    here = {node: (many, ns / 1e6) for node, many, ns in mine.rows()}
+    here = {node: (count, ns / 1e6) for node, count, ns in mine.rows()}
     wrong = 0
-    for node, (many, ms) in found.totals.items():
+    for node, (many, ms) in executions.totals.items():
         have, sum_ms = here.get(node, (0, 0.0))
         wrong += have != many or abs(sum_ms - ms) > PRECISION * max(ms, 1e-3)
-    return wrong + len(set(here) - set(found.totals))
+    return wrong + len(set(here) - set(executions.totals))
 
 
 # ------------------------------------------------------------------------------ the trace view
@@ -364,7 +364,7 @@ class _Event(msgspec.Struct):
     args: dict[str, Any] = {}
 
 
-def _viewed(path: Path) -> Executions:
+def _view(path: Path) -> Executions:
     """Return the executions in a trace view: those in its process ``CPU OP``."""
     try:
         events = msgspec.json.decode(_text(path), type=list[_Event])
@@ -398,8 +398,8 @@ def _viewed(path: Path) -> Executions:
 
 def _ns(us: str | float) -> int:
     """Return µs, a number or text with up to three decimals, as ns: exactly, as a double holds no Unix ns."""
-    whole, _, part = str(us).partition(".")
-    ns = int(whole) * 1000 + int((part + "000")[:3])
+    microseconds, _, part = str(us).partition(".")
+    ns = int(microseconds) * 1000 + int((part + "000")[:3])
     if not 0 <= ns < 1 << 62:
         raise ValueError
     return ns
@@ -413,18 +413,18 @@ def inputs_of(text: str) -> tuple[Arg, ...]:
 
     A scalar or an absent input is None; trailing ones are left out.
     """
-    found: list[Arg] = []
+    args: list[Arg] = []
     for number, shape in _INPUT.findall(text):
-        while len(found) < min(int(number) - 1, 1 << 12):
-            found.append(None)
+        while len(args) < min(int(number) - 1, 1 << 12):
+            args.append(None)
         tensors = [_tensor(dims) for dims in _DIMS.findall(shape)]
         if len(tensors) == 1 and shape.strip().startswith("["):
-            found.append(tensors[0])
+            args.append(tensors[0])
         else:
-            found.append(tuple(tensors) or None)
-    while found and found[-1] is None:
-        found.pop()
-    return tuple(found)
+            args.append(tuple(tensors) or None)
+    while args and args[-1] is None:
+        args.pop()
+    return tuple(args)
 
 
 def _tensor(dims: str) -> TensorSpec | None:
@@ -467,8 +467,8 @@ def ranges(table: pl.DataFrame, process: int) -> pl.DataFrame:
     )
 
 
-def _process(part: Executions, number: int, many: int) -> pl.DataFrame:
-    folder = next((one for one in part.path.parts[::-1] if _PROCESS.match(one)), "")
+def _process(part: Executions, number: int, count: int) -> pl.DataFrame:
+    folder = next((part for part in part.path.parts[::-1] if _PROCESS.match(part)), "")
     name = _PROCESS.match(folder)
     pid = part.pid if part.pid is not None else int(name[2]) if name else None
     return pl.DataFrame(
@@ -476,7 +476,7 @@ def _process(part: Executions, number: int, many: int) -> pl.DataFrame:
             "process": pl.Series([number], dtype=pl.Int32),
             "host": pl.Series([name[1] if name else None], dtype=pl.String),
             "pid": pl.Series([pid], dtype=pl.Int64),
-            "rank": pl.Series([part.rank if many > 1 or part.rank else None], dtype=pl.Int32),
+            "rank": pl.Series([part.rank if count > 1 or part.rank else None], dtype=pl.Int32),
             "clock_domain": pl.Series([0], dtype=pl.Int32),
             "framework": ["mindspore"],
         }
@@ -489,7 +489,7 @@ def _threads(part: Executions, number: int) -> pl.DataFrame:
         {
             "process": pl.Series([number] * len(threads), dtype=pl.Int32),
             "thread": threads,
-            "name": [f"MindSpore thread {one}" for one in threads],
+            "name": [f"MindSpore thread {thread}" for thread in threads],
         },
         schema_overrides={"name": pl.String},
     )

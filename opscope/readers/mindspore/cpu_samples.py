@@ -29,8 +29,8 @@ _LONGEST: Final = 1 << 52
 def find(folder: Path, rank: int | None) -> Path | None:
     """Return the file of a rank in the profiler's output; None if there is none."""
     name = NAME.format(rank or 0)
-    found = [folder / below / name for below in ("", "profiler")]
-    return next((path for path in found if path.is_file()), None)
+    candidates = [folder / below / name for below in ("", "profiler")]
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def read(path: Path) -> tuple[pl.DataFrame, tuple[str, str, int] | None]:
@@ -43,20 +43,22 @@ def read(path: Path) -> tuple[pl.DataFrame, tuple[str, str, int] | None]:
         machine, process = about["device_info"], about["process_info"]
         busy = _both(machine, len(times))
         own = _both(process, None)
-        many = about.get("cpu_processor_num")
+        processors = about.get("cpu_processor_num")
     except (
         OSError, ValueError, OverflowError, KeyError, TypeError, RecursionError, AttributeError,
     ) as error:  # fmt: skip
-        what = f"{path.name} cannot be read: no samples of the processors ({type(error).__name__})"
-        return pl.DataFrame(schema=table_schema("samples")), ("info", what, 1)
+        message = (
+            f"{path.name} cannot be read: no samples of the processors ({type(error).__name__})"
+        )
+        return pl.DataFrame(schema=table_schema("samples")), ("info", message, 1)
     rows: list[tuple[str, int, float | None]] = []
     for name, values in ((MACHINE_CPU, busy[1:]), (PROCESS_CPU, own[-(len(times) - 1) :])):
         if times and len(values) == len(times) - 1:
             rows += [
                 (name, time, value) for time, value in zip(times, (None, *values), strict=True)
             ]
-    if times and type(many) is int and 0 < many < 1 << 20:
-        rows.append((PROCESSORS, times[-1], float(many)))
+    if times and type(processors) is int and 0 < processors < 1 << 20:
+        rows.append((PROCESSORS, times[-1], float(processors)))
     frame = pl.DataFrame(
         rows, schema={"name": pl.String, "time": pl.Int64, "value": pl.Float64}, orient="row"
     )
@@ -71,9 +73,9 @@ def _numbers(values: Any) -> list[int]:
     return numbers
 
 
-def _both(of: Any, many: int | None) -> list[float]:
+def _both(of: Any, processors: int | None) -> list[float]:
     """Return user and system utilization added up."""
     user, system = _numbers(of["user_utilization"]), _numbers(of["sys_utilization"])
-    if len(user) != len(system) or (many is not None and len(user) != many):
+    if len(user) != len(system) or (processors is not None and len(user) != processors):
         raise ValueError("of different lengths")
-    return [float(one + other) for one, other in zip(user, system, strict=True)]
+    return [float(user_part + other) for user_part, other in zip(user, system, strict=True)]

@@ -141,19 +141,19 @@ def kind_of(head: bytes, name: str) -> str | None:
 
 def what_without(name: str) -> str | None:
     """Return what a file of MindSpore's profiler has that has no executions of ops; None for others."""
-    for form, what in _WITHOUT:
+    for form, phrase in _WITHOUT:
         if form.match(name):
-            return what
+            return phrase
     return None
 
 
 def rank_of(path: Path) -> int | None:
     """Return the number of the rank or device in the name of a file or of the folders around it."""
-    found = _MSPROF.match(path.name)
-    if found is None and not path.name.startswith(_CANN):
-        found = _NUMBER.search(path.name)
-    if found:
-        return int(found.group(1))
+    match = _MSPROF.match(path.name)
+    if match is None and not path.name.startswith(_CANN):
+        match = _NUMBER.search(path.name)
+    if match:
+        return int(match.group(1))
     for folder in list(path.parents)[:3]:
         device = _DEVICE.match(folder.name)
         if device:
@@ -166,7 +166,7 @@ def looks_ours(folder: Path) -> bool:
     if _MADE.fullmatch(folder.name):
         return True
     try:
-        below = [one.name for one in os.scandir(folder) if one.is_dir(follow_symlinks=False)]
+        below = [name.name for name in os.scandir(folder) if name.is_dir(follow_symlinks=False)]
     except OSError:
         return False
     return any(_MADE.fullmatch(name) for name in below) or any(True for _ in _known(folder))
@@ -174,18 +174,18 @@ def looks_ours(folder: Path) -> bool:
 
 def files_in(folder: Path) -> list[File]:
     """Return the files of one profiler's output, sorted by path."""
-    return sorted(_known(folder), key=lambda one: str(one.path))
+    return sorted(_known(folder), key=lambda file: str(file.path))
 
 
 def _known(folder: Path) -> Iterable[File]:
     seen = 0
     waiting = [(folder, 0)]
     ranked: int | None = None
-    found: list[tuple[Path, str]] = []
+    files_named: list[tuple[Path, str]] = []
     while waiting:
         here, depth = waiting.pop()
         try:
-            entries = sorted(os.scandir(here), key=lambda one: one.name)
+            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
         except OSError:
             continue
         for entry in entries:
@@ -202,8 +202,8 @@ def _known(folder: Path) -> Iterable[File]:
                 if entry.name.endswith((".json", ".csv", ".txt")):
                     kind = kind_of(_head(entry.path), entry.name)
                     if kind not in (None, "without"):
-                        found.append((Path(entry.path), str(kind)))
-    for path, kind in found:
+                        files_named.append((Path(entry.path), str(kind)))
+    for path, kind in files_named:
         yield File(path, kind, ranked if ranked is not None else rank_of(path))
 
 
@@ -219,7 +219,7 @@ def processes_in(folder: Path) -> list[Path]:
     """Return the folders of single processes (``*_ascend_ms``) in ``folder``, sorted."""
     try:
         return sorted(
-            one for one in folder.iterdir() if one.is_dir() and _PROCESS.fullmatch(one.name)
+            entry for entry in folder.iterdir() if entry.is_dir() and _PROCESS.fullmatch(entry.name)
         )
     except OSError:
         return []

@@ -46,20 +46,20 @@ _ONE_DTYPE: Final = frozenset(("Add", "Sub", "Mul", "Div", "RealDiv", "AddN", "M
 PRODUCTS: Final = frozenset(("MatMul", "BatchMatMul"))
 
 
-def completed(one: Known, around: OpCall, more: Sequence[TensorSpec | None] = ()) -> Known:
-    """Return the operator ``one`` with what follows from the call ``around`` it and from ``more`` tensors."""
-    op = node_name(one.node).op
-    call = one.call
+def completed(planned: Known, around: OpCall, more: Sequence[TensorSpec | None] = ()) -> Known:
+    """Return the operator ``planned`` with what follows from the call ``around`` it and ``more`` tensors."""
+    op = node_name(planned.node).op
+    call = planned.call
     tensors = [*around.input_leaves(), *(around.output_leaves() or ()), *more]
     inputs: list[Arg] = []
-    for place, tensor in enumerate(call.inputs):
+    for index, tensor in enumerate(call.inputs):
         if not isinstance(tensor, TensorSpec) or tensor.dtype != "?":
             inputs.append(tensor)
             continue
         dtypes = {
             other.dtype for other in tensors if other is not None and other.shape == tensor.shape
         }
-        if _SIZES.get(op) == place:
+        if _SIZES.get(op) == index:
             dtypes = {"i64"}
         inputs.append(replace(tensor, dtype=dtypes.pop()) if len(dtypes) == 1 else tensor)
     if op in _ONE_DTYPE:
@@ -72,34 +72,38 @@ def completed(one: Known, around: OpCall, more: Sequence[TensorSpec | None] = ()
             outputs = (forward[place_of],)
         if not params and _SAME_PARAMS.search(op):
             params = around.params
-    made = replace(call, inputs=tuple(inputs), outputs=outputs, params=params, frames=around.frames)
-    return replace(one, call=made)
+    full_call = replace(
+        call, inputs=tuple(inputs), outputs=outputs, params=params, frames=around.frames
+    )
+    return replace(planned, call=full_call)
 
 
 def _with_one_dtype(inputs: list[Arg]) -> list[Arg]:
-    dtypes = {one.dtype for one in inputs if isinstance(one, TensorSpec)} - {"?"}
+    dtypes = {input_.dtype for input_ in inputs if isinstance(input_, TensorSpec)} - {"?"}
     if len(dtypes) != 1:
         return inputs
     (dtype,) = dtypes
     return [
-        replace(one, dtype=dtype) if isinstance(one, TensorSpec) and one.dtype == "?" else one
-        for one in inputs
+        replace(input_, dtype=dtype)
+        if isinstance(input_, TensorSpec) and input_.dtype == "?"
+        else input_
+        for input_ in inputs
     ]
 
 
-def product_gradient(around: OpCall, turn: int, many: int) -> OpCall | None:
-    """Return the call of product number ``turn`` of ``many`` in the gradient of a product; None if not known.
+def product_gradient(around: OpCall, turn: int, count: int) -> OpCall | None:
+    """Return the call of product number ``turn`` of ``count`` in a product's gradient; None if not known.
 
     MindSpore's gradient of a product makes that of the first operand, then that of the second, as far as they
     are wanted: the result tells which are (``mindspore/ccsrc/frontend/expander/grad/grad_math_ops.cc``).
     """
     kind = around.name.removesuffix(GRADIENT)
-    tensors = [one for one in around.inputs if isinstance(one, TensorSpec)]
+    tensors = [input_ for input_ in around.inputs if isinstance(input_, TensorSpec)]
     results = around.outputs
     if kind not in PRODUCTS or len(tensors) != 3 or len(around.inputs) != 3 or results is None:
         return None
-    wanted = [place for place, one in enumerate(results) if isinstance(one, TensorSpec)]
-    if len(results) > 2 or len(wanted) != many or turn >= many:
+    wanted = [index for index, result in enumerate(results) if isinstance(result, TensorSpec)]
+    if len(results) > 2 or len(wanted) != count or turn >= count:
         return None
     grad, a, b = tensors
     ta, tb = (around.param(name) is True for name in ("transpose_a", "transpose_b"))

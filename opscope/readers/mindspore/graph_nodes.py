@@ -104,13 +104,13 @@ def known_calls(
     inserted = _Inserted(wanted.to_list(), nodes)
     known: list[Known] = []
     doubtful: list[int] = []
-    for place, (node, inputs, is_of_graph) in enumerate(distinct.rows()):
+    for index, (node, inputs, is_of_graph) in enumerate(distinct.rows()):
         recorded = inputs_of(inputs or "")
         rows = of_node.get(node, []) if is_of_graph else []
         fitting = [
-            one
+            planned
             for row in rows
-            if (one := _from_graph(node, row, recorded, inputs is not None)) is not None
+            if (planned := _from_graph(node, row, recorded, inputs is not None)) is not None
         ]
         calls = {one.call for one in fitting}
         bare = Known(node, OpCall(node_name(node).op, recorded), in_graph=bool(rows))
@@ -119,7 +119,7 @@ def known_calls(
             same = all((one.layer, one.forward) == (first.layer, first.forward) for one in fitting)
             known.append(first if same else replace(first, layer=None, forward=None))
         elif fitting:
-            doubtful.append(place)
+            doubtful.append(index)
             known.append(bare)
         else:
             known.append(inserted.described(parts.described(bare)) if is_of_graph else bare)
@@ -130,8 +130,8 @@ def known_calls(
         nulls_equal=True,
         maintain_order="left",
     ).drop("of_graph")
-    many = int(placed["known"].is_in(doubtful).sum()) if doubtful else 0
-    return placed, known, many
+    doubtful_count = int(placed["known"].is_in(doubtful).sum()) if doubtful else 0
+    return placed, known, doubtful_count
 
 
 def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
@@ -142,13 +142,15 @@ def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
     """
     kinds = {node_name(node).op for node in ran}
     kind = pl.col("call").str.extract(r"^([^(]*)\(", 1)
-    told = nodes.with_columns(ran=pl.col("node").is_in(ran.implode())).filter(
+    candidates = nodes.with_columns(ran=pl.col("node").is_in(ran.implode())).filter(
         kind.is_in(list(kinds)) | pl.col("ran")
     )
-    whole = told.group_by("graph").agg(pl.col("ran").all())
-    whole = whole.filter(pl.col("ran")).select("graph")
-    held = told.join(whole, on="graph", how="semi")["node"].unique()
-    weak = pl.col("node").is_in(held.implode()) & ~pl.col("graph").is_in(whole["graph"].implode())
+    complete_graphs = candidates.group_by("graph").agg(pl.col("ran").all())
+    complete_graphs = complete_graphs.filter(pl.col("ran")).select("graph")
+    nodes_held = candidates.join(complete_graphs, on="graph", how="semi")["node"].unique()
+    weak = pl.col("node").is_in(nodes_held.implode()) & ~pl.col("graph").is_in(
+        complete_graphs["graph"].implode()
+    )
     return nodes.filter(~weak)
 
 
@@ -182,17 +184,17 @@ class _Parts:
             self._nodes.setdefault(kind, []).append(tuple(rest))
             self._graphs.setdefault(kind, set()).add(graph)
 
-    def described(self, one: Known) -> Known:
+    def described(self, planned: Known) -> Known:
         """Return the operator with the dtypes, the direction and the layer of the node that it is a part of.
 
         What the nodes that it may be a part of do not agree on stays unknown.
         """
-        said = node_name(one.node)
+        said = node_name(planned.node)
         rows = self._nodes.get(said.part_of or "", [])
         if said.part_of is None or not rows:
-            return one
-        found: set[Known] = set()
-        number = _number(one.node) - self._first[said.part_of, said.op]
+            return planned
+        descriptions: set[Known] = set()
+        number = _number(planned.node) - self._first[said.part_of, said.op]
         each, left = divmod(self._many[said.part_of, said.op], len(rows))
         if (
             each
@@ -207,10 +209,10 @@ class _Parts:
             except RangeTextError:
                 continue
             of = node_name(node or "")
-            known = completed(one, call)
-            found.add(
+            completed_call = completed(planned, call)
+            descriptions.add(
                 replace(
-                    known,
+                    completed_call,
                     layer=layer,
                     origin=node,
                     direction=direction or of.direction,
@@ -218,12 +220,12 @@ class _Parts:
                     in_graph=True,
                 )
             )
-        if not found:
-            return one
-        first, *others = found
+        if not descriptions:
+            return planned
+        first, *others = descriptions
         return replace(
             first,
-            call=first.call if all(two.call == first.call for two in others) else one.call,
+            call=first.call if all(two.call == first.call for two in others) else planned.call,
             layer=first.layer if not others else None,
             origin=first.origin if not others else None,
             direction=first.direction
@@ -255,22 +257,26 @@ class _Inserted:
                 call = parse(text or "")
             except RangeTextError:
                 continue
-            for one in (*call.input_leaves(), *(call.output_leaves() or ())):
-                if one is not None:
-                    self._found.setdefault((scope, one.shape), set()).add((layer, forward))
+            for leaf in (*call.input_leaves(), *(call.output_leaves() or ())):
+                if leaf is not None:
+                    self._found.setdefault((scope, leaf.shape), set()).add((layer, forward))
 
-    def described(self, one: Known) -> Known:
+    def described(self, planned: Known) -> Known:
         """Return the operator with the layer and the forward node of the only one that it can be for."""
-        if one.in_graph or node_name(one.node).op not in INSERTED or len(one.call.inputs) != 1:
-            return one
-        tensor = one.call.inputs[0]
+        if (
+            planned.in_graph
+            or node_name(planned.node).op not in INSERTED
+            or len(planned.call.inputs) != 1
+        ):
+            return planned
+        tensor = planned.call.inputs[0]
         if not isinstance(tensor, TensorSpec):
-            return one
-        found = self._found.get((one.node.rpartition("/")[0], tensor.shape), set())
-        if len(found) != 1:
-            return one
-        ((layer, forward),) = found
-        return replace(one, layer=layer, forward=forward, in_graph=True)
+            return planned
+        candidates = self._found.get((planned.node.rpartition("/")[0], tensor.shape), set())
+        if len(candidates) != 1:
+            return planned
+        ((layer, forward),) = candidates
+        return replace(planned, layer=layer, forward=forward, in_graph=True)
 
 
 def _number(node: str) -> int:
@@ -302,13 +308,13 @@ def with_sizes(planned: tuple[Arg, ...], recorded: tuple[Arg, ...]) -> tuple[Arg
 
     A constant is an input in one and none in the other, so only what both have is compared.
     """
-    found: list[Arg] = []
-    for place, plan in enumerate(planned):
-        ran = recorded[place] if place < len(recorded) else None
+    args: list[Arg] = []
+    for index, plan in enumerate(planned):
+        ran = recorded[index] if index < len(recorded) else None
         if not isinstance(plan, TensorSpec) or not isinstance(ran, TensorSpec):
             if isinstance(plan, SameAs):
                 return None
-            found.append(plan)
+            args.append(plan)
             continue
         if len(plan.shape) != len(ran.shape) or any(
             isinstance(a, int) and isinstance(b, int) and a != b
@@ -316,5 +322,5 @@ def with_sizes(planned: tuple[Arg, ...], recorded: tuple[Arg, ...]) -> tuple[Arg
         ):
             return None
         sizes = (a if isinstance(a, int) else b for a, b in zip(plan.shape, ran.shape, strict=True))
-        found.append(replace(plan, shape=tuple(sizes)))
-    return tuple(found)
+        args.append(replace(plan, shape=tuple(sizes)))
+    return tuple(args)

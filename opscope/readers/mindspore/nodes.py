@@ -80,18 +80,18 @@ def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
     waits = task.str.contains(TASKS) | (alone & name.str.contains(TASKS))
     steers = alone & (task.str.contains(_STEERS) | name.str.contains(_STEERS))
     copy = alone & (task.str.contains(_COPY) | name.str.contains(_COPY))
-    what = (
+    label = (
         pl.when(waits | steers).then(pl.lit("sync"))
         .when(copy).then(pl.lit("copy"))
         .otherwise(pl.lit("kernel"))
     )  # fmt: skip
-    placed = ran.with_columns(what.alias("what"))
+    placed = ran.with_columns(label.alias("what"))
     kernels, specs = _with_keys(placed.filter(pl.col("what") == "kernel"))
     where = ["process", "device", "stream", "start", "end"]
     process = pl.lit(0, pl.Int32).alias("process")
     copies = placed.filter(pl.col("what") == "copy").with_columns(process)
     syncs = placed.filter(pl.col("what") == "sync").with_columns(process)
-    made = {
+    tables_made = {
         "kernels": kernels.with_columns(process).select(
             *where,
             pl.col("name").cast(pl.Categorical),
@@ -103,14 +103,14 @@ def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
     }
     if len(copies):
         # which memories a copy joins is not in these files
-        made["memops"] = copies.select(
+        tables_made["memops"] = copies.select(
             *where, pl.col("name").str.to_lowercase().cast(pl.Categorical).alias("kind")
         )
     if len(syncs):
-        made["syncs"] = syncs.select(
+        tables_made["syncs"] = syncs.select(
             *where, pl.col("name").str.to_lowercase().cast(pl.Categorical).alias("kind")
         )
-    return made
+    return tables_made
 
 
 def _with_keys(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -126,7 +126,7 @@ def _with_keys(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     kinds = kinds.with_columns(key.alias("key"))
     texts = [op_text(*row) for row in kinds.select(by).iter_rows()]
     kinds = kinds.with_columns(pl.Series("text", texts, dtype=pl.String))
-    found = kernels.join(kinds, on=by, how="left", nulls_equal=True, maintain_order="left")
+    keyed = kernels.join(kinds, on=by, how="left", nulls_equal=True, maintain_order="left")
     op_key = pl.when(pl.col("key").is_not_null()).then(
         pl.concat_str(pl.lit(f"{FRAMEWORK}/"), pl.col("key"))
     )
@@ -138,7 +138,7 @@ def _with_keys(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         pl.lit(None, pl.Int64).alias("time"),
         pl.col("text").cast(pl.Categorical),
     )
-    return found.with_columns(op_key.alias("op_key")), specs
+    return keyed.with_columns(op_key.alias("op_key")), specs
 
 
 def op_text(
@@ -183,25 +183,25 @@ def tensors(text: str | None) -> tuple[tuple[Arg, ...], tuple[str, ...]]:
     """
     if text is None or len(text) > _MOST_TEXT:
         return (), ()
-    found: list[Arg] = []
+    args: list[Arg] = []
     formats: list[str] = []
     for sizes, dtype, form in json.loads(text):
         shape = _sizes(sizes)
         if shape is None:
-            found.append(None)
+            args.append(None)
             continue
         if form not in _PLAIN:
             formats.append(f"{form}[{','.join(map(str, shape))}]")
             shape = _logical(shape, form)
-        found.append(TensorSpec(dtype_of(dtype), shape))
-    return tuple(found), tuple(formats)
+        args.append(TensorSpec(dtype_of(dtype), shape))
+    return tuple(args), tuple(formats)
 
 
 def _sizes(text: str) -> tuple[Dim, ...] | None:
-    words = [one for one in re.split(r"[\s,]+", text.strip().strip('[]()"')) if one]
-    if len(words) > _RANK or any(not re.fullmatch(r"-?[0-9]{1,15}", one) for one in words):
+    words = [word for word in re.split(r"[\s,]+", text.strip().strip('[]()"')) if word]
+    if len(words) > _RANK or any(not re.fullmatch(r"-?[0-9]{1,15}", word) for word in words):
         return None
-    return tuple("?" if one.startswith("-") else int(one) for one in words)
+    return tuple("?" if word.startswith("-") else int(word) for word in words)
 
 
 def _logical(shape: tuple[Dim, ...], form: str) -> tuple[Dim, ...]:

@@ -41,30 +41,30 @@ def renumbered(nodes: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
     something else is returned. A path whose numbers are not certain is left out. Nodes that did not run get
     names that none had that did. Where no graph fits, nodes keep their names.
     """
-    told = _numbered(nodes)
+    numbered = _number(nodes)
     graphs = {
         str(graph): _paths(part)
-        for (graph,), part in told.filter(pl.col("path").is_not_null()).group_by("graph")
+        for (graph,), part in numbered.filter(pl.col("path").is_not_null()).group_by("graph")
     }
     kinds = {node_name(node).op for node in ran["node"].unique()}
-    last = {path: one.last for path, one in _paths(_numbered(ran)).items()}
-    found = [nodes.clear()]
+    last = {path: path_facts.last for path, path_facts in _paths(_number(ran)).items()}
+    tables_made = [nodes.clear()]
     for _, part in _related(ran).group_by("runs", maintain_order=True):
-        paths = _paths(_numbered(part))
+        paths = _paths(_number(part))
         fitting = _fitting(paths, graphs, kinds)
         if not fitting:
-            found.append(nodes.filter(pl.col("node").is_in(part["node"].implode())))
+            tables_made.append(nodes.filter(pl.col("node").is_in(part["node"].implode())))
         alike: list[pl.DataFrame] = []
         for graph in fitting:
             shifts = _shifts(paths, graphs[graph], last)
-            made = _shifted(told.filter(pl.col("graph") == graph), shifts)
-            if not any(made.drop("graph").equals(other.drop("graph")) for other in alike):
-                alike.append(made)
-        found += alike
-    return pl.concat(found)
+            shifted_nodes = _shift(numbered.filter(pl.col("graph") == graph), shifts)
+            if not any(shifted_nodes.drop("graph").equals(other.drop("graph")) for other in alike):
+                alike.append(shifted_nodes)
+        tables_made += alike
+    return pl.concat(tables_made)
 
 
-def _numbered(nodes: pl.DataFrame) -> pl.DataFrame:
+def _number(nodes: pl.DataFrame) -> pl.DataFrame:
     return nodes.with_columns(
         pl.col("node").str.extract(_NAME, 1).alias("path"),
         pl.col("node").str.extract(_NAME, 2).cast(pl.Int64).alias("number"),
@@ -78,7 +78,7 @@ def _paths(nodes: pl.DataFrame) -> dict[str, _Path]:
         .group_by("path")
         .agg(number.min().alias("first"), number.max(), number.n_unique().alias("many"))
     )
-    return {path: _Path(first, last, many) for path, first, last, many in by_path.rows()}
+    return {path: _Path(first, last, count) for path, first, last, count in by_path.rows()}
 
 
 def _related(ran: pl.DataFrame) -> pl.DataFrame:
@@ -100,31 +100,31 @@ def _fitting(
 
     Paths that no graph has are of operators that MindSpore made of a node, or put into the graph.
     """
-    known = {path for graph in graphs.values() for path in graph}
+    paths_known = {path for graph in graphs.values() for path in graph}
     wanted = {
-        path: one
-        for path, one in ran.items()
-        if path in known and node_name(path).op not in INSERTED
+        path: facts
+        for path, facts in ran.items()
+        if path in paths_known and node_name(path).op not in INSERTED
     }
     idle: dict[str, tuple[int, int]] = {}
     for name, graph in graphs.items():
         if any(
-            path not in graph or one.last - one.first >= graph[path].many
-            for path, one in wanted.items()
+            path not in graph or facts.last - facts.first >= graph[path].many
+            for path, facts in wanted.items()
         ):
             continue
         left = {
-            path: one.many - (wanted[path].many if path in wanted else 0)
-            for path, one in graph.items()
+            path: facts.many - (wanted[path].many if path in wanted else 0)
+            for path, facts in graph.items()
             if node_name(path).op not in INSERTED
         }
         # views and such never run, so first what is of a kind that does
-        of_kinds = sum(many for path, many in left.items() if node_name(path).op in kinds)
+        of_kinds = sum(count for path, count in left.items() if node_name(path).op in kinds)
         idle[name] = (of_kinds, sum(left.values()))
     if not wanted or not idle:
         return []
     least = min(idle.values())
-    return [name for name, many in idle.items() if many == least]
+    return [name for name, count in idle.items() if count == least]
 
 
 def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]) -> dict[str, int]:
@@ -134,24 +134,26 @@ def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]
     had the same number of such graphs before them, so had this. ``last``: the last number of each path that
     ran in any graph.
     """
-    both = {path: (one, graph[path]) for path, one in ran.items() if path in graph}
-    found = {path: one.first - of.first for path, (one, of) in both.items() if one.many == of.many}
+    both = {path: (facts, graph[path]) for path, facts in ran.items() if path in graph}
+    shift_of_path = {
+        path: facts.first - of.first for path, (facts, of) in both.items() if facts.many == of.many
+    }
     before = {
         shift / both[path][1].many
-        for path, shift in found.items()
+        for path, shift in shift_of_path.items()
         if node_name(path).op not in INSERTED
     }
     for path, (one, of) in both.items():
-        if path in found or len(before) != 1 or one.many > of.many:
+        if path in shift_of_path or len(before) != 1 or one.many > of.many:
             continue
         shift = round(next(iter(before)) * of.many)
         if shift + of.first <= one.first and one.last <= shift + of.last:
-            found[path] = shift
+            shift_of_path[path] = shift
     idle = {path: last.get(path, -1) + 1 for path in graph if path not in ran}
-    return {**found, **idle}
+    return {**shift_of_path, **idle}
 
 
-def _shifted(nodes: pl.DataFrame, shifts: dict[str, int]) -> pl.DataFrame:
+def _shift(nodes: pl.DataFrame, shifts: dict[str, int]) -> pl.DataFrame:
     """Return a graph's nodes, of the paths in ``shifts``, with their numbers moved by so much."""
     by_path = pl.DataFrame(
         list(shifts.items()), schema={"path": pl.String, "shift": pl.Int64}, orient="row"

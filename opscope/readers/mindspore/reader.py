@@ -85,10 +85,10 @@ def _file(path: Path) -> Trace:
     if kind is None and is_json(head):
         kind = "timeline"  # what its first bytes do not show, another part does
     if kind in (None, "without"):
-        what = what_without(path.name) or "nothing that opscope knows"
+        problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
             path,
-            f"a file of MindSpore's profiler with {what}, and no times of ops: open the folder that it is in",
+            f"a file of MindSpore's profiler with {problem}, and no times of ops: open the folder it is in",
         )
     if kind in ("shapes", "aicpu", "gpu_ops", "cpu_totals", "points", "gpu_shapes"):
         raise BadInput(
@@ -98,50 +98,50 @@ def _file(path: Path) -> Trace:
     rank = rank_of(path)
     if kind == "cpu":
         return _cpu_trace([cpu_files.executions(path)], path)
-    found = _Rank(rank, of_file=True)
+    rank_files = _Rank(rank, of_file=True)
     try:
-        _take(found, [File(path, str(kind), rank)])
+        _take(rank_files, [File(path, str(kind), rank)])
     except timeline.OtherTimelineError:
         from opscope.readers import kineto  # lazy: only a timeline of another tool needs it
 
         return kineto.read(path)
-    return _trace(path, [found], [path])
+    return _trace(path, [rank_files], [path])
 
 
 def _folder(path: Path) -> Trace:
-    known = files_in(path)
-    single = [one for one in known if one.kind in _USED]
+    files = files_in(path)
+    single = [file for file in files if file.kind in _USED]
     if not single:
         inner = processes_in(path)
         if inner:
-            return concat([_folder(one) for one in inner])
+            return concat([_folder(folder) for folder in inner])
         raise BadInput(
             path,
             f"output of MindSpore's profiler without a file of ops that opscope knows: {_VERSIONS}; "
             "output that was not analysed yet needs mindspore.profiler.profiler.analyse(path)",
         )
-    if all(one.kind in ("cpu", "shapes", "cpu_totals") or _only_cpu(one) for one in single):
+    if all(file.kind in ("cpu", "shapes", "cpu_totals") or _only_cpu(file) for file in single):
         return cpu_files.tables_of(path)
     by_rank: dict[int | None, list[File]] = defaultdict(list)
-    for one in known:
+    for one in files:
         by_rank[one.rank].append(one)
     if None in by_rank and len(by_rank) == 2:  # the files without a number belong to the only rank
         only = next(rank for rank in by_rank if rank is not None)
         by_rank[only] += by_rank.pop(None)
     ranks = []
-    for number in sorted(by_rank, key=lambda one: -1 if one is None else one):
-        found = _Rank(number)
-        _take(found, by_rank[number])
-        _describe(found, path, number)
-        if found.ran or found.steps or found.cpu or found.host_ops:
-            ranks.append(found)
+    for number in sorted(by_rank, key=lambda rank: -1 if rank is None else rank):
+        rank_files = _Rank(number)
+        _take(rank_files, by_rank[number])
+        _describe(rank_files, path, number)
+        if rank_files.ran or rank_files.steps or rank_files.cpu or rank_files.host_ops:
+            ranks.append(rank_files)
     real = [rank for rank in ranks if not rank.made_up]
     if real and len(real) < len(ranks):
         real[0].notes.append(("warning", _TOTALS_TOO, len(ranks) - len(real)))
         ranks = real
     if not ranks:
         raise BadInput(path, "files of MindSpore's profiler without any op or step")
-    return _trace(path, ranks, [one.path for one in single])
+    return _trace(path, ranks, [file.path for file in single])
 
 
 _USED: Final = frozenset(
@@ -149,12 +149,12 @@ _USED: Final = frozenset(
 )
 
 
-def _only_cpu(one: File) -> bool:
+def _only_cpu(file: File) -> bool:
     """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone, in all of its lanes."""
-    if one.path.name != cpu_files.VIEW:
+    if file.path.name != cpu_files.VIEW:
         return False
     ops, end = False, b""
-    for block in read_blocks(one.path):
+    for block in read_blocks(file.path):
         text = end + block
         if _NOT_CPU.search(text):
             return False
@@ -170,8 +170,8 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     """Add to ``rank`` what its files tell, each thing from the file that tells most of it."""
     device = rank.number or 0
     of: dict[str, list[Path]] = defaultdict(list)
-    for one in files:
-        of[one.kind].append(one.path)
+    for file in files:
+        of[file.kind].append(file.path)
     lines = _timelines(rank, _chosen(of["timeline"]), device)
     details = of["kernels"]
     for path in _details(details):
@@ -210,8 +210,8 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     if not timed and not (of["cpu"] or rank.cpu):
         _totals(rank, of, device)
     for path in of["shapes"]:
-        known = tables.framework_raw(path)
-        rank.ran = [tables.with_shapes(ran, known) for ran in rank.ran]
+        info_of_nodes = tables.framework_raw(path)
+        rank.ran = [tables.with_shapes(ran, info_of_nodes) for ran in rank.ran]
     for path in of["cpu"]:
         part = cpu_files.executions(path)
         rank.notes += part.notes
@@ -222,9 +222,9 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
 def _chosen(paths: Sequence[Path]) -> list[Path]:
     """Leave out the parts of a whole timeline: ``msprof_0_2_1.json`` holds ``task_time_0_2_1.json``."""
     names = {path.name for path in paths}
-    whole = [path for path in paths if path.name == cpu_files.VIEW]
-    if whole:
-        return whole
+    views = [path for path in paths if path.name == cpu_files.VIEW]
+    if views:
+        return views
     # newer ones end in the time at which each was written
     timed = {path.parent for path in paths if _WHOLE.match(path.name)}
     kept = []
@@ -240,31 +240,31 @@ def _chosen(paths: Sequence[Path]) -> list[Path]:
 
 def _details(paths: Sequence[Path]) -> list[Path]:
     """Prefer MindSpore's ``kernel_details.csv`` to CANN's ``op_summary``, of which it is made."""
-    made = [path for path in paths if path.name.startswith("kernel_details")]
-    return made or list(paths)
+    details = [path for path in paths if path.name.startswith("kernel_details")]
+    return details or list(paths)
 
 
 def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline]:
     if len(paths) > _MOST_FILES:
         raise BadInput(paths[0].parent, f"more than {_MOST_FILES} timelines: point to one of them")
-    found = []
+    timelines = []
     for path in paths:
         try:
-            found.append(timeline.read(path, device))
+            timelines.append(timeline.read(path, device))
         except timeline.OtherTimelineError:
             if rank.of_file:
                 raise
             rank.notes.append(("warning", _OTHER_TOOL, 1))
     seen: set[tuple[int, int, int]] = set()
-    for line in found:
+    for line in timelines:
         # a step is told by its own file and by that of its iteration
         rank.steps += [step for step in line.steps if step not in seen]
         seen.update(line.steps)
         rank.points |= line.points
         rank.users += line.users
         rank.cpu += line.cpu
-        rank.notes += [("info", what, many) for what, many in line.notes.items()]
-    return found
+        rank.notes += [("info", message, note) for message, note in line.notes.items()]
+    return timelines
 
 
 def _offset(of: dict[str, list[Path]], lines: Sequence[Timeline], device: int) -> int | None:
@@ -276,9 +276,9 @@ def _offset(of: dict[str, list[Path]], lines: Sequence[Timeline], device: int) -
     """
     ran = pl.concat([line.ran for line in lines]).drop_nulls(["node", "start"])
     for path in of["timestamps"]:
-        known = tables.timestamps(path, device).drop_nulls(["node", "start"])
+        timestamps = tables.timestamps(path, device).drop_nulls(["node", "start"])
         both = ran.sort("start").unique("node", keep="first").join(
-            known.sort("start").unique("node", keep="first"), on="node"
+            timestamps.sort("start").unique("node", keep="first"), on="node"
         )  # fmt: skip
         if len(both):
             apart = (both["start_right"] - both["start"]).sort()
@@ -296,11 +296,11 @@ def _steps(
     rank: _Rank, of: dict[str, list[Path]], device: int, other_clock: bool, timed: bool
 ) -> None:
     for path in of["ticks"]:
-        made, collectives = tables.steps(path, device)
+        step_rows, collectives = tables.steps(path, device)
         if other_clock:
-            rank.notes.append(("warning", _OTHER_CLOCK, len(made)))
+            rank.notes.append(("warning", _OTHER_CLOCK, len(step_rows)))
             continue
-        rank.steps += made
+        rank.steps += step_rows
         rank.points |= tables.step_points(path)
         if not timed:  # a timeline has them too
             rank.ran.append(collectives)
@@ -315,14 +315,14 @@ def _totals(rank: _Rank, of: dict[str, list[Path]], device: int) -> None:
     for kind in TOTALS:
         if not of[kind]:
             continue
-        found = totals.read(of[kind][0], kind, device)
-        rank.ran.append(found.ran)
-        if rank.steps and not found.steps:
+        totals_read = totals.read(of[kind][0], kind, device)
+        rank.ran.append(totals_read.ran)
+        if rank.steps and not totals_read.steps:
             rank.notes.append(("warning", _NO_TIMES_BUT_STEPS, len(rank.steps)))
-        rank.steps = found.steps
+        rank.steps = totals_read.steps
         rank.made_up = True
-        rank.notes.append(("warning", totals.MADE_UP, len(found.ran)))
-        rank.notes += [("warning", what, many) for what, many in found.notes]
+        rank.notes.append(("warning", totals.MADE_UP, len(totals_read.ran)))
+        rank.notes += [("warning", message, count) for message, count in totals_read.notes]
         return
 
 
@@ -362,13 +362,15 @@ def _describe(rank: _Rank, folder: Path, number: int | None) -> None:
 
 def _cpu_trace(parts: Sequence[cpu_files.Executions], path: Path) -> Trace:
     rank = _Rank(parts[0].rank)
-    made = {
+    tables_made = {
         "processes": _process(rank, len(parts) > 1, "mindspore"),
         "ranges": cpu_files.ranges(parts[0].table, 0),
     }
-    made["ranges"] = made["ranges"].with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id"))
-    made["clocks"] = _clock(parts[0].unix)
-    trace = sound_trace(made, _origin([path]))
+    tables_made["ranges"] = tables_made["ranges"].with_columns(
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("id")
+    )
+    tables_made["clocks"] = _clock(parts[0].unix)
+    trace = sound_trace(tables_made, _origin([path]))
     for note in parts[0].notes:
         trace.note(*note)
     return trace
@@ -391,22 +393,26 @@ def _trace(path: Path, ranks: Sequence[_Rank], paths: Sequence[Path]) -> Trace:
 
 
 def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace:
-    ran = pl.concat([nodes.conform(one) for one in rank.ran]) if rank.ran else nodes.frame([])
+    ran = (
+        pl.concat([nodes.conform(executions) for executions in rank.ran])
+        if rank.ran
+        else nodes.frame([])
+    )
     # timelines of several iterations may tell the same task twice
     ran = ran.unique(maintain_order=True) if len(rank.ran) > 1 else ran
     # CANN's files are those of other frameworks too, whose ops have other names
     ours = rank.cpu or rank.host_ops or ran["node"].str.contains(r"-op[0-9]+").any() or not len(ran)
     framework = "mindspore" if ours and "_ascend_pt" not in str(path) else None
-    made = {
+    tables_made = {
         "processes": _process(rank, several, framework),
         "clocks": _clock(_is_unix(ran, rank.cpu)),
     }
     if len(ran):
-        made |= nodes.tables_of(ran)
+        tables_made |= nodes.tables_of(ran)
         gpu = (ran["core"] == "GPU").any()
         devices = ran["device"].drop_nulls().unique().sort()
         name = rank.device_name or (None if gpu else "Ascend NPU")
-        made["devices"] = pl.DataFrame(
+        tables_made["devices"] = pl.DataFrame(
             {
                 "process": pl.Series([0] * len(devices), dtype=pl.Int32),
                 "device": devices,
@@ -418,38 +424,38 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
         ranges.append(_cpu_ranges(rank.cpu))
     ranges += rank.host_ops
     if rank.users:
-        ranges.append(_ranges([(*one, "user", None) for one in rank.users]))
+        ranges.append(_ranges([(*user, "user", None) for user in rank.users]))
     if ranges:
-        made["ranges"] = pl.concat(ranges, how="diagonal").with_columns(
+        tables_made["ranges"] = pl.concat(ranges, how="diagonal").with_columns(
             pl.int_range(pl.len(), dtype=pl.Int64).alias("id")
         )
     if not ranges and not len(ran):
         raise BadInput(path, "no op, no step and no task of a device in it")
-    _add_samples(made, rank, path)
+    _add_samples(tables_made, rank, path)
     origin = _origin(paths, rank.made_up)
     if not (rank.cpu or rank.host_ops):
         origin["gpu"] = True  # steps of a device are told without its tasks
-    trace = sound_trace(made, origin)
+    trace = sound_trace(tables_made, origin)
     for note in rank.notes:
         trace.note(*note)
     return trace
 
 
-def _add_samples(made: dict[str, pl.DataFrame], rank: _Rank, path: Path) -> None:
+def _add_samples(tables_made: dict[str, pl.DataFrame], rank: _Rank, path: Path) -> None:
     """Add MindSpore's samples of the processors, if the folder has those of the rank."""
     file = cpu_samples.find(path, rank.number) if path.is_dir() else None
     if file is None:
         return
     sampled, note = cpu_samples.read(file)
     if len(sampled):
-        made["samples"] = sampled
+        tables_made["samples"] = sampled
         rank.notes.append(("info", cpu_samples.OTHER_CLOCK, len(sampled)))
     if note is not None:
         rank.notes.append(note)
 
 
 def _is_unix(ran: pl.DataFrame, cpu: Sequence[tuple[str, int, int, int]]) -> bool:
-    first = ran["start"].min() if len(ran) else min((one[2] for one in cpu), default=0)
+    first = ran["start"].min() if len(ran) else min((op[2] for op in cpu), default=0)
     return isinstance(first, int) and first >= cpu_files.UNIX
 
 
@@ -480,10 +486,10 @@ def _steps_table(
     steps: Sequence[tuple[int, int, int]], points: Mapping[tuple[int, int, int], tuple[int, int]]
 ) -> pl.DataFrame:
     """Return the steps' ranges; where forward begins and backward ends is in ``attrs`` (ns)."""
-    found = [points.get(step) for step in steps]
+    step_points = [points.get(step) for step in steps]
     attrs = [
-        None if one is None else f'{{"forward_start":{one[0]},"backward_end":{one[1]}}}'
-        for one in found
+        None if point is None else f'{{"forward_start":{point[0]},"backward_end":{point[1]}}}'
+        for point in step_points
     ]
     rows = [
         (f"{STEP} {number}", 0, start, end, "opscope.step", "step") for number, start, end in steps
@@ -492,7 +498,7 @@ def _steps_table(
 
 
 def _cpu_ranges(cpu: Sequence[tuple[str, int, int, int]]) -> pl.DataFrame:
-    return _ranges([(*one, DOMAIN, None) for one in cpu])
+    return _ranges([(*op, DOMAIN, None) for op in cpu])
 
 
 def _ranges(rows: Sequence[tuple[str, int, int, int, str, str | None]]) -> pl.DataFrame:

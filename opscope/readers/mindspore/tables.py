@@ -51,9 +51,9 @@ def text(path: Path) -> str:
     try:
         if path.stat().st_size > LARGEST:
             raise BadInput(path, f"over {LARGEST >> 30} GiB")
-        found = path.read_bytes().decode("utf-8-sig")
+        decoded = path.read_bytes().decode("utf-8-sig")
         progress.read_whole(path)
-        return found
+        return decoded
     except UnicodeDecodeError:
         raise BadInput(path, "not UTF-8 text") from None
     except OSError as error:
@@ -83,13 +83,15 @@ def us(column: pl.Expr) -> pl.Expr:
     """Return texts of µs as ns, exactly: a double holds no Unix time in ns."""
     value = column.str.strip_chars(" \t\"'")
     plain = value.str.extract(r"^([0-9]{1,16}(?:\.[0-9]{1,12})?)$", 1)
-    whole = plain.str.extract(r"^([0-9]+)", 1).cast(pl.Int64, strict=False)
+    microseconds = plain.str.extract(r"^([0-9]+)", 1).cast(pl.Int64, strict=False)
     part = plain.str.extract(r"\.([0-9]+)$", 1).fill_null("").str.pad_end(3, "0").str.slice(0, 3)
     number = value.cast(pl.Float64, strict=False)
     rounded = pl.when(number.is_finite() & (number.abs() < LATEST / 1000)).then(
         (number * 1000).round()
     )
-    exact = pl.when(whole <= LATEST // 1000).then(whole * 1000 + part.cast(pl.Int64, strict=False))
+    exact = pl.when(microseconds <= LATEST // 1000).then(
+        microseconds * 1000 + part.cast(pl.Int64, strict=False)
+    )
     return pl.coalesce(exact, rounded.cast(pl.Int64))
 
 
@@ -154,22 +156,24 @@ def kernel_details(
 
 def _tensors(frame: pl.DataFrame, side: str) -> pl.Series:
     """Return the tensors of one side of each row, as ``nodes.shapes_text`` writes them; null if not known."""
-    columns = [f"{side} {what}" for what in _TENSORS]
+    columns = [f"{side} {property_name}" for property_name in _TENSORS]
     if columns[0] not in frame.columns:
         return pl.Series([None] * len(frame), dtype=pl.String)
     have = [name for name in columns if name in frame.columns]
     distinct = frame.select(have).unique(maintain_order=True)
-    made = [_listed(dict(zip(have, row, strict=True)), side) for row in distinct.iter_rows()]
-    distinct = distinct.with_columns(pl.Series("text", made, dtype=pl.String))
-    found: pl.Series = frame.select(have).join(
+    texts_made = [_list(dict(zip(have, row, strict=True)), side) for row in distinct.iter_rows()]
+    distinct = distinct.with_columns(pl.Series("text", texts_made, dtype=pl.String))
+    texts: pl.Series = frame.select(have).join(
         distinct, on=have, how="left", nulls_equal=True, maintain_order="left"
     )["text"]
-    return found
+    return texts
 
 
-def _listed(row: Mapping[str, str | None], side: str) -> str | None:
+def _list(row: Mapping[str, str | None], side: str) -> str | None:
     """Return the tensors in ``"32,3,224,224;64"`` with dtypes ``FLOAT16;FLOAT`` and formats ``NCHW;ND``."""
-    values = [(row.get(f"{side} {what}") or "").strip().strip('"') for what in _TENSORS]
+    values = [
+        (row.get(f"{side} {property_name}") or "").strip().strip('"') for property_name in _TENSORS
+    ]
     if values[0] in ("", "N/A"):
         return None
     shapes, dtypes, formats = (value.split(";") for value in values)
@@ -184,17 +188,19 @@ def _listed(row: Mapping[str, str | None], side: str) -> str | None:
 def framework_raw(path: Path) -> dict[str, tuple[str, str | None, str | None]]:
     """Return full name → (type, inputs, outputs) of the ops in ``framework_raw``. Raises BadInput."""
     frame = csv_frame(path)
-    name = next((one for one in ("full_op_name", "full_kernel_name") if one in frame.columns), None)
-    kind = next((one for one in ("op_type", "kernel_type") if one in frame.columns), None)
+    name = next(
+        (column for column in ("full_op_name", "full_kernel_name") if column in frame.columns), None
+    )
+    kind = next((column for column in ("op_type", "kernel_type") if column in frame.columns), None)
     if name is None or kind is None or "op_info" not in frame.columns:
         raise BadInput(path, "no column full_op_name, op_type or op_info")
-    found: dict[str, tuple[str, str | None, str | None]] = {}
-    for node, what, info in (
+    info_of_nodes: dict[str, tuple[str, str | None, str | None]] = {}
+    for node, op_kind, info in (
         frame.select(name, kind, "op_info").unique(maintain_order=True).iter_rows()
     ):
-        if node and node not in found:
-            found[node] = (what or "", *_info(info))
-    return found
+        if node and node not in info_of_nodes:
+            info_of_nodes[node] = (op_kind or "", *_info(info))
+    return info_of_nodes
 
 
 def _info(text: str | None) -> tuple[str | None, str | None]:
@@ -212,12 +218,12 @@ def _info(text: str | None) -> tuple[str | None, str | None]:
 
 
 def with_shapes(
-    ran: pl.DataFrame, known: Mapping[str, tuple[str, str | None, str | None]]
+    ran: pl.DataFrame, info_of_nodes: Mapping[str, tuple[str, str | None, str | None]]
 ) -> pl.DataFrame:
     """Return what ran, with the types and tensors that a file of shapes tells where it has none."""
-    if not known or not len(ran):
+    if not info_of_nodes or not len(ran):
         return ran
-    rows = [(node, *values) for node, values in known.items()]
+    rows = [(node, *values) for node, values in info_of_nodes.items()]
     schema = {"node": pl.String, "a_kind": pl.String, "a_in": pl.String, "a_out": pl.String}
     return ran.join(
         pl.DataFrame(rows, schema=schema, orient="row"), on="node", how="left", maintain_order="left"
@@ -302,26 +308,26 @@ def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataF
     """
     rows = _rows(path)
     header = next(rows, [])
-    place = {name.strip(): number for number, name in enumerate(header)}
+    column_index = {name.strip(): number for number, name in enumerate(header)}
     need = ("step_num", "start_point", "end_point")
-    if any(name not in place for name in need):
+    if any(name not in column_index for name in need):
         raise BadInput(path, "no column step_num, start_point or end_point")
     marks = [
         (
-            found.group(1),
-            place[f"{found.group(1)}_start_point"],
-            place.get(f"{found.group(1)}_end_point"),
+            match.group(1),
+            column_index[f"{match.group(1)}_start_point"],
+            column_index.get(f"{match.group(1)}_end_point"),
         )
-        for name in place
-        if (found := _ID.match(name)) and _REDUCE.match(found.group(1))
+        for name in column_index
+        if (match := _ID.match(name)) and _REDUCE.match(match.group(1))
     ]
-    made: list[tuple[int, int, int]] = []
+    step_rows: list[tuple[int, int, int]] = []
     ran: list[dict[str, object]] = []
     for row in rows:
-        number, start, end = (_whole(row, place[name]) for name in need)
+        number, start, end = (_whole(row, column_index[name]) for name in need)
         if number is None or start is None or end is None or not end or number < 1:
             continue
-        made.append((number, start * TICK, end * TICK))
+        step_rows.append((number, start * TICK, end * TICK))
         for name, at, until in marks:
             begin, stop = _whole(row, at), None if until is None else _whole(row, until)
             of = _REDUCE.match(name)
@@ -338,23 +344,23 @@ def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataF
                     "core": "HCCL",
                 }
             )
-    return made, nodes.frame(ran)
+    return step_rows, nodes.frame(ran)
 
 
 def step_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
     """Return per step of ``step_trace_raw`` (as ``steps`` returns it) when forward begins and backward ends
     (ns). Raises BadInput."""
     rows = _rows(path)
-    place = {name.strip(): number for number, name in enumerate(next(rows, []))}
+    column_index = {name.strip(): number for number, name in enumerate(next(rows, []))}
     need = ("step_num", "start_point", "end_point", "fp_point", "bp_point")
-    if any(name not in place for name in need):
+    if any(name not in column_index for name in need):
         return {}
-    made = {}
+    points = {}
     for row in rows:
-        number, start, end, first, last = (_whole(row, place[name]) for name in need)
+        number, start, end, first, last = (_whole(row, column_index[name]) for name in need)
         if None not in (number, start, end) and first and last:
-            made[number, start * TICK, end * TICK] = first * TICK, last * TICK  # type: ignore[operator]
-    return made  # type: ignore[return-value]
+            points[number, start * TICK, end * TICK] = first * TICK, last * TICK  # type: ignore[operator]
+    return points  # type: ignore[return-value]
 
 
 def _rows(path: Path) -> Iterator[list[str]]:
@@ -368,8 +374,8 @@ def _rows(path: Path) -> Iterator[list[str]]:
         raise BadInput(path, f"not CSV: {error}") from None
 
 
-def _whole(row: list[str], place: int) -> int | None:
-    value = row[place].strip() if place < len(row) else ""
+def _whole(row: list[str], index: int) -> int | None:
+    value = row[index].strip() if index < len(row) else ""
     return int(value) if re.fullmatch(r"[0-9]{1,17}", value) else None
 
 
@@ -380,22 +386,22 @@ def gpu_steps(path: Path) -> list[tuple[int, int, int]]:
     form, an op with ``start,end`` in 10 ns for each step, in the order of those three ops.
     """
     lines = [line.split() for line in text(path).split("\n") if line.strip()]
-    made: list[tuple[int, int, int]] = []
+    step_rows: list[tuple[int, int, int]] = []
     if lines and "," not in lines[0][0]:
         if len(lines) < 3:
             return []
         spans = [_pairs(words[1:]) for words in (lines[0], lines[2])]
         for number, (first, last) in enumerate(zip(*spans, strict=False), 1):
-            made.append((number, first[0] * TICK, last[1] * TICK))
-        return made
+            step_rows.append((number, first[0] * TICK, last[1] * TICK))
+        return step_rows
     for number, words in enumerate(lines[:_MOST_STEPS], 1):
         times = [word.rpartition(",")[2] for word in words[:4]]
-        if len(times) < 4 or not all(re.fullmatch(r"[0-9]{1,19}", one) for one in times):
+        if len(times) < 4 or not all(re.fullmatch(r"[0-9]{1,19}", time_) for time_ in times):
             raise BadInput(path, f"not a line of a step's ops: {' '.join(words)[:60]!r}")
         first, last = int(times[0]), int(times[3])
         if max(first, last) < LATEST:
-            made.append((number, first, last))
-    return made
+            step_rows.append((number, first, last))
+    return step_rows
 
 
 def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
@@ -414,5 +420,5 @@ def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
 
 
 def _pairs(words: list[str]) -> list[tuple[int, int]]:
-    found = (re.fullmatch(r"([0-9]{1,17}),([0-9]{1,17})", word) for word in words)
-    return [(int(one.group(1)), int(one.group(2))) for one in found if one]
+    matches = (re.fullmatch(r"([0-9]{1,17}),([0-9]{1,17})", word) for word in words)
+    return [(int(match.group(1)), int(match.group(2))) for match in matches if match]

@@ -146,17 +146,19 @@ def _events(path: Path, kind: type[_Event]) -> list[Any]:
             raise BadInput(path, _TOO_LARGE)
         data = _array(path)
         try:
-            found: list[Any] = msgspec.json.decode(data, type=list[kind])  # type: ignore[valid-type]
-            return found
+            events: list[Any] = msgspec.json.decode(data, type=list[kind])  # type: ignore[valid-type]
+            return events
         except (
             msgspec.ValidationError
         ):  # an event with a value of another kind: only that one is left out
             values = msgspec.json.decode(data, type=list[Any])
-            return [one for value in values if (one := _sound(value, kind)) is not None]
+            return [event for value in values if (event := _sound(value, kind)) is not None]
     except msgspec.DecodeError as error:
         cut = "truncated" in str(error)
-        what = "truncated: the JSON ends inside the timeline" if cut else f"not a timeline: {error}"
-        raise BadInput(path, what) from None
+        message = (
+            "truncated: the JSON ends inside the timeline" if cut else f"not a timeline: {error}"
+        )
+        raise BadInput(path, message) from None
     except UnicodeDecodeError:
         raise BadInput(path, "not a timeline: a text in it is not UTF-8") from None
     except RecursionError:
@@ -205,36 +207,38 @@ def _of(path: Path, events: Sequence[Any], device: int) -> Timeline:
                 if of:
                     devices[event.pid] = int(of.group(1))
     done = [event for event in events if event.ph == "X"]
-    found = Timeline()
+    timeline = Timeline()
     if not done:
-        return found
+        return timeline
     start, end = _ns([event.ts for event in done]), _ns([event.dur for event in done])
     times = pl.DataFrame({"start": start, "end": start + end})
     odd = times["end"].is_null()
     if odd.all():
         raise BadInput(path, "not a timeline: no event has a time and a duration")
     if odd.any():
-        found.notes["events whose time or duration is not a number, left out"] = int(odd.sum())
+        timeline.notes["events whose time or duration is not a number, left out"] = int(odd.sum())
     if lanes:
-        _named(found, done, times, lanes, threads, device, devices)
+        _name(timeline, done, times, lanes, threads, device, devices)
     else:
-        _numbered(found, done, times, threads, device)
-    return found
+        _number(timeline, done, times, threads, device)
+    return timeline
 
 
 def _ns(values: Sequence[str | float | None]) -> pl.Series:
     """Return µs as ns: exactly where they are texts, for a double holds no Unix time in ns."""
-    text = pl.Series([one if isinstance(one, str) else None for one in values], dtype=pl.String)
+    text = pl.Series(
+        [value if isinstance(value, str) else None for value in values], dtype=pl.String
+    )
     number = pl.Series(
-        [one if isinstance(one, (int, float)) else None for one in values], dtype=pl.Float64
+        [value if isinstance(value, (int, float)) else None for value in values], dtype=pl.Float64
     )
     parts = (
         text.str.strip_chars()
         .str.extract_groups(r"^([0-9]{1,16})(?:\.([0-9]{1,12}))?$")
         .struct.unnest()
     )
-    whole, rest = parts.get_columns()
-    exact = whole.cast(pl.Int64, strict=False) * 1000 + (
+    microseconds, rest = parts.get_columns()
+    exact = microseconds.cast(pl.Int64, strict=False) * 1000 + (
         rest.fill_null("").str.pad_end(3, "0").str.slice(0, 3).cast(pl.Int64, strict=False)
     )
     exact = pl.select(pl.when(exact.is_between(0, LATEST)).then(exact)).to_series()
@@ -246,8 +250,8 @@ def _ns(values: Sequence[str | float | None]) -> pl.Series:
 # ------------------------------------------------------------------- timelines with named lanes
 
 
-def _named(
-    found: Timeline,
+def _name(
+    timeline: Timeline,
     events: Sequence[Any],
     times: pl.DataFrame,
     lanes: dict[int | str, str],
@@ -265,33 +269,33 @@ def _named(
             continue
         lane = lanes.get(event.pid, "")
         args = event.args or _NONE
-        place = {"device": devices.get(event.pid, device), "start": start, "end": end}
-        if _step(found, event, threads, start, end):
+        location = {"device": devices.get(event.pid, device), "start": start, "end": end}
+        if _step(timeline, event, threads, start, end):
             continue
         if lane.startswith("Ascend Hardware"):
             if event.cat or _STEP_LANE.match(threads.get((event.pid, event.tid), "")):
                 continue  # parts of a step
-            tasks.append(place | _task(event, args, threads))
+            tasks.append(location | _task(event, args, threads))
             if len(tasks) >= _PIECE:
                 done.append(_frame(tasks))
                 tasks.clear()
         elif _is_hccl(lane):
             thread = threads.get((event.pid, event.tid), "")
             if args.of_plane is not None or _PLANE.match(thread):
-                planes.append(place | _plane(event, args))
+                planes.append(location | _plane(event, args))
             else:
-                wholes.append(place | {"name": event.name})
+                wholes.append(location | {"name": event.name})
         elif lane.startswith("CPU OP"):
-            found.cpu.append((event.name, _int(event.tid), start, end))
+            timeline.cpu.append((event.name, _int(event.tid), start, end))
         elif lane in ("python", "python3") or lane.startswith(("MSTX", "msproftx")):
-            found.users.append((event.name, _int(event.tid), start, end))
+            timeline.users.append((event.name, _int(event.tid), start, end))
         elif not lane.startswith(("Overlap Analysis", "Scope Layer")):
             other[lane or "a lane without a name"] += 1
-    for lane, many in other.items():
-        found.notes[
+    for lane, count in other.items():
+        timeline.notes[
             f"events of the lane {lane[:40]}, which are no work of the device, left out"
-        ] = many
-    found.ran = _with_collectives(pl.concat([*done, _frame(tasks)]), planes, wholes)
+        ] = count
+    timeline.ran = _with_collectives(pl.concat([*done, _frame(tasks)]), planes, wholes)
 
 
 def _frame(tasks: list[dict[str, object]]) -> pl.DataFrame:
@@ -303,7 +307,7 @@ def _is_hccl(lane: str) -> bool:
 
 
 def _step(
-    found: Timeline,
+    timeline: Timeline,
     event: _Event,
     threads: dict[tuple[int | str, int | str], str],
     start: int,
@@ -319,11 +323,11 @@ def _step(
         if not (_STEP_LANE.match(thread) or thread == "Steps"):
             return False
     step = int(number.group(1)), start, end
-    found.steps.append(step)
+    timeline.steps.append(step)
     if event.args is not None and event.cat == "Iteration Time":
         points = _ns([_time(event.args.forward), _time(event.args.backward)]).to_list()
         if None not in points:
-            found.points[step] = points[0], points[1]
+            timeline.points[step] = points[0], points[1]
     return True
 
 
@@ -346,14 +350,14 @@ def _task(
         "name": event.name.rpartition("/")[2] or event.name,
         "node": None if own else event.name,
         "core": core,
-        "kind": None if _NODE.search(event.name) else _launched(launched),
+        "kind": None if _NODE.search(event.name) else _launch(launched),
         "task": _stream(args.task),
     }
 
 
-def _launched(text: str | None) -> str | None:
-    found = re.search(r"([A-Za-z_]\w*)-op[0-9]+\Z", text or "")
-    return found.group(1) if found else None
+def _launch(text: str | None) -> str | None:
+    match = re.search(r"([A-Za-z_]\w*)-op[0-9]+\Z", text or "")
+    return match.group(1) if match else None
 
 
 def _plane(event: _Event, args: _Args) -> dict[str, object]:
@@ -422,8 +426,8 @@ def _with_collectives(
 # ----------------------------------------------------------------- timelines with numbered lanes
 
 
-def _numbered(
-    found: Timeline,
+def _number(
+    timeline: Timeline,
     events: Sequence[Any],
     times: pl.DataFrame,
     threads: dict[tuple[int | str, int | str], str],
@@ -437,22 +441,24 @@ def _numbered(
             continue
         args = event.args or {}
         lane = threads.get((event.pid, event.tid), str(event.tid))
-        place = {"device": device, "start": start, "end": end}
+        location = {"device": device, "start": start, "end": end}
         if event.tid == _STEPS_TID or lane == "Steps":
             number = _STEP.match(event.name)
             if event.name.isdigit() and len(event.name) < 19:
-                found.steps.append((int(event.name), start, end))
+                timeline.steps.append((int(event.name), start, end))
             elif number:
-                found.steps.append((int(number.group(1)), start, end))
+                timeline.steps.append((int(number.group(1)), start, end))
         elif event.pid == _OVERLAP or event.tid == _SCOPE_TID or lane == "Scope Name":
             continue  # derived from the others
         elif event.pid == _HOST_CPU or lane.startswith(("HostCpuOps", "Host CPU")):
-            found.cpu.append((event.name, _int(event.tid) if lane[:4] != "Host" else 0, start, end))
+            timeline.cpu.append(
+                (event.name, _int(event.tid) if lane[:4] != "Host" else 0, start, end)
+            )
         elif "op_full_name" in args:
             # what CUPTI saw of a GPU: a kernel, and the op that launched it
             node = _text(args, "op_full_name") or None
             kernels.append(
-                place
+                location
                 | {
                     "stream": _stream(lane),
                     "name": event.name,
@@ -465,13 +471,13 @@ def _numbered(
         elif lane in ("Ops", "GpuOps") or event.tid == _GPU_OPS_TID or event.tid == "Ops":
             other["operators on the host of a GPU (their kernels are read instead)"] += 1
         elif event.pid == _COMMUNICATION:
-            rows.append(place | {"stream": _stream(lane), "name": event.name, "node": _reduce(event.name),
+            rows.append(location | {"stream": _stream(lane), "name": event.name, "node": _reduce(event.name),
                                  "core": "HCCL"})  # fmt: skip
         else:
             inputs, outputs = _tensors(args)
             core = "AI_CPU" if event.pid == _AI_CPU else "AI_CORE"
             rows.append(
-                place
+                location
                 | {
                     "stream": _stream(lane),
                     "name": event.name,
@@ -482,11 +488,11 @@ def _numbered(
                     "outputs": outputs,
                 }
             )
-    for what, many in other.items():
-        found.notes[f"{what}: left out"] = many
-    found.ran = nodes.frame([*rows, *kernels])
-    first = found.ran["start"].min()
-    found.relative = isinstance(first, int) and 0 <= first < 1_000_000_000
+    for message, count in other.items():
+        timeline.notes[f"{message}: left out"] = count
+    timeline.ran = nodes.frame([*rows, *kernels])
+    first = timeline.ran["start"].min()
+    timeline.relative = isinstance(first, int) and 0 <= first < 1_000_000_000
 
 
 def _reduce(name: str) -> str:
@@ -496,12 +502,12 @@ def _reduce(name: str) -> str:
 
 def _tensors(args: dict[str, Any]) -> tuple[str | None, str | None]:
     """Return the tensors in ``input_0: {format, data_type, shape}`` … as ``nodes.shapes_text`` does."""
-    found: dict[str, dict[int, tuple[str, str, str]]] = {"input": {}, "output": {}}
+    tensors_of_sides: dict[str, dict[int, tuple[str, str, str]]] = {"input": {}, "output": {}}
     for key, value in args.items():
-        place = _TENSOR.match(key)
-        if place and isinstance(value, dict):
-            found[place.group(1)][int(place.group(2))] = tensor_of(value)
-    sides = ([side[number] for number in sorted(side)] for side in found.values())
+        match = _TENSOR.match(key)
+        if match and isinstance(value, dict):
+            tensors_of_sides[match.group(1)][int(match.group(2))] = tensor_of(value)
+    sides = ([side[number] for number in sorted(side)] for side in tensors_of_sides.values())
     inputs, outputs = (nodes.shapes_text(side) for side in sides)
     return inputs, outputs
 
@@ -531,12 +537,12 @@ def _word(value: Any) -> str | None:
 
 
 def _int(value: int | str) -> int:
-    found = re.search(r"[0-9]{1,9}", str(value))
-    return int(found.group()) if found else 0
+    match = re.search(r"[0-9]{1,9}", str(value))
+    return int(match.group()) if match else 0
 
 
 def _stream(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
-    found = _STREAM.match(str(value))
-    return int(found.group(1)) if found else None
+    match = _STREAM.match(str(value))
+    return int(match.group(1)) if match else None

@@ -51,9 +51,9 @@ def read(path: Path, kind: str, device: int) -> Totals:
         return _dynamic(path, device)
     uneven: list[Note] = []
     frame = csv_frame(path, uneven)
-    found = _read(path, kind, device, frame)
-    found.notes += [(what, many) for _, what, many in uneven]
-    return found
+    totals_read = _read(path, kind, device, frame)
+    totals_read.notes += [(what, counts) for _, what, counts in uneven]
+    return totals_read
 
 
 def _read(path: Path, kind: str, device: int, frame: pl.DataFrame) -> Totals:
@@ -69,56 +69,60 @@ def _read(path: Path, kind: str, device: int, frame: pl.DataFrame) -> Totals:
         )
         # the mean of one execution, or the sum of a type's
         spent = _ns(path, frame, 1e6, "execution_time", "total_time")
-        many = pl.Series([1], dtype=pl.Int64).new_from_index(0, len(frame))
+        counts = pl.Series([1], dtype=pl.Int64).new_from_index(0, len(frame))
         if kind == "aicore_type":
-            many = _count(frame, "execution_frequency")
-        return _laid(node, spent, many, device, "AI_CORE")
+            counts = _count(frame, "execution_frequency")
+        return _lay(node, spent, counts, device, "AI_CORE")
     if kind == "activity":
         node = _column(path, frame, "op_full_name")
-        spent, many = _ns(path, frame, 1e3, "total_duration(us)"), _count(frame, "occurrences")
-        found = _laid(node, spent, many, device, "GPU", frame["name"])
+        spent, counts = _ns(path, frame, 1e3, "total_duration(us)"), _count(frame, "occurrences")
+        totals_read = _lay(node, spent, counts, device, "GPU", frame["name"])
         stream = (
             frame["stream_id"].cast(pl.Int64, strict=False)
             if "stream_id" in frame.columns
             else None
         )
         if stream is not None:
-            place = pl.DataFrame({"name": frame["name"], "at": stream}).unique("name", keep="first")
-            joined = found.ran.join(place, on="name", how="left", maintain_order="left")
-            found.ran = joined.with_columns(pl.col("at").alias("stream")).drop("at")
-        return found
+            stream_of_name = pl.DataFrame({"name": frame["name"], "at": stream}).unique(
+                "name", keep="first"
+            )
+            joined = totals_read.ran.join(
+                stream_of_name, on="name", how="left", maintain_order="left"
+            )
+            totals_read.ran = joined.with_columns(pl.col("at").alias("stream")).drop("at")
+        return totals_read
     if kind == "gpu_detail":
         node = _column(path, frame, "op_full_name", "full_op_name")
         busy = "cuda_activity_cost_time(us)"
         spent = _ns(path, frame, 1e3, busy if busy in frame.columns else "op_total_time(us)")
-        many = _count(frame, "op_occurrences")
-        found = _laid(node, spent, many, device, "GPU")
+        counts = _count(frame, "op_occurrences")
+        totals_read = _lay(node, spent, counts, device, "GPU")
         if busy not in frame.columns:
-            found.notes.append(
+            totals_read.notes.append(
                 ("times are those of the host: this version's file has no others", 1)
             )
-        return found
+        return totals_read
     if kind == "gpu_type":
         node = _column(path, frame, "op_type")
-        found = _laid(
+        totals_read = _lay(
             node,
             _ns(path, frame, 1e3, "total_time(us)"),
             _count(frame, "type_occurrences"),
             device,
             "GPU",
         )
-        found.notes.append(("times are those of the host: gpu_op_type_info has no others", 1))
-        return found
+        totals_read.notes.append(("times are those of the host: gpu_op_type_info has no others", 1))
+        return totals_read
     core = frame["Core Type"] if "Core Type" in frame.columns else None
     node = _column(path, frame, "OP Type")
-    found = _laid(
+    totals_read = _lay(
         node, _ns(path, frame, 1e3, "Total Time(us)"), _count(frame, "Count"), device, None
     )
     if core is not None:
         cores = pl.DataFrame({"node": node, "of": core}).unique("node", keep="first")
-        joined = found.ran.join(cores, on="node", how="left", maintain_order="left")
-        found.ran = joined.with_columns(pl.col("of").alias("core")).drop("of")
-    return found
+        joined = totals_read.ran.join(cores, on="node", how="left", maintain_order="left")
+        totals_read.ran = joined.with_columns(pl.col("of").alias("core")).drop("of")
+    return totals_read
 
 
 def _column(path: Path, frame: pl.DataFrame, *names: str) -> pl.Series:
@@ -146,17 +150,17 @@ def _count(frame: pl.DataFrame, name: str) -> pl.Series:
     return pl.select(fits.cast(pl.Int64, strict=False).fill_null(1).clip(1)).to_series()
 
 
-def _laid(
+def _lay(
     node: pl.Series,
     spent: pl.Series,
-    many: pl.Series,
+    counts: pl.Series,
     device: int,
     core: str | None,
     name: pl.Series | None = None,
 ) -> Totals:
     """Lay each op's executions one after another; the last of an op takes what rounding left."""
     frame = pl.DataFrame(
-        {"node": node, "spent": spent, "many": many, "own": node if name is None else name}
+        {"node": node, "spent": spent, "many": counts, "own": node if name is None else name}
     )
     lost = int(frame["spent"].is_null().sum())
     frame = frame.drop_nulls(["spent", "node"])
@@ -167,12 +171,12 @@ def _laid(
             ("executions are not shown singly, as there are too many: a row is all of an op", 1)
         )
     each = frame.with_columns(pl.int_ranges("many").alias("turn")).explode("turn")
-    one = pl.col("spent") // pl.col("many")
+    each_duration = pl.col("spent") // pl.col("many")
     last = pl.col("turn") == pl.col("many") - 1
     each = each.with_columns(
         pl.when(last)
-        .then(pl.col("spent") - one * (pl.col("many") - 1))
-        .otherwise(one)
+        .then(pl.col("spent") - each_duration * (pl.col("many") - 1))
+        .otherwise(each_duration)
         .alias("duration")
     )
     end = pl.col("duration").cum_sum()
@@ -223,7 +227,7 @@ def _dynamic(path: Path, device: int) -> Totals:
             shapes = op.shape_info if isinstance(op.shape_info, list) else []
             rows.append({"device": device, "start": time, "end": time + spent, "name": op.op_name,
                          "node": op.op_name, "kind": op.op_type or None, "core": op.op_side.upper() or None,
-                         "inputs": nodes.shapes_text([(one, "", "") for one in shapes])})  # fmt: skip
+                         "inputs": nodes.shapes_text([(shape, "", "") for shape in shapes])})  # fmt: skip
             time += spent
         if number.isdigit() and len(number) < 18 and time > first:
             steps.append((int(number), first, time))

@@ -44,7 +44,7 @@ _LARGEST: Final = 1 << 62
 def read_csv(path: Path) -> Measured:
     """Return the launches in ncu's CSV. Raises BadInput, with what ncu said if it measured nothing."""
     try:
-        text = _decoded(path.read_bytes())
+        text = _decode(path.read_bytes())
         progress.read_whole(path)
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
@@ -68,24 +68,24 @@ def parse(text: str, path: Path) -> Measured:
         launches, rows, values, lost = _long(frame)
     if launches.is_empty():
         raise BadInput(path, _why_none(said))
-    found = Measured(launches, values, notes=[])
-    found.stacks, places = _stacks(rows)
-    found.launches = launches.with_columns(pl.Series("stack", places, pl.Int64))
-    found.devices = _devices(rows, launches)
-    for what, count, severity in (
+    measured = Measured(launches, values, notes=[])
+    measured.stacks, places = _stacks(rows)
+    measured.launches = launches.with_columns(pl.Series("stack", places, pl.Int64))
+    measured.devices = _devices(rows, launches)
+    for message, count, severity in (
         ("lines of other programs in ncu's table were left out", left_out, "info"),
         ("values of ncu that are no numbers were left out", lost, "info"),
     ):
         if count:
-            found.notes.append((severity, what, count))
-    for kind, what in said:
+            measured.notes.append((severity, message, count))
+    for kind, message in said:
         if kind != "PROF":
-            what = REMEDY if denied(what) else what
-            found.notes.append(("warning", f"ncu: {what.strip()[:200]}", 1))
-    return found
+            message = REMEDY if denied(message) else message
+            measured.notes.append(("warning", f"ncu: {message.strip()[:200]}", 1))
+    return measured
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return data.decode("utf-16", "replace")
     return data.decode("utf-8-sig", "replace")
@@ -98,9 +98,9 @@ def _nothing(said: list[tuple[str, str]], text: str, start: int) -> str:
 
 
 def _why_none(said: list[tuple[str, str]]) -> str:
-    if any(denied(what) for _, what in said):
+    if any(denied(message) for _, message in said):
         return f"ncu measured nothing: {REMEDY}"
-    errors = [what.strip() for kind, what in said if kind != "PROF"]
+    errors = [message.strip() for kind, message in said if kind != "PROF"]
     if errors:
         return f"ncu measured nothing: {errors[0][:300]}"
     return "ncu's CSV has no kernels (was ncu given --csv, and is a kernel launched?)"
@@ -129,23 +129,23 @@ def _table(text: str, start: int, separator: str, path: Path) -> tuple[pl.DataFr
 def _integer(name: str, frame: pl.DataFrame, otherwise: str | None = None) -> pl.Series:
     if name not in frame.columns:
         name = otherwise or name
-    found: pl.Series = (
+    integers: pl.Series = (
         _text(name, frame).str.replace_all(r"[,.\s]", "").cast(pl.Int64, strict=False)
     )
-    return found
+    return integers
 
 
 def _text(name: str, frame: pl.DataFrame) -> pl.Series:
-    found: pl.Series = pl.Series(name, [None], pl.String)
-    return frame[name] if name in frame.columns else found.new_from_index(0, len(frame))
+    text_column: pl.Series = pl.Series(name, [None], pl.String)
+    return frame[name] if name in frame.columns else text_column.new_from_index(0, len(frame))
 
 
 def _size(name: str, frame: pl.DataFrame) -> pl.Series:
     """Return sizes as ``x,y,z`` of ``(64, 64, 1)``; null for a text that is none."""
-    found = _text(name, frame).str.extract_groups(
+    sizes = _text(name, frame).str.extract_groups(
         r"\(?\s*(\d+)\s*[,x]\s*(\d+)\s*[,x]\s*(\d+)\s*\)?"
     )
-    parts = found.struct.unnest()
+    parts = sizes.struct.unnest()
     return pl.select(pl.concat_str(parts.get_columns(), separator=",")).to_series()
 
 
@@ -181,13 +181,13 @@ def _wide(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
     parts, lost = [], 0
     for name in metrics:
         texts = rows[name]
-        found = numbers(texts, comma) * factor(unit.get(name) or "")
+        values_read = numbers(texts, comma) * factor(unit.get(name) or "")
         filled = texts.fill_null("").str.strip_chars() != ""
-        lost += int((filled & found.is_null()).sum())
-        known = found.is_not_null()
+        lost += int((filled & values_read.is_null()).sum())
+        is_read = values_read.is_not_null()
         parts.append(
             pl.DataFrame(
-                {"launch": launches["launch"].filter(known), "value": found.filter(known)}
+                {"launch": launches["launch"].filter(is_read), "value": values_read.filter(is_read)}
             ).select("launch", pl.lit(_metric(name)).alias("name"), "value")
         )
     values = pl.concat(parts) if parts else pl.DataFrame(schema=VALUES)
@@ -212,22 +212,23 @@ def _long(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
         named["Metric Value"] if "Metric Value" in named.columns else _text("Metric Value", named)
     )
     unit = _text("Metric Unit", named).fill_null("")
-    factors = {one: factor(one) for one in unit.unique().to_list()} or {"": 1.0}
+    factors = {unit_name: factor(unit_name) for unit_name in unit.unique().to_list()} or {"": 1.0}
     scale = unit.replace_strict(list(factors), list(factors.values()), return_dtype=pl.Float64)
-    found = numbers(texts, decimal_comma(texts)) * scale
+    values_read = numbers(texts, decimal_comma(texts)) * scale
     named = named.with_columns(_distinct(named).alias("Metric Name"))
     labels = {
-        one: _metric(_LABELS.get(one, one)) for one in named["Metric Name"].unique().to_list()
+        metric_name: _metric(_LABELS.get(metric_name, metric_name))
+        for metric_name in named["Metric Name"].unique().to_list()
     }
     values = pl.DataFrame(
         {
             "launch": named["launch"],
             "name": named["Metric Name"].replace_strict(list(labels), list(labels.values())),
-            "value": found,
+            "value": values_read,
         }
     ) if len(named) else pl.DataFrame(schema=VALUES)  # fmt: skip
     filled = texts.fill_null("").str.strip_chars() != ""
-    lost = int((filled & found.is_null()).sum())
+    lost = int((filled & values_read.is_null()).sum())
     # sections repeat metrics: each counts once
     values = values.filter(pl.col("value").is_not_null()).unique(
         ["launch", "name"], keep="first", maintain_order=True
@@ -263,17 +264,17 @@ def _metric(name: str) -> str:
 def _stacks(rows: pl.DataFrame) -> tuple[list[tuple[Open, ...]], list[int | None]]:
     """Return the distinct lists of open ranges, and the place of each launch's."""
     cells = [_text(name, rows).fill_null("") for name in (PUSHED, STARTED)]
-    known: dict[tuple[str, str], int] = {}
+    stack_numbers: dict[tuple[str, str], int] = {}
     stacks: list[tuple[Open, ...]] = []
     places: list[int | None] = []
     for pair in zip(*(cell.to_list() for cell in cells), strict=True):
         if not any(pair):
             places.append(None)
             continue
-        if pair not in known:
-            known[pair] = len(stacks)
+        if pair not in stack_numbers:
+            stack_numbers[pair] = len(stacks)
             stacks.append((*started(pair[1]), *pushed(pair[0])))
-        places.append(known[pair])
+        places.append(stack_numbers[pair])
     return stacks, places
 
 

@@ -59,8 +59,8 @@ def export(path: Path) -> str:
         err.seek(0)
         said = err.read(4096).decode("utf-8", "replace").strip()
         if done.returncode:
-            told = said or out.read(4096).decode("utf-8", "replace").strip()
-            last = told.splitlines()[-1][:200] if told else "it said nothing"
+            message = said or out.read(4096).decode("utf-8", "replace").strip()
+            last = message.splitlines()[-1][:200] if message else "it said nothing"
             raise BadInput(path, f"{program} cannot export it (status {done.returncode}): {last}")
         if size > MOST:
             raise BadInput(path, f"{program} exported {size:,} bytes, more than {MOST:,}")

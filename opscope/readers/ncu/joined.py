@@ -37,9 +37,11 @@ def with_counters(trace: Trace, path: str | os.PathLike[str]) -> Trace:
     if trace["kernels"].is_empty():
         raise BadInput(where, "these counters have no kernels to belong to: the trace has none")
     theirs, ours = _executions(measured, where), _own(trace)
-    joined, notes = _paired(theirs, ours)
+    joined, notes = _pair(theirs, ours)
     if joined.is_empty():
-        said = "; ".join(f"{what} ({many})" for severity, what, many in notes if severity != "info")
+        said = "; ".join(
+            f"{message} ({count})" for severity, message, count in notes if severity != "info"
+        )
         raise BadInput(
             where,
             f"none of these counters belong to a kernel of the trace, so is it the same program? {said}",
@@ -59,9 +61,9 @@ def with_counters(trace: Trace, path: str | os.PathLike[str]) -> Trace:
         pl.col("text").cast(pl.Categorical).alias("text"),
         pl.lit("mark").cast(pl.Categorical).alias("kind"),
     )
-    whole = pl.concat([trace["ranges"], ranges], how="diagonal_relaxed")
+    ranges_of_both = pl.concat([trace["ranges"], ranges], how="diagonal_relaxed")
     kept = pl.concat([trace["counters"], counters], how="diagonal_relaxed")
-    made = trace.replace(ranges=whole, counters=kept)
+    made = trace.replace(ranges=ranges_of_both, counters=kept)
     for severity, what, many in notes:
         made.note(severity, what, many)
     for severity, what, many in measured["notes"].rows():
@@ -78,26 +80,26 @@ def plain(name: str) -> str:
     text = _ANONYMOUS.sub("<unnamed>", name).removeprefix("void ")
     text = _SPACE.sub("", text)
     depth = 0
-    for place in range(len(text) - 1, -1, -1):
-        if text[place] == ")":
+    for index in range(len(text) - 1, -1, -1):
+        if text[index] == ")":
             depth += 1
-        elif text[place] == "(":
+        elif text[index] == "(":
             depth -= 1
             if not depth:
                 # what follows the parameters (a lambda's call, say) belongs to the name
-                rest = text[place:]
-                return text[:place] if rest.endswith(")") and place else text
+                rest = text[index:]
+                return text[:index] if rest.endswith(")") and index else text
     return text
 
 
-def _named(frame: pl.DataFrame) -> pl.DataFrame:
+def _name(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with ``name`` as ``plain`` writes it and ``text`` as it was; each name is read
     once.
     """
     texts = frame["name"].cast(pl.String)
-    known = {text: plain(text) for text in texts.unique().drop_nulls().to_list()}
+    plain_of_text = {text: plain(text) for text in texts.unique().drop_nulls().to_list()}
     same = texts.replace_strict(
-        list(known), list(known.values()), default=None, return_dtype=pl.String
+        list(plain_of_text), list(plain_of_text.values()), default=None, return_dtype=pl.String
     )
     return frame.with_columns(same.alias("name"), texts.alias("text"))
 
@@ -108,7 +110,7 @@ def _executions(measured: Trace, path: Path) -> pl.DataFrame:
     if counters.is_empty():
         raise BadInput(path, "ncu's file has no counter that is a number")
     if len(measured["kernels"]):
-        found = measured["kernels"].select(
+        executions = measured["kernels"].select(
             "process", "device", "stream", "start", "name", "grid", "correlation"
         )
     else:
@@ -116,12 +118,12 @@ def _executions(measured: Trace, path: Path) -> pl.DataFrame:
             "process", "device", "correlation", pl.col("range_id").alias("id")
         )
         marks = measured["ranges"].select("id", "start", pl.col("text").alias("name"))
-        found = key.unique("id", maintain_order=True).join(marks, on="id", how="inner")
-        found = found.with_columns(
+        executions = key.unique("id", maintain_order=True).join(marks, on="id", how="inner")
+        executions = executions.with_columns(
             pl.lit(None, pl.Int64).alias("stream"), pl.lit(None, pl.String).alias("grid")
         )
-    found = found.sort("start").with_columns(pl.col("grid").cast(pl.String))
-    return _named(found).with_columns(pl.col("correlation").alias("execution"))
+    executions = executions.sort("start").with_columns(pl.col("grid").cast(pl.String))
+    return _name(executions).with_columns(pl.col("correlation").alias("execution"))
 
 
 def _own(trace: Trace) -> pl.DataFrame:
@@ -139,10 +141,10 @@ def _own(trace: Trace) -> pl.DataFrame:
     # launch order is that of the calls; work of a CUDA graph, which has one call, is in the order it ran
     both = kernels.join(calls, on=["process", "correlation"], how="left", maintain_order="left")
     order = [pl.coalesce("called", "start"), pl.col("start")]
-    return _named(both.sort(order, maintain_order=True))
+    return _name(both.sort(order, maintain_order=True))
 
 
-def _paired(
+def _pair(
     theirs: pl.DataFrame, ours: pl.DataFrame
 ) -> tuple[pl.DataFrame, list[tuple[str, str, int]]]:
     """Return our executions that got counters, with the number ``execution``, and notes on what did not
@@ -151,19 +153,21 @@ def _paired(
     keys = _keys(theirs, ours)
     counted = theirs.with_columns(pl.int_range(pl.len()).over(keys).alias("place"))
     placed = ours.with_columns(pl.int_range(pl.len()).over(keys).alias("place"))
-    many = [
+    counts_of_both = [
         frame.group_by(keys).agg(pl.len().cast(pl.Int64).alias(column))
         for frame, column in ((counted, "measured"), (placed, "launched"))
     ]
-    both = many[0].join(many[1], on=keys, how="full", coalesce=True, nulls_equal=True)
+    both = counts_of_both[0].join(
+        counts_of_both[1], on=keys, how="full", coalesce=True, nulls_equal=True
+    )
     notes: list[tuple[str, str, int]] = []
     only = both.filter(pl.col("launched").is_null())
     rest = both.filter(pl.col("measured").is_null())
     unequal = both.filter(pl.col("measured") != pl.col("launched"))
     _say(notes, "counters of kernels that the trace does not have, left out", only, "measured")
     _say(notes, "kernels without counters: ncu did not measure them", rest, "launched", "info")
-    what = "counters of kernels that ran another number of times here, left out"
-    _say(notes, what, unequal, "measured")
+    message = "counters of kernels that ran another number of times here, left out"
+    _say(notes, message, unequal, "measured")
     same = both.filter(pl.col("measured") == pl.col("launched"))
     pairs = counted.join(same.select(keys), on=keys, how="semi", nulls_equal=True).join(
         placed, on=[*keys, "place"], how="inner", nulls_equal=True, suffix="_here"
@@ -174,8 +178,8 @@ def _paired(
     pairs = pairs.filter(~differ.any().over(keys))
     how = "device and stream" if "stream" in keys else "device" if "device" in keys else "process"
     if len(pairs):
-        what = f"kernels got counters of another run, by name and order on their {how}"
-        notes.append(("info", what, len(pairs)))
+        message = f"kernels got counters of another run, by name and order on their {how}"
+        notes.append(("info", message, len(pairs)))
     here = {"process": "process_here", "device": "device_here", "correlation": "correlation_here",
             "start": "start_here", "text": "text_here"}  # fmt: skip
     chosen = [
@@ -191,12 +195,12 @@ def _keys(theirs: pl.DataFrame, ours: pl.DataFrame) -> list[str]:
     """
     keys = ["name"]
     for name in ("device", "stream"):
-        one, other = (
+        names_here, other = (
             set(frame[name].drop_nulls().cast(pl.Int64).unique().to_list())
             for frame in (theirs, ours)
         )
         nulls = theirs[name].null_count() + ours[name].null_count()
-        if nulls or not one or not one <= other:
+        if nulls or not names_here or not names_here <= other:
             break
         keys.append(name)
     return keys
@@ -204,7 +208,7 @@ def _keys(theirs: pl.DataFrame, ours: pl.DataFrame) -> list[str]:
 
 def _say(
     notes: list[tuple[str, str, int]],
-    what: str,
+    message: str,
     rows: pl.DataFrame,
     column: str | None,
     severity: str = "warning",
@@ -215,7 +219,7 @@ def _say(
     names = sorted(rows["name"].drop_nulls().unique().to_list())
     listed = ", ".join(name[:80] for name in names[:_NAMED])
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    notes.append((severity, f"{what}: {listed}{more}", count))
+    notes.append((severity, f"{message}: {listed}{more}", count))
 
 
 def _values(measured: Trace) -> pl.DataFrame:

@@ -30,7 +30,7 @@ _PHASES: Final = ("forward", "backward", "optimizer", "compile", "input")
 
 def pushed(cell: str) -> tuple[Open, ...]:
     """Return the ranges that threads had open, thread by thread."""
-    found: list[Open] = []
+    open_ranges: list[Open] = []
     thread: int | None = None
     at = 0
     while at < len(cell):
@@ -40,17 +40,18 @@ def pushed(cell: str) -> tuple[Open, ...]:
         quoted = _QUOTED.search(cell, at)
         if quoted is None:
             break
-        one = _range(quoted.group(1), thread)
-        if one is not None:
-            found.append(one)
+        open_range = _range(quoted.group(1), thread)
+        if open_range is not None:
+            open_ranges.append(open_range)
         at = quoted.end()
-    return tuple(found)
+    return tuple(open_ranges)
 
 
 def started(cell: str) -> tuple[Open, ...]:
     """Return the start/end ranges that were open; the number before each is the range's."""
     return tuple(
-        Open(None, one.domain, one.text, one.category, one.payload) for one in pushed(cell)
+        Open(None, open_range.domain, open_range.text, open_range.category, open_range.payload)
+        for open_range in pushed(cell)
     )
 
 

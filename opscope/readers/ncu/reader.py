@@ -81,11 +81,11 @@ def read(path: Path) -> Trace:
         trace.note(*note)
     trace.note("info", "ncu does not say when kernels ran: they are laid end to end", len(launches))
     if not complete:
-        what = f"kernels without a duration ({DURATION} was not measured): no kernel has a time"
-        trace.note("warning", what, int(timed.null_count()))
+        message = f"kernels without a duration ({DURATION} was not measured): no kernel has a time"
+        trace.note("warning", message, int(timed.null_count()))
     if has_calls:
-        what = "NVTX ranges are those open at launches: equal ranges around successive launches are one"
-        trace.note("info", what, len(ranges))
+        message = "NVTX ranges are those open at launches: equal ranges around successive launches are one"
+        trace.note("info", message, len(ranges))
     return trace
 
 
@@ -101,7 +101,7 @@ def measured(path: Path) -> Measured:
     except OSError as error:
         raise BadInput(path, error.strerror or type(error).__name__) from None
     if head.startswith((NSIGHT_COMPUTE, *PACKED)):
-        data = _decompressed(path)
+        data = _decompress(path)
         if not data.startswith(NSIGHT_COMPUTE):
             raise BadInput(path, "a compressed file that is no report of Nsight Compute")
         try:
@@ -111,7 +111,7 @@ def measured(path: Path) -> Measured:
     return read_csv(path)
 
 
-def _decompressed(path: Path) -> bytes:
+def _decompress(path: Path) -> bytes:
     parts, size = [], 0
     for block in read_blocks(path):
         size += len(block)
@@ -121,10 +121,10 @@ def _decompressed(path: Path) -> bytes:
     return b"".join(parts)
 
 
-def _durations(found: Measured) -> pl.Series:
+def _durations(measured: Measured) -> pl.Series:
     """Return the duration of each launch in whole ns; null if it was not measured."""
-    mine = found.values.filter(pl.col("name") == DURATION).unique("launch", keep="first")
-    both = found.launches.select("launch").join(
+    mine = measured.values.filter(pl.col("name") == DURATION).unique("launch", keep="first")
+    both = measured.launches.select("launch").join(
         mine, on="launch", how="left", maintain_order="left"
     )
     usable = both["value"].is_between(0, 2**53)
@@ -148,18 +148,18 @@ def _processes(launches: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return placed.with_columns((pl.col("launch") + 1).alias("correlation")), table
 
 
-def _devices(found: Measured, launches: pl.DataFrame) -> pl.DataFrame:
+def _devices(measured: Measured, launches: pl.DataFrame) -> pl.DataFrame:
     pairs = launches.select("process", pl.col("device").fill_null(0), "cc")
     pairs = pairs.unique(["process", "device"], keep="first", maintain_order=True)
-    rows = [{**row, **found.devices.get(row["device"], {})} for row in pairs.to_dicts()]
+    rows = [{**row, **measured.devices.get(row["device"], {})} for row in pairs.to_dicts()]
     schema = {"process": pl.Int32, "device": pl.Int32, "cc": pl.String, "name": pl.String,
               "sm_count": pl.Int64, "memory": pl.Int64, "max_threads_per_sm": pl.Int64}  # fmt: skip
     return frame_of(rows, schema)
 
 
-def _value_of(found: Measured, name: str) -> pl.Series:
-    mine = found.values.filter(pl.col("name") == name).unique("launch", keep="first")
-    both = found.launches.select("launch").join(
+def _value_of(measured: Measured, name: str) -> pl.Series:
+    mine = measured.values.filter(pl.col("name") == name).unique("launch", keep="first")
+    both = measured.launches.select("launch").join(
         mine, on="launch", how="left", maintain_order="left"
     )
     column: pl.Series = both["value"].round().cast(pl.Int64, strict=False)
@@ -167,7 +167,7 @@ def _value_of(found: Measured, name: str) -> pl.Series:
 
 
 def _kernels(
-    found: Measured,
+    measured: Measured,
     launches: pl.DataFrame,
     start: np.ndarray[Any, Any],
     length: np.ndarray[Any, Any],
@@ -183,7 +183,7 @@ def _kernels(
         "correlation",
         "grid",
         "block",
-    ).with_columns(_value_of(found, name).alias(column) for column, name in _SHAPE.items())
+    ).with_columns(_value_of(measured, name).alias(column) for column, name in _SHAPE.items())
 
 
 def _marks(launches: pl.DataFrame, ids: pl.Series, start: np.ndarray[Any, Any]) -> pl.DataFrame:
@@ -198,11 +198,11 @@ def _marks(launches: pl.DataFrame, ids: pl.Series, start: np.ndarray[Any, Any]) 
     )
 
 
-def _counters(found: Measured, launches: pl.DataFrame, mark: pl.Series) -> pl.DataFrame:
+def _counters(measured: Measured, launches: pl.DataFrame, mark: pl.Series) -> pl.DataFrame:
     about = launches.select(
         "launch", "process", pl.col("device").fill_null(0), "correlation", mark.alias("range_id")
     )
-    both = found.values.join(about, on="launch", how="left", maintain_order="left")
+    both = measured.values.join(about, on="launch", how="left", maintain_order="left")
     return both.select("process", "device", "correlation", "range_id", "name", "value")
 
 
@@ -219,7 +219,7 @@ def _calls(launches: pl.DataFrame, start: np.ndarray[Any, Any]) -> pl.DataFrame:
 
 
 def _ranges(
-    found: Measured,
+    measured: Measured,
     launches: pl.DataFrame,
     start: np.ndarray[Any, Any],
     end: np.ndarray[Any, Any],
@@ -229,28 +229,28 @@ def _ranges(
     ncu says which threads had ranges open, not which of them launched: a launch is taken to be in all of
     them.
     """
-    made: list[tuple[int, int, Open, int, int]] = []
+    closed: list[tuple[int, int, Open, int, int]] = []
     opened: dict[int, list[tuple[Open, int, int]]] = {}
 
     def close(number: int, keep: int) -> None:
-        held = opened[number]
-        while len(held) > keep:
-            made.append((number, len(held) - 1, *held.pop()))
+        open_now = opened[number]
+        while len(open_now) > keep:
+            closed.append((number, len(open_now) - 1, *open_now.pop()))
 
     rows = zip(launches["process"].to_list(), launches["stack"].to_list(), strict=True)
-    for place, (number, stack) in enumerate(rows):
-        now = found.stacks[stack] if stack is not None else ()
+    for index, (number, stack) in enumerate(rows):
+        now = measured.stacks[stack] if stack is not None else ()
         before = opened.setdefault(number, [])
         same = 0
         while same < min(len(now), len(before)) and now[same] == before[same][0]:
             same += 1
         close(number, same)
-        before[:] = [(one, first, place) for one, first, _ in before]
-        before += [(one, place, place) for one in now[same:]]
+        before[:] = [(range_, first, index) for range_, first, _ in before]
+        before += [(range_, index, index) for range_ in now[same:]]
     for number in opened:
         close(number, 0)
-    deep = max(map(len, found.stacks), default=0)
-    made.sort(key=lambda one: (one[3], one[1]))
+    deep = max(map(len, measured.stacks), default=0)
+    closed.sort(key=lambda row: (row[3], row[1]))
     rows_made = [
         {
             "id": count,
@@ -258,13 +258,13 @@ def _ranges(
             "thread": 0,
             "start": int(start[first]) - 1 - (deep - level),
             "end": int(end[last]) + deep - level,
-            "domain": one.domain,
-            "category": one.category,
-            "text": one.text,
-            "payload": one.payload,
+            "domain": range_.domain,
+            "category": range_.category,
+            "text": range_.text,
+            "payload": range_.payload,
             "kind": "pushpop",
         }
-        for count, (number, level, one, first, last) in enumerate(made)
+        for count, (number, level, range_, first, last) in enumerate(closed)
     ]
     schema = {"id": pl.Int64, "process": pl.Int32, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64,
               "domain": pl.String, "category": pl.String, "text": pl.String, "payload": pl.Int64,

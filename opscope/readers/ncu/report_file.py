@@ -65,10 +65,10 @@ def _read(data: bytes, path: Path) -> Measured:
     tool, failed = "", 0
     for block in _blocks(data, 8 + size):
         for span in spans(block.header, 4):
-            strings += [data[slice(*one)].decode("utf-8", "replace")
-                        for one in spans(fields(data, *span), 1)]  # fmt: skip
+            strings += [data[slice(*string_span)].decode("utf-8", "replace")
+                        for string_span in spans(fields(data, *span), 1)]  # fmt: skip
         tool = tool or _tool(data, block.header)
-        process = next((fields(data, *one) for one in spans(block.header, 6)), {})
+        process = next((fields(data, *process_span) for process_span in spans(block.header, 6)), {})
         for start, end in block.results:
             result = fields(data, start, end)
             row = _launch(data, result, process, len(launches))
@@ -93,27 +93,27 @@ def _read(data: bytes, path: Path) -> Measured:
             launches.append(row)
     if not launches:
         raise BadInput(path, "a report of Nsight Compute without kernels: ncu measured none")
-    found = Measured(
+    measured = Measured(
         frame_of(launches, LAUNCHES),
         pl.DataFrame(columns, schema=VALUES),
         stacks,
         devices,
     )
-    found.version = tool
+    measured.version = tool
     if failed:
-        found.notes.append(("warning", "kernels in the report without any measured value", failed))
-    return found
+        measured.notes.append(
+            ("warning", "kernels in the report without any measured value", failed)
+        )
+    return measured
 
 
 def _size(data: bytes, at: int) -> int:
     if at + 4 > len(data):
         raise WireError("it ends early: a size is missing")
-    found: int = struct.unpack_from("<I", data, at)[0]
-    if at + 4 + found > len(data):
-        raise WireError(
-            f"it ends early: {found} bytes are announced, {len(data) - at - 4} are left"
-        )
-    return found
+    size: int = struct.unpack_from("<I", data, at)[0]
+    if at + 4 + size > len(data):
+        raise WireError(f"it ends early: {size} bytes are announced, {len(data) - at - 4} are left")
+    return size
 
 
 def _blocks(data: bytes, at: int) -> Iterator[_Block]:
@@ -121,40 +121,40 @@ def _blocks(data: bytes, at: int) -> Iterator[_Block]:
         size = _size(data, at)
         header = fields(data, at + 4, at + 4 + size)
         at += 4 + size
-        sources, results, length = (number(header, one) for one in (1, 2, 5))
+        sources, results, length = (number(header, field_number) for field_number in (1, 2, 5))
         if length < 0 or at + length > len(data):
             raise WireError(f"a block of {length} bytes goes beyond the end")
         end = at + length
-        found = []
-        for place in range(sources + results):
+        sections = []
+        for index in range(sources + results):
             if at >= end:
                 raise WireError("a block has fewer entries than it says")
             size = _size(data, at)
-            if place >= sources:
-                found.append((at + 4, at + 4 + size))
+            if index >= sources:
+                sections.append((at + 4, at + 4 + size))
             at += 4 + size
         at = end
-        yield _Block(header, found)
+        yield _Block(header, sections)
 
 
 def _tool(data: bytes, header: Fields) -> str:
     """Return the version of Nsight Compute that wrote the report, if this block says it."""
     for session in spans(header, 3):
-        for one in spans(fields(data, *session), 8):
-            pair = fields(data, *one)
+        for pair_span in spans(fields(data, *session), 8):
+            pair = fields(data, *pair_span)
             if text(data, pair, 1).startswith("Nsight Compute"):
                 return text(data, pair, 2)
     return ""
 
 
-def _launch(data: bytes, result: Fields, process: Fields, place: int) -> dict[str, Any]:
+def _launch(data: bytes, result: Fields, process: Fields, index: int) -> dict[str, Any]:
     named = [text(data, result, field) for field in (7, 6, 5)]
     return {
-        "launch": place,
+        "launch": index,
         "pid": number(process, 1) or None,
         "program": text(data, process, 3) or None,
         "host": text(data, process, 2) or None,
-        "id": place,
+        "id": index,
         "name": next(filter(None, named), "?"),
         "context": number(result, 22),
         "stream": number(result, 23),
@@ -168,8 +168,8 @@ def _launch(data: bytes, result: Fields, process: Fields, place: int) -> dict[st
 
 def _three(data: bytes, message: Fields, field: int) -> str | None:
     for span in spans(message, field):
-        found = fields(data, *span)
-        return ",".join(str(number(found, axis)) for axis in (1, 2, 3))
+        axes = fields(data, *span)
+        return ",".join(str(number(axes, axis)) for axis in (1, 2, 3))
     return None
 
 
@@ -177,30 +177,30 @@ def _values(
     data: bytes, result: Fields, strings: list[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Return the metrics of a kernel that are numbers, and those that are texts."""
-    found: dict[str, float] = {}
+    values_by_name: dict[str, float] = {}
     texts: dict[str, str] = {}
     for span in spans(result, 13):
         metric = fields(data, *span)
-        place = number(metric, 1, -1)
-        if not 0 <= place < len(strings):
+        index = number(metric, 1, -1)
+        if not 0 <= index < len(strings):
             continue
-        name = strings[place]
-        for one in spans(metric, 2):
-            value = _value(data, *one)
+        name = strings[index]
+        for value_span in spans(metric, 2):
+            value = _value(data, *value_span)
             if isinstance(value, str):
                 texts[name] = value
             elif value is not None:
-                found[name] = value
+                values_by_name[name] = value
         if name in (OPCODES, THREAD_OPCODES) and spans(metric, 3):
             if name == THREAD_OPCODES:
-                found.update(dict.fromkeys(ARITHMETIC, 0.0))
-            for one in spans(metric, 3)[:_INSTANCES]:
-                instance = fields(data, *one)
+                values_by_name.update(dict.fromkeys(ARITHMETIC, 0.0))
+            for value_span in spans(metric, 3)[:_INSTANCES]:
+                instance = fields(data, *value_span)
                 key = next((_value(data, *span) for span in spans(instance, 1)), None)
                 count = next((_value(data, *span) for span in spans(instance, 2)), None)
                 if isinstance(key, str) and isinstance(count, float):
-                    found[f"{name}:{key}"] = count
-    return found, texts
+                    values_by_name[f"{name}:{key}"] = count
+    return values_by_name, texts
 
 
 def _value(data: bytes, start: int, end: int) -> float | str | None:
@@ -219,22 +219,24 @@ def _value(data: bytes, start: int, end: int) -> float | str | None:
 
 
 def _capability(values: dict[str, float]) -> str | None:
-    both = [values.get(f"{_ATTRIBUTE}compute_capability_{one}") for one in ("major", "minor")]
-    return None if None in both else ".".join(str(_whole(one or 0.0)) for one in both)
+    both = [values.get(f"{_ATTRIBUTE}compute_capability_{part}") for part in ("major", "minor")]
+    return (
+        None if None in both else ".".join(str(_whole(number_part or 0.0)) for number_part in both)
+    )
 
 
 def _device(values: dict[str, float], texts: dict[str, str]) -> dict[str, object]:
-    found: dict[str, object] = {}
+    facts: dict[str, object] = {}
     if name := texts.get(f"{_ATTRIBUTE}display_name"):
-        found["name"] = name
+        facts["name"] = name
     for column, attribute in (
         ("sm_count", "multiprocessor_count"),
         ("memory", "global_memory_size"),
         ("max_threads_per_sm", "max_threads_per_multiprocessor"),
     ):
         if (value := values.get(_ATTRIBUTE + attribute)) is not None:
-            found[column] = _whole(value)
-    return found
+            facts[column] = _whole(value)
+    return facts
 
 
 def _whole(value: float) -> int | None:
@@ -247,23 +249,28 @@ def _whole(value: float) -> int | None:
 
 def _nvtx(data: bytes, result: Fields) -> tuple[Open, ...]:
     """Return the NVTX ranges that were open at a launch: start/end ranges, then each thread's."""
-    found: list[Open] = []
+    open_ranges: list[Open] = []
     for span in spans(result, 21):
         state = fields(data, *span)
-        domains = {number(one, 1): _Domain(data, one) for one in _each(data, state, 1)}
-        for one in _each(data, state, 3):
-            for opened in _each(data, one, 2):
-                found.append(_open(data, opened, domains.get(number(one, 1)), None, 2, 3))
+        domains = {
+            number(domain_state, 1): _Domain(data, domain_state)
+            for domain_state in _each(data, state, 1)
+        }
+        for thread_state in _each(data, state, 3):
+            for opened in _each(data, thread_state, 2):
+                open_ranges.append(
+                    _open(data, opened, domains.get(number(thread_state, 1)), None, 2, 3)
+                )
         for thread in _each(data, state, 2):
-            for one in _each(data, thread, 2):
-                for opened in _each(data, one, 2):
-                    domain = domains.get(number(one, 1))
-                    found.append(_open(data, opened, domain, number(thread, 1), 1, 2))
-    return tuple(one for one in found if one.text)
+            for thread_state in _each(data, thread, 2):
+                for opened in _each(data, thread_state, 2):
+                    domain = domains.get(number(thread_state, 1))
+                    open_ranges.append(_open(data, opened, domain, number(thread, 1), 1, 2))
+    return tuple(open_range for open_range in open_ranges if open_range.text)
 
 
 def _each(data: bytes, message: Fields, field: int) -> list[Fields]:
-    return [fields(data, *one) for one in spans(message, field)]
+    return [fields(data, *span) for span in spans(message, field)]
 
 
 class _Domain:
@@ -272,12 +279,12 @@ class _Domain:
     def __init__(self, data: bytes, message: Fields) -> None:
         name = text(data, message, 2)
         self.name = "" if name == "<default domain>" else name
-        self.strings = {number(one, 1): text(data, one, 2) for one in _each(data, message, 3)}
+        self.strings = {number(entry, 1): text(data, entry, 2) for entry in _each(data, message, 3)}
         self.categories = {
-            number(one, 1): text(data, one, 2)
+            number(entry, 1): text(data, entry, 2)
             for table in _each(data, message, 4)
             if number(table, 1) == _CATEGORIES
-            for one in _each(data, table, 2)
+            for entry in _each(data, table, 2)
         }
 
 
@@ -288,11 +295,11 @@ def _open(
     for attributes in _each(data, message, more):
         if domain is not None:
             kind = domain.categories.get(number(attributes, 2))
-        for one in _each(data, attributes, 4):
+        for attribute in _each(data, attributes, 4):
             for field in (2, 3, 5, 6):
-                payload = number(one, field) if field in one else payload
-        for one in _each(data, attributes, 5):
-            registered = domain.strings.get(number(one, 3), "") if domain is not None else ""
-            said = said or text(data, one, 2) or registered
+                payload = number(attribute, field) if field in attribute else payload
+        for attribute in _each(data, attributes, 5):
+            registered = domain.strings.get(number(attribute, 3), "") if domain is not None else ""
+            said = said or text(data, attribute, 2) or registered
     where = domain.name if domain is not None else ""
     return Open(thread, where, said, kind or category(where, said), payload)

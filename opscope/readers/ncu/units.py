@@ -34,8 +34,8 @@ def _factor(word: str, per: bool) -> float:
     word = word.strip()
     if word in _NS:
         return _NS[word] * (1e-9 if per else 1.0)
-    found = _PREFIXED.match(word)
-    return _PREFIX[found.group(1)] if found else 1.0
+    match = _PREFIXED.match(word)
+    return _PREFIX[match.group(1)] if match else 1.0
 
 
 def decimal_comma(texts: pl.Series) -> bool:
@@ -60,6 +60,6 @@ def numbers(texts: pl.Series, comma: bool) -> pl.Series:
         bare = bare.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
     else:
         bare = bare.str.replace_all(",", "", literal=True)
-    found = bare.cast(pl.Float64, strict=False)
-    made: pl.Series = found.set(~found.is_finite().fill_null(True), None)
-    return made
+    floats = bare.cast(pl.Float64, strict=False)
+    numbers_read: pl.Series = floats.set(~floats.is_finite().fill_null(True), None)
+    return numbers_read

@@ -104,14 +104,14 @@ def read_kernels(
     def convert(frame: pl.DataFrame, rare: pl.DataFrame | None) -> pl.DataFrame:
         if rare is not None:
             frame = _with_rare(frame, rare)
-        columns = _placed(frame, threads)
+        columns = _place(frame, threads)
         columns.append(_kernel_names(frame, strings))
         for name in _EXTENTS:
             if name in frame.columns:
                 columns.append(_triple(frame[name]).alias(name))
         for name in _KERNEL:
             if name in frame.columns and name in _RENAMED and name not in _DEVICE_RECORD:
-                columns.append(_renamed(frame[name]))
+                columns.append(_rename(frame[name]))
         return _without_empty(pl.DataFrame(columns))
 
     table = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -139,7 +139,7 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
     """Return the ``memops`` table: copies and sets. None if the export has neither."""
 
     def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, threads)
+        columns = _place(frame, threads)
         if "copyKind" in frame.columns:
             columns.append(labels(frame["copyKind"], COPIES, "kind {}").alias("kind"))
         for theirs, ours in (("srcKind", "src_kind"), ("dstKind", "dst_kind")):
@@ -157,14 +157,14 @@ def read_memops(source: Source, threads: Threads) -> pl.DataFrame | None:
                 .cast(pl.Int32)
                 .alias("peer")
             )
-        return pl.DataFrame(columns + _sized(frame))
+        return pl.DataFrame(columns + _size(frame))
 
     def sets(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, threads)
+        columns = _place(frame, threads)
         columns.append(constant("kind", "memset", pl.Categorical, frame.height))
         if "memKind" in frame.columns:
             columns.append(labels(frame["memKind"], MEMORIES, "unknown").alias("dst_kind"))
-        return pl.DataFrame(columns + _sized(frame))
+        return pl.DataFrame(columns + _size(frame))
 
     extra: dict[str, Kind] = {"bytes": "int", "graphNodeId": "int"}
     pieces = scan(
@@ -185,15 +185,15 @@ def read_syncs(source: Source, threads: Threads) -> pl.DataFrame | None:
     """Return the ``syncs`` table: synchronisations as the device saw them. None if the export has none."""
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, threads)
+        columns = _place(frame, threads)
         if "syncType" in frame.columns:
             columns.append(labels(frame["syncType"], SYNCS, "unknown").alias("kind"))
         if "eventId" in frame.columns:
             columns.append(_none32(frame["eventId"]).alias("event_id"))
-        found = pl.DataFrame(columns)
-        if "stream" not in found.columns:
-            return found
-        return found.with_columns(
+        table = pl.DataFrame(columns)
+        if "stream" not in table.columns:
+            return table
+        return table.with_columns(
             pl.when(pl.col("stream") != _NONE32).then("stream").alias("stream")
         )
 
@@ -242,15 +242,15 @@ def read_graph_launches(source: Source, threads: Threads) -> pl.DataFrame | None
         return None
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = _placed(frame, threads)
-        known = "graphId" in frame.columns
-        graph = frame["graphId"] if known else pl.Series([None], dtype=pl.Int64)
+        columns = _place(frame, threads)
+        has_graphs = "graphId" in frame.columns
+        graph = frame["graphId"] if has_graphs else pl.Series([None], dtype=pl.Int64)
         names = pl.DataFrame({"graph": graph}).select(
             pl.format("CUDA graph {}", pl.col("graph").cast(pl.String).fill_null("?"))
             .cast(pl.Categorical)
             .alias("name")
         )
-        if known:
+        if has_graphs:
             columns += [names["name"], graph.alias("graph")]
         else:
             columns.append(names["name"].new_from_index(0, frame.height))
@@ -286,13 +286,13 @@ def _with_rare(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
     for name, parts in _ALL_OR_NONE.items():
         if not set(parts) <= set(rare.columns):
             continue
-        found = rare[parts[0]] if len(parts) == 1 else packed(*(rare[part] for part in parts))
-        whole = constant(name, None, pl.Int64, frame.height)
-        frame = frame.with_columns(whole.scatter(rare[ROW], found))
+        numbers = rare[parts[0]] if len(parts) == 1 else packed(*(rare[part] for part in parts))
+        column = constant(name, None, pl.Int64, frame.height)
+        frame = frame.with_columns(column.scatter(rare[ROW], numbers))
     return frame
 
 
-def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
+def _place(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
     """Process, device, context, stream, times and correlation: the columns of every device record."""
     pids = (
         frame["globalPid"]
@@ -302,14 +302,14 @@ def _placed(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
     columns = [threads.process(pids)]
     for name in ("deviceId", "contextId", "streamId"):
         if name in frame.columns:
-            columns.append(_renamed(frame[name]))
+            columns.append(_rename(frame[name]))
     columns += [frame["start"], frame["end"]]
     if "correlationId" in frame.columns:
         columns.append(frame["correlationId"].alias("correlation"))
     return columns
 
 
-def _renamed(column: pl.Series) -> pl.Series:
+def _rename(column: pl.Series) -> pl.Series:
     name = _RENAMED[column.name]
     if name in _SMALL:
         small = column.cast(_SMALL[name], strict=False)
@@ -318,7 +318,7 @@ def _renamed(column: pl.Series) -> pl.Series:
     return column.alias(name)
 
 
-def _sized(frame: pl.DataFrame) -> list[pl.Series]:
+def _size(frame: pl.DataFrame) -> list[pl.Series]:
     columns = []
     if "bytes" in frame.columns:
         columns.append(frame["bytes"])
@@ -337,9 +337,9 @@ def _kernel_names(frame: pl.DataFrame, strings: Strings) -> pl.Series:
 def _triple(key: pl.Series) -> pl.Series:
     """``x,y,z`` as a Categorical, formatted once per distinct extent; null if x is 0."""
     codes = Codes()
-    found = codes.of(key)
+    codes_of_triples = codes.of(key)
     texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" if k >> 32 else None for k in codes.keys]
-    return named(found, texts)
+    return named(codes_of_triples, texts)
 
 
 def _none32(column: pl.Series) -> pl.Series:

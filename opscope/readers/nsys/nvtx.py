@@ -160,8 +160,8 @@ def ranges_of(read: Events, strings: Strings, processes: Codes) -> Ranges:
     result.notes += _cut_notes(result.frame)
     if odd:
         result.notes.append(("info", "NVTX events of a type that is not read", odd))
-    for what, count in read.failures.items():
-        result.notes.append(("warning", what, count))
+    for message, count in read.failures.items():
+        result.notes.append(("warning", message, count))
     return result
 
 
@@ -214,16 +214,16 @@ def _texts(frame: pl.DataFrame, strings: Strings) -> list[pl.Series]:
 
 def _plain(texts: pl.Series, domains: pl.Series) -> tuple[pl.Series, list[pl.Series]]:
     """Texts as Categorical, without the numbers that PyTorch gives each call in NVTX's default domain."""
-    found = torch_numbers.split(texts)
-    seq = found["seq"]
+    split = torch_numbers.split(texts)
+    seq = split["seq"]
     unchanged = (domains.fill_null(0) != 0) | pl.Series(
-        matching(found["text"], torch_nvtx.NUMBERED)
+        matching(split["text"], torch_nvtx.NUMBERED)
     )
     if unchanged.any():
-        whole = texts.zip_with(unchanged, texts.clear(len(texts))).cast(pl.Categorical)
-        found = found.with_columns(found["text"].zip_with(~unchanged, whole))
+        texts_unchanged = texts.zip_with(unchanged, texts.clear(len(texts))).cast(pl.Categorical)
+        split = split.with_columns(split["text"].zip_with(~unchanged, texts_unchanged))
         seq = seq.set(unchanged, None)
-    return found["text"], [] if seq.null_count() == len(seq) else [seq]
+    return split["text"], [] if seq.null_count() == len(seq) else [seq]
 
 
 def _with_rare(
@@ -234,20 +234,22 @@ def _with_rare(
     columns = {name for name in rare.columns if rare[name].null_count() < rare.height}
     for name in ("endGlobalTid", *_ALL_OR_NONE):
         if name in columns:
-            known = rare[name].is_not_null()
+            has_value = rare[name].is_not_null()
             dtype = pl.String if name == "text" else pl.Int64
-            whole = constant(name, None, dtype, frame.height)
-            frame = frame.with_columns(whole.scatter(rows.filter(known), rare[name].filter(known)))
+            column = constant(name, None, dtype, frame.height)
+            frame = frame.with_columns(
+                column.scatter(rows.filter(has_value), rare[name].filter(has_value))
+            )
     integers = [
         pl.col(name) for name in ("uint64Value", "uint32Value", "int32Value") if name in columns
     ]
     if integers:
-        found = rare.select(pl.coalesce(integers)).to_series()
-        where = found.is_not_null()
+        integers_read = rare.select(pl.coalesce(integers)).to_series()
+        where = integers_read.is_not_null()
         if where.any():
             frame = frame.with_columns(
                 frame["int64Value"]
-                .scatter(rows.filter(where), found.filter(where))
+                .scatter(rows.filter(where), integers_read.filter(where))
                 .alias("int64Value")
             )
     attrs = constant("attrs", None, pl.String, frame.height)
@@ -284,8 +286,8 @@ def _json_attrs(rare: pl.DataFrame, strings: Strings) -> pl.Series | None:
         return None
     distinct = texts.drop_nulls().unique()
     objects = [_as_object(text) for text in distinct.to_list()]
-    found: pl.Series = texts.replace_strict(distinct, objects, default=None, return_dtype=pl.String)
-    return found
+    attrs: pl.Series = texts.replace_strict(distinct, objects, default=None, return_dtype=pl.String)
+    return attrs
 
 
 def _as_object(text: str) -> str:
@@ -334,8 +336,8 @@ def _name_domains(
             if code in used:
                 _guess_domain(result, names, code)
     if used & same.keys():
-        what = "NVTX domains of forked processes, named as in the parent process"
-        result.notes.append(("info", what, len(used & same.keys())))
+        message = "NVTX domains of forked processes, named as in the parent process"
+        result.notes.append(("info", message, len(used & same.keys())))
     codes = result.frame["domain"] if result.frame.width else pl.Series(dtype=pl.UInt32)
     ours = [
         code
@@ -356,14 +358,14 @@ def _parents(frame: pl.DataFrame, processes: Codes) -> dict[int, int]:
     pids = {key & TID_MASK: code for code, key in enumerate(processes.keys)}
     texts = frame["text"].unique().cast(pl.String)
     fact_texts = texts.filter(texts.str.starts_with(_FACTS).fill_null(False)).to_list()
-    found = {}
+    parents = {}
     if fact_texts:
         rows = frame.filter(pl.col("text").cast(pl.String).is_in(fact_texts))
         for process, text in rows.select("process", pl.col("text").cast(pl.String)).iter_rows():
             match = _PARENT.search(text)
             if match and int(match[1]) in pids:
-                found[process] = pids[int(match[1])]
-    return found
+                parents[process] = pids[int(match[1])]
+    return parents
 
 
 def inherited(
@@ -379,7 +381,7 @@ def inherited(
     for code, key in enumerate(keys):
         if code in names:
             by_number.setdefault(key % (1 << 32), {})[key >> 32] = code
-    found: dict[int, int] = {}
+    domains: dict[int, int] = {}
     for code, key in enumerate(keys):
         theirs = by_number.get(key % (1 << 32))
         if code in names or not theirs:
@@ -389,10 +391,10 @@ def inherited(
             visited.add(process)
             process = parents[process]
         if process in theirs:
-            found[code] = theirs[process]
+            domains[code] = theirs[process]
         elif not visited and len({names[other] for other in theirs.values()}) == 1:
-            found[code] = min(theirs.values())
-    return found
+            domains[code] = min(theirs.values())
+    return domains
 
 
 def _guess_domain(result: Ranges, names: dict[int, str], code: int) -> None:
@@ -400,24 +402,24 @@ def _guess_domain(result: Ranges, names: dict[int, str], code: int) -> None:
     texts = result.frame.filter(pl.col("domain") == code)["text"].unique().cast(pl.String)
     if texts.str.starts_with("nccl").all() and texts.drop_nulls().len():
         names[code] = "NCCL"
-        what = "an unnamed NVTX domain was identified as NCCL by the names of its ranges"
+        message = "an unnamed NVTX domain was identified as NCCL by the names of its ranges"
     else:
-        what = f"an NVTX domain without a name is shown as {names[code]!r}"
-    result.notes.append(("info", what, 1))
+        message = f"an NVTX domain without a name is shown as {names[code]!r}"
+    result.notes.append(("info", message, 1))
 
 
 def _sequence(frame: pl.DataFrame, ours: list[int]) -> list[pl.Series]:
     """``seq`` and ``fwd_thread`` from the payloads of opscope's domains, if any row has them."""
     if "payload" not in frame.columns or not ours:
         return []
-    known = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
+    has_number = pl.col("domain").is_in(ours) & (pl.col("payload") >= 0)
     thread = pl.col("payload") // (1 << _SEQ_BITS)
     recorded_seq = "seq" if "seq" in frame.columns else None
-    seq = pl.when(known).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(recorded_seq)
-    forward_thread = pl.when(known & (thread > 0)).then(thread)
-    found = frame.select(seq.alias("seq"), forward_thread.alias("fwd_thread")).get_columns()
+    seq = pl.when(has_number).then(pl.col("payload") % (1 << _SEQ_BITS)).otherwise(recorded_seq)
+    forward_thread = pl.when(has_number & (thread > 0)).then(thread)
+    columns = frame.select(seq.alias("seq"), forward_thread.alias("fwd_thread")).get_columns()
     # a program without backward has no forward thread, which saves 8 bytes for each of its ranges
-    return [column for column in found if column.null_count() < len(column)]
+    return [column for column in columns if column.null_count() < len(column)]
 
 
 def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:
@@ -430,19 +432,19 @@ def _cut_notes(frame: pl.DataFrame) -> list[tuple[str, str, int]]:
         return []
     lost = cut.filter(cut.str.contains(_LOST))
     ours = frame.filter(pl.col("domain").cast(pl.String).str.starts_with("opscope."))["text"]
-    many = [int(ours.cast(pl.String).is_in(some.to_list()).sum()) for some in (cut, lost)]
+    counts = [int(ours.cast(pl.String).is_in(some.to_list()).sum()) for some in (cut, lost)]
     notes = [
         (
             "warning",
             "ranges whose text was cut because it is over 4 KiB: what was cut from the call, and its "
             "cost, is not known",
-            many[0] - many[1],
+            counts[0] - counts[1],
         ),
         (
             "warning",
             "ranges that lost their arguments or the number in their name: the program has over 65,536 "
             "distinct texts, and opscope gives NVTX no more than that",
-            many[1],
+            counts[1],
         ),
     ]
     return [note for note in notes if note[2]]

@@ -107,18 +107,20 @@ class Schemas:
         places = long_enough.arg_true()
         if not len(places):
             return texts
-        whole = payloads.gather(places)
-        heads = _matrix(whole.bin.slice(0, _HEADER), _HEADER).view("<u8")
+        all_payloads = payloads.gather(places)
+        heads = _matrix(all_payloads.bin.slice(0, _HEADER), _HEADER).view("<u8")
         groups = pl.DataFrame(
-            {"domain": heads[:, 0], "schema": heads[:, 1], "at": _start(heads, whole)}
+            {"domain": heads[:, 0], "schema": heads[:, 1], "at": _start(heads, all_payloads)}
         ).with_row_index("place")
         for key, group in groups.group_by(["domain", "schema", "at"], maintain_order=True):
             rows = group["place"]
             domain, schema, start = (int(part) for part in key)
-            found = self._decode_group((domain, schema), start, whole.gather(rows))
-            if found is not None:
-                known = found.is_not_null()
-                texts = texts.scatter(places.gather(rows).filter(known), found.filter(known))
+            texts_decoded = self._decode_group((domain, schema), start, all_payloads.gather(rows))
+            if texts_decoded is not None:
+                has_text = texts_decoded.is_not_null()
+                texts = texts.scatter(
+                    places.gather(rows).filter(has_text), texts_decoded.filter(has_text)
+                )
         return texts
 
     def _decode_group(
@@ -136,9 +138,9 @@ class Schemas:
             return None
         raw = _matrix(payloads.filter(enough).bin.slice(start, size), size)
         columns = [_column(raw, field) for field in fields]
-        found = pl.DataFrame(columns).select(pl.struct(pl.all()).struct.json_encode()).to_series()
+        decoded = pl.DataFrame(columns).select(pl.struct(pl.all()).struct.json_encode()).to_series()
         texts = constant("attrs", None, pl.String, len(payloads))
-        return texts.scatter(enough.arg_true(), found)
+        return texts.scatter(enough.arg_true(), decoded)
 
     def _layout(self, key: tuple[int, int]) -> tuple[list[_Field], int] | str:
         with self._lock:
@@ -206,9 +208,9 @@ class Schemas:
         field = _Field(name, dtype, start, length, text, labels)
         return [field], start + dtype.itemsize * (length or 1)
 
-    def _fail(self, what: str, count: int) -> None:
+    def _fail(self, message: str, count: int) -> None:
         with self._lock:
-            self.failures[what] += count
+            self.failures[message] += count
 
 
 def _rows(source: Source, table: str, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -219,10 +221,10 @@ def _rows(source: Source, table: str, columns: Mapping[str, Any]) -> list[dict[s
     return frame.with_columns(pl.lit(None).alias(name) for name in absent).to_dicts()
 
 
-def _start(heads: npt.NDArray[np.uint64], whole: pl.Series) -> npt.NDArray[np.int64]:
+def _start(heads: npt.NDArray[np.uint64], column: pl.Series) -> npt.NDArray[np.int64]:
     """The offset of each payload: the header's last number, or else the end of the header."""
     size, last = heads[:, 2].astype(np.int64), heads[:, 3].astype(np.int64)
-    length = whole.bin.size().to_numpy().astype(np.int64)
+    length = column.bin.size().to_numpy().astype(np.int64)
     is_offset = (last >= _HEADER) & (size >= 0) & (last <= length - size)
     return np.where(is_offset, last, _HEADER)
 

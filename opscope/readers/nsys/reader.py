@@ -151,11 +151,11 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
         kernels = tables["kernels"]
         joined = [graphs] if kernels is None else [kernels, graphs]
         tables["kernels"] = pl.concat(joined, how="diagonal_relaxed")
-        what = (
+        message = (
             "CUDA graph launches traced as a whole: their device time is counted, their kernels are not "
             "known (capture with --cuda-graph-trace=node)"
         )
-        notes.append(("warning", what, graphs.height))
+        notes.append(("warning", message, graphs.height))
     if named is not None:
         tables["ranges"] = named.result().frame
         notes += named.result().notes
@@ -174,8 +174,8 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     devices = _devices(present)
     present["devices"], unnamed = nsys_target.read_devices(source, processes, devices, gpu)
     if unnamed and gpu is None:
-        what = "devices that the trace does not name; give their name with --gpu"
-        notes.append(("warning", what, unnamed))
+        message = "devices that the trace does not name; give their name with --gpu"
+        notes.append(("warning", message, unnamed))
     notes += source.faults()
     present["notes"] = pl.DataFrame(
         notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
@@ -269,14 +269,14 @@ def _renumber(tables: dict[str, pl.DataFrame], processes: Codes) -> None:
 
 def _devices(tables: dict[str, pl.DataFrame]) -> pl.DataFrame:
     """The distinct (process, device) pairs that executed something."""
-    found: set[tuple[int, int]] = set()
+    devices: set[tuple[int, int]] = set()
     for name in ("kernels", "memops"):
         if name in tables and "device" in tables[name].columns:
             both = tables[name].select("process", "device")
             if both["process"].null_count() or both["device"].null_count():
                 both = both.drop_nulls()
             # through a table of pairs: ``unique`` takes ten times as long
-            one, other, _ = pairs(both["process"].to_numpy(), both["device"].to_numpy())
-            found |= set(zip(one.tolist(), other.tolist(), strict=True))
+            process_codes, other, _ = pairs(both["process"].to_numpy(), both["device"].to_numpy())
+            devices |= set(zip(process_codes.tolist(), other.tolist(), strict=True))
     schema = {"process": pl.Int32, "device": pl.Int32}
-    return pl.DataFrame(sorted(found), schema=schema, orient="row")
+    return pl.DataFrame(sorted(devices), schema=schema, orient="row")

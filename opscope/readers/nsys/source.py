@@ -157,10 +157,10 @@ class Folder:
             frame = context.execute(f"SELECT * FROM it WHERE {where}")
         else:
             frame = self._frames.get(table, pl.LazyFrame())
-        found = self._collect(table, frame, columns)
+        table_rows = self._collect(table, frame, columns)
         if table in self._files:
             progress.read_whole(self._files[table])
-        return found
+        return table_rows
 
     def scan(
         self,
@@ -231,8 +231,8 @@ class Folder:
             if not isinstance(kind, tuple) and name in has and not _fits(kind, schema[name])
         ]
         for name in doubtful:
-            known = pl.col(name).is_not_null()
-            lost = known & _as_kind(name, columns[name], schema[name]).is_null()
+            has_value = pl.col(name).is_not_null()
+            lost = has_value & _as_kind(name, columns[name], schema[name]).is_null()
             self._faults[table, name, offset] = frame.select(lost.sum()).collect().item()
         return frame.select(wanted).collect()
 
@@ -252,9 +252,11 @@ def _extent(axes: tuple[str, str, str]) -> pl.Expr:
     return x % (1 << 31) * (1 << 32) + y % (1 << 16) * (1 << 16) + z % (1 << 16)
 
 
-def _decoded(column: pl.Series) -> pl.Series:
+def _decode(column: pl.Series) -> pl.Series:
     """Bytes as text; invalid UTF-8 is replaced, while Polars' cast would fail."""
-    texts = [None if one is None else one.decode("utf-8", "replace") for one in column.to_list()]
+    texts = [
+        None if value is None else value.decode("utf-8", "replace") for value in column.to_list()
+    ]
     return pl.Series(column.name, texts, dtype=pl.String)
 
 
@@ -274,10 +276,10 @@ def _as_kind(name: str, kind: Any, dtype: Any) -> pl.Expr:
         # when/then makes it as long as the column, which a literal alone is not
         return pl.when(column.is_null()).then(pl.lit(None, nothing[kind])).alias(name)
     if kind == "int" and dtype.is_float():
-        whole = (column == column.floor()) & (column.abs() < float(1 << 63))
-        column = pl.when(whole).then(column)
+        is_whole = (column == column.floor()) & (column.abs() < float(1 << 63))
+        column = pl.when(is_whole).then(column)
     if dtype == pl.Binary and kind != "blob":
-        column = column.map_batches(_decoded, return_dtype=pl.String)
+        column = column.map_batches(_decode, return_dtype=pl.String)
     if kind == "int":
         return column.cast(pl.Int64, strict=False, wrap_numerical=True)
     if kind == "real":

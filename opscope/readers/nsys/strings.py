@@ -42,29 +42,29 @@ class Strings:
         index = pl.Series(place, dtype=pl.Int64)
         if (place < 0).any():
             index = index.set(pl.Series(place < 0), None)
-        found: pl.Series = self._values.gather(index).alias(ids.name)
-        return found
+        texts: pl.Series = self._values.gather(index).alias(ids.name)
+        return texts
 
     def text(self, identity: int | None) -> str | None:
         """Return the text of one id, or None."""
         if identity is None:
             return None
-        found: str | None = self.categorical(pl.Series([identity], dtype=pl.Int64))[0]
-        return found
+        text_there: str | None = self.categorical(pl.Series([identity], dtype=pl.Int64))[0]
+        return text_there
 
     def _place(self, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The row of each id; -1 if there is none."""
         count = len(self._ids)
         if self._dense:
-            place: npt.NDArray[np.int64] = ids - self._ids[0]
-            place[(place < 0) | (place >= count)] = -1
-            return place
+            index: npt.NDArray[np.int64] = ids - self._ids[0]
+            index[(index < 0) | (index >= count)] = -1
+            return index
         if not count:
             return np.full(len(ids), -1, dtype=np.int64)
-        place = np.searchsorted(self._ids, ids).astype(np.int64)
-        place[place == count] = 0
-        place[self._ids[place] != ids] = -1
-        return place
+        index = np.searchsorted(self._ids, ids).astype(np.int64)
+        index[index == count] = 0
+        index[self._ids[index] != ids] = -1
+        return index
 
 
 class Codes:
@@ -93,9 +93,9 @@ class Codes:
             code = None if low is None else self.code(int(low))  # type: ignore[arg-type]
             return constant(keys.name, code, pl.UInt32, len(keys))
         if not keys.null_count():
-            found = self._of_numbers(keys.to_numpy())
-            if found is not None:
-                return pl.Series(keys.name, found)
+            codes_of_numbers = self._of_numbers(keys.to_numpy())
+            if codes_of_numbers is not None:
+                return pl.Series(keys.name, codes_of_numbers)
         distinct = keys.drop_nulls().unique().sort()
         numbers = [self.code(key) for key in distinct.to_list()]
         codes: pl.Series = keys.replace_strict(
@@ -115,8 +115,8 @@ class Codes:
         high, low = keys >> 32, keys & ((1 << 32) - 1)
         if int(np.ptp(high) + 1) * int(np.ptp(low) + 1) > len(keys) + _TABLE:
             return None
-        one, other, number = pairs(high, low)
-        return self._each((one << 32) | other)[number]
+        high_part, other, number = pairs(high, low)
+        return self._each((high_part << 32) | other)[number]
 
     def _each(self, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
         """The codes of a few keys; new ones get theirs in order of the keys."""
@@ -163,12 +163,12 @@ def constant(name: str, value: object, dtype: Any, height: int) -> pl.Series:
 def named(codes: pl.Series, names: Sequence[str | None]) -> pl.Series:
     """Return the name of each code as a Categorical; null if the code or its name is null."""
     dictionary = pl.Series(list(names), dtype=pl.String).cast(pl.Categorical)
-    found: pl.Series = dictionary.gather(codes).alias(codes.name)
-    return found
+    column: pl.Series = dictionary.gather(codes).alias(codes.name)
+    return column
 
 
 def labels(numbers: pl.Series, names: Mapping[int, str], other: str) -> pl.Series:
     """Return the label of each small number as a Categorical; ``other`` (with ``{}``) for unknown ones."""
     codes = Codes()
-    found = codes.of(numbers)
-    return named(found, [names.get(key, other.format(key)) for key in codes.keys])
+    codes_of_labels = codes.of(numbers)
+    return named(codes_of_labels, [names.get(key, other.format(key)) for key in codes.keys])

@@ -52,7 +52,7 @@ def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
         command.append(meta[f"PROCESS_0:ARGUMENT_{count}"])
         count += 1
     command = _own(command)
-    found = {
+    facts = {
         "format": "nsys",
         "tool": meta.get("EXPORT_PRODUCT_NAME", "NVIDIA Nsight Systems"),
         "version": meta.get("EXPORT_PRODUCT_VERSION"),
@@ -60,7 +60,7 @@ def origin_of(source: Source, meta: Mapping[str, str]) -> dict[str, Any]:
         "command": list(redact(command)) or None,
         "paths": [str(source.path)],
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in facts.items() if value is not None}
 
 
 def _own(command: list[str]) -> list[str]:
@@ -95,14 +95,14 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
             f"name IN ('{_HOST}', '{_DRIVER}', '{_CUDA}', '{_CPU}')",
         )
     }
-    added = _added(source)
+    added = _add(source)
     versions = {
         "driver": env.get(_DRIVER),
         "cuda_driver": env.get(_CUDA),
         "cpu": env.get(_CPU),
         **{key: added[name] for name, key in _ADDED.items() if added.get(name)},
     }
-    known = json.dumps({key: value for key, value in versions.items() if value})
+    versions_text = json.dumps({key: value for key, value in versions.items() if value})
     keys = sorted(processes.keys)
     return pl.DataFrame(
         {
@@ -114,7 +114,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
             "clock_domain": [0] * len(keys),
             "name": [names.get(key) for key in keys],
             "framework": [added.get("framework") or None] * len(keys),
-            "versions": [known if known != "{}" else None] * len(keys),
+            "versions": [versions_text if versions_text != "{}" else None] * len(keys),
         },
         schema={
             "process": pl.Int32, "host": pl.String, "pid": pl.Int64, "rank": pl.Int64,
@@ -124,7 +124,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
     )  # fmt: skip
 
 
-def _added(source: Source) -> dict[str, str | None]:
+def _add(source: Source) -> dict[str, str | None]:
     """Return what DLProf added about the machine to the export, by column of ``SystemInfo``."""
     rows = _dicts(source, "SystemInfo", dict.fromkeys((*_ADDED, "framework"), "text"))
     return next(iter(rows), {})
@@ -166,8 +166,8 @@ def read_clock(source: Source) -> pl.DataFrame:
 
 def read_duration(source: Source) -> int | None:
     """Return when the capture ended (ns, on the clock of the events), or None if the export lacks that."""
-    found: Any = source.rows("ANALYSIS_DETAILS", {"duration": "int"})
-    return found["duration"].max() if found.width and found.height else None
+    details: Any = source.rows("ANALYSIS_DETAILS", {"duration": "int"})
+    return details["duration"].max() if details.width and details.height else None
 
 
 def read_devices(
@@ -191,10 +191,10 @@ def read_devices(
     by_number = {gpu["device"]: gpu for gpu in gpus.values()}
     rows, unnamed = [], 0
     for process, device in sorted(used.drop_nulls().iter_rows()):
-        found = by_pid.get((pids[process], device)) or by_number.get(device, {})
-        unnamed += found.get("name") is None
+        facts = by_pid.get((pids[process], device)) or by_number.get(device, {})
+        unnamed += facts.get("name") is None
         rows.append(
-            {**found, "process": process, "device": device, "name": found.get("name") or gpu}
+            {**facts, "process": process, "device": device, "name": facts.get("name") or gpu}
         )
     return device_frame(rows), unnamed
 
@@ -213,12 +213,12 @@ _OLD_GPU: Final[Mapping[str, Kind]] = {
 
 def _gpus(source: Source) -> dict[int, dict[str, Any]]:
     """TARGET_INFO_GPU by its own id; the export gives bytes, bytes/s and Hz."""
-    found = {}
+    facts_of_gpus = {}
     for row in _dicts(source, "TARGET_INFO_GPU", _GPU):
         identity = row["id"] if row["id"] is not None else row["deviceId"]
         if identity is None:
             continue
-        found[identity] = {
+        facts_of_gpus[identity] = {
             "device": row["cuDevice"] if row["cuDevice"] is not None else identity,
             "name": row["name"],
             "uuid": row["uuid"],
@@ -229,7 +229,7 @@ def _gpus(source: Source) -> dict[int, dict[str, Any]]:
             "clock_khz": row["clockRate"] // 1000 if row["clockRate"] else None,
             "mem_bandwidth": row["memoryBandwidth"],
         }
-    return found
+    return facts_of_gpus
 
 
 def _old_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def _thread_names(source: Source, strings: Strings) -> dict[int, str]:
 
 def capability(major: int | None, minor: int | None) -> str | None:
     """Return CUDA's compute capability as text; None unless both numbers are plausible."""
-    known = major is not None and minor is not None and 0 < major < 100 and 0 <= minor < 100
-    return f"{major}.{minor}" if known else None
+    is_valid = major is not None and minor is not None and 0 < major < 100 and 0 <= minor < 100
+    return f"{major}.{minor}" if is_valid else None
 
 
 def product(left: int | None, right: int | None) -> int | None:

@@ -30,10 +30,10 @@ def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
     wanted: dict[str, Kind] = dict.fromkeys(
         ("start", "isSchedIn", "globalTid", "threadState", "threadBlock"), "int"
     )
-    known = pl.Series(threads.processes.keys, dtype=pl.Int64)
+    process_keys = pl.Series(threads.processes.keys, dtype=pl.Int64)
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        rows = frame.filter((pl.col("globalTid") // (1 << TID_BITS)).is_in(known.implode()))
+        rows = frame.filter((pl.col("globalTid") // (1 << TID_BITS)).is_in(process_keys.implode()))
         reasons = [
             pl.col(name).replace_strict(labels, default=None, return_dtype=pl.String)
             for name, labels in (("threadBlock", blocks), ("threadState", states))

@@ -123,9 +123,9 @@ class _Strings:
     def categorical(self, ids: pl.Series, *, symbols: bool = False) -> pl.Series:
         """Return the texts of ids; with ``symbols``, C++ symbols among them are demangled."""
         codes = Codes()
-        found = codes.of(ids)
+        codes_of_ids = codes.of(ids)
         texts = [self._texts.get(key) for key in codes.keys]
-        return named(found, all_demangled(texts) if symbols else texts)
+        return named(codes_of_ids, all_demangled(texts) if symbols else texts)
 
     def text(self, identity: int | None) -> str | None:
         return None if identity is None else self._texts.get(identity)
@@ -141,7 +141,7 @@ def _scan(
     return database.scan(table, wanted, lambda frame, rare: convert(filled(frame, wanted), rare))
 
 
-def _placed(frame: pl.DataFrame) -> list[pl.Series]:
+def _place(frame: pl.DataFrame) -> list[pl.Series]:
     columns = []
     for column in frame.get_columns():
         if column.name in _DEVICE_RECORD or column.name in _NAMES:
@@ -163,12 +163,12 @@ def _kernels(database: Database, table: str, strings: _Strings) -> pl.DataFrame:
     }
 
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = [*_placed(frame), strings.categorical(frame["name"], symbols=True).alias("name")]
+        columns = [*_place(frame), strings.categorical(frame["name"], symbols=True).alias("name")]
         for name in ("grid", "block"):
             codes = Codes()
-            found = codes.of(frame[name])
+            codes_of_names = codes.of(frame[name])
             texts = [f"{k >> 32},{k >> 16 & 0xFFFF},{k & 0xFFFF}" for k in codes.keys]
-            columns.append(named(found, texts).alias(name))
+            columns.append(named(codes_of_names, texts).alias(name))
         return pl.DataFrame(columns)
 
     return pl.concat(_scan(database, table, wanted, convert), how="vertical_relaxed")
@@ -215,14 +215,14 @@ def _memops(database: Database, tables: dict[str, pl.DataFrame]) -> None:
     extra: dict[str, Kind] = {"bytes": "int"}
 
     def copies(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = [*_placed(frame), frame["bytes"]]
+        columns = [*_place(frame), frame["bytes"]]
         columns.append(labels(frame["copyKind"], COPIES, "kind {}").alias("kind"))
         columns.append(labels(frame["srcKind"], _MEMORY, "unknown").alias("src_kind"))
         columns.append(labels(frame["dstKind"], _MEMORY, "unknown").alias("dst_kind"))
         return pl.DataFrame(columns)
 
     def sets(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = [*_placed(frame), frame["bytes"]]
+        columns = [*_place(frame), frame["bytes"]]
         columns.append(constant("kind", "memset", pl.Categorical, frame.height))
         if "memoryKind" in frame.columns:
             columns.append(labels(frame["memoryKind"], _MEMORY, "unknown").alias("dst_kind"))
@@ -250,7 +250,7 @@ def _memops(database: Database, tables: dict[str, pl.DataFrame]) -> None:
 
 def _syncs(database: Database, tables: dict[str, pl.DataFrame]) -> None:
     def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
-        columns = [*_placed(frame), labels(frame["type"], SYNCS, "unknown").alias("kind")]
+        columns = [*_place(frame), labels(frame["type"], SYNCS, "unknown").alias("kind")]
         return pl.DataFrame(columns)
 
     table = "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"

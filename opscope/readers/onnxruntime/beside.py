@@ -26,10 +26,10 @@ def of_given(
 ) -> tuple[Model, Explained]:
     """Return a given model and what it explains. Raises BadInput if it is not the profile's."""
     try:
-        found = read(model)
+        model_read = read(model)
     except ModelError as error:
         raise BadInput(model, str(error)) from error
-    result = explained(nodes, found)
+    result = explained(nodes, model_read)
     if len(result.missing) == result.known and result.known:
         named = ", ".join(map(repr, result.missing[:_NAMED]))
         more = len(result.missing) - _NAMED
@@ -44,7 +44,7 @@ def of_given(
             model,
             f"not the model of {os.fspath(path)}: its node {name!r} takes {there}, and {here} ran",
         )
-    return _original_beside(Path(model), found, result, nodes)
+    return _original_beside(Path(model), model_read, result, nodes)
 
 
 def of_folder(path: Path, nodes: pl.DataFrame) -> tuple[Model, Explained, Path] | None:
@@ -53,14 +53,14 @@ def of_folder(path: Path, nodes: pl.DataFrame) -> tuple[Model, Explained, Path] 
         return None
     for candidate in _candidates(path):
         try:
-            found = read(candidate)
+            model_read = read(candidate)
         except OnnxMissing:
             return None
         except ModelError:
             continue
-        result = explained(nodes, found)
+        result = explained(nodes, model_read)
         if not result.missing and not result.unfit:
-            model, result = _original_beside(candidate, found, result, nodes)
+            model, result = _original_beside(candidate, model_read, result, nodes)
             return model, result, candidate
     return None
 
@@ -83,19 +83,21 @@ def _original_beside(
             continue
         if not set(model.inputs) <= set(original.inputs):
             continue
-        whole = with_origins(model, original)
-        if any(node.origins for node in whole.nodes):
-            return whole, explained(nodes, whole)
+        model_with_origins = with_origins(model, original)
+        if any(node.origins for node in model_with_origins.nodes):
+            return model_with_origins, explained(nodes, model_with_origins)
     return model, result
 
 
 def _candidates(path: Path) -> Iterator[Path]:
     try:
-        there = [one for one in path.parent.iterdir() if one.suffix == ".onnx" and one.is_file()]
+        there = [
+            file for file in path.parent.iterdir() if file.suffix == ".onnx" and file.is_file()
+        ]
         sized = [
-            (one.stat().st_mtime, one) for one in there if one.stat().st_size <= _LARGEST_TRIED
+            (file.stat().st_mtime, file) for file in there if file.stat().st_size <= _LARGEST_TRIED
         ]
     except OSError:
         return
     newest = sorted(sized, key=lambda pair: (-pair[0], pair[1].name))
-    yield from [one for _, one in newest if one != path][:_TRIED]
+    yield from [file for _, file in newest if file != path][:_TRIED]

@@ -155,21 +155,21 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
     file = KinetoFile(
         Path(path),
         decode=_decoded,
-        mend=_mended,
+        mend=_mend,
         gap=_gap,
         what="a profile of ONNX Runtime",
     )
     parts, untimed, dropped = [], 0, 0
     for events in file.blocks():
-        timed = events if _all_timed(events) else [one for one in events if _is_timed(one)]
+        timed = events if _all_timed(events) else [event for event in events if _is_timed(event)]
         untimed += len(events) - len(timed)
-        marks = [one for one in timed if one.name == _TRUNCATED]
+        marks = [event for event in timed if event.name == _TRUNCATED]
         if marks:
-            dropped += sum(_dropped(one) for one in marks)
-            timed = [one for one in timed if one.name != _TRUNCATED]
+            dropped += sum(_drop(event) for event in marks)
+            timed = [event for event in timed if event.name != _TRUNCATED]
         if timed:
             parts.append(_frame(timed, pools))
-    frame = _finished(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)
+    frame = _finish(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)
     if not frame["cat"].is_in(["Session", "Node"]).any():
         if file.truncated or file.unclosed:
             raise BadInput(path, "truncated: the JSON ends before its first event")
@@ -183,7 +183,7 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
     )
 
 
-def _dropped(event: Event) -> int:
+def _drop(event: Event) -> int:
     """Return how many events the profiler dropped, as its last event says; 1 where that is no number."""
     text = str(event.args.dropped_event_count) if event.args is not None else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 1
@@ -234,24 +234,24 @@ def _decoded(text: bytes) -> list[Event] | None:
 
 def _decoded_loosely(text: bytes) -> list[Event] | None:
     """Return the events where some have values of unexpected types: those are left without a time."""
-    found = []
+    events = []
     try:
         each = _decode_raw(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     for raw in each:
         try:
-            found.append(_decode_one(raw))
+            events.append(_decode_one(raw))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            found.append(Event())
-    return found
+            events.append(Event())
+    return events
 
 
-def _mended(text: bytes) -> bytes:
+def _mend(text: bytes) -> bytes:
     """Return the text with what the profiler writes as it is, quotes and backslashes in names, escaped."""
 
-    def escaped(found: re.Match[bytes]) -> bytes:
-        return found[1] + _BARE_QUOTE.sub(rb'\\"', found[2]) + found[3]
+    def escaped(match: re.Match[bytes]) -> bytes:
+        return match[1] + _BARE_QUOTE.sub(rb'\\"', match[2]) + match[3]
 
     # an event is a line; repair takes control characters out, the ends of lines too
     return b"\n".join(_NAME.sub(escaped, repair(line)) for line in text.split(b"\n"))
@@ -270,23 +270,23 @@ def _frame(events: list[Event], pools: bool) -> pl.DataFrame:
             "tid": _integers([event.tid for event in events]),
             "ts": pl.Series([event.ts for event in events], dtype=pl.Float64, strict=False),
             "dur": pl.Series([event.dur for event in events], dtype=pl.Float64, strict=False),
-            "op_name": [one.op_name for one in args],
-            "provider": pl.Series([one.provider for one in args], dtype=pl.String),
+            "op_name": [arg.op_name for arg in args],
+            "provider": pl.Series([arg.provider for arg in args], dtype=pl.String),
             "node_index": _numbers(
-                [one.graph_index if one.node_index is None else one.node_index for one in args]
+                [arg.graph_index if arg.node_index is None else arg.node_index for arg in args]
             ),
-            "inputs": _texts([one.input_type_shape for one in args]),
-            "outputs": _texts([one.output_type_shape for one in args]),
-            "activation_size": _numbers([one.activation_size for one in args]),
-            "parameter_size": _numbers([one.parameter_size for one in args]),
-            "output_size": _numbers([one.output_size for one in args]),
+            "inputs": _texts([arg.input_type_shape for arg in args]),
+            "outputs": _texts([arg.output_type_shape for arg in args]),
+            "activation_size": _numbers([arg.activation_size for arg in args]),
+            "parameter_size": _numbers([arg.parameter_size for arg in args]),
+            "output_size": _numbers([arg.output_size for arg in args]),
             **_pool_columns(args, pools),
             **_gpu_columns(events, args),
         }
     )
 
 
-def _finished(frame: pl.DataFrame) -> pl.DataFrame:
+def _finish(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of SCHEMA."""
     is_node = pl.col("cat") == "Node"
     kind: Any = pl.when(is_node & pl.col("full").str.ends_with(_KERNEL_TIME)).then(
@@ -312,8 +312,8 @@ def _finished(frame: pl.DataFrame) -> pl.DataFrame:
 def _pool_columns(args: list[Args], wanted: bool) -> dict[str, pl.Series]:
     threads: list[int | None] = [None] * len(args)
     run, wait = list(threads), list(threads)
-    for n, one in enumerate(args if wanted else ()):
-        pool = _pool(one.thread_scheduling_stats)
+    for n, arguments in enumerate(args if wanted else ()):
+        pool = _pool(arguments.thread_scheduling_stats)
         if pool is not None and pool.sub_threads is not None:
             threads[n] = sum(sub.num_run > 0 for sub in pool.sub_threads.values())
         if pool is not None and pool.main_thread is not None:
@@ -339,20 +339,22 @@ def _gpu_columns(events: list[Event], args: list[Args]) -> dict[str, pl.Series]:
             for name in _GPU
         }
     texts: dict[str, list[str | None]] = {
-        "parent_name": [one.parent_name for one in args],
-        "stream": [None if one.stream is None else str(one.stream) for one in args],
-        "grid": [_extent(one.grid_x, one.grid_y, one.grid_z) for one in args],
-        "block": [_extent(one.block_x, one.block_y, one.block_z) for one in args],
+        "parent_name": [arg.parent_name for arg in args],
+        "stream": [None if arg.stream is None else str(arg.stream) for arg in args],
+        "grid": [_extent(arg.grid_x, arg.grid_y, arg.grid_z) for arg in args],
+        "block": [_extent(arg.block_x, arg.block_y, arg.block_z) for arg in args],
     }
     columns = {name: pl.Series(values, dtype=pl.String) for name, values in texts.items()}
-    return {**columns, "bytes": _numbers([one.size for one in args])}
+    return {**columns, "bytes": _numbers([arg.size for arg in args])}
 
 
 def _integers(values: list[int]) -> pl.Series:
     try:
         return pl.Series(values, dtype=pl.Int64)
     except (OverflowError, TypeError, pl.exceptions.PolarsError):  # over 64 bits
-        return pl.Series([one if abs(one) < 1 << 62 else None for one in values], dtype=pl.Int64)
+        return pl.Series(
+            [value if abs(value) < 1 << 62 else None for value in values], dtype=pl.Int64
+        )
 
 
 def _numbers(values: list[Any]) -> pl.Series:
@@ -360,13 +362,17 @@ def _numbers(values: list[Any]) -> pl.Series:
     try:
         texts = pl.Series(values, dtype=pl.String)
     except (TypeError, pl.exceptions.PolarsError):
-        texts = pl.Series([None if one is None else str(one) for one in values], dtype=pl.String)
+        texts = pl.Series(
+            [None if value is None else str(value) for value in values], dtype=pl.String
+        )
     numbers: pl.Series = texts.cast(pl.Int64, strict=False)
     return numbers
 
 
 def _texts(values: list[Raw]) -> pl.Series:
-    raw = pl.Series([None if one is ABSENT else bytes(one) for one in values], dtype=pl.Binary)
+    raw = pl.Series(
+        [None if value is ABSENT else bytes(value) for value in values], dtype=pl.Binary
+    )
     texts: pl.Series = raw.cast(pl.String, strict=False)
     return texts
 

@@ -60,7 +60,7 @@ def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
         pl.when(sure).then(pl.int_range(1, pl.len() + 1, dtype=pl.Int64)).alias("correlation"),
         pl.col("name").str.contains(_COPY).alias("copied"),
     )
-    place = ["process", "device", "stream", "start", "end", "correlation"]
+    columns = ["process", "device", "stream", "start", "end", "correlation"]
     calls = gpu.filter(pl.col("correlation").is_not_null()).select(
         "process", "thread", pl.col("launched").alias("start"), pl.col("launched").alias("end"),
         "name", "correlation",
@@ -78,9 +78,9 @@ def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
         .str.to_uppercase()
     )
     return {
-        "kernels": gpu.filter(~pl.col("copied")).select(*place, "name", "grid", "block"),
+        "kernels": gpu.filter(~pl.col("copied")).select(*columns, "name", "grid", "block"),
         "memops": gpu.filter(pl.col("copied")).select(
-            *place,
+            *columns,
             pl.when(pl.col("name").str.contains(_SET)).then(pl.lit("memset"))
             .otherwise(pl.format("{}to{}", source, target)).alias("kind"),
             "bytes",

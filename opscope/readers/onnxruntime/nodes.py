@@ -78,26 +78,28 @@ def explained(frame: pl.DataFrame, model: Model | None = None) -> Explained:
     distinct = keyed.select(_KEY).unique(maintain_order=True)
     numbers = distinct.with_columns(pl.int_range(pl.len(), dtype=pl.Int32).alias("number"))
     rows = keyed.join(numbers, on=_KEY, how="left", nulls_equal=True, maintain_order="left")
-    found = Explained(rows["number"].to_numpy())
+    explained_nodes = Explained(rows["number"].to_numpy())
     each = [Ran(*row) for row in distinct.iter_rows()]
     matcher = _Matcher(model, each) if model is not None else None
     seen: dict[tuple[str, str], bool] = {}
-    for one in each:
-        node, call = matcher.match(one) if matcher is not None else (None, None)
-        named = (one.name, one.holder)
+    for node_ran in each:
+        node, call = matcher.match(node_ran) if matcher is not None else (None, None)
+        named = (node_ran.name, node_ran.holder)
         if matcher is not None and call is None:
             if node is not None:
-                found.unfit.append((one.name, _shown(node.call.inputs), _shown(one.given or ())))
-            elif named not in seen and one.name:
-                found.missing.append(one.name)
-        if one.name:  # the oldest versions write none for a node without one
+                explained_nodes.unfit.append(
+                    (node_ran.name, _show(node.call.inputs), _show(node_ran.given or ()))
+                )
+            elif named not in seen and node_ran.name:
+                explained_nodes.missing.append(node_ran.name)
+        if node_ran.name:  # the oldest versions write none for a node without one
             seen.setdefault(named, True)
-        base = call if call is not None else _alone(one, node, matcher)
-        found.calls.append(_on(base, one.provider))
-        found.nodes.append(node if call is not None else None)
-    found.known = len(seen)
-    found.by_order = matcher.by_order if matcher is not None else 0
-    return found
+        base = call if call is not None else _alone(node_ran, node, matcher)
+        explained_nodes.calls.append(_on(base, node_ran.provider))
+        explained_nodes.nodes.append(node if call is not None else None)
+    explained_nodes.known = len(seen)
+    explained_nodes.by_order = matcher.by_order if matcher is not None else 0
+    return explained_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +139,14 @@ def shapes(text: str | None) -> _Shapes:
         each = _decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    found = []
-    for one in each[:_MOST_TENSORS]:
-        for word, sizes in one.items():
+    specs = []
+    for entry in each[:_MOST_TENSORS]:
+        for word, sizes in entry.items():
             dims: tuple[Dim, ...] = tuple(
                 dim if 0 <= dim < 1 << 62 else "?" for dim in sizes[:_MOST]
             )
-            found.append(TensorSpec(dtypes.of_word(word), dims))
-    return tuple(found)
+            specs.append(TensorSpec(dtypes.of_word(word), dims))
+    return tuple(specs)
 
 
 def device_of(provider: str | None) -> str | None:
@@ -165,11 +167,11 @@ def _on(call: OpCall, provider: str | None) -> OpCall:
     return replace(call, device=device, params=(*call.params, ("provider", provider)))
 
 
-def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
+def _alone(node_ran: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
     """Return the call as the profile alone shows it; the layer is in the node's name."""
-    origins = matcher.origins(one) if matcher is not None and node is None else []
-    params: list[tuple[str, ParamValue]] = [("node", one.name)] if one.name else []
-    layer = None if one.is_nameless else layer_in(stem(one.name).split("/")[:-1])
+    origins = matcher.origins(node_ran) if matcher is not None and node is None else []
+    params: list[tuple[str, ParamValue]] = [("node", node_ran.name)] if node_ran.name else []
+    layer = None if node_ran.is_nameless else layer_in(stem(node_ran.name).split("/")[:-1])
     frames: tuple[Frame, ...] = ()
     if node is not None:  # of another layout, such as channels last: its attributes still hold
         params = [*(pair for pair in node.call.params if pair[0] not in ("node", "layer")), *params]
@@ -177,23 +179,23 @@ def _alone(one: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
     elif origins:
         params.append(("origins", tuple(origin.key for origin in origins[:_MOST_ORIGINS])))
         layer = common_layer([origin.layer for origin in origins]) or layer
-        weight = next((t for t in (one.given or ())[1:2]), None)
-        if one.op == "Conv" and weight is not None:
+        weight = next((t for t in (node_ran.given or ())[1:2]), None)
+        if node_ran.op == "Conv" and weight is not None:
             params += unpadded(weight.shape, origins)
         frames = next((origin.call.frames for origin in origins if origin.call.frames), ())
     if layer:
         params.append(("layer", layer))
-    inputs: tuple[Arg, ...] = one.given or ()
+    inputs: tuple[Arg, ...] = node_ran.given or ()
     if (
-        one.op == "Gemm"
+        node_ran.op == "Gemm"
         and len(inputs) in (1, 2)
-        and sum(len(t.shape) == 2 for t in one.given or ()) == 1
+        and sum(len(t.shape) == 2 for t in node_ran.given or ()) == 1
     ):
         inputs = (inputs[0], None, *inputs[1:])  # the packed weight is in no profile
-    return OpCall(one.op or "?", inputs, one.made, tuple(params), None, frames)
+    return OpCall(node_ran.op or "?", inputs, node_ran.made, tuple(params), None, frames)
 
 
-def _shown(args: Sequence[Arg]) -> str:
+def _show(args: Sequence[Arg]) -> str:
     return ", ".join(format_tensor(arg) if isinstance(arg, TensorSpec) else "_" for arg in args[:8])
 
 
@@ -207,37 +209,37 @@ class _Matcher:
         self._model = model
         self._makers = {name: node for node in model.nodes for name in node.outputs if name}
         # what the profile's nodes make is no part of another of them
-        self._border = {tensor for one in each for tensor in self._tensors(one)}
+        self._border = {tensor for node_ran in each for tensor in self._tensors(node_ran)}
         self._order = self._by_order(each)
         self.by_order = len(self._order)
 
-    def match(self, one: Ran) -> tuple[Node | None, OpCall | None]:
+    def match(self, node_ran: Ran) -> tuple[Node | None, OpCall | None]:
         """Return the node and its call; a node alone where the shapes of the run are not its own."""
-        if one.is_nameless and self._model.saved:
-            node = self._order.get((one.name, one.holder))
+        if node_ran.is_nameless and self._model.saved:
+            node = self._order.get((node_ran.name, node_ran.holder))
             nodes: Sequence[Node] = () if node is None else (node,)
         else:
             nodes = [
                 node
-                for node in self._model.by_key.get(one.name, ())
-                if node.op == one.op or _plain(one.op) == node.op
+                for node in self._model.by_key.get(node_ran.name, ())
+                if node.op == node_ran.op or _plain(node_ran.op) == node.op
             ]
-            held = [node for node in nodes if node.holder == one.holder]
-            nodes = held or nodes
+            held_nodes = [node for node in nodes if node.holder == node_ran.holder]
+            nodes = held_nodes or nodes
         for node in nodes:
-            call = call_of_run(node, one.given, one.made)
+            call = call_of_run(node, node_ran.given, node_ran.made)
             if call is not None:
                 return node, call
         return (nodes[0], None) if nodes else (None, None)
 
-    def origins(self, one: Ran) -> list[Node]:
+    def origins(self, node_ran: Ran) -> list[Node]:
         """Return the nodes that the optimiser made this one of, as far as its name tells."""
-        nodes = followed(self._tensors(one), self._makers, self._border)
+        nodes = followed(self._tensors(node_ran), self._makers, self._border)
         return sorted(nodes, key=lambda node: (node.graph, node.index))
 
-    def _tensors(self, one: Ran) -> list[str]:
+    def _tensors(self, node_ran: Ran) -> list[str]:
         """Return the tensors that the node makes in the model, by its name or by theirs."""
-        for name in (one.name, stem(one.name)):
+        for name in (node_ran.name, stem(node_ran.name)):
             for node in self._model.by_key.get(name, ()):
                 return [tensor for tensor in node.outputs if tensor]
             if name in self._makers:
@@ -253,37 +255,39 @@ class _Matcher:
         if not self._model.saved:
             return {}
         ran: dict[tuple[str, str], dict[str, Ran]] = {}
-        for one in each:
-            if one.is_nameless:
-                ran.setdefault((one.op, one.holder), {}).setdefault(one.name, one)
+        for node_ran in each:
+            if node_ran.is_nameless:
+                ran.setdefault((node_ran.op, node_ran.holder), {}).setdefault(
+                    node_ran.name, node_ran
+                )
         there: dict[tuple[str, bool], list[Node]] = {}
         for node in self._model.nodes:
             if not node.name:
                 there.setdefault((node.op, bool(node.holder)), []).append(node)
-        found: dict[tuple[str, str], Node] = {}
+        nodes_by_name: dict[tuple[str, str], Node] = {}
         for (op, holder), those in ran.items():
             nodes = there.get((op, bool(holder)), [])
-            held = [node for node in nodes if node.holder == holder]
+            held_nodes = [node for node in nodes if node.holder == holder]
             # a holder without a name is called otherwise here
-            nodes = held if len(held) == len(those) else nodes
+            nodes = held_nodes if len(held_nodes) == len(those) else nodes
             if len(nodes) != len(those):
                 continue
             left = {node.key: node for node in nodes}
             if len(left) == len(nodes) and all(
                 name in left and _fits(left[name], one) for name, one in those.items()
             ):
-                found |= {(name, holder): left[name] for name in those}
+                nodes_by_name |= {(name, holder): left[name] for name in those}
                 continue
-            for name, one in those.items():
-                first = next((node for node in nodes if _fits(node, one)), None)
+            for name, node_ran in those.items():
+                first = next((node for node in nodes if _fits(node, node_ran)), None)
                 if first is not None:
                     nodes = [node for node in nodes if node is not first]
-                    found[name, holder] = first
-        return found
+                    nodes_by_name[name, holder] = first
+        return nodes_by_name
 
 
-def _fits(node: Node, one: Ran) -> bool:
-    return call_of_run(node, one.given, one.made) is not None
+def _fits(node: Node, node_ran: Ran) -> bool:
+    return call_of_run(node, node_ran.given, node_ran.made) is not None
 
 
 def _plain(op: str) -> str:
@@ -314,5 +318,5 @@ def _holders(frame: pl.DataFrame) -> pl.Series:
         holder[mine] = up
     taken = gather(names, np.maximum(holder, 0))
     none = pl.Series([""] * len(frame), dtype=pl.String)
-    found: pl.Series = taken.zip_with(pl.Series(holder >= 0), none)
-    return found
+    holders: pl.Series = taken.zip_with(pl.Series(holder >= 0), none)
+    return holders

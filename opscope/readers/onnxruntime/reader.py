@@ -56,8 +56,8 @@ _BY_ORDER: Final = (
 
 def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = None) -> Trace:
     """Return the trace in a profile. Raises BadInput, for ``model`` too if it is not the profile's."""
-    found = events.read(path)
-    frame = found.frame.with_columns((pl.col("start") + pl.col("duration")).alias("end"))
+    events_read = events.read(path)
+    frame = events_read.frame.with_columns((pl.col("start") + pl.col("duration")).alias("end"))
     on_host = frame.filter(pl.col("cat") != "Kernel")
     is_node = (pl.col("cat") == "Node") & (pl.col("kind") == "kernel_time")
     nodes = on_host.filter(is_node).sort(
@@ -72,7 +72,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
         of_model = os.fspath(where)
     else:
         calls = explained(nodes)
-    on_host, extended = _nested(on_host)
+    on_host, extended = _nest(on_host)
     runs = on_host.filter((pl.col("cat") == "Session") & (pl.col("name") == RUN)).sort("start")
     stepped = not _overlap(runs)
     device = device_tables(frame)
@@ -99,10 +99,14 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
         **({SESSION: began} if (began := session_start(Path(path).name)) is not None else {}),
         **({"model": of_model} if of_model is not None else {}),
         **({"gpu": True} if on_gpu and "kernels" not in device else {}),
-        **({TRUNCATED: found.truncated} if found.truncated.startswith(TRUNCATED) else {}),
+        **(
+            {TRUNCATED: events_read.truncated}
+            if events_read.truncated.startswith(TRUNCATED)
+            else {}
+        ),
     }
     trace = sound_trace(tables, origin)
-    _note(trace, found, nodes, calls, of_model, extended)
+    _note(trace, events_read, nodes, calls, of_model, extended)
     if model is None and of_model is not None:
         trace.note("info", f"the model beside the profile was used: {Path(of_model).name}")
     if len(runs):
@@ -135,7 +139,7 @@ def _overlap(runs: pl.DataFrame) -> bool:
     return len(runs) > 1 and bool(np.any(start[1:] < np.maximum.accumulate(end)[:-1]))
 
 
-def _nested(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def _nest(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Return the events with ends that nest, and how many ends were moved by a microsecond.
 
     Start and duration are rounded down each on its own, so what ends with the event around it may seem to
@@ -157,13 +161,13 @@ def _nested(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
             now.select(pl.col("row").alias("inner"), "tid", pl.col("start").alias("inner_start"), "end"),
             left_on=["tid", "late"], right_on=["tid", "end"],
         )  # fmt: skip
-        held = both.filter(
+        inner = both.filter(
             (pl.col("row") != pl.col("inner"))
             & (pl.col("inner_start") >= pl.col("start"))
             & (pl.col("inner_start") < pl.col("late") - _MICROSECOND)
             & ~pl.col("row").is_in(list(moved))
         )
-        rows = held["row"].unique().to_numpy()
+        rows = inner["row"].unique().to_numpy()
         if not len(rows):
             break
         ends[rows] += _MICROSECOND
@@ -214,8 +218,8 @@ def _note(
 ) -> None:  # fmt: skip
     if found.truncated:
         how = found.truncated.removeprefix("truncated: ")
-        what = f"{how}, as where the program was killed while it wrote: later events are lost"
-        trace.note("warning", what, first=True)
+        message = f"{how}, as where the program was killed while it wrote: later events are lost"
+        trace.note("warning", message, first=True)
     if found.dropped:
         trace.note(
             "warning",
@@ -229,7 +233,7 @@ def _note(
         )
     names = ", ".join(calls.missing[:3]) + (" …" if len(calls.missing) > 3 else "")
     shapeless = nodes["inputs"].is_null().all() and len(nodes)
-    for severity, what, count in (
+    for severity, message, count in (
         ("warning", "events with damaged JSON or without a time were left out", found.left_out),
         ("info", "blocks of the file with unescaped names were repaired", found.repaired),
         (
@@ -245,4 +249,4 @@ def _note(
         ("info", _BY_ORDER, calls.by_order),
     ):
         if count:
-            trace.note(severity, what, count)
+            trace.note(severity, message, count)

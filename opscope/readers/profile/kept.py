@@ -49,7 +49,7 @@ class Place:
             names = os.listdir(self.folder)
         except OSError:
             return {}
-        named = {found[1]: self.folder / name for name in names if (found := _FILE.match(name))}
+        named = {match[1]: self.folder / name for name in names if (match := _FILE.match(name))}
         return {name: file for name, file in named.items() if self._fits(file)}
 
     def _fits(self, file: Path) -> bool:

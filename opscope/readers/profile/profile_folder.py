@@ -69,7 +69,7 @@ class Tables(dict[str, pl.DataFrame]):
     def plus(self, files: Mapping[str, Path]) -> Tables:
         """Return these tables and those in ``files``, which replace any of the same name."""
         more = {name: [file] for name, file in files.items()}
-        rows = {name: many for name, many in self._rows.items() if name not in files}
+        rows = {name: row for name, row in self._rows.items() if name not in files}
         return Tables(self._path, {**self._files, **more}, rows, self._own)
 
     def narrowed(
@@ -79,10 +79,10 @@ class Tables(dict[str, pl.DataFrame]):
         is an error; they are kept where ``mapped`` says. None if any table was read already or changed."""
         if any(name not in self._files for name in only):
             return None
-        found = Tables(self._path, self._files, self._rows, self._own, only, mapped)
+        tables = Tables(self._path, self._files, self._rows, self._own, only, mapped)
         for name in self.keys() - self._files.keys():
-            found[name] = self[name]
-        return found
+            tables[name] = self[name]
+        return tables
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         with lock_of(self, "files"):
@@ -109,22 +109,22 @@ class Tables(dict[str, pl.DataFrame]):
         files = self._files.get(name)
         if not files:
             frame = self[name] if files is None else self._read(name)
-            some = frame.select(one for one in frame.columns if one in wanted)
+            some = frame.select(column for column in frame.columns if column in wanted)
             return some if row is None else some[row], set(frame.columns)
         with_all = _columns(self._path, files)
-        held = set.intersection(*with_all)
+        columns_of_all = set.intersection(*with_all)
         if self._own:
-            held &= set(TABLES[name])
-        read = sorted(held.intersection(wanted))
+            columns_of_all &= set(TABLES[name])
+        read = sorted(columns_of_all.intersection(wanted))
         if row is None and not read and self._own and wanted:
-            return _only_nulls(name, held, wanted, self.unread(name) or 0)
+            return _only_nulls(name, columns_of_all, wanted, self.unread(name) or 0)
         if row is None:
-            frame = self._sized(name, read)
+            frame = self._size(name, read)
         else:
             frame = _row(self._path, name, files, self._own, read, row)
         if self._own and frame.width:
-            frame, held = _with_nulls(name, frame, held, wanted)
-        return frame, held
+            frame, columns_of_all = _with_nulls(name, frame, columns_of_all, wanted)
+        return frame, columns_of_all
 
     def several(self, name: str) -> bool:
         """Whether the table is in more than one file."""
@@ -146,7 +146,7 @@ class Tables(dict[str, pl.DataFrame]):
             if wanted is not None and files:
                 frame = self._narrow(name, wanted)
             else:
-                frame = self._sized(name)
+                frame = self._size(name)
             if not self._own:
                 return frame
             self[name] = self._sound(name, frame)
@@ -155,38 +155,51 @@ class Tables(dict[str, pl.DataFrame]):
     def _narrow(self, name: str, wanted: Collection[str]) -> pl.DataFrame:
         """Return some columns of a trace's table, each in one piece: of several NumPy makes a copy whenever
         they are asked for. One that no file has takes no memory until it is asked for."""
-        held = set.intersection(*_columns(self._path, self._files[name]))
+        columns_of_all = set.intersection(*_columns(self._path, self._files[name]))
         if self._mapped is not None and (self.unread(name) or 0) > _ROWS_IN_MEMORY:
             # one column after the other is in memory
-            moved = [self._in_file(name, one) for one in sorted(held.intersection(wanted))]
-            frame, _ = _with_nulls(name, pl.DataFrame(moved), held & set(TABLES[name]), wanted)
+            moved = [
+                self._in_file(name, name_of_column)
+                for name_of_column in sorted(columns_of_all.intersection(wanted))
+            ]
+            frame, _ = _with_nulls(
+                name, pl.DataFrame(moved), columns_of_all & set(TABLES[name]), wanted
+            )
             let_go()
-            return frame.select(one for one in TABLES[name] if one in wanted)
+            return frame.select(
+                name_of_column for name_of_column in TABLES[name] if name_of_column in wanted
+            )
         frame, _ = self.part(name, wanted)
-        for column in held.intersection(wanted):
+        for column in columns_of_all.intersection(wanted):
             frame = frame.with_columns(frame[column].rechunk())
-        return frame.select(one for one in TABLES[name] if one in wanted)
+        return frame.select(
+            name_of_column for name_of_column in TABLES[name] if name_of_column in wanted
+        )
 
     def _in_file(self, name: str, column: str) -> pl.Series:
         """Return a column of a trace's table, in a mapped file if it can be: then read a piece at a time."""
         if self._mapped is not None:
-            dtype, many = table_schema(name)[column], self.unread(name) or 0
-            made = self._mapped.pieces(column, dtype, self._column_pieces(name, column), many)
-            if made is not None:
-                return made
-        whole: pl.Series = self.part(name, [column])[0][column].rechunk()
-        return whole
+            dtype, row_count = table_schema(name)[column], self.unread(name) or 0
+            column_made = self._mapped.pieces(
+                column, dtype, self._column_pieces(name, column), row_count
+            )
+            if column_made is not None:
+                return column_made
+        column_read: pl.Series = self.part(name, [column])[0][column].rechunk()
+        return column_read
 
     def numbers(self, name: str, column: str) -> Numbers:
         """Return a column of integers of a trace's table that was not read yet, in mapped files if long."""
-        held = set.union(*_columns(self._path, self._files[name])) if self._files[name] else set()
-        many = self.unread(name) or 0
-        parts = self._column_pieces(name, column) if column in held else ()
-        return Numbers.of_pieces(parts, many, self._mapped)
+        columns_of_any = (
+            set.union(*_columns(self._path, self._files[name])) if self._files[name] else set()
+        )
+        row_count = self.unread(name) or 0
+        parts = self._column_pieces(name, column) if column in columns_of_any else ()
+        return Numbers.of_pieces(parts, row_count, self._mapped)
 
     def _column_pieces(self, name: str, column: str) -> Iterator[pl.Series]:
         """Yield a column of a trace's table in pieces. Raises BadInput."""
-        dtype, many = table_schema(name)[column], 0
+        dtype, row_count = table_schema(name)[column], 0
         for file in self._files[name]:
             try:
                 refuse_pipe(file)
@@ -198,33 +211,33 @@ class Tables(dict[str, pl.DataFrame]):
                 with progress.reading([file]):
                     for part in pieces(total, _ROWS_IN_MEMORY):
                         some = rows.slice(part.start, part.stop - part.start)
-                        found = some.select(of).collect().to_series()
-                        many += len(found)
-                        yield found
+                        column_read = some.select(of).collect().to_series()
+                        row_count += len(column_read)
+                        yield column_read
                     progress.read_whole(file)
             except DAMAGE as error:
                 raise _damaged(self._path, file, error) from error
-        self._refuse_other(name, many)
+        self._refuse_other(name, row_count)
 
-    def _sized(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
+    def _size(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
         """Return the table from its files. Raises BadInput if it has not as many rows as it had."""
         frame = _load(self._path, name, self._files[name], self._own, wanted)
         self._refuse_other(name, len(frame))
         return frame
 
-    def _refuse_other(self, name: str, many: int) -> None:
-        rows = self._rows.get(name, many)
-        if many != rows:
-            what = f"table {name} has {many} rows, but {META} says {rows}"
-            raise BadInput(self._path, what)
+    def _refuse_other(self, name: str, count: int) -> None:
+        rows = self._rows.get(name, count)
+        if count != rows:
+            message = f"table {name} has {count} rows, but {META} says {rows}"
+            raise BadInput(self._path, message)
 
     def _sound(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
         """Set impossible values to null and note that. Raises BadInput if times are impossible."""
         tables = {name: frame}
-        for severity, what, many in sound(tables):
-            if what.startswith("rows "):  # tables refer to rows by number: none may be dropped
-                raise BadInput(self._path, f"{many} {what}")
-            note = {"severity": [severity], "what": [what], "how_many": [many]}
+        for severity, message, count in sound(tables):
+            if message.startswith("rows "):  # tables refer to rows by number: none may be dropped
+                raise BadInput(self._path, f"{count} {message}")
+            note = {"severity": [severity], "what": [message], "how_many": [count]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
             if name == "notes":  # it is being read: asking for it would read it again, for ever
                 tables[name] = pl.concat([tables[name], row], how="vertical_relaxed")
@@ -253,23 +266,41 @@ class Tables(dict[str, pl.DataFrame]):
 
 
 def _with_nulls(
-    name: str, frame: pl.DataFrame, held: set[str], wanted: Collection[str]
+    name: str, frame: pl.DataFrame, columns_there: set[str], wanted: Collection[str]
 ) -> tuple[pl.DataFrame, set[str]]:
     """Return columns of a trace's table with those that its files lack, and all that it then has."""
     schema = table_schema(name)
-    lacking = [one for one in schema if one not in held and one not in TIMES]
-    nulls = (pl.lit(None, schema[one]).alias(one) for one in lacking if one in wanted)
-    return frame.with_columns(nulls), held.union(lacking)
+    lacking = [
+        name_of_column
+        for name_of_column in schema
+        if name_of_column not in columns_there and name_of_column not in TIMES
+    ]
+    nulls = (
+        pl.lit(None, schema[name_of_column]).alias(name_of_column)
+        for name_of_column in lacking
+        if name_of_column in wanted
+    )
+    return frame.with_columns(nulls), columns_there.union(lacking)
 
 
 def _only_nulls(
-    name: str, held: set[str], wanted: Collection[str], many: int
+    name: str, columns_there: set[str], wanted: Collection[str], count: int
 ) -> tuple[pl.DataFrame, set[str]]:
     """Like ``_with_nulls`` where the files have none of the columns: so many rows of those that may lack."""
     schema = table_schema(name)
-    lacking = [one for one in schema if one not in held and one not in TIMES]
-    nulls = [pl.Series(one, [None], schema[one]) for one in lacking if one in wanted]
-    return pl.DataFrame([one.new_from_index(0, many) for one in nulls]), held.union(lacking)
+    lacking = [
+        name_of_column
+        for name_of_column in schema
+        if name_of_column not in columns_there and name_of_column not in TIMES
+    ]
+    nulls = [
+        pl.Series(name_of_column, [None], schema[name_of_column])
+        for name_of_column in lacking
+        if name_of_column in wanted
+    ]
+    return pl.DataFrame([null.new_from_index(0, count) for null in nulls]), columns_there.union(
+        lacking
+    )
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Trace, Tables, dict[str, Any]]:
@@ -308,13 +339,15 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
     if not files:
         return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
     _check(folder, files)
-    found = pl.scan_parquet(files, glob=False)
+    frame = pl.scan_parquet(files, glob=False)
     if kind == "tables":
-        held, schema = set(found.collect_schema()), table_schema(name)
-        found = found.with_columns(
-            pl.lit(None, schema[one]).alias(one) for one in schema if one not in held
+        columns_there, schema = set(frame.collect_schema()), table_schema(name)
+        frame = frame.with_columns(
+            pl.lit(None, schema[name_of_column]).alias(name_of_column)
+            for name_of_column in schema
+            if name_of_column not in columns_there
         )
-    return found
+    return frame
 
 
 def _head(folder: Path) -> dict[str, Any]:
@@ -343,7 +376,7 @@ def _head(folder: Path) -> dict[str, Any]:
 
 def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path]]:
     """The files of each table; names that could lead out of the folder are refused."""
-    found: dict[str, list[Path]] = {}
+    files_by_table: dict[str, list[Path]] = {}
     listed = head.get(kind)
     for name, entry in listed.items() if isinstance(listed, dict) else ():
         files = entry.get("files") if isinstance(entry, dict) else None
@@ -351,8 +384,8 @@ def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path
             isinstance(file, str) and _FILE.match(file) for file in files
         ):
             raise BadInput(folder, f"{META} does not list the files of table {str(name)[:64]!r}")
-        found[name] = [folder / file for file in files]
-    return found
+        files_by_table[name] = [folder / file for file in files]
+    return files_by_table
 
 
 def _rows(head: dict[str, Any], kind: str) -> dict[str, int]:
@@ -368,22 +401,22 @@ def _check(folder: Path, files: list[Path]) -> None:
 
 def _columns(folder: Path, files: list[Path]) -> list[set[str]]:
     """Return the columns of each file. Raises BadInput for one that is damaged."""
-    found = []
+    columns_of_files = []
     for file in files:
         try:
             refuse_pipe(file)
-            found.append(set(pl.scan_parquet(file, glob=False).collect_schema()))
+            columns_of_files.append(set(pl.scan_parquet(file, glob=False).collect_schema()))
         except DAMAGE as error:
             raise _damaged(folder, file, error) from error
-    return found
+    return columns_of_files
 
 
 def _length(folder: Path, file: Path) -> int:
     """Return the number of a file's rows. Raises BadInput."""
     try:
         refuse_pipe(file)
-        many: int = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
-        return many
+        row_count: int = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+        return row_count
     except DAMAGE as error:
         raise _damaged(folder, file, error) from error
 
@@ -394,14 +427,14 @@ def _row(
     """Return one row of a table. Raises IndexError if it has fewer."""
     for file in files:
         try:
-            many = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
-            if row < many:
-                found = pl.scan_parquet(file, glob=False).select(wanted).slice(row, 1).collect()
-                schema = table_schema(name) if own else found.schema
-                return found.select(pl.col(column).cast(schema[column]) for column in wanted)
+            row_count = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+            if row < row_count:
+                row_read = pl.scan_parquet(file, glob=False).select(wanted).slice(row, 1).collect()
+                schema = table_schema(name) if own else row_read.schema
+                return row_read.select(pl.col(column).cast(schema[column]) for column in wanted)
         except DAMAGE as error:
             raise _damaged(folder, file, error) from error
-        row -= many
+        row -= row_count
     raise IndexError(f"table {name} has no such row")
 
 
@@ -445,7 +478,9 @@ def _load_together(files: list[Path], wanted: list[str]) -> pl.DataFrame | None:
         for file in files:
             refuse_pipe(file)
         rows = pl.scan_parquet(files, glob=False).select(pl.len()).collect().item()
-        if rows > _ROWS_ALWAYS_ALLOWED + _ROWS_PER_BYTE * sum(one.stat().st_size for one in files):
+        if rows > _ROWS_ALWAYS_ALLOWED + _ROWS_PER_BYTE * sum(
+            file.stat().st_size for file in files
+        ):
             return None
         with progress.reading(files):
             frame = pl.read_parquet(files, columns=wanted, glob=False)

@@ -140,8 +140,8 @@ def _fill(
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
     others: dict[str, Any] = {}
-    whole = sum(_WEIGHTS.get(name, 1) for name in (*trace.present, *extra))
-    with progress.stage("writing the profile", whole) as stage, _Pen() as pen:
+    total = sum(_WEIGHTS.get(name, 1) for name in (*trace.present, *extra))
+    with progress.stage("writing the profile", total) as stage, _Pen() as pen:
         for name in sorted(trace.present):
             ranks = rank if "process" in TABLES[name] else {}
             tables[name] = _store(pen, folder, name, trace[name], ranks)
@@ -198,8 +198,8 @@ class _Pen:
 
 def _ranks(trace: Trace) -> dict[int, int]:
     """The rank of each process if there are several ranks; tables are then stored in a file per rank."""
-    known = trace["processes"].select("process", "rank").drop_nulls()
-    ranks = dict(known.rows())
+    ranks_known = trace["processes"].select("process", "rank").drop_nulls()
+    ranks = dict(ranks_known.rows())
     return ranks if len(set(ranks.values())) > 1 else {}
 
 
@@ -227,8 +227,8 @@ def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
     To write three million nulls takes 25 to 45 ms of CPU, and a made Nsight trace has up to five such columns
     in a table. At least one column stays.
     """
-    held = [column for column in frame.get_columns() if column.null_count() < len(column)]
-    return frame.select(held) if held else frame
+    valued = [column for column in frame.get_columns() if column.null_count() < len(column)]
+    return frame.select(valued) if valued else frame
 
 
 def _store_extra(

@@ -22,8 +22,8 @@ REACH_NS: Final = 50_000_000
 
 def probes(ranges: Trace) -> Ints:
     """Return the probes of the recorder's part: rows of (before, after, thread), by time."""
-    found = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
-    return found[np.argsort(found[:, 0], kind="stable")]
+    probes_read = np.array(ranges.origin.get("probes") or [], dtype=np.int64).reshape(-1, 3)
+    return probes_read[np.argsort(probes_read[:, 0], kind="stable")]
 
 
 def hits(probe_rows: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
@@ -36,18 +36,18 @@ def hits(probe_rows: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
     return rows if rows is not None and (rows >= 0).sum() * 2 > len(rows) else None
 
 
-def clock_of(fitted: ClockFit | None, guess: int, what: str) -> tuple[ClockFit, tuple[str, str]]:
-    """Return the clock to place ``what`` by (the Unix clocks' if no probe was found), and what to note."""
+def clock_of(fitted: ClockFit | None, guess: int, subject: str) -> tuple[ClockFit, tuple[str, str]]:
+    """Return the clock to place ``subject`` by (the Unix clocks' if no probe was found), and what to note."""
     if fitted is None:
         return ClockFit(0, guess, 0.0, REACH_NS, 0, 0), (
             "warning",
-            f"no probe found with certainty in the profiler's trace: {what} are placed by the Unix clock",
+            f"no probe found with certainty in the profiler's trace: {subject} are placed by the Unix clock",
         )
     good = fitted.error_ns <= ACCEPTED_NS and fitted.slack_ns >= 0
     edges = "" if good else "; work at the edges of ranges may be counted in a neighbouring range"
     return fitted, (
         "info" if good else "warning",
-        f"{what} are placed on the recorder's clock to within {fitted.error_ns} ns by "
+        f"{subject} are placed on the recorder's clock to within {fitted.error_ns} ns by "
         f"{fitted.readings} probes{edges}",
     )
 

@@ -26,9 +26,9 @@ def devices(
     rows: dict[int, dict[str, Any]] = {}
     notes: list[Note] = []
     if kinds.DEVICE in decoded:
-        found = decoded[kinds.DEVICE]
-        for place in range(min(found.many, 4096)):
-            row = {name: found[name][place] for name in found.by_name}
+        records = decoded[kinds.DEVICE]
+        for index in range(min(records.many, 4096)):
+            row = {name: records[name][index] for name in records.by_name}
             device = int(row["id"])
             rows[device] = _row(row, facts)
             if row["isMigEnabled"] and (not used or device in used):
@@ -41,10 +41,10 @@ def devices(
                     )
                 )
     for device, told in facts.devices.items():
-        known = rows.setdefault(device, {})
+        facts_of_device = rows.setdefault(device, {})
         for name in _TOLD:
-            if known.get(name) is None and isinstance(told.get(name), (int, str)):
-                known[name] = told[name]
+            if facts_of_device.get(name) is None and isinstance(told.get(name), (int, str)):
+                facts_of_device[name] = told[name]
     wanted = sorted(used) or sorted(rows)
     schema = table_schema("devices")
     wide = {name: pl.Int64 if dtype == pl.Int32 else dtype for name, dtype in schema.items()}

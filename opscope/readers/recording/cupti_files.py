@@ -125,11 +125,11 @@ class Buffers:
             data = self.data[base : base + int(ends[-1])]
             region = Buffers(data, begins, ends)
             odd = bool((self.begins[first:last] % SLOT).any())
-            yield first, _aligned(region) if odd else region
+            yield first, _align(region) if odd else region
             first = last
 
 
-def _aligned(buffers: Buffers) -> Buffers:
+def _align(buffers: Buffers) -> Buffers:
     """The buffers, each at a multiple of a slot; a damaged one may have moved those after it."""
     room = -(-(buffers.ends - buffers.begins) // SLOT) * SLOT
     begins = np.cumsum(room) - room
@@ -162,8 +162,8 @@ def read_buffers(path: Path, notes: list[Note]) -> Buffers:
     while at + head <= size:
         mark, valid, *_ = files.BUFFER.unpack_from(content, at)
         if mark != files.MARK:
-            what = "bytes of CUPTI's records cannot be read: no buffer begins where the one before it ends"
-            notes.append(("warning", what, size - at))
+            message = "bytes of CUPTI's records cannot be read: no buffer begins where the one before it ends"
+            notes.append(("warning", message, size - at))
             break
         at += head
         begins.append(at)
@@ -194,10 +194,10 @@ def _add(facts: Facts, line: dict[str, Any]) -> None:
     if "dropped" in line:
         facts.dropped += max(0, _int(line["dropped"]))
     if "threads" in line:
-        found = (
+        threads = (
             (_int(theirs), _int(system)) for theirs, system in _object(line["threads"]).items()
         )
-        facts.threads.extend(found)
+        facts.threads.extend(threads)
     if "devices" in line:
         for device in line["devices"]:
             facts.devices[_int(_object(device)["device"])] = device
@@ -254,7 +254,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_whole(one) for one in value]
+        return [_whole(item) for item in value]
     if isinstance(value, dict):
-        return {key: _whole(one) for key, one in value.items()}
+        return {key: _whole(item) for key, item in value.items()}
     return value

@@ -28,21 +28,21 @@ def allocations(decoded: Mapping[int, Columns]) -> pl.DataFrame | None:
     """
     if kinds.MEMORY2 not in decoded:
         return None
-    found = decoded[kinds.MEMORY2]
-    local = found["memoryPoolConfig.memoryPoolType"] == _LOCAL
-    memory = pl.Series(found["memoryKind"]).replace_strict(
+    records = decoded[kinds.MEMORY2]
+    local = records["memoryPoolConfig.memoryPoolType"] == _LOCAL
+    memory = pl.Series(records["memoryKind"]).replace_strict(
         dict(kinds.MEMORIES), default=None, return_dtype=pl.String
     )
     rows = pl.DataFrame(
         {
-            "device": found["deviceId"],
+            "device": records["deviceId"],
             "memory": memory,
-            "time": found["timestamp"],
-            "address": found["address"],
-            "bytes": found["bytes"],
-            "release": found["memoryOperationType"] == _RELEASE,
-            "pool": pl.Series(found["memoryPoolConfig.address"]).set(pl.Series(~local), None),
-            "size": found["memoryPoolConfig.pool.size"],
+            "time": records["timestamp"],
+            "address": records["address"],
+            "bytes": records["bytes"],
+            "release": records["memoryOperationType"] == _RELEASE,
+            "pool": pl.Series(records["memoryPoolConfig.address"]).set(pl.Series(~local), None),
+            "size": records["memoryPoolConfig.pool.size"],
         }
     ).with_columns(
         pl.when(pl.col("memory").is_in(_HOST).fill_null(False))
@@ -75,15 +75,15 @@ def allocations(decoded: Mapping[int, Columns]) -> pl.DataFrame | None:
     )
 
 
-def _pools(found: Columns) -> pl.DataFrame:
+def _pools(columns: Columns) -> pl.DataFrame:
     """Changes of whole pools: rows without an address of their own."""
-    gone = found["memoryPoolOperationType"] == _DESTROYED
-    size = pl.Series(found["size"]).set(pl.Series(gone), 0)
+    gone = columns["memoryPoolOperationType"] == _DESTROYED
+    size = pl.Series(columns["size"]).set(pl.Series(gone), 0)
     return pl.DataFrame(
         {
-            "device": found["deviceId"],
-            "time": found["timestamp"],
-            "pool": found["address"],
+            "device": columns["deviceId"],
+            "time": columns["timestamp"],
+            "pool": columns["address"],
             "size": size,
         }
-    ).filter(pl.Series(found["memoryPoolType"] == _LOCAL))
+    ).filter(pl.Series(columns["memoryPoolType"] == _LOCAL))

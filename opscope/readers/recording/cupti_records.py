@@ -122,18 +122,18 @@ def _add(region: Buffers, layout: Layout, pieces: _Pieces, first: int | None) ->
     walked = walk_region(region.data, region.begins // SLOT, ends, layout)
     _note_rest(region, walked, layout, pieces)
     counts = np.bincount(walked.kinds)
-    held = np.flatnonzero(counts).tolist()
-    for kind in held:
+    kinds_there = np.flatnonzero(counts).tolist()
+    for kind in kinds_there:
         if kind not in FIELDS and kind != kinds.DEVICE:
             pieces.others[kind] = pieces.others.get(kind, 0) + int(counts[kind])
-    wanted = [kind for kind in held if kind in FIELDS or kind == kinds.DEVICE]
-    for kind, found in taken(region.data, walked, layout, wanted).items():
+    wanted = [kind for kind in kinds_there if kind in FIELDS or kind == kinds.DEVICE]
+    for kind, records in taken(region.data, walked, layout, wanted).items():
         columns = pieces.by_kind.setdefault(kind, {})
-        known = found.dtype.names or ()
-        for name in FIELDS.get(kind, known):
-            if name in known:
+        names_there = records.dtype.names or ()
+        for name in FIELDS.get(kind, names_there):
+            if name in names_there:
                 # a column of its own: the whole records are let go
-                columns.setdefault(name, []).append(_signed(found[name]))
+                columns.setdefault(name, []).append(_signed(records[name]))
         if first is not None and kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL):
             of = np.searchsorted(ends, walked.places[walked.kinds == kind], side="right")
             columns.setdefault(BUFFER, []).append(of + first)
@@ -154,16 +154,16 @@ def _note_rest(region: Buffers, walked: Region, layout: Layout, pieces: _Pieces)
 def _notes(pieces: _Pieces) -> list[Note]:
     notes: list[Note] = []
     if pieces.unread:
-        many = len(pieces.stopped)
-        named = ", ".join(map(str, sorted(pieces.stopped)[:4])) + (", …" if many > 4 else "")
-        why = f" (records of kind {named} are not known)" if many else ""
-        what = f"bytes of CUPTI's records cannot be read, in {pieces.damaged} buffers{why}"
-        notes.append(("warning", what, pieces.unread))
-    left = {kind: many for kind, many in pieces.others.items() if kind not in _QUIET}
+        count = len(pieces.stopped)
+        named = ", ".join(map(str, sorted(pieces.stopped)[:4])) + (", …" if count > 4 else "")
+        why = f" (records of kind {named} are not known)" if count else ""
+        message = f"bytes of CUPTI's records cannot be read, in {pieces.damaged} buffers{why}"
+        notes.append(("warning", message, pieces.unread))
+    left = {kind: other for kind, other in pieces.others.items() if kind not in _QUIET}
     if left:
         listed = ", ".join(str(kind) for kind in sorted(left))
-        what = f"records of CUPTI that no table has (of kinds {listed})"
-        notes.append(("info", what, sum(left.values())))
+        message = f"records of CUPTI that no table has (of kinds {listed})"
+        notes.append(("info", message, sum(left.values())))
     return notes
 
 

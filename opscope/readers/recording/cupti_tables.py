@@ -72,18 +72,18 @@ def _with_external(kernels: pl.DataFrame, decoded: Decoded) -> pl.DataFrame:
     """The kernels with the ids that the program had pushed when it launched them: ``external`` in attrs."""
     if kinds.EXTERNAL_CORRELATION not in decoded:
         return kernels
-    found = decoded[kinds.EXTERNAL_CORRELATION]
-    kind = _labels("kind", found["externalKind"], _EXTERNAL, "kind {}")
+    records = decoded[kinds.EXTERNAL_CORRELATION]
+    kind = _labels("kind", records["externalKind"], _EXTERNAL, "kind {}")
     ids = pl.DataFrame(
-        {"correlation": found["correlationId"], "kind": kind, "id": found["externalId"]}
+        {"correlation": records["correlationId"], "kind": kind, "id": records["externalId"]}
     )
-    told = ids.group_by("correlation").agg(
+    described = ids.group_by("correlation").agg(
         pl.format('"{}":{}', pl.col("kind").cast(pl.String), "id")
         .unique(maintain_order=True)
         .str.join(",")
         .alias("ids")
     )
-    both = kernels.join(told, on="correlation", how="left", maintain_order="left")
+    both = kernels.join(described, on="correlation", how="left", maintain_order="left")
     if "attrs" not in both.columns:
         both = both.with_columns(pl.lit(None, pl.String).alias("attrs"))
     before = pl.col("attrs").str.strip_suffix("}") + ","
@@ -94,7 +94,7 @@ def _with_external(kernels: pl.DataFrame, decoded: Decoded) -> pl.DataFrame:
 
 
 def _kernels(found: Columns, facts: Facts) -> pl.DataFrame:
-    columns = _placed(found, _KERNEL)
+    columns = _place(found, _KERNEL)
     columns["name"] = _names(found, facts)
     for name in ("grid", "block", "cluster"):
         if f"{name}X" in found:
@@ -105,7 +105,7 @@ def _kernels(found: Columns, facts: Facts) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _placed(found: Columns, names: Mapping[str, str]) -> dict[str, Any]:
+def _place(found: Columns, names: Mapping[str, str]) -> dict[str, Any]:
     """The columns that only have other names; a correlation id of 0 is none."""
     columns: dict[str, Any] = {
         ours: found[theirs] for ours, theirs in names.items() if theirs in found
@@ -118,29 +118,35 @@ def _placed(found: Columns, names: Mapping[str, str]) -> dict[str, Any]:
 def _graphs(found: Columns) -> pl.DataFrame:
     graph = found["graphId"]
     distinct, code = np.unique(graph, return_inverse=True)
-    columns = _placed(found, _PLACED)
+    columns = _place(found, _PLACED)
     texts = [f"CUDA graph {number}" for number in distinct.tolist()]
     return pl.DataFrame(
         {**columns, "name": spread("name", texts, code.reshape(-1)), "graph": graph}
     ).with_columns(pl.lit('{"graph_trace":true}').alias("attrs"))
 
 
-def _names(found: Columns, facts: Facts) -> pl.Series:
+def _names(columns: Columns, facts: Facts) -> pl.Series:
     """The kernels' names; null where no text of the address is known."""
     texts: dict[str | None, int] = {None: 0}
-    addresses, _, code = pairs(found["name"], np.zeros(found.many, np.int64))
+    addresses, _, code = pairs(columns["name"], np.zeros(columns.many, np.int64))
     first = [facts.names.get(address & _ADDRESS, []) for address in addresses.tolist()]
     number = np.array(
-        [texts.setdefault(one[0][1] if one else None, len(texts)) for one in first], np.int64
+        [
+            texts.setdefault(names_of_kernel[0][1] if names_of_kernel else None, len(texts))
+            for names_of_kernel in first
+        ],
+        np.int64,
     )
     numbers = number[code] if len(number) else code
-    if BUFFER in found:
-        for place in [place for place, one in enumerate(first) if len(one) > 1]:
-            rows = np.flatnonzero(code == place)
-            ordered = sorted(first[place])
+    if BUFFER in columns:
+        for index in [
+            place for place, names_of_kernel in enumerate(first) if len(names_of_kernel) > 1
+        ]:
+            rows = np.flatnonzero(code == index)
+            ordered = sorted(first[index])
             since = np.array([buffer for buffer, _ in ordered], np.int64)
             each = np.array([texts.setdefault(text, len(texts)) for _, text in ordered], np.int64)
-            which = np.searchsorted(since, found[BUFFER][rows], side="right") - 1
+            which = np.searchsorted(since, columns[BUFFER][rows], side="right") - 1
             numbers[rows] = each[np.maximum(which, 0)]
     return spread("name", all_demangled(list(texts)), numbers)
 
@@ -150,71 +156,79 @@ def _extent(name: str, x: Ints, y: Ints, z: Ints) -> pl.Series:
     low = (y.clip(0, _HIGH - 1) << 16) | z.clip(0, _HIGH - 1)
     wide, rest, number = pairs(x, low)
     texts = [
-        f"{one},{other >> 16},{other & (_HIGH - 1)}"
-        if one > 0 and other >> 16 and other % _HIGH
+        f"{first_part},{other >> 16},{other & (_HIGH - 1)}"
+        if first_part > 0 and other >> 16 and other % _HIGH
         else None
-        for one, other in zip(wide.tolist(), rest.tolist(), strict=True)
+        for first_part, other in zip(wide.tolist(), rest.tolist(), strict=True)
     ]
     odd = (y >= _HIGH) | (z >= _HIGH) | (y < 0) | (z < 0)
     return spread(name, texts, np.where(odd, -1, number) if odd.any() else number)
 
 
-def _attrs(found: Columns) -> pl.Series | None:
+def _attrs(columns: Columns) -> pl.Series | None:
     """JSON of what has no column; texts of the few distinct combinations are shared by their rows."""
-    rare = [one for one in _RARE if one[1] in found and bool((found[one[1]] != one[2]).any())]
-    number: NDArray[Any] = np.zeros(found.many, np.int64)
+    rare = [
+        field
+        for field in _RARE
+        if field[1] in columns and bool((columns[field[1]] != field[2]).any())
+    ]
+    number: NDArray[Any] = np.zeros(columns.many, np.int64)
     combinations: list[tuple[int, ...]] = [()]
     for _, theirs, _ in rare:
-        before, value, number = pairs(number, found[theirs])
+        before, value, number = pairs(number, columns[theirs])
         combinations = [
-            (*combinations[one], other)
-            for one, other in zip(before.tolist(), value.tolist(), strict=True)
+            (*combinations[number_before], other)
+            for number_before, other in zip(before.tolist(), value.tolist(), strict=True)
         ]
     members = [_members(rare, values) for values in combinations]
-    late = np.zeros(found.many, bool)
+    late = np.zeros(columns.many, bool)
     for name in ("queued", "submitted"):
-        if name in found:
-            late |= found[name] > 0
+        if name in columns:
+            late |= columns[name] > 0
     if not rare and not late.any():
         return None
-    texts = pl.Series("attrs", [f"{{{one}}}" if one else None for one in members], dtype=pl.String)
+    texts = pl.Series(
+        "attrs", [f"{{{member}}}" if member else None for member in members], dtype=pl.String
+    )
     attrs = texts.gather(number.astype(np.uint32))
     if late.any():
         rows = np.flatnonzero(late)
-        since = found["start"][rows]
+        since = columns["start"][rows]
         own = [
             ",".join(
                 ([members[kind]] if members[kind] else [])
                 + [
                     f'"{name}_ns_before":{ago}'
-                    for name, ago in (("queued", one), ("submitted", other))
+                    for name, ago in (("queued", time_queued), ("submitted", other))
                     if ago
                 ]
             )
-            for kind, one, other in zip(
+            for kind, time_queued, other in zip(
                 number[rows].tolist(),
                 *(
-                    np.where(found[name][rows] > 0, since - found[name][rows], 0).tolist()
+                    np.where(columns[name][rows] > 0, since - columns[name][rows], 0).tolist()
                     for name in ("queued", "submitted")
                 ),
                 strict=True,
             )
         ]
-        attrs = attrs.scatter(rows, [f"{{{one}}}" if one else None for one in own])
+        attrs = attrs.scatter(
+            rows, [f"{{{attribute_text}}}" if attribute_text else None for attribute_text in own]
+        )
     return attrs
 
 
 def _members(rare: Sequence[tuple[str, str, int]], values: tuple[int, ...]) -> str:
     """The members of a JSON object, without its braces."""
-    told: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for (name, theirs, nothing), value in zip(rare, values, strict=True):
         if value == nothing:
             continue
         if theirs == "launchType":
-            told[name] = _LAUNCHES.get(value, value)
+            attributes[name] = _LAUNCHES.get(value, value)
         else:
-            told[name] = bool(value) if theirs == "isDeviceLaunched" else value
-    return json.dumps(told, separators=(",", ":"))[1:-1]
+            attributes[name] = bool(value) if theirs == "isDeviceLaunched" else value
+    return json.dumps(attributes, separators=(",", ":"))[1:-1]
 
 
 def memops(decoded: Decoded) -> pl.DataFrame | None:
@@ -222,56 +236,58 @@ def memops(decoded: Decoded) -> pl.DataFrame | None:
     parts = []
     for kind in (kinds.MEMCPY, kinds.MEMCPY2):
         if kind in decoded:
-            found = decoded[kind]
+            records = decoded[kind]
             columns = {
-                **_work(found),
-                "kind": _labels("kind", found["copyKind"], kinds.COPIES, "kind {}"),
-                "src_kind": _labels("src_kind", found["srcKind"], kinds.MEMORIES, "unknown"),
-                "dst_kind": _labels("dst_kind", found["dstKind"], kinds.MEMORIES, "unknown"),
-                "bytes": found["bytes"],
+                **_work(records),
+                "kind": _labels("kind", records["copyKind"], kinds.COPIES, "kind {}"),
+                "src_kind": _labels("src_kind", records["srcKind"], kinds.MEMORIES, "unknown"),
+                "dst_kind": _labels("dst_kind", records["dstKind"], kinds.MEMORIES, "unknown"),
+                "bytes": records["bytes"],
             }
-            if "dstDeviceId" in found:
-                source, target = found["srcDeviceId"], found["dstDeviceId"]
-                peer = np.where(target == found["deviceId"], source, target)
-                columns["peer"] = _null(peer, (peer == found["deviceId"]) | (peer == kinds.NONE32))
+            if "dstDeviceId" in records:
+                source, target = records["srcDeviceId"], records["dstDeviceId"]
+                peer = np.where(target == records["deviceId"], source, target)
+                columns["peer"] = _null(
+                    peer, (peer == records["deviceId"]) | (peer == kinds.NONE32)
+                )
             parts.append(pl.DataFrame(columns))
     if kinds.MEMSET in decoded:
-        found = decoded[kinds.MEMSET]
-        frame = pl.DataFrame({**_work(found), "bytes": found["bytes"]})
-        memory = _labels("dst_kind", found["memoryKind"], kinds.MEMORIES, "unknown")
+        records = decoded[kinds.MEMSET]
+        frame = pl.DataFrame({**_work(records), "bytes": records["bytes"]})
+        memory = _labels("dst_kind", records["memoryKind"], kinds.MEMORIES, "unknown")
         parts.append(frame.with_columns(_constant("kind", "memset"), memory))
     if kinds.UNIFIED_MEMORY_COUNTER in decoded:
-        parts.append(_unified(decoded[kinds.UNIFIED_MEMORY_COUNTER]))
+        parts.append(_unify(decoded[kinds.UNIFIED_MEMORY_COUNTER]))
     if kinds.MEM_DECOMPRESS in decoded:
-        found = decoded[kinds.MEM_DECOMPRESS]
-        frame = pl.DataFrame({**_work(found), "bytes": found["sourceBytes"]})
+        records = decoded[kinds.MEM_DECOMPRESS]
+        frame = pl.DataFrame({**_work(records), "bytes": records["sourceBytes"]})
         parts.append(frame.with_columns(_constant("kind", "decompress")))
     return pl.concat(parts, how="diagonal") if parts else None
 
 
 def _work(found: Columns) -> dict[str, Any]:
-    columns = _placed(found, _PLACED)
+    columns = _place(found, _PLACED)
     if "graphNodeId" in found:
         columns["graph_node"] = found["graphNodeId"]
     return columns
 
 
-def _unified(found: Columns) -> pl.DataFrame:
+def _unify(columns: Columns) -> pl.DataFrame:
     """Copies of pages of managed memory; the other counters (page faults, thrashing) are no copies."""
-    rows = np.flatnonzero(np.isin(found["counterKind"], list(kinds.UNIFIED_COPIES)))
-    kind, source, target = (found[name][rows] for name in ("counterKind", "srcId", "dstId"))
+    rows = np.flatnonzero(np.isin(columns["counterKind"], list(kinds.UNIFIED_COPIES)))
+    kind, source, target = (columns[name][rows] for name in ("counterKind", "srcId", "dstId"))
     outwards = kind == 2  # from the device to the host
     device = np.where(outwards, source, target)
     peer = np.where(kind == 8, source, kinds.NONE32)
     return pl.DataFrame(
         {
             "device": _null(device, device == kinds.NONE32),
-            "stream": found["streamId"][rows],
-            "start": found["start"][rows],
-            "end": found["end"][rows],
+            "stream": columns["streamId"][rows],
+            "start": columns["start"][rows],
+            "end": columns["end"][rows],
             "kind": _labels("kind", kind, kinds.UNIFIED_COPIES, "kind {}"),
             "peer": _null(peer, peer == kinds.NONE32),
-            "bytes": found["value"][rows],
+            "bytes": columns["value"][rows],
         }
     )
 
@@ -282,8 +298,8 @@ def calls(decoded: Decoded, version: int) -> pl.DataFrame | None:
     for kind in (kinds.RUNTIME, kinds.DRIVER):
         if kind not in decoded:
             continue
-        found, names = decoded[kind], call_names.names(kind, version)
-        distinct, code = np.unique(found["cbid"], return_inverse=True)
+        records, names = decoded[kind], call_names.names(kind, version)
+        distinct, code = np.unique(records["cbid"], return_inverse=True)
         texts = [
             names[number] if number < len(names) else f"cbid_{number}"
             for number in distinct.tolist()
@@ -291,12 +307,12 @@ def calls(decoded: Decoded, version: int) -> pl.DataFrame | None:
         parts.append(
             pl.DataFrame(
                 {
-                    "thread": found["threadId"],
-                    "start": found["start"],
-                    "end": found["end"],
+                    "thread": records["threadId"],
+                    "start": records["start"],
+                    "end": records["end"],
                     "name": spread("name", texts, code.reshape(-1)),
                     "correlation": of_successful(
-                        pl.Series(found["correlationId"]), pl.Series(found["returnValue"])
+                        pl.Series(records["correlationId"]), pl.Series(records["returnValue"])
                     ),
                 }
             )
@@ -308,39 +324,39 @@ def syncs(decoded: Decoded) -> pl.DataFrame | None:
     """The ``syncs`` table; None without a record of a synchronisation."""
     if kinds.SYNCHRONIZATION not in decoded:
         return None
-    found = decoded[kinds.SYNCHRONIZATION]
-    event, stream = found["cudaEventId"], found["streamId"]
+    records = decoded[kinds.SYNCHRONIZATION]
+    event, stream = records["cudaEventId"], records["streamId"]
     columns = {
-        "context": found["contextId"],
+        "context": records["contextId"],
         "stream": _null(stream, stream == kinds.NONE32),
-        "start": found["start"],
-        "end": found["end"],
-        "kind": _labels("kind", found["type"], kinds.SYNCS, "unknown"),
-        "correlation": found["correlationId"],
+        "start": records["start"],
+        "end": records["end"],
+        "kind": _labels("kind", records["type"], kinds.SYNCS, "unknown"),
+        "correlation": records["correlationId"],
         "event_id": _null(event, event == kinds.NONE32),
     }
-    device = _devices_of(decoded, found["contextId"])
+    device = _devices_of(decoded, records["contextId"])
     columns["device"] = _null(device, device < 0)
     if kinds.CUDA_EVENT in decoded:
-        record = _recorded(found, decoded[kinds.CUDA_EVENT])
-        known = decoded[kinds.CUDA_EVENT]
-        columns["record"] = _null(at(known["correlationId"], record), record < 0)
-        columns["event_stream"] = _null(at(known["streamId"], record), record < 0)
+        record = _record(records, decoded[kinds.CUDA_EVENT])
+        event_records = decoded[kinds.CUDA_EVENT]
+        columns["record"] = _null(at(event_records["correlationId"], record), record < 0)
+        columns["event_stream"] = _null(at(event_records["streamId"], record), record < 0)
     return pl.DataFrame(columns)
 
 
-def _recorded(waits: Columns, records: Columns) -> Ints:
+def _record(waits: Columns, records: Columns) -> Ints:
     """For each wait the row of the record of the event that it waits for; -1 if none is known.
 
     CUPTI numbers each record of an event since CUDA 12.8. Before, it is the event's last record before the
     wait, by the numbers of the calls.
     """
     if "cudaEventSyncId" in waits and "cudaEventSyncId" in records:
-        one, other = waits["cudaEventSyncId"], records["cudaEventSyncId"]
+        waited, other = waits["cudaEventSyncId"], records["cudaEventSyncId"]
         order = np.argsort(other, kind="stable")
-        place = np.searchsorted(other[order], one, side="right") - 1
-        row = at(order, place)
-        return np.where((at(other, row) == one) & (one > 0) & (row >= 0), row, -1)
+        index = np.searchsorted(other[order], waited, side="right") - 1
+        row = at(order, index)
+        return np.where((at(other, row) == waited) & (waited > 0) & (row >= 0), row, -1)
     frame = pl.DataFrame(
         {
             "context": records["contextId"],
@@ -357,20 +373,20 @@ def _recorded(waits: Columns, records: Columns) -> Ints:
             "place": np.arange(waits.many),
         }
     ).sort("at")
-    found = wanted.join_asof(frame, on="at", by=["context", "event"], check_sortedness=False)
-    rows: Ints = found.sort("place")["row"].fill_null(-1).to_numpy()
+    matched = wanted.join_asof(frame, on="at", by=["context", "event"], check_sortedness=False)
+    rows: Ints = matched.sort("place")["row"].fill_null(-1).to_numpy()
     return np.where(waits["cudaEventId"] == kinds.NONE32, -1, rows)
 
 
 def _devices_of(decoded: Decoded, context: Ints) -> Ints:
     """The device of each context, from the records of contexts and of the work in them; -1 for unknown."""
-    known: dict[int, int] = {}
+    device_of_context: dict[int, int] = {}
     for kind in (kinds.MEMCPY, kinds.MEMSET, kinds.KERNEL, kinds.CONCURRENT_KERNEL, kinds.CONTEXT):
         if kind in decoded:
-            one, other, _ = pairs(decoded[kind]["contextId"], decoded[kind]["deviceId"])
-            known |= dict(zip(one.tolist(), other.tolist(), strict=True))
+            contexts, other, _ = pairs(decoded[kind]["contextId"], decoded[kind]["deviceId"])
+            device_of_context |= dict(zip(contexts.tolist(), other.tolist(), strict=True))
     distinct, code = np.unique(context, return_inverse=True)
-    device = np.array([known.get(number, -1) for number in distinct.tolist()], np.int64)
+    device = np.array([device_of_context.get(number, -1) for number in distinct.tolist()], np.int64)
     return device[code.reshape(-1)] if len(device) else np.empty(0, np.int64)
 
 
@@ -388,23 +404,23 @@ def graph_nodes(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
     )  # fmt: skip
 
 
-def source_nodes(decoded: Decoded, known: pl.DataFrame | None) -> pl.DataFrame | None:
+def source_nodes(decoded: Decoded, nodes_known: pl.DataFrame | None) -> pl.DataFrame | None:
     """Nodes that ran and the nodes that they were instantiated from, at the time when they first ran.
 
-    CUPTI tells them since CUDA 13.4. Only those that ``known`` lacks; None if there are none.
+    CUPTI tells them since CUDA 13.4. Only those that ``nodes_known`` lacks; None if there are none.
     """
     parts = []
     for kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET):
         if kind in decoded and "sourceGraphNodeId" in decoded[kind]:
-            found = decoded[kind]
-            rows = found["sourceGraphNodeId"] != 0
+            records = decoded[kind]
+            rows = records["sourceGraphNodeId"] != 0
             parts.append(
                 pl.DataFrame(
                     {
-                        "time": found["start"][rows],
-                        "graph": found["graphId"][rows],
-                        "node": found["graphNodeId"][rows],
-                        "original_node": found["sourceGraphNodeId"][rows],
+                        "time": records["start"][rows],
+                        "graph": records["graphId"][rows],
+                        "node": records["graphNodeId"][rows],
+                        "original_node": records["sourceGraphNodeId"][rows],
                     }
                 )
             )
@@ -412,8 +428,8 @@ def source_nodes(decoded: Decoded, known: pl.DataFrame | None) -> pl.DataFrame |
         return None
     every = pl.concat(parts).filter(pl.col("time") > 0)
     first = every.group_by("graph", "node", "original_node").agg(pl.col("time").min())
-    if known is not None:
-        first = first.join(known.select("node").unique(), on="node", how="anti")
+    if nodes_known is not None:
+        first = first.join(nodes_known.select("node").unique(), on="node", how="anti")
     return first.sort("node") if len(first) else None
 
 
@@ -421,16 +437,16 @@ def overhead(decoded: Decoded) -> list[Note]:
     """What CUPTI and the driver took beside the program's work, by reason."""
     if kinds.OVERHEAD not in decoded:
         return []
-    found = decoded[kinds.OVERHEAD]
+    records = decoded[kinds.OVERHEAD]
     frame = pl.DataFrame(
-        {"kind": found["overheadKind"], "took": np.maximum(found["end"] - found["start"], 0)}
+        {"kind": records["overheadKind"], "took": np.maximum(records["end"] - records["start"], 0)}
     )
     sums = frame.group_by("kind").agg(pl.col("took").sum(), pl.len()).sort("took", descending=True)
     listed = ", ".join(
-        f"{_OVERHEADS.get(kind, f'kind {kind}')} {took / 1e6:.3f} ms ({many})"
-        for kind, took, many in sums.iter_rows()
+        f"{_OVERHEADS.get(kind, f'kind {kind}')} {took / 1e6:.3f} ms ({count})"
+        for kind, took, count in sums.iter_rows()
     )
-    return [("info", f"CUPTI's overhead by reason (times it occurred): {listed}", found.many)]
+    return [("info", f"CUPTI's overhead by reason (times it occurred): {listed}", records.many)]
 
 
 def _labels(name: str, numbers: Ints, names: Mapping[int, str], other: str) -> pl.Series:

@@ -42,15 +42,17 @@ def with_os_threads(
     for (number,), part in shared.group_by("number"):
         rows = np.flatnonzero((calls["thread"] == number).fill_null(False).to_numpy())
         if len(rows):
-            found = _by_time(clock.apply(calls["start"].gather(rows).to_numpy()), part, spans)
-            thread = thread.scatter(rows, found)
-            unclear += found.null_count()
+            threads_found = _by_time(
+                clock.apply(calls["start"].gather(rows).to_numpy()), part, spans
+            )
+            thread = thread.scatter(rows, threads_found)
+            unclear += threads_found.null_count()
     return calls.with_columns(thread.alias("thread")), unclear
 
 
 def numbers(threads: pl.DataFrame) -> pl.DataFrame:
     """Return every number that Kineto may have for a thread: number, thread."""
-    known = threads.filter(pl.col("pthread_id").is_not_null()).select(
+    numbered = threads.filter(pl.col("pthread_id").is_not_null()).select(
         pl.col("pthread_id").alias("whole"), "thread"
     )
     low = pl.col("whole") & (_LOW - 1)
@@ -58,7 +60,7 @@ def numbers(threads: pl.DataFrame) -> pl.DataFrame:
     # Kineto makes 0 of the only number that has no absolute value in 32 bits
     positive = pl.when(low == _SIGN).then(0).otherwise(signed.abs())
     forms = [
-        known.select(form.cast(pl.Int64).alias("number"), "thread")
+        numbered.select(form.cast(pl.Int64).alias("number"), "thread")
         for form in (pl.col("whole"), low, signed, positive)
     ]
     own = threads.select(pl.col("thread").alias("number"), "thread").drop_nulls()
@@ -92,15 +94,15 @@ def _spans(ranges: Trace, error: int) -> pl.DataFrame:
 def _by_time(time: Ints, candidates: pl.DataFrame, spans: pl.DataFrame) -> pl.Series:
     """For each time, the only candidate with ranges around it; null if there is none or several."""
     part = candidates.join(spans, on="thread")
-    many = len(part)
-    if not many:
+    count = len(part)
+    if not count:
         return pl.Series([None] * len(time), dtype=pl.Int64)
     edges = np.concatenate((part["first"].to_numpy(), part["last"].to_numpy() + 1))
     order = np.argsort(edges, kind="stable")
-    sign = np.repeat((1, -1), many)
+    sign = np.repeat((1, -1), count)
     open_now = np.cumsum(sign[order])
-    which = np.cumsum((sign * np.tile(np.arange(many), 2))[order])
-    place = np.searchsorted(edges[order], time, side="right") - 1
-    one = (place >= 0) & (open_now[place] == 1)
-    thread = part["thread"].to_numpy()[np.where(one, which[place], 0)]
-    return pl.Series(thread).set(pl.Series(~one), None)
+    which = np.cumsum((sign * np.tile(np.arange(count), 2))[order])
+    index = np.searchsorted(edges[order], time, side="right") - 1
+    is_sure = (index >= 0) & (open_now[index] == 1)
+    thread = part["thread"].to_numpy()[np.where(is_sure, which[index], 0)]
+    return pl.Series(thread).set(pl.Series(~is_sure), None)

@@ -83,12 +83,12 @@ def _sound(records: Any, notes: list[Note]) -> Any:
 
 
 def _names(names: Mapping[int, str], facts: Mapping[str, Any]) -> dict[int, str]:
-    told = facts.get("names")
-    found = dict(names)
-    for number, name in told.items() if isinstance(told, dict) else ():
+    names_stated = facts.get("names")
+    names_by_number = dict(names)
+    for number, name in names_stated.items() if isinstance(names_stated, dict) else ():
         if isinstance(name, str) and len(number) < 10 and number.isdecimal():
-            found[int(number)] = name[:256]
-    return found
+            names_by_number[int(number)] = name[:256]
+    return names_by_number
 
 
 def _count(value: Any) -> int | None:
@@ -129,23 +129,23 @@ def _blocks(summary: Summary) -> pl.DataFrame:
     names = ("first_step", "steps", "start", "end", "duration", *PHASES, "longest")
     return conform(
         "light_blocks",
-        pl.DataFrame({name: rows[:, 1 + place] for place, name in enumerate(names)}).with_columns(
+        pl.DataFrame({name: rows[:, 1 + index] for index, name in enumerate(names)}).with_columns(
             pl.lit(0, pl.Int32).alias("process")
         ),
     )
 
 
 def _lengths(summary: Summary) -> pl.DataFrame:
-    phase, place = np.nonzero(summary.lengths)
+    phase, bucket = np.nonzero(summary.lengths)
     middles = np.array([0.0, *map(middle, range(1, BUCKETS))])
     names = ("step", *PHASES)
     return conform(
         "light_lengths",
         pl.DataFrame(
             {
-                "phase": [names[one] for one in phase],
-                "length": middles[place],
-                "steps": summary.lengths[phase, place],
+                "phase": [names[phase_number] for phase_number in phase],
+                "length": middles[bucket],
+                "steps": summary.lengths[phase, bucket],
             },
             schema={"phase": pl.String, "length": pl.Float64, "steps": pl.Int64},
         ).with_columns(pl.lit(0, pl.Int32).alias("process")),
@@ -162,7 +162,7 @@ def _steps(summary: Summary) -> pl.DataFrame:
                 "start": rows[:, 3],
                 "end": rows[:, 3] + rows[:, 4],
                 "duration": rows[:, 4],
-                **{name: rows[:, 5 + place] for place, name in enumerate(PHASES)},
+                **{name: rows[:, 5 + index] for index, name in enumerate(PHASES)},
                 "full": rows[:, 1] == light_format.FULL,
             }
         ).with_columns(pl.lit(0, pl.Int32).alias("process")),
@@ -175,13 +175,13 @@ def _samples(summary: Summary, names: Mapping[int, str]) -> pl.DataFrame:
     for (number, device), series in summary.series.items():
         points = series.points
         time, count, total = points[:, 1], points[:, 2], points[:, 3]
-        known = (count > 0) & np.isfinite(points).all(axis=1) & (np.abs(time) < 1 << 61)
-        if number not in names or not known.any() or not -1 <= device < 1 << 15:
+        is_valid = (count > 0) & np.isfinite(points).all(axis=1) & (np.abs(time) < 1 << 61)
+        if number not in names or not is_valid.any() or not -1 <= device < 1 << 15:
             continue
         # of a counter the last value counts, which is the most
         value = points[:, 5] if names[number] == GPU_ENERGY else total / np.maximum(count, 1)
         frames.append(
-            pl.DataFrame({"time": time[known].astype(np.int64), "value": value[known]})
+            pl.DataFrame({"time": time[is_valid].astype(np.int64), "value": value[is_valid]})
             .with_columns(
                 pl.lit(0, pl.Int32).alias("process"),
                 pl.lit(None if device < 0 else device, pl.Int32).alias("device"),

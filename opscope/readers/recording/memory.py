@@ -47,7 +47,7 @@ def allocations(
     put a GPU's Unix times on the recorder's clock. Appends what was left out to ``notes``. Raises BadInput
     if the file does not have this format.
     """
-    pieces = [_checked(folder / recording_format.MEMORY) for folder in (part, *segments)]
+    pieces = [_check(folder / recording_format.MEMORY) for folder in (part, *segments)]
     data = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     frame = pl.DataFrame({name: data[name] for name in _DTYPE.names or ()})
     frame = frame.with_row_index("order").with_columns(
@@ -56,7 +56,7 @@ def allocations(
         pl.col("address").cast(pl.Int64, strict=False),
         pl.when(pl.col("thread") != 0).then(pl.col("thread").cast(pl.Int64)).alias("thread"),
     )
-    blocks = _sized(frame.filter(pl.col("kind") <= recording_format.RELEASED), notes)
+    blocks = _size(frame.filter(pl.col("kind") <= recording_format.RELEASED), notes)
     both = pl.concat(
         [
             blocks.with_columns(pl.lit(0, pl.Int64).alias("grown")),
@@ -100,13 +100,13 @@ def allocations(
 
 def _by_device(devices: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
     """The facts of each device, in order: one for each piece of its history (see ``_pieces``)."""
-    found: dict[int, list[Mapping[str, Any]]] = {}
+    facts_by_device: dict[int, list[Mapping[str, Any]]] = {}
     for fact in devices:
-        of = found.setdefault(int(fact["memory"]), [])
+        of = facts_by_device.setdefault(int(fact["memory"]), [])
         if of and of[-1].get("changes") is None:  # without ``changes`` there is only one piece
             of.clear()
         of.append(fact)
-    return found
+    return facts_by_device
 
 
 def _pieces(
@@ -122,7 +122,7 @@ def _pieces(
     return piece
 
 
-def _checked(path: Path) -> np.ndarray[Any, Any]:
+def _check(path: Path) -> np.ndarray[Any, Any]:
     data = _read(path)
     if len(data) and not np.isin(data["kind"], range(4)).all():
         raise BadInput(path, "not the memory events of a recording")
@@ -158,7 +158,7 @@ def _times(
     return time
 
 
-def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFrame:
+def _size(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFrame:
     """Return allocations and releases with their bytes, negative for releases.
 
     A release without a size gets that of the last block allocated at its address. If there is none, the
@@ -177,14 +177,14 @@ def _sized(blocks: pl.DataFrame, notes: list[tuple[str, str, int]]) -> pl.DataFr
     )
     foreign = int((sized["unsized"] & ~sized["follows"]).sum())
     if foreign:
-        what = "releases of memory that was allocated before the recording, left out"
-        notes.append(("info", what, foreign))
+        message = "releases of memory that was allocated before the recording, left out"
+        notes.append(("info", message, foreign))
     twice = int(((sized["kind"] == recording_format.ALLOCATED) & sized["follows"]).sum())
     if twice:
-        what = (
+        message = (
             "blocks of memory whose release was not recorded: totals include them and are too high"
         )
-        notes.append(("warning", what, twice))
+        notes.append(("warning", message, twice))
     return sized.filter(~pl.col("unsized") | pl.col("follows")).select(
         "order",
         "device",

@@ -14,8 +14,8 @@ _TIMES: Final[tuple[str, ...]] = ("start", "time")
 
 def to_unix(trace: Trace) -> int:
     """Return what to add to the trace's times to get Unix ns; 0 if the trace does not say."""
-    known = trace["clocks"]["to_unix_ns"].drop_nulls()
-    return int(known[0]) if len(known) else 0
+    offsets = trace["clocks"]["to_unix_ns"].drop_nulls()
+    return int(offsets[0]) if len(offsets) else 0
 
 
 def moved(frame: pl.DataFrame, clock: ClockFit) -> pl.DataFrame:

@@ -64,8 +64,8 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         facts.start = begin if facts.start is None else max(facts.start, begin)
         assert facts.ring is not None
         if facts.ring["last"]:
-            what = f"this is the last {facts.ring['last']} of the recording: {facts.ring['why']}"
-            notes.append(("info", what, 1))
+            message = f"this is the last {facts.ring['last']} of the recording: {facts.ring['why']}"
+            notes.append(("info", message, 1))
     elif segments and facts.clocks:  # what is left of a killed process
         facts.start = facts.clocks[0][0]
     stop = (
@@ -152,10 +152,10 @@ def _meta(part: Path) -> dict[str, Any]:
             f"written in format version {meta.get('version')!r:.40}; this opscope reads"
             f" {recording_format.VERSION}",
         )
-    return _typed(meta)
+    return _type(meta)
 
 
-def _typed(meta: Mapping[str, Any]) -> dict[str, Any]:
+def _type(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The facts in ``meta`` about the process; null if the value has the wrong type."""
     typed: dict[str, Any] = {"version": meta["version"]}
     for name in ("host", "boot", "name", "clock"):
@@ -260,8 +260,8 @@ class _Facts:
         self.counted_from = self.clocks[0][0] if self.clocks else None
         for part, (time, calls, one_in) in self.costs.items():
             then, called, _ = self.before.get(part, [0, 0, None])
-            known = None if time is None else max(0, time - (then or 0))
-            self.costs[part] = [known, max(0, (calls or 0) - (called or 0)), one_in]
+            since_then = None if time is None else max(0, time - (then or 0))
+            self.costs[part] = [since_then, max(0, (calls or 0) - (called or 0)), one_in]
         inside, steps = self.before.get("", [0, 0])[:2]
         if self.steps_ns is not None and self.in_steps is not None:
             self.in_steps -= min(inside or 0, self.in_steps)
@@ -273,7 +273,10 @@ class _Facts:
             for line in map(_sound, _lines(path)):
                 if "thread" in line:
                     name = line.get("name")
-                    numbers = {one: _int(line[one]) for one in ("thread", "os_tid", "pthread_id")}
+                    numbers = {
+                        name_of_field: _int(line[name_of_field])
+                        for name_of_field in ("thread", "os_tid", "pthread_id")
+                    }
                     facts.threads.append({**numbers, "name": None if name is None else _text(name)})
                 elif "clock" in line:
                     perf, unix, error = map(_int, line["clock"])
@@ -316,7 +319,7 @@ class _Facts:
                 elif "ring" in line:
                     facts.ring = ring.said(line["ring"])
                 elif "samples" in line:
-                    _sampled(line, facts.samples)
+                    _sample(line, facts.samples)
                 elif "light_name" in line:
                     facts.light_names[_int(line["light_name"])] = _text(line["name"])[:256]
                 elif "start" in line:
@@ -369,7 +372,9 @@ def _device(value: Any) -> int:
 
 def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     start, end = map(_int, line["window"])
-    first, last = (None if one is None else _int(one) for one in line["steps"])
+    first, last = (
+        None if step_number is None else _int(step_number) for step_number in line["steps"]
+    )
     ended = line["ended"]
     return {
         "start": start,
@@ -381,7 +386,7 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sampled(line: Mapping[str, Any], into: Sampled) -> None:
+def _sample(line: Mapping[str, Any], into: Sampled) -> None:
     """Add the samples of a fact, some names' values at the same times, of the process or of a device."""
     device = None if line.get("device") is None else _device(line["device"])
     times = [_int(time) for time in line["samples"]]
@@ -432,9 +437,9 @@ def _sound(value: Any) -> Any:
     if isinstance(value, str):
         return _utf8(value)
     if isinstance(value, list):
-        return [_sound(one) for one in value]
+        return [_sound(item) for item in value]
     if isinstance(value, dict):
-        return {_utf8(key): _sound(one) for key, one in value.items()}
+        return {_utf8(key): _sound(item) for key, item in value.items()}
     return value
 
 
@@ -451,8 +456,8 @@ def _logs(folders: Sequence[Path], notes: list[tuple[str, str, int]]) -> dict[in
     beyond: set[int] = set()
     lost = sum(_chunks(folder / recording_format.EVENTS, chunks, beyond) for folder in folders)
     if beyond:
-        what = f"threads after the first {MAX_THREADS}, whose records are left out"
-        notes.append(("warning", what, len(beyond)))
+        message = f"threads after the first {MAX_THREADS}, whose records are left out"
+        notes.append(("warning", message, len(beyond)))
     if lost:
         notes.append(("warning", "the last record is incomplete and was left out", 1))
     path = folders[0] / recording_format.EVENTS

@@ -28,8 +28,8 @@ class Texts:
         """Return the row of each id in the table; -1 if it has none."""
         if not len(self.ids):
             return np.full(len(ids), -1, dtype=np.int64)
-        place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        matched: Ints = np.where(self.ids[place] == ids, place, -1)
+        index = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        matched: Ints = np.where(self.ids[index] == ids, index, -1)
         return matched
 
 
@@ -63,10 +63,14 @@ def ranges(
         if index not in os_tids:
             counts["threads whose description was lost: they are numbered -1, -2 and so on"] += 1
         frames.append(_thread_ranges(log, os_tids.get(index, -1 - index), stop, texts, counts))
-    found = pl.concat(frames).sort("start", "end", descending=[False, True], maintain_order=True)
-    notes += [("info", what, how_many) for what, how_many in counts.items() if how_many]
-    what = texts.table[found["place"]] if found.height else texts.table.clear()
-    return pl.concat([found.drop("place"), what], how="horizontal").select(
+    rows_of_ranges = pl.concat(frames).sort(
+        "start", "end", descending=[False, True], maintain_order=True
+    )
+    notes += [("info", message, how_many) for message, how_many in counts.items() if how_many]
+    described = (
+        texts.table[rows_of_ranges["place"]] if rows_of_ranges.height else texts.table.clear()
+    )
+    return pl.concat([rows_of_ranges.drop("place"), described], how="horizontal").select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
         pl.lit(0, pl.Int32).alias("process"),
         "thread",
@@ -105,18 +109,18 @@ def _thread_ranges(
     number = np.where(
         code <= recording_format.COMPLETE_BASE, recording_format.COMPLETE_BASE - code, number
     )
-    place = np.where(is_plain_pop, -1, texts.places(number))
-    domain = np.where(place >= 0, texts.domains[place] if len(texts.ids) else -1, -1)
+    index = np.where(is_plain_pop, -1, texts.places(number))
+    domain = np.where(index >= 0, texts.domains[index] if len(texts.ids) else -1, -1)
     domain = np.where(is_plain_pop, recording_format.POP_BASE - code, domain)
-    lost = ~is_plain_pop & (place < 0)
+    lost = ~is_plain_pop & (index < 0)
     counts["records whose text was lost"] += int(lost.sum())
 
     is_push = (code >= 0) & ~is_mark & ~lost
     is_pop = (code < 0) & ~lost
     order: list[Ints] = []
     levels: list[Ints] = []
-    for one in np.unique(domain[is_push]):
-        at = np.flatnonzero((domain == one) & (is_push | is_pop))
+    for domain_number in np.unique(domain[is_push]):
+        at = np.flatnonzero((domain == domain_number) & (is_push | is_pop))
         balance = np.cumsum(np.where(is_push[at], 1, -1))
         lowest = np.minimum(np.minimum.accumulate(balance), 0)
         orphan = is_pop[at] & (np.diff(lowest, prepend=0) < 0)
@@ -124,7 +128,7 @@ def _thread_ranges(
         depth = (balance - lowest + is_pop[at])[~orphan]  # depth after a push, and before a pop
         by_depth = np.argsort(depth, kind="stable")
         order.append(at[~orphan][by_depth])
-        levels.append(depth[by_depth] * 65_536 + one)
+        levels.append(depth[by_depth] * 65_536 + domain_number)
     at = np.concatenate([np.empty(0, np.int64), *order])
     level = np.concatenate([np.empty(0, np.int64), *levels])
     push = is_push[at]
@@ -134,8 +138,8 @@ def _thread_ranges(
 
     start = value[pushes]
     end = np.maximum(np.where(closed, value[pops], stop), start)
-    complete = closed & (place[pops] >= 0)
-    row = np.where(complete, place[pops], place[pushes])
+    complete = closed & (index[pops] >= 0)
+    row = np.where(complete, index[pops], index[pushes])
     keep = closed | (start < stop)  # otherwise it was pushed while the recording was closing
     counts[BEGUN_LAST] += int((~keep).sum())
     counts[STILL_OPEN] += int((keep & ~closed).sum())
@@ -147,7 +151,7 @@ def _thread_ranges(
             "thread": np.full(len(payload), thread, dtype=np.int64),
             "start": np.concatenate([start[keep], value[marks]]),
             "end": np.concatenate([end[keep], value[marks]]),
-            "place": np.concatenate([row[keep], place[marks]]),
+            "place": np.concatenate([row[keep], index[marks]]),
             "payload": payload.set(payload < 0, None),
             "unclosed": np.concatenate([~closed[keep], np.zeros(len(marks), dtype=bool)]),
         }

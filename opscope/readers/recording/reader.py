@@ -58,17 +58,17 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
     now or while recording, the trace says neither who recorded it nor where. ``folder`` may be a single part.
     Raises BadInput if there is no part, or none can be read.
     """
-    found = parts(folder) or [Path(folder)]
-    if not (found[0] / recording_format.META).exists():
+    parts_there = parts(folder) or [Path(folder)]
+    if not (parts_there[0] / recording_format.META).exists():
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
     failed: list[BadInput] = []
-    traces = with_windows(list(_readable(found, failed)))
+    traces = with_windows(list(_readable(parts_there, failed)))
     if strict and failed:
         raise failed[0]
     if not traces:
         raise failed[0] if len(failed) == 1 else NoneReadable(failed)
     parent_pids: dict[tuple[Any, Any], Any] = {}
-    told = backends_of(traces)
+    backends = backends_of(traces)
     for trace in traces:
         host, pid = trace["processes"].select("host", "pid").row(0)
         parent_pids[host, pid] = trace.origin.pop("parent_pid")
@@ -82,11 +82,13 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
         whole.origin["gpu"] = True
     if files:
         whole.origin["source_files"] = files
-    if told:
-        whole.origin["backends"] = told
+    if backends:
+        whole.origin["backends"] = backends
     if failed:
-        whole.origin["files"] = len(found) if len(traces) < len(found) else len(found) + len(failed)
-        whole.origin["failed"] = [{"path": one.path, "what": one.what} for one in failed]
+        whole.origin["files"] = (
+            len(parts_there) if len(traces) < len(parts_there) else len(parts_there) + len(failed)
+        )
+        whole.origin["failed"] = [{"path": fault.path, "what": fault.what} for fault in failed]
     for one in failed:
         whole.note("warning", f"left out: {os.path.relpath(one.path, folder)}: {one.what}")
     hidden = private or os.environ.get(PRIVATE) == "1"
@@ -107,8 +109,8 @@ def _with_parents(trace: Trace, parent_pids: Mapping[tuple[Any, Any], Any]) -> T
     )
 
 
-def _readable(found: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
-    for part in found:
+def _readable(parts_there: Iterable[Path], failed: list[BadInput]) -> Iterator[Trace]:
+    for part in parts_there:
         try:
             yield _whole(part, failed)
         except BadInput as error:
@@ -127,14 +129,14 @@ def _whole(part: Path, failed: list[BadInput]) -> Trace:
 
 def _with_profiler(part: Path, trace: Trace, failed: list[BadInput]) -> Trace:
     for name, read_profiler, merge in _PROFILERS:
-        found = part / name
-        if found.exists():
+        profiler_file = part / name
+        if profiler_file.exists():
             try:
-                theirs = read_profiler(found)
+                theirs = read_profiler(profiler_file)
             except BadInput as error:  # the recorder's part is intact
                 failed.append(error)
-                what = f"kernels not captured: {error.path} cannot be read: {error.what}"
-                trace.note("error", what)
+                message = f"kernels not captured: {error.path} cannot be read: {error.what}"
+                trace.note("error", message)
                 continue
             return merge(trace, theirs)
     trace.origin.pop("probes")

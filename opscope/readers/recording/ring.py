@@ -25,21 +25,21 @@ def segments(part: Path) -> list[Path]:
 
     Raises BadInput for too many of them, and for one that is no folder.
     """
-    found = sorted(part.glob(recording_format.SEGMENTS))
-    if len(found) > MAX_SEGMENTS:
+    segment_folders = sorted(part.glob(recording_format.SEGMENTS))
+    if len(segment_folders) > MAX_SEGMENTS:
         raise BadInput(part, f"more than {MAX_SEGMENTS} segments")
-    for one in found:
-        if one.is_symlink() or not one.is_dir():
-            raise BadInput(one, "a segment of a recording is a plain folder")
-    return found
+    for segment_folder in segment_folders:
+        if segment_folder.is_symlink() or not segment_folder.is_dir():
+            raise BadInput(segment_folder, "a segment of a recording is a plain folder")
+    return segment_folders
 
 
-def said(what: Any) -> dict[str, Any]:
+def said(details: Any) -> dict[str, Any]:
     """Return what is said of a ring, in the types that it should have. Raises what a wrong type raises."""
-    begin = int(what["from_unix"])
+    begin = int(details["from_unix"])
     if not 0 <= begin < 1 << 62:
         raise ValueError(f"{begin!r:.40} is out of range")
-    texts = {name: str(what[name])[:_TEXT] for name in ("made_by", "why", "last")}
+    texts = {name: str(details[name])[:_TEXT] for name in ("made_by", "why", "last")}
     return {"from_unix": begin, **texts}
 
 

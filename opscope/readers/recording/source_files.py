@@ -17,18 +17,18 @@ def source_file(line: Mapping[str, Any]) -> dict[str, str]:
 
     Raises ValueError if it is none.
     """
-    made = {"file": line["source_file"], "path": line["path"], "sha256": line["sha256"]}
-    for value in made.values():
+    facts = {"file": line["source_file"], "path": line["path"], "sha256": line["sha256"]}
+    for value in facts.values():
         if not isinstance(value, str) or len(value) > _LONGEST:
             raise ValueError(f"no source file: {value!r:.60}")
-    if _SHA256.fullmatch(made["sha256"]) is None:
-        raise ValueError(f"no hash: {made['sha256']!r:.60}")
-    return made
+    if _SHA256.fullmatch(facts["sha256"]) is None:
+        raise ValueError(f"no hash: {facts['sha256']!r:.60}")
+    return facts
 
 
 def merged(parts: Sequence[Sequence[dict[str, str]]]) -> list[dict[str, str]]:
     """Return the files of all processes, by name; a name that means different files is left out."""
-    known: dict[str, dict[str, str] | None] = {}
-    for one in (one for part in parts for one in part):
-        known[one["file"]] = one if known.get(one["file"], one) == one else None
-    return [one for _, one in sorted(known.items()) if one is not None]
+    file_by_name: dict[str, dict[str, str] | None] = {}
+    for file in (one for part in parts for one in part):
+        file_by_name[file["file"]] = file if file_by_name.get(file["file"], file) == file else None
+    return [one for _, one in sorted(file_by_name.items()) if one is not None]

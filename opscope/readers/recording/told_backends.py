@@ -32,16 +32,18 @@ def backends_of(traces: list[Trace]) -> list[dict[str, Any]]:
     """
     last: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
     for trace in traces:
-        told = trace.origin.pop("backend", None)
+        backend = trace.origin.pop("backend", None)
         began = trace.origin.pop("began", None) or 0
         who = trace["processes"].select("host", "pid", "start_time").row(0)
-        if told is not None and (who not in last or last[who][0] <= began):
-            last[who] = (began, told)
+        if backend is not None and (who not in last or last[who][0] <= began):
+            last[who] = (began, backend)
     counts: dict[str, dict[str, Any]] = {}
-    for _, told in last.values():
-        one = counts.setdefault(repr(told), {**told, "processes": 0})
-        one["processes"] += 1
-    return sorted(counts.values(), key=lambda one: (-one["processes"], one["backend"]))
+    for _, backend in last.values():
+        backend_counts = counts.setdefault(repr(backend), {**backend, "processes": 0})
+        backend_counts["processes"] += 1
+    return sorted(
+        counts.values(), key=lambda backend_row: (-backend_row["processes"], backend_row["backend"])
+    )
 
 
 def _text(value: object) -> str:

@@ -118,8 +118,8 @@ def _from(trace: Trace, start: int) -> Trace:
     if not less:
         return trace
     cut = trace.replace(**less)
-    many = sum(len(trace[name]) - len(kept) for name, kept in less.items())
-    cut.note("info", BEFORE, many)
+    count = sum(len(trace[name]) - len(kept) for name, kept in less.items())
+    cut.note("info", BEFORE, count)
     return cut
 
 

@@ -63,58 +63,58 @@ def load(path: Path) -> Measured:
     lines = json_lines(path)
     first = next(lines, None)
     try:
-        found = _begun(path, first)
+        measured = _begin(path, first)
         for line in lines:
-            _add(found, line)
+            _add(measured, line)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadInput):
             raise
         raise BadInput(path, f"hardware counters cannot be read: {error!r:.200}") from None
-    return found
+    return measured
 
 
-def _begun(path: Path, first: Any) -> Measured:
+def _begin(path: Path, first: Any) -> Measured:
     counters = [str(name)[:_LONGEST] for name in first["counters"]]
     if len(counters) > _MOST_COUNTERS or len(set(counters)) < len(counters):
         raise ValueError("names of counters")
     return Measured(path, _int(first["version"]), counters)
 
 
-def _add(found: Measured, line: Any) -> None:
+def _add(measured: Measured, line: Any) -> None:
     """Add the facts of a line. Raises KeyError, TypeError, ValueError or OverflowError."""
     if not isinstance(line, dict):
         raise TypeError(f"{line!r:.40} is not an object")
     if "measured" in line:
         about = {name: _int(line["measured"][name]) for name in _ABOUT}
         _device(about["device"])
-        if len(found.contexts) >= _MOST_CONTEXTS:
+        if len(measured.contexts) >= _MOST_CONTEXTS:
             raise ValueError("too many contexts")
-        found.contexts[about["context"]] = {**about, "rows": []}
+        measured.contexts[about["context"]] = {**about, "rows": []}
     if "values" in line:
-        rows = found.contexts[_int(line["values"]["context"])]["rows"]
-        rows.extend(_row(row, len(found.counters)) for row in line["values"]["rows"])
+        rows = measured.contexts[_int(line["values"]["context"])]["rows"]
+        rows.extend(_row(row, len(measured.counters)) for row in line["values"]["rows"])
     if "launches" in line:
         for row in line["launches"]:
             if len(row) != len(_LAUNCH):
                 raise ValueError(f"{row!r:.60} is no launch")
-            found.launches.append([_int(value) for value in row])
-    if "names" in line and len(found.names) < _MOST_NAMES:
-        found.names |= {_int(key): str(text)[:_LONGEST] for key, text in line["names"].items()}
+            measured.launches.append([_int(value) for value in row])
+    if "names" in line and len(measured.names) < _MOST_NAMES:
+        measured.names |= {_int(key): str(text)[:_LONGEST] for key, text in line["names"].items()}
     if "samples" in line:
         device = _device(line["samples"]["device"])
         for time, *values in line["samples"]["rows"]:
-            found.samples.append((device, [_int(time), *_row(values, len(found.counters))]))
+            measured.samples.append((device, [_int(time), *_row(values, len(measured.counters))]))
     if "devices" in line:
         for row in line["devices"][:_MOST_CONTEXTS]:
-            told = {name: kind(row[name]) for name, kind in _DEVICE.items() if row.get(name)}
-            found.devices.append({"process": 0, "device": _device(row["device"]), **told})
+            facts = {name: kind(row[name]) for name, kind in _DEVICE.items() if row.get(name)}
+            measured.devices.append({"process": 0, "device": _device(row["device"]), **facts})
     if "note" in line:
-        found.notes.append(str(line["note"])[:_LONGEST])
+        measured.notes.append(str(line["note"])[:_LONGEST])
 
 
-def _row(row: Any, many: int) -> list[float | None]:
-    if len(row) != many:
-        raise ValueError(f"{row!r:.60} has not {many} values")
+def _row(row: Any, count: int) -> list[float | None]:
+    if len(row) != count:
+        raise ValueError(f"{row!r:.60} has not {count} values")
     return [None if value is None else float(value) for value in row]
 
 
@@ -132,30 +132,30 @@ def _device(value: Any) -> int:
     return number
 
 
-def merge(ranges: Trace, found: Measured) -> Trace:
+def merge(ranges: Trace, measured: Measured) -> Trace:
     """Return the recorder's part with the tables ``calls``, ``counters``, ``devices`` and ``samples``.
 
     For each kernel that was measured there is a mark with its name in ``ranges``, at its launch.
     """
     tables: dict[str, Any] = {name: ranges[name] for name in ranges.present}
-    launches = np.array(found.launches, np.int64).reshape(-1, len(_LAUNCH))
-    calls = _calls(launches, found.version)
+    launches = np.array(measured.launches, np.int64).reshape(-1, len(_LAUNCH))
+    calls = _calls(launches, measured.version)
     tables["calls"] = calls
     tables["threads"] = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
-    notes: list[tuple[str, str, int]] = [("warning", text, 1) for text in found.notes]
-    marks, counters = _measured(found, launches, calls, next_range_id(ranges["ranges"]), notes)
+    notes: list[tuple[str, str, int]] = [("warning", text, 1) for text in measured.notes]
+    marks, counters = _measure(measured, launches, calls, next_range_id(ranges["ranges"]), notes)
     if len(marks):
         tables["ranges"] = pl.concat([ranges["ranges"], conform("ranges", marks)])
     tables["counters"] = counters
-    if found.devices:
-        devices = frame_of(found.devices, table_schema("devices"), notes, "devices")
+    if measured.devices:
+        devices = frame_of(measured.devices, table_schema("devices"), notes, "devices")
         tables["devices"] = devices.unique("device", keep="first", maintain_order=True)
-    if found.samples:
-        sampled = pl.concat([ranges["samples"], conform("samples", _samples(found))])
+    if measured.samples:
+        sampled = pl.concat([ranges["samples"], conform("samples", _samples(measured))])
         tables["samples"] = sampled.sort("time", maintain_order=True)
     origin = {key: value for key, value in ranges.origin.items() if key != "probes"}
     merged = Trace.of(tables, origin)
-    merged.origin["kernels"] = {"format": "cupti counters", "paths": [str(found.path)]}
+    merged.origin["kernels"] = {"format": "cupti counters", "paths": [str(measured.path)]}
     for note in notes:
         merged.note(*note)
     return merged
@@ -185,43 +185,45 @@ def _call(number: int, version: int) -> str:
     return names[number] if number < len(names) else f"cbid_{number}"
 
 
-def _measured(
-    found: Measured,
+def _measure(
+    measured: Measured,
     launches: NDArray[np.int64],
     calls: pl.DataFrame,
     first: int,
     notes: list[tuple[str, str, int]],
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the marks and the table ``counters``; what is in doubt is noted."""
-    numbers = sorted(found.names)
-    names = dict(zip(numbers, all_demangled([found.names[one] for one in numbers]), strict=True))
+    numbers = sorted(measured.names)
+    names = dict(
+        zip(numbers, all_demangled([measured.names[number] for number in numbers]), strict=True)
+    )
     distinct, code = np.unique(launches[:, 5], return_inverse=True)
     graphs = [
-        bool(re.search(GRAPH_LAUNCH, _call(call, found.version))) for call in distinct.tolist()
+        bool(re.search(GRAPH_LAUNCH, _call(call, measured.version))) for call in distinct.tolist()
     ]
     graph = np.array(graphs, bool)[code.reshape(-1)]
     marks, tables = [], []
-    for one in found.contexts.values():
-        rows = one["rows"]
-        linked, why = _linked(one, launches, graph)
+    for context in measured.contexts.values():
+        rows = context["rows"]
+        linked, why = _link(context, launches, graph)
         if why is not None and rows:
             notes.append(("warning", f"counters are not linked to launches: {why}", len(rows)))
         unsure = 0 if linked is None else int((linked < 0).sum())
         if unsure:
-            what = "counters not linked to a launch: two threads launched at once"
-            notes.append(("warning", what, unsure))
-        if one["dropped"]:
-            what = "kernels whose counters had no room: they were not measured"
-            notes.append(("warning", what, one["dropped"]))
+            message = "counters not linked to a launch: two threads launched at once"
+            notes.append(("warning", message, unsure))
+        if context["dropped"]:
+            message = "kernels whose counters had no room: they were not measured"
+            notes.append(("warning", message, context["dropped"]))
         linked = np.full(len(rows), -1) if linked is None else linked
         at = np.maximum(linked, 0)
-        known = (linked >= 0) & (len(launches) > 0)
+        is_linked = (linked >= 0) & (len(launches) > 0)
         taken = launches[at] if len(launches) else np.zeros((len(rows), len(_LAUNCH)), np.int64)
-        time = np.where(known, taken[:, 0], one["began"])
+        time = np.where(is_linked, taken[:, 0], context["began"])
         ids = np.arange(first, first + len(rows))
         first += len(rows)
         text = [names.get(number) if sure else None
-                for number, sure in zip(taken[:, 6].tolist(), known.tolist(), strict=True)]  # fmt: skip
+                for number, sure in zip(taken[:, 6].tolist(), is_linked.tolist(), strict=True)]  # fmt: skip
         marks.append(
             pl.DataFrame(
                 {
@@ -231,14 +233,14 @@ def _measured(
                 }
             )
         )  # fmt: skip
-        long = _long(found.counters, rows)
+        long = _long(measured.counters, rows)
         row = long["row"].to_numpy()
-        correlation = pl.Series("correlation", taken[row, 4]).set(pl.Series(~known[row]), None)
+        correlation = pl.Series("correlation", taken[row, 4]).set(pl.Series(~is_linked[row]), None)
         tables.append(
             long.drop("row").with_columns(
                 correlation,
                 pl.Series("range_id", ids[row]),
-                pl.lit(one["device"]).alias("device"),
+                pl.lit(context["device"]).alias("device"),
                 pl.lit(0, pl.Int32).alias("process"),
             )
         )
@@ -247,22 +249,22 @@ def _measured(
     return pl.concat(marks), pl.concat([conform("counters", table) for table in tables])
 
 
-def _linked(
-    one: dict[str, Any], launches: NDArray[np.int64], graph: NDArray[np.bool_]
+def _link(
+    context: dict[str, Any], launches: NDArray[np.int64], graph: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64] | None, str | None]:
     """Return the launch of each kernel (-1: in doubt), or None and why there is doubt about all."""
-    mine = (launches[:, 2] == one["context"]) & (launches[:, 1] > one["began"])
-    mine &= launches[:, 0] < one["ended"]
+    mine = (launches[:, 2] == context["context"]) & (launches[:, 1] > context["began"])
+    mine &= launches[:, 0] < context["ended"]
     rows = np.flatnonzero(mine)
     rows = rows[np.argsort(launches[rows, 0], kind="stable")]
     start, end, thread = launches[rows, 0], launches[rows, 1], launches[rows, 3]
     if graph[rows].any():
-        many = int(graph[rows].sum())
+        count = int(graph[rows].sum())
         return (
             None,
-            f"{counted(many, 'launch', 'launches')} of CUDA graphs ran an unknown number of kernels",
+            f"{counted(count, 'launch', 'launches')} of CUDA graphs ran an unknown number of kernels",
         )
-    ranges = len(one["rows"]) + one["dropped"]
+    ranges = len(context["rows"]) + context["dropped"]
     if len(rows) != ranges:
         return (
             None,
@@ -275,14 +277,14 @@ def _linked(
     unsure = crossed[:-1] | crossed[1:]
     if len(np.unique(thread)) < 2:  # a thread's own launches follow each other
         unsure[:] = False
-    found = np.where(unsure, -1, rows)
-    return found[: len(one["rows"])], None
+    linked_rows = np.where(unsure, -1, rows)
+    return linked_rows[: len(context["rows"])], None
 
 
-def _samples(found: Measured) -> pl.DataFrame:
-    devices = np.array([device for device, _ in found.samples], np.int64)
-    times = np.array([row[0] for _, row in found.samples], np.int64)
-    long = _long(found.counters, [row[1:] for _, row in found.samples])
+def _samples(measured: Measured) -> pl.DataFrame:
+    devices = np.array([device for device, _ in measured.samples], np.int64)
+    times = np.array([row[0] for _, row in measured.samples], np.int64)
+    long = _long(measured.counters, [row[1:] for _, row in measured.samples])
     at = long["row"].to_numpy()
     return long.drop("row").with_columns(
         pl.lit(0, pl.Int32).alias("process"),

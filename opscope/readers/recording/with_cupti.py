@@ -78,17 +78,19 @@ def load(path: Path) -> Activity:
     tables = _tables(columns, facts, notes)
     notes += cupti_tables.overhead(columns)
     if facts.dropped:
-        what = "records that CUPTI dropped for want of room: kernels, copies or calls are missing"
-        notes.append(("warning", what, facts.dropped))
+        message = (
+            "records that CUPTI dropped for want of room: kernels, copies or calls are missing"
+        )
+        notes.append(("warning", message, facts.dropped))
     used = {
         device
         for name in ("kernels", "memops")
         if name in tables
         for device in tables[name]["device"].drop_nulls().unique().to_list()
     }
-    tables["devices"], told = devices(columns, facts, used)
+    tables["devices"], device_notes = devices(columns, facts, used)
     tables["notes"] = pl.DataFrame(
-        notes + told,
+        notes + device_notes,
         schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
         orient="row",
     )
@@ -113,10 +115,10 @@ def merge(ranges: Trace, activity: Activity) -> Trace:
         facts.threads, schema={"number": pl.Int64, "thread": pl.Int64}, orient="row"
     )
     calls, unclear = with_os_threads(trace["calls"], ranges, clock, numbers)
-    known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
+    threads = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
     if trace.has("calls"):
         trace = trace.replace(calls=calls)
-    changed = {"threads": known}
+    changed = {"threads": threads}
     nodes = [] if activity.nodes is None else [activity.nodes]
     if activity.clone_nodes is not None:
         nodes.append(moved(activity.clone_nodes, clock))
@@ -135,8 +137,10 @@ def merge(ranges: Trace, activity: Activity) -> Trace:
     merged.origin["kernels"] = trace.origin
     merged.note(*note)
     if unclear:
-        what = "GPU runtime calls whose thread is not known: several threads share CUPTI's number"
-        merged.note("warning", what, unclear)
+        message = (
+            "GPU runtime calls whose thread is not known: several threads share CUPTI's number"
+        )
+        merged.note("warning", message, unclear)
     return merged
 
 
@@ -185,30 +189,30 @@ def _tables(
     }
     for name in ("kernels", "memops"):
         if name in tables:
-            tables[name] = _timed(name, tables[name], notes)
+            tables[name] = _time(name, tables[name], notes)
     if "kernels" in tables:
         kernels = tables["kernels"]
         if "attrs" in kernels.columns:
-            whole = kernels["attrs"].str.contains('"graph_trace"', literal=True).fill_null(False)
-            if many := int(whole.sum()):
-                what = (
+            is_graph = kernels["attrs"].str.contains('"graph_trace"', literal=True).fill_null(False)
+            if count := int(is_graph.sum()):
+                message = (
                     "CUDA graph launches traced as a whole: their device time is counted, their kernels "
                     "are not known"
                 )
-                notes.append(("warning", what, many))
+                notes.append(("warning", message, count))
         missing = kernels["name"].null_count()
         if missing:
             notes.append(("warning", "kernels whose name was not recorded", missing))
     return tables
 
 
-def _timed(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+def _time(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
     """Without work whose times CUPTI could not take: it writes 0 for both."""
     untimed = (pl.col("start") == 0) & (pl.col("end") == 0)
     timed = frame.filter(~untimed)
     if len(timed) < len(frame):
-        what = f"{name} without times, which CUPTI could not take: left out"
-        notes.append(("warning", what, len(frame) - len(timed)))
+        message = f"{name} without times, which CUPTI could not take: left out"
+        notes.append(("warning", message, len(frame) - len(timed)))
     return timed
 
 

@@ -27,9 +27,9 @@ def merge(ranges: Trace, kernels: Trace) -> Trace:
     fitted, probe_threads = _fit(ranges, kernels["calls"], guess)
     clock, note = clock_of(fitted, guess, "kernels")
     calls, unclear = with_os_threads(kernels["calls"], ranges, clock, probe_threads)
-    known = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
+    threads = pl.concat([ranges["threads"], unseen(calls, ranges["threads"])])
     with_threads = kernels.replace(calls=calls) if kernels.has("calls") else kernels
-    merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", {"threads": known})
+    merged = joined(ranges, with_threads, _TAKEN, clock, "kineto", {"threads": threads})
     if len(kernels["counters"]):
         merged = _with_marks(merged, kernels["ranges"], clock)
     merged.origin["kernels"] = kernels.origin

@@ -54,11 +54,11 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
     own = ranges["ranges"]
     table = _on_clock(captured.executions.table, clock)
     run = _runs(own, table)
-    of_graph = pl.Series((run >= 0) | (_around(_asked(own), table, run < 0) < 0))
+    of_graph = pl.Series((run >= 0) | (_around(_ask(own), table, run < 0) < 0))
     ran = table.select("node", run=pl.Series(run)).filter(of_graph)
     nodes = renumbered(captured.nodes, ran)
-    table, known, ambiguous = known_calls(table, nodes, of_graph)
-    operators = _Operators(table, known)
+    table, calls_known, ambiguous = known_calls(table, nodes, of_graph)
+    operators = _Operators(table, calls_known)
     taken = operators.join_asked(own)
     operators.place(own)
     operators.pair()
@@ -75,9 +75,9 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
         "paths": [str(captured.executions.path)],
         "executions": len(table),
     }
-    for severity, what, how_many in captured.executions.notes:
-        if what != SHAPELESS:  # the adapter, or a graph, may know them
-            merged.note(severity, what, how_many)
+    for severity, message, how_many in captured.executions.notes:
+        if message != SHAPELESS:  # the adapter, or a graph, may know them
+            merged.note(severity, message, how_many)
     if operators.unknown:
         merged.note("warning", _UNKNOWN, operators.unknown)
     merged.note("info", _PLACED.format(clock.error_ns))
@@ -111,8 +111,8 @@ def _runs(own: pl.DataFrame, table: pl.DataFrame) -> Ints:
     runs = own.filter((pl.col("category") == "graph").fill_null(False))
     if not len(runs) or not len(table):
         return np.full(len(table), -1, np.int64)
-    found = nest(runs["start"].to_numpy(), runs["end"].to_numpy())
-    return found.innermost(table["start"].to_numpy())
+    tree = nest(runs["start"].to_numpy(), runs["end"].to_numpy())
+    return tree.innermost(table["start"].to_numpy())
 
 
 def _outside(ranges: Trace, table: pl.DataFrame) -> int:
@@ -125,9 +125,9 @@ def _outside(ranges: Trace, table: pl.DataFrame) -> int:
 class _Operators:
     """The executions by start, and what is known of each: ``which`` is its place in ``known``."""
 
-    def __init__(self, table: pl.DataFrame, known: list[Known]) -> None:
+    def __init__(self, table: pl.DataFrame, planned_calls: list[Known]) -> None:
         self.table = table
-        self.known = known
+        self.known = planned_calls
         self.which: Ints = table["known"].to_numpy().astype(np.int64)
         self.lane: Ints = (FIRST_THREAD - table["thread"]).to_numpy().copy()
         self.seq = np.full(len(table), -1, np.int64)
@@ -135,14 +135,14 @@ class _Operators:
         self._numbers: dict[Known, int] = {}
 
     def _is(self, wanted: list[bool]) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = np.array(wanted, bool)[self.which]
-        return found
+        flags: NDArray[np.bool_] = np.array(wanted, bool)[self.which]
+        return flags
 
-    def _add(self, known: Known) -> int:
-        number = self._numbers.get(known)
+    def _add(self, planned: Known) -> int:
+        number = self._numbers.get(planned)
         if number is None:
-            number = self._numbers[known] = len(self.known)
-            self.known.append(known)
+            number = self._numbers[planned] = len(self.known)
+            self.known.append(planned)
         return number
 
     def join_asked(self, own: pl.DataFrame) -> pl.Series:
@@ -151,32 +151,35 @@ class _Operators:
         The adapter's range holds what it asked for until that has run. An operator of the range's name is
         the range's; another one is a part of it: of a gradient, or of an operator made of several.
         """
-        calls = _asked(own)
-        loose = ~self._is([one.in_graph for one in self.known])
-        found = _around(calls, self.table, loose)
-        rows = np.flatnonzero(found >= 0)
+        calls = _ask(own)
+        loose = ~self._is([planned.in_graph for planned in self.known])
+        call_of_row = _around(calls, self.table, loose)
+        rows = np.flatnonzero(call_of_row >= 0)
         if not len(rows):
             return pl.Series("id", [], dtype=pl.Int64)
-        told = _Told(calls)
-        turn, many = _turns(self._names(), self.which[rows], found[rows])
-        keys = np.stack((self.which[rows], told.code[found[rows]], turn, many))
+        calls_asked = _Told(calls)
+        turn, counts = _turns(self._names(), self.which[rows], call_of_row[rows])
+        keys = np.stack((self.which[rows], calls_asked.code[call_of_row[rows]], turn, counts))
         distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
-        made = [self._add(told.joined(self.known[one], *key)) for one, *key in distinct.T.tolist()]
+        numbers = [
+            self._add(calls_asked.joined(self.known[number], *key))
+            for number, *key in distinct.T.tolist()
+        ]
         place_of = inverse.reshape(-1)
-        self.which[rows] = np.array(made, np.int64)[place_of]
-        self.lane[rows] = calls["thread"].gather(found[rows]).to_numpy()
+        self.which[rows] = np.array(numbers, np.int64)[place_of]
+        self.lane[rows] = calls["thread"].gather(call_of_row[rows]).to_numpy()
         for mine, column in ((self.seq, "seq"), (self.fwd_thread, "fwd_thread")):
-            mine[rows] = calls[column].fill_null(-1).gather(found[rows]).to_numpy()
-        whole = np.array(
+            mine[rows] = calls[column].fill_null(-1).gather(call_of_row[rows]).to_numpy()
+        is_described = np.array(
             [
-                told.is_whole(self.known[one], key)
-                for one, key in zip(made, distinct[1].tolist(), strict=True)
+                calls_asked.is_whole(self.known[number], key)
+                for number, key in zip(numbers, distinct[1].tolist(), strict=True)
             ]
         )
-        return calls["id"].gather(np.unique(found[rows][whole[place_of]]))
+        return calls["id"].gather(np.unique(call_of_row[rows][is_described[place_of]]))
 
     def _names(self) -> list[str]:
-        return [node_name(one.node).op for one in self.known]
+        return [node_name(planned.node).op for planned in self.known]
 
     def place(self, own: pl.DataFrame) -> None:
         """Set the thread of each execution: that of the graph's run around it, else one of MindSpore's.
@@ -190,21 +193,21 @@ class _Operators:
         if not len(runs) or not len(start):
             return
         inside = nest(runs["start"].to_numpy(), runs["end"].to_numpy()).innermost(start)
-        held = (inside >= 0) & (self.table["thread"].to_numpy() == 0)
-        held &= end <= runs["end"].to_numpy()[np.maximum(inside, 0)]
-        held &= self._is([one.in_graph for one in self.known])
-        self.lane[held] = runs["thread"].to_numpy()[inside[held]]
+        is_inside = (inside >= 0) & (self.table["thread"].to_numpy() == 0)
+        is_inside &= end <= runs["end"].to_numpy()[np.maximum(inside, 0)]
+        is_inside &= self._is([planned.in_graph for planned in self.known])
+        self.lane[is_inside] = runs["thread"].to_numpy()[inside[is_inside]]
         graphs = [_NUMBERED.sub("", text) for text in runs["text"].cast(pl.String)]
         phases = _innermost(own, "phase", runs)
-        rows = np.flatnonzero(held)
+        rows = np.flatnonzero(is_inside)
         around = inside[rows].tolist()
         code, kinds = _rows_of([graphs[run] for run in around], [phases[run] for run in around])
         pairs, inverse = np.unique(np.stack((self.which[rows], code)), axis=1, return_inverse=True)
-        made = [
+        numbers = [
             self._add(_in_run(self.known[number], *kinds[kind]))
             for number, kind in pairs.T.tolist()
         ]
-        self.which[rows] = np.array(made, np.int64)[inverse.reshape(-1)]
+        self.which[rows] = np.array(numbers, np.int64)[inverse.reshape(-1)]
 
     def pair(self) -> None:
         """Give an operator of a graph's gradient the number of the one that it differentiates."""
@@ -216,11 +219,11 @@ class _Operators:
 
     def _pairs_of_graphs(self) -> Ints:
         """Return for each execution of a node that of its forward node in the same run; -1 for none."""
-        found = np.full(len(self.which), -1, np.int64)
+        node_of_row = np.full(len(self.which), -1, np.int64)
         names: dict[str, list[int]] = {}
-        for number, one in enumerate(self.known):
-            if one.in_graph:
-                names.setdefault(one.origin or one.node, []).append(number)
+        for number, planned in enumerate(self.known):
+            if planned.in_graph:
+                names.setdefault(planned.origin or planned.node, []).append(number)
         for number in np.unique(self.which).tolist():
             of = self.known[number].forward
             if of is None or of not in names:
@@ -230,26 +233,30 @@ class _Operators:
             if len(theirs) == len(
                 mine
             ):  # a run of the graph may give the loss after the first gradient
-                found[mine] = theirs
+                node_of_row[mine] = theirs
                 continue
             at = np.searchsorted(theirs, mine) - 1
-            found[mine[at >= 0]] = theirs[at[at >= 0]]
-        return found
+            node_of_row[mine[at >= 0]] = theirs[at[at >= 0]]
+        return node_of_row
 
     @property
     def unknown(self) -> int:
         """How many executions have inputs of unknown dtype, or none that are known."""
         bare = [
-            (not one.call.inputs and one.call.outputs is None)
-            or any(tensor is not None and tensor.dtype == "?" for tensor in one.call.input_leaves())
-            for one in self.known
+            (not planned.call.inputs and planned.call.outputs is None)
+            or any(
+                tensor is not None and tensor.dtype == "?" for tensor in planned.call.input_leaves()
+            )
+            for planned in self.known
         ]
         return int(self._is(bare).sum())
 
     def ranges(self, first: int) -> pl.DataFrame:
         """Return the ranges of the operators, with one text for each distinct description."""
         distinct, code = np.unique(self.which, return_inverse=True)
-        texts = pl.Series([_text(self.known[one]) for one in distinct.tolist()], dtype=pl.String)
+        texts = pl.Series(
+            [_text(self.known[number]) for number in distinct.tolist()], dtype=pl.String
+        )
         numbered = pl.Series(self.seq >= 0)
         return pl.DataFrame(
             {
@@ -287,47 +294,49 @@ class _Told:
         self._calls: list[tuple[OpCall, str, OpCall | None]] = []
         for text, direction, of in distinct.T.tolist():
             call = _call(texts[text])
-            assert call is not None  # ``_asked`` has calls only
+            assert call is not None  # ``_ask`` has calls only
             self._calls.append((call, directions[direction], _call(forward[of])))
 
-    def joined(self, one: Known, place: int, turn: int, many: int) -> Known:
-        """Return the operator, number ``turn`` of ``many`` of its name in the range, with what is told."""
-        call, direction, forward = self._calls[place]
-        made = _of_call(one, call, many)
-        if made is None and node_name(one.node).op in gradients.PRODUCTS:
-            of_product = gradients.product_gradient(call, turn, many)
+    def joined(self, planned: Known, index: int, turn: int, count: int) -> Known:
+        """Return the operator, number ``turn`` of ``count`` of its name in the range, with what is told."""
+        call, direction, forward = self._calls[index]
+        full_call = _of_call(planned, call, count)
+        if full_call is None and node_name(planned.node).op in gradients.PRODUCTS:
+            of_product = gradients.product_gradient(call, turn, count)
             if of_product is not None:
-                made = _of_call(one, of_product, 0)
-        if made is None:
+                full_call = _of_call(planned, of_product, 0)
+        if full_call is None:
             more = (
                 ()
                 if forward is None
                 else (*forward.input_leaves(), *(forward.output_leaves() or ()))
             )
-            made = gradients.completed(one, call, more)
-        return replace(made, direction=direction or None)
+            full_call = gradients.completed(planned, call, more)
+        return replace(full_call, direction=direction or None)
 
-    def is_whole(self, one: Known, place: int) -> bool:
+    def is_whole(self, planned: Known, index: int) -> bool:
         """Whether the operator is all that the range stands for, so that the range must not count too."""
-        direction = self._calls[place][1]
-        return direction == "backward" or bool(one.call.inputs) or one.call.outputs is not None
+        direction = self._calls[index][1]
+        return (
+            direction == "backward" or bool(planned.call.inputs) or planned.call.outputs is not None
+        )
 
 
-def _of_call(one: Known, call: OpCall, alone: int) -> Known | None:
+def _of_call(planned: Known, call: OpCall, alone: int) -> Known | None:
     """Return the operator with the call that the program made; None if it is another operator.
 
     Sizes that were recorded must be the call's. Without a name in common (``Muls`` runs as ``Mul``) it must
     be the only one of its name in the range (``alone`` is 1), have no sizes, and not be part of a gradient.
     """
-    made = tuple(tensor for tensor in call.input_leaves() if tensor is not None)
-    ran = tuple(tensor for tensor in one.call.inputs if isinstance(tensor, TensorSpec))
-    if node_name(one.node).op != call.name:
-        renamed = call.name.lower().startswith(node_name(one.node).op.lower())
+    inputs = tuple(tensor for tensor in call.input_leaves() if tensor is not None)
+    ran = tuple(tensor for tensor in planned.call.inputs if isinstance(tensor, TensorSpec))
+    if node_name(planned.node).op != call.name:
+        renamed = call.name.lower().startswith(node_name(planned.node).op.lower())
         if ran or alone != 1 or not renamed or call.name.endswith(gradients.GRADIENT):
             return None
-    if ran and made and with_sizes(made[: len(ran)], ran) is None:
+    if ran and inputs and with_sizes(inputs[: len(ran)], ran) is None:
         return None
-    return replace(one, call=call)
+    return replace(planned, call=call)
 
 
 def _forward_texts(calls: pl.DataFrame) -> pl.Series:
@@ -339,20 +348,22 @@ def _forward_texts(calls: pl.DataFrame) -> pl.Series:
         .unique(keys, keep="last", maintain_order=True)
         .select(*keys, pl.col("text").cast(pl.String).alias("forward"))
     )
-    found = calls.select(*keys, category).join(forward, on=keys, how="left", maintain_order="left")
-    backward: pl.Series = found.select(
+    forward_of_call = calls.select(*keys, category).join(
+        forward, on=keys, how="left", maintain_order="left"
+    )
+    backward: pl.Series = forward_of_call.select(
         pl.when(category == "backward").then("forward").alias("forward")
     ).to_series()
     return backward
 
 
-def _turns(names: list[str], which: Ints, found: Ints) -> tuple[Ints, Ints]:
+def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
     """Return for each execution its number among those of its name in its range, and how many these are."""
-    frame = pl.DataFrame({"range": found, "name": pl.Series(names).gather(which)})
+    frame = pl.DataFrame({"range": ints, "name": pl.Series(names).gather(which)})
     by = ["range", "name"]
     turn = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).over(by)).to_series().to_numpy()
-    many = frame.select(pl.len().over(by).cast(pl.Int64)).to_series().to_numpy()
-    return turn, many
+    counts = frame.select(pl.len().over(by).cast(pl.Int64)).to_series().to_numpy()
+    return turn, counts
 
 
 def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
@@ -360,44 +371,44 @@ def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_])
 
     Where the calls of several threads do, it is the one of the operator's name; of several of these, none.
     """
-    found = np.full(len(table), -1, np.int64)
+    call_of_row = np.full(len(table), -1, np.int64)
     rows = np.flatnonzero(wanted)
     if not len(calls) or not len(rows):
-        return found
+        return call_of_row
     start = table["start"].to_numpy()[rows]
     begin, until = calls["start"].to_numpy(), calls["end"].to_numpy()
     thread = calls["thread"].to_numpy()
     per_thread: list[Ints] = []
-    for one in np.unique(thread):
-        mine = np.flatnonzero(thread == one)
+    for thread_number in np.unique(thread):
+        mine = np.flatnonzero(thread == thread_number)
         inside = nest(begin[mine], until[mine]).innermost(start)
         per_thread.append(np.where(inside >= 0, mine[np.maximum(inside, 0)], -1))
     held_by = np.stack(per_thread)
-    many = (held_by >= 0).sum(0)
-    found[rows] = np.where(many == 1, held_by.max(0), -1)
-    several = np.flatnonzero(many > 1)
+    counts = (held_by >= 0).sum(0)
+    call_of_row[rows] = np.where(counts == 1, held_by.max(0), -1)
+    several = np.flatnonzero(counts > 1)
     if len(several):
         names = calls["name"].to_list()
         nodes = table["node"].to_list()
         for at in several.tolist():
             op = node_name(nodes[rows[at]]).op
             fitting = [row for row in held_by[:, at].tolist() if row >= 0 and names[row] == op]
-            found[rows[at]] = fitting[0] if len(fitting) == 1 else -1
-    return found
+            call_of_row[rows[at]] = fitting[0] if len(fitting) == 1 else -1
+    return call_of_row
 
 
-def _text(one: Known) -> str:
+def _text(planned: Known) -> str:
     """Return the text of a range in domain ``mindspore``: the node's name with what is known of its call."""
-    said = node_name(one.node)
-    params = one.call.params
-    if one.layer is not None and one.layer != said.layer:
-        params += (("layer", one.layer),)
-    if one.direction in DIRECTIONS and one.direction != said.direction:
-        params += (("direction", one.direction),)
-    return format_call(replace(one.call, name=one.node, params=params), None)
+    said = node_name(planned.node)
+    params = planned.call.params
+    if planned.layer is not None and planned.layer != said.layer:
+        params += (("layer", planned.layer),)
+    if planned.direction in DIRECTIONS and planned.direction != said.direction:
+        params += (("direction", planned.direction),)
+    return format_call(replace(planned.call, name=planned.node, params=params), None)
 
 
-def _asked(own: pl.DataFrame) -> pl.DataFrame:
+def _ask(own: pl.DataFrame) -> pl.DataFrame:
     """Return the adapter's ranges of operators, by start, with the operator's ``name``."""
     category = pl.col("category").cast(pl.String)
     rows = own.filter(
@@ -427,7 +438,7 @@ def _codes(texts: pl.Series) -> tuple[list[str], Ints]:
 
 def _innermost(own: pl.DataFrame, category: str, rows: pl.DataFrame) -> list[str | None]:
     """Return the text of the innermost range of a category open on the thread of each row at its start."""
-    found: list[str | None] = [None] * len(rows)
+    texts_of_rows: list[str | None] = [None] * len(rows)
     ranges = own.filter((pl.col("category").cast(pl.String) == category).fill_null(False))
     threads, start = rows["thread"].to_numpy(), rows["start"].to_numpy()
     for (thread,), part in ranges.group_by("thread"):
@@ -435,8 +446,8 @@ def _innermost(own: pl.DataFrame, category: str, rows: pl.DataFrame) -> list[str
         inside = nest(part["start"].to_numpy(), part["end"].to_numpy()).innermost(start[mine])
         texts = part["text"].cast(pl.String).to_list()
         for row, at in zip(mine[inside >= 0].tolist(), inside[inside >= 0].tolist(), strict=True):
-            found[row] = texts[at]
-    return found
+            texts_of_rows[row] = texts[at]
+    return texts_of_rows
 
 
 def _rows_of(
@@ -448,20 +459,20 @@ def _rows_of(
     return np.array(code, np.int64), list(places)
 
 
-def _in_run(one: Known, graph: str, phase: str | None) -> Known:
+def _in_run(planned: Known, graph: str, phase: str | None) -> Known:
     """Return the operator in a run of ``graph``: its layer within it, and the direction of the phase.
 
     A function that is compiled loses the cells' names; then the owner of its parameter is the layer.
     """
-    said = node_name(one.origin or one.node)
-    direction = one.direction or said.direction
+    said = node_name(planned.origin or planned.node)
+    direction = planned.direction or said.direction
     if direction in (None, "forward") and phase in DIRECTIONS:
         direction = phase
     if said.cells or direction == "optimizer":
         layer = said.layer_in(graph)
     else:
-        layer = graph if one.layer is None else f"{graph}.{one.layer}"
-    return replace(one, layer=layer, direction=direction)
+        layer = graph if planned.layer is None else f"{graph}.{planned.layer}"
+    return replace(planned, layer=layer, direction=direction)
 
 
 def _without(own: pl.DataFrame, taken: pl.Series) -> pl.DataFrame:
@@ -476,12 +487,14 @@ def _without(own: pl.DataFrame, taken: pl.Series) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _threads(added: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _threads(added: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     threads = added["thread"].unique().sort()
-    new = threads.filter(~threads.is_in(known["thread"].implode()))
+    new = threads.filter(~threads.is_in(table["thread"].implode()))
     names = [
-        "MindSpore's operators" if one == FIRST_THREAD else f"MindSpore worker {FIRST_THREAD - one}"
-        for one in new
+        "MindSpore's operators"
+        if thread_number == FIRST_THREAD
+        else f"MindSpore worker {FIRST_THREAD - thread_number}"
+        for thread_number in new
     ]
     return pl.DataFrame(
         {

@@ -69,27 +69,27 @@ def merge(
     ``failed``, and noted; the rest is joined.
     """
     runs = _runs(ranges)
-    found = []
+    placed_sessions = []
     notes: list[tuple[str, str, int]] = []
-    for number, told in sorted(sessions.items()):
+    for number, session in sorted(sessions.items()):
         mine = runs.filter(pl.col("session") == number)
-        if told["began"] is None:
-            notes.append(("warning", LOST.format(model=told["model"]), 1))
+        if session["began"] is None:
+            notes.append(("warning", LOST.format(model=session["model"]), 1))
             continue
         try:
-            profile = _read(part / ONNX_FOLDER.format(number), told["model"], notes)
+            profile = _read(part / ONNX_FOLDER.format(number), session["model"], notes)
         except BadInput as error:
             failed.append(error)
-            notes.append(("error", UNREAD.format(model=told["model"], why=error.what), 1))
+            notes.append(("error", UNREAD.format(model=session["model"], why=error.what), 1))
             continue
-        found.append(_placed(profile, mine, told["began"] - to_unix(ranges), ranges))
-        if told["full"]:
-            notes.append(("warning", FULL.format(model=told["model"]), 1))
-    merged = _joined(ranges, found) if found else ranges
+        placed_sessions.append(_place(profile, mine, session["began"] - to_unix(ranges), ranges))
+        if session["full"]:
+            notes.append(("warning", FULL.format(model=session["model"]), 1))
+    merged = _join(ranges, placed_sessions) if placed_sessions else ranges
     for note in notes:
         merged.note(*note)
-    if found:
-        _note_clock(merged, found)
+    if placed_sessions:
+        _note_clock(merged, placed_sessions)
     return merged
 
 
@@ -143,7 +143,7 @@ def _session_of(text: str | None) -> int | None:
 # ------------------------------------------------------------------------------------ clocks
 
 
-def _placed(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _Session:
+def _place(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _Session:
     """Put a session's profile on the recorder's clock; ``guess`` is what to add to its times."""
     theirs = profile["ranges"]
     is_run = (pl.col("category") == "step").fill_null(False) | (
@@ -151,7 +151,7 @@ def _placed(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _S
     )
     # their times are rounded down to whole microseconds
     error = 1_000 + int(ranges["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
-    clock = _fitted(theirs.filter(is_run), runs, guess, error)
+    clock = _fit(theirs.filter(is_run), runs, guess, error)
     of_nodes = (pl.col("category") == "forward").fill_null(False)
     ops = moved(theirs.filter(of_nodes), clock)
     run = _run_of(ops, runs)
@@ -163,7 +163,7 @@ def _placed(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _S
     return _Session(profile, clock, kept, phases, int((run < 0).sum()), timed)
 
 
-def _fitted(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
+def _fit(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
     """Return the clock under which each run of the profile lies in the run that was recorded around it.
 
     ``guess`` comes from one system clock that both read, ``error`` is what that is good to, so it is right
@@ -184,19 +184,19 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
     """Return the rows of the profile's runs, and for each the recorded run at its middle on its thread."""
     middle = ((theirs["start"] + theirs["end"]) // 2 + guess).to_numpy()
     thread = theirs["thread"].to_numpy()
-    found = np.full(len(theirs), -1, np.int64)
+    run_of_row = np.full(len(theirs), -1, np.int64)
     for number in np.unique(thread).tolist():
         at = np.flatnonzero(thread == number)
         mine = np.flatnonzero((runs["thread"] == number).to_numpy())
         if len(mine):
             start, end = (runs[name].gather(mine).to_numpy() for name in ("start", "end"))
             inner = nest(start, end).innermost(middle[at])
-            found[at] = np.where(inner >= 0, mine[np.maximum(inner, 0)], -1)
+            run_of_row[at] = np.where(inner >= 0, mine[np.maximum(inner, 0)], -1)
     # a recorded run has one; another in it is of a session that a callback runs
-    rows = np.flatnonzero(found >= 0)
-    _, first, many = np.unique(found[rows], return_index=True, return_counts=True)
-    rows = rows[first[many == 1]]
-    return rows, found[rows]
+    rows = np.flatnonzero(run_of_row >= 0)
+    _, first, counts = np.unique(run_of_row[rows], return_index=True, return_counts=True)
+    rows = rows[first[counts == 1]]
+    return rows, run_of_row[rows]
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
@@ -204,11 +204,11 @@ def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
 
     It is on any thread, as a session may use several; of several at once, it is the one on the op's.
     """
-    found = np.full(len(ops), -1, np.int64)
+    run_of_op = np.full(len(ops), -1, np.int64)
     if runs.is_empty():
-        return found
+        return run_of_op
     time = ops["start"].to_numpy()
-    found[:] = nest(runs["start"].to_numpy(), runs["end"].to_numpy()).innermost(time)
+    run_of_op[:] = nest(runs["start"].to_numpy(), runs["end"].to_numpy()).innermost(time)
     thread = ops["thread"].to_numpy()
     for number in np.unique(thread).tolist():
         mine = np.flatnonzero((runs["thread"] == number).to_numpy())
@@ -216,8 +216,8 @@ def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
             at = np.flatnonzero(thread == number)
             start, end = (runs[name].gather(mine).to_numpy() for name in ("start", "end"))
             inner = nest(start, end).innermost(time[at])
-            found[at[inner >= 0]] = mine[inner[inner >= 0]]
-    return found
+            run_of_op[at[inner >= 0]] = mine[inner[inner >= 0]]
+    return run_of_op
 
 
 def _with_lines(ops: pl.DataFrame, runs: pl.Series) -> pl.DataFrame:
@@ -228,8 +228,8 @@ def _with_lines(ops: pl.DataFrame, runs: pl.Series) -> pl.DataFrame:
     both = pl.DataFrame({"text": ops["text"].cast(pl.String), "run": runs.cast(pl.String)})
     distinct = both.unique(maintain_order=True)
     texts = [_at_line(text, run) for text, run in distinct.iter_rows()]
-    known = distinct.with_columns(pl.Series("lined", texts, dtype=pl.String))
-    lined = both.join(known, on=["text", "run"], how="left", maintain_order="left")["lined"]
+    lined_texts = distinct.with_columns(pl.Series("lined", texts, dtype=pl.String))
+    lined = both.join(lined_texts, on=["text", "run"], how="left", maintain_order="left")["lined"]
     return ops.with_columns(lined.cast(pl.Categorical).alias("text"))
 
 
@@ -245,10 +245,10 @@ def _at_line(text: str, run: str) -> str:
 # ------------------------------------------------------------------------------------ tables
 
 
-def _joined(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
+def _join(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
     tables = {name: ranges[name] for name in ranges.present}
     timed = pl.concat([session.timed for session in sessions])
-    own = [_marked(ranges["ranges"], timed)]
+    own = [_mark(ranges["ranges"], timed)]
     last = own[0]["id"].max()
     first = 0 if last is None else int(last) + 1  # type: ignore[arg-type]
     threads = [ranges["threads"]]
@@ -260,10 +260,12 @@ def _joined(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
             ids = pl.int_range(first, first + len(frame), dtype=pl.Int64, eager=True).alias("id")
             own.append(frame.with_columns(ids, pl.lit(0, pl.Int32).alias("process")))
             first += len(frame)
-        known = pl.concat(threads)["thread"].implode()
+        threads_used = pl.concat(threads)["thread"].implode()
         used = session.ops["thread"].unique().implode()
         threads.append(
-            session.trace["threads"].filter(pl.col("thread").is_in(used) & ~pl.col("thread").is_in(known))
+            session.trace["threads"].filter(
+                pl.col("thread").is_in(used) & ~pl.col("thread").is_in(threads_used)
+            )
         )  # fmt: skip
         gpu |= bool(session.trace.origin.get("gpu"))
         if ranges.has("kernels"):
@@ -287,12 +289,15 @@ def _joined(ranges: Trace, sessions: Sequence[_Session]) -> Trace:
     return Trace.of(tables, origin)
 
 
-def _marked(ranges: pl.DataFrame, timed: pl.Series) -> pl.DataFrame:
+def _mark(ranges: pl.DataFrame, timed: pl.Series) -> pl.DataFrame:
     """Return the ranges with ``nodes="timed"`` in the calls of the runs whose nodes are known."""
     is_timed = ranges["id"].is_in(timed.implode())
     text = ranges["text"].cast(pl.String)
-    known = {one: _with_param(one) for one in text.filter(is_timed).unique().to_list()}
-    marked = text.replace(known) if known else text
+    marked_texts = {
+        text_there: _with_param(text_there)
+        for text_there in text.filter(is_timed).unique().to_list()
+    }
+    marked = text.replace(marked_texts) if marked_texts else text
     return ranges.with_columns(marked.zip_with(is_timed, text).cast(pl.Categorical).alias("text"))
 
 

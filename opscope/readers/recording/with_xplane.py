@@ -28,7 +28,7 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
     guess = to_unix(profile) - to_unix(ranges)
     fitted, alias = _fit(ranges, theirs, guess) or (None, {})
     clock, note = clock_of(fitted, guess, "operations")
-    profile = _renamed(profile, alias)
+    profile = _rename(profile, alias)
     added = moved(profile["ranges"].filter(pl.col("text").cast(pl.String) != PROBE), clock)
     added = added.filter(~_recorded_too(own, added, clock.error_ns))
     last = own["id"].max()
@@ -37,8 +37,8 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
         (pl.int_range(pl.len(), dtype=pl.Int64) + first).alias("id"),
         pl.lit(0, pl.Int32).alias("process"),
     )
-    known = ranges["threads"]["thread"].implode()
-    threads = profile["threads"].filter(~pl.col("thread").is_in(known))
+    threads_there = ranges["threads"]["thread"].implode()
+    threads = profile["threads"].filter(~pl.col("thread").is_in(threads_there))
     changed = {
         "ranges": pl.concat([own, added]),
         "specs": pl.concat([ranges["specs"], profile["specs"]]),
@@ -59,7 +59,7 @@ def _of_one(profile: Trace) -> Trace:
     return profile.replace(**{name: frame.filter(first) for name, frame in frames.items()})
 
 
-def _renamed(profile: Trace, alias: dict[int, int]) -> Trace:
+def _rename(profile: Trace, alias: dict[int, int]) -> Trace:
     """Return ``profile`` with the system's thread ids where they are known."""
     tables = {}
     for name in ("ranges", "calls", "allocations", "threads"):
@@ -79,20 +79,22 @@ def _recorded_too(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Ser
     """
     domain, text = (theirs[name].cast(pl.String) for name in ("domain", "text"))
     steps = (own["category"] == "step").fill_null(False).any()
-    found = ((theirs["category"] == "step").fill_null(False) & steps).to_numpy().copy()
+    is_recorded = ((theirs["category"] == "step").fill_null(False) & steps).to_numpy().copy()
     users = own.filter(pl.col("domain").cast(pl.String) == "opscope.user")["text"].cast(pl.String)
     annotated = domain.is_in(["runtime", "opscope.user"]) & theirs["attrs"].is_null()
-    found |= (annotated & text.is_in(users.unique().implode())).to_numpy()
+    is_recorded |= (annotated & text.is_in(users.unique().implode())).to_numpy()
     eager = domain == "opscope.tensorflow"
-    found |= (eager & (own["domain"] == "opscope.tensorflow").fill_null(False).any()).to_numpy()
+    is_recorded |= (
+        eager & (own["domain"] == "opscope.tensorflow").fill_null(False).any()
+    ).to_numpy()
     is_call = (pl.col("category") == "graph").fill_null(False)
     for (thread,), part in theirs.with_row_index("row").filter(is_call).group_by("thread"):
         mine = own.filter(is_call & (pl.col("thread") == thread))
         if not len(mine):
             continue
         tree = nest(mine["start"].to_numpy() - error, mine["end"].to_numpy() + error)
-        found[part["row"].to_numpy()] |= tree.innermost(part["start"].to_numpy()) >= 0
-    return pl.Series(found)
+        is_recorded[part["row"].to_numpy()] |= tree.innermost(part["start"].to_numpy()) >= 0
+    return pl.Series(is_recorded)
 
 
 def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dict[int, int]] | None:

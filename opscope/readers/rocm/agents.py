@@ -25,8 +25,8 @@ def facts(agent: Mapping[str, Any]) -> dict[str, Any]:
 
     def number(name: str) -> int | None:
         value = agent.get(name)
-        known = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
-        return value if known else None
+        is_valid = isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 62
+        return value if is_valid else None
 
     def text(name: str) -> str | None:
         value = agent.get(name)
@@ -71,7 +71,7 @@ _COLUMNS: Final = {
 
 def of_table(table: Table) -> dict[int, dict[str, Any]]:
     """Return the facts of each GPU in ``agent_info.csv``, by its number."""
-    found: dict[int, dict[str, Any]] = {}
+    agents: dict[int, dict[str, Any]] = {}
     kinds, numbers = table.text("agenttype").to_list(), table.whole("nodeid").to_list()
     texts = {name: table.text(column).to_list() for name, column in _COLUMNS.items()}
     wholes = {name: table.whole(column).to_list() for name, column in _COLUMNS.items()}
@@ -82,8 +82,8 @@ def of_table(table: Table) -> dict[int, dict[str, Any]]:
             name: texts[name][row] if name in ("name", "product_name") else wholes[name][row]
             for name in _COLUMNS
         }
-        found[number] = facts(agent)
-    return found
+        agents[number] = facts(agent)
+    return agents
 
 
 def of_system(table: Table) -> dict[str, Any]:

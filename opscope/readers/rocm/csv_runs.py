@@ -152,14 +152,14 @@ def _rows_of(table: Table) -> pl.DataFrame:
 
 def _wide_counters(table: Table) -> list[str]:
     """The columns of a wide table that are counters, as written."""
-    found = [
+    counters = [
         written
         for name, written in table.names.items()
         if name and name not in _NO_COUNTER and not _MERGED.fullmatch(written)
     ]
-    if len(found) > _MOST_COUNTERS:
+    if len(counters) > _MOST_COUNTERS:
         raise BadInput(table.path, f"over {_MOST_COUNTERS:,} columns")
-    return found
+    return counters
 
 
 def _add_wide(table: Table, rows: pl.DataFrame, names: list[str], parts: Parts) -> None:
@@ -181,11 +181,11 @@ def _counters(table: Table, parts: Parts) -> None:
     if rows["correlation"].null_count() == len(rows):
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     keys = ["pid", "guid", "tid", "device", "correlation"]
-    known = rows.filter(pl.col("counter").is_not_null() & pl.col("value").is_finite())
+    measured = rows.filter(pl.col("counter").is_not_null() & pl.col("value").is_finite())
     parts.add(
         "counters",
         # one counter may have a row for each of its instances
-        known.group_by(*keys, "dispatch", "counter", maintain_order=True)
+        measured.group_by(*keys, "dispatch", "counter", maintain_order=True)
         .agg(pl.col("value").sum())
         .select(*keys, pl.col("counter").alias("name"), "value"),
     )
@@ -262,11 +262,11 @@ def _roctx(table: Table, parts: Parts) -> None:
         elif words is not None:
             (begun.__setitem__(number, (at, words)) if number else opened.append((at, words)))
         elif number and number in begun:
-            start, told = begun.pop(number)
-            rows.append((start, at, told))
+            start, message = begun.pop(number)
+            rows.append((start, at, message))
         elif opened:
-            start, told = opened.pop()
-            rows.append((start, at, told))
+            start, message = opened.pop()
+            rows.append((start, at, message))
         else:
             lost += 1
     lost += len(opened) + len(begun)
@@ -401,11 +401,11 @@ def allocations_of(frame: pl.DataFrame) -> pl.DataFrame:
     rows = frame.filter(freed | taken).sort("time", maintain_order=True)
     rows = rows.with_columns(freed.alias("freed"))
     size = pl.when(~pl.col("freed")).then("bytes").forward_fill().over("address")
-    place = pl.when(~pl.col("freed")).then("device").forward_fill().over("address")
+    device_before = pl.when(~pl.col("freed")).then("device").forward_fill().over("address")
     return (
         rows.with_columns(
             pl.when("freed").then(-size).otherwise("bytes").alias("bytes"),
-            pl.coalesce("device", place).alias("device"),
+            pl.coalesce("device", device_before).alias("device"),
         )
         .drop("freed", "operation")
         .filter(pl.col("bytes").is_not_null())

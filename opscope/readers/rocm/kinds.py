@@ -83,8 +83,8 @@ class Run:
 
     @property
     def pid(self) -> int | None:
-        found = _PID.search(self.name)
-        return int(found.group(1)) if found else None
+        match = _PID.search(self.name)
+        return int(match.group(1)) if match else None
 
 
 def normal(name: str) -> str:
@@ -100,8 +100,8 @@ def kind_of(head: bytes) -> str | None:
         return None
     if is_empty_v1(head):
         return "empty"
-    found = header_of(head)
-    return None if found is None else found.kind
+    header = header_of(head)
+    return None if header is None else header.kind
 
 
 def header_of(head: bytes) -> Header | None:
@@ -211,7 +211,7 @@ def _run_of(path: Path, kind: str) -> str:
 
 def _known(folder: Path) -> Iterable[tuple[Path, str]]:
     try:
-        entries = sorted(os.scandir(folder), key=lambda one: one.name)[:_ENTRIES]
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)[:_ENTRIES]
     except OSError:
         return
     for entry in entries:

@@ -97,7 +97,7 @@ def _crossing(frame: pl.DataFrame) -> pl.Series:
     Ends are compared with the least end of those still open, which is that of the innermost where all nest.
     """
     flags = np.zeros(len(frame), bool)
-    if _nested(frame):
+    if _nest(frame):
         return pl.Series("crosses", flags)
     rows = frame.select(
         "process", pl.col("thread").fill_null(-1), "start", pl.col("end").fill_null(1 << 62)
@@ -106,30 +106,30 @@ def _crossing(frame: pl.DataFrame) -> pl.Series:
         part = part.sort("start", "end", descending=[False, True], maintain_order=True)
         places = part["row"].to_list()
         opened: list[int] = []
-        for place, start, end in zip(places, part["start"], part["end"], strict=True):
+        for index, start, end in zip(places, part["start"], part["end"], strict=True):
             while opened and opened[-1] <= start:
                 opened.pop()
             if opened and end > opened[-1]:
-                flags[place] = True
+                flags[index] = True
                 continue
             opened.append(end)
     return pl.Series("crosses", flags)
 
 
-def _nested(frame: pl.DataFrame) -> bool:
+def _nest(frame: pl.DataFrame) -> bool:
     """Whether the ranges of each thread nest: then starts and ends alternate at each depth, pair by pair."""
-    held = frame.select(
+    ordered = frame.select(
         *(pl.col(name).fill_null(-1).cast(pl.Int64).alias(name) for name in ("process", "thread")),
         "start",
         "end",
     ).filter(pl.col("end") > pl.col("start"))
-    many = len(held)
-    process, thread, start, end = (column.to_numpy() for column in held.get_columns())
+    count = len(ordered)
+    process, thread, start, end = (column.to_numpy() for column in ordered.get_columns())
     time, tie = np.concatenate((start, end)), -np.concatenate((end, start))
-    opens = np.repeat([1, 0], many)
+    opens = np.repeat([1, 0], count)
     order = np.lexsort((tie, opens, time, np.tile(thread, 2), np.tile(process, 2)))
     change = np.where(opens[order] == 1, 1, -1)
     depth = np.cumsum(change) + (change < 0)
     by_depth = np.argsort(depth, kind="stable")
-    ids = np.tile(np.arange(many), 2)[order][by_depth]
+    ids = np.tile(np.arange(count), 2)[order][by_depth]
     return bool((ids[0::2] == ids[1::2]).all())

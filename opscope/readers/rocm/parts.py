@@ -73,9 +73,9 @@ class Parts:
         """Add rows; a table that has none counts as recorded."""
         self.frames.setdefault(name, []).append(frame)
 
-    def note(self, severity: str, what: str, many: int = 1) -> None:
+    def note(self, severity: str, message: str, count: int = 1) -> None:
         """Add a note."""
-        self.notes.append((severity, what, many))
+        self.notes.append((severity, message, count))
 
     def has(self, name: str) -> bool:
         """Whether rows of this kind were added."""
@@ -128,15 +128,18 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
     neither: their process is the one of their thread in another table, else the only one of the run.
     """
     for name, frame in joined.items():
-        absent = [one for one in _OWNER if one not in frame.columns]
+        absent = [column_name for column_name in _OWNER if column_name not in frame.columns]
         joined[name] = frame.with_columns(
-            *(pl.lit(None, pl.String if one == "guid" else pl.Int64).alias(one) for one in absent)
+            *(
+                pl.lit(None, pl.String if column_name == "guid" else pl.Int64).alias(column_name)
+                for column_name in absent
+            )
         ).with_columns(pl.col("pid", "tid").cast(pl.Int64), pl.col("guid").cast(pl.String))
     both = pl.concat([frame.select(_OWNER).unique() for frame in joined.values()]).unique()
     of_guid = _single(both, "guid", "pid")
     of_thread = _single(both, "tid", "pid")
-    known = both["pid"].drop_nulls().unique().to_list()
-    only = known[0] if len(known) == 1 else (parts.pid if not known else None)
+    pids = both["pid"].drop_nulls().unique().to_list()
+    only = pids[0] if len(pids) == 1 else (parts.pid if not pids else None)
     keys: set[tuple[int, str]] = set()
     for name, frame in joined.items():
         owner = pl.coalesce(
@@ -150,10 +153,10 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
         )
         keys |= set(joined[name].select("pid", "guid").unique().iter_rows())
     # one database has one guid a process; a table without it is of the same process
-    told = {pid for pid, guid in keys if guid}
-    order = sorted({(pid, guid) for pid, guid in keys if guid or pid not in told})
-    number = {key: place for place, key in enumerate(order)}
-    first = {pid: place for (pid, _), place in reversed(list(number.items()))}
+    pids_with_guid = {pid for pid, guid in keys if guid}
+    order = sorted({(pid, guid) for pid, guid in keys if guid or pid not in pids_with_guid})
+    number = {key: index for index, key in enumerate(order)}
+    first = {pid: index for (pid, _), index in reversed(list(number.items()))}
     pairs = sorted(keys)
     codes = pl.DataFrame(
         {
@@ -178,12 +181,12 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
         )
     rows = [
         {
-            "process": place,
+            "process": index,
             "pid": None if pid < 0 else pid,
             "clock_domain": 0,
             **parts.processes.get((pid, guid), {}),
         }
-        for (pid, guid), place in number.items()
+        for (pid, guid), index in number.items()
     ]
     schema = table_schema("processes")
     return pl.DataFrame(
@@ -195,8 +198,8 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
 def _single(both: pl.DataFrame, key: str, value: str) -> dict[Any, Any]:
     """Return key → value for keys with one value."""
     pairs = both.select(key, value).drop_nulls().unique()
-    one = pairs.group_by(key).agg(pl.col(value).first(), pl.len().alias("many"))
-    return dict(one.filter(pl.col("many") == 1).select(key, value).iter_rows())
+    value_of_key = pairs.group_by(key).agg(pl.col(value).first(), pl.len().alias("many"))
+    return dict(value_of_key.filter(pl.col("many") == 1).select(key, value).iter_rows())
 
 
 def _threaded(frame: pl.DataFrame) -> pl.DataFrame:
@@ -206,12 +209,12 @@ def _threaded(frame: pl.DataFrame) -> pl.DataFrame:
 def _threads(
     tables: Mapping[str, pl.DataFrame], parts: Parts, processes: pl.DataFrame
 ) -> pl.DataFrame:
-    found = [
+    columns = [
         tables[name].select("process", "thread") for name in ("ranges", "calls") if name in tables
     ]
-    if not found:
+    if not columns:
         return pl.DataFrame(schema={"process": pl.Int32, "thread": pl.Int64})
-    ids = pl.concat(found).drop_nulls().unique().sort("process", "thread")
+    ids = pl.concat(columns).drop_nulls().unique().sort("process", "thread")
     pids = dict(processes.select("process", "pid").iter_rows())
     names = [
         parts.thread_names.get((pids.get(process), thread)) for process, thread in ids.iter_rows()
@@ -254,7 +257,7 @@ def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
         parts.note("info", ONE_PRODUCT, int(frame["gy"].null_count()))
     vgpr = pl.col("arch_vgpr") + pl.col("accum_vgpr").fill_null(0)
     own = pl.coalesce("stream", "queue")
-    made = frame.select(
+    kernels = frame.select(
         "process",
         "device",
         own.alias("stream"),
@@ -272,20 +275,20 @@ def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
         "graph_node",
         *more,
     )
-    return _fitting("kernels", made)
+    return _fitting("kernels", kernels)
 
 
 def kernel_names(column: pl.Series) -> pl.Series:
     """Return kernels' names as Categorical: demangled, without AMD's mark of a descriptor (``.kd``)."""
-    found: pl.Series = column.cast(pl.Categorical)
-    distinct = distinct_values(found).drop_nulls()
+    names: pl.Series = column.cast(pl.Categorical)
+    distinct = distinct_values(names).drop_nulls()
     texts = distinct.cast(pl.String)
     read = pl.Series(
         "name", all_demangled(texts.str.strip_chars('"').to_list()), dtype=pl.String
     ).str.replace(_DESCRIPTOR, "")
     if read.equals(texts):
-        return found
-    named: pl.Series = found.cast(pl.String).replace(texts, read).cast(pl.Categorical)
+        return names
+    named: pl.Series = names.cast(pl.String).replace(texts, read).cast(pl.Categorical)
     return named
 
 
@@ -300,22 +303,22 @@ def _geometry(sizes: pl.DataFrame) -> dict[str, pl.Series]:
         return pl.when((grid > 0) & (block > 0)).then((grid + block - 1) // block)
 
     blocks = [groups(g, w) for g, w in (("gx", "wx"), ("gy", "wy"), ("gz", "wz"))]
-    one = pl.lit(1, pl.Int64)
+    unit = pl.lit(1, pl.Int64)
     per_axis = pl.col("gy").is_not_null()
-    grid = [blocks[0], *(pl.when(per_axis).then(each).otherwise(one) for each in blocks[1:])]
+    grid = [blocks[0], *(pl.when(per_axis).then(each).otherwise(unit) for each in blocks[1:])]
     flat = pl.col("wy").is_not_null()
     block = [
         pl.when(pl.col("wx") > 0).then("wx"),
         *(
-            pl.when(flat).then(pl.when(pl.col(name) > 0).then(name)).otherwise(one)
+            pl.when(flat).then(pl.when(pl.col(name) > 0).then(name)).otherwise(unit)
             for name in ("wy", "wz")
         ),
     ]
-    made = sizes.select(
+    geometry = sizes.select(
         pl.format("{},{},{}", *grid).cast(pl.Categorical).alias("grid"),
         pl.format("{},{},{}", *block).cast(pl.Categorical).alias("block"),
     )
-    return {name: made[name] for name in ("grid", "block")}
+    return {name: geometry[name] for name in ("grid", "block")}
 
 
 def _attributes(facts: pl.DataFrame) -> dict[str, pl.Series]:
@@ -324,8 +327,8 @@ def _attributes(facts: pl.DataFrame) -> dict[str, pl.Series]:
 
     texts = []
     for row in facts.iter_rows(named=True):
-        known = {name: value for name, value in row.items() if value is not None}
-        texts.append(json.dumps(known, separators=(",", ":")) if known else None)
+        attributes = {name: value for name, value in row.items() if value is not None}
+        texts.append(json.dumps(attributes, separators=(",", ":")) if attributes else None)
     return {"attrs": pl.Series("attrs", texts, pl.String)}
 
 
@@ -333,10 +336,13 @@ def _spread(frame: pl.DataFrame, names: Iterable[str], make: Any) -> list[pl.Ser
     """Return the columns that ``make`` makes of the distinct rows, for all rows."""
     keys = list(names)
     distinct = frame.select(keys).unique(maintain_order=True)
-    made = make(distinct)
+    columns_made = make(distinct)
     if len(distinct) == 1:
-        return [column.new_from_index(0, len(frame)).alias(name) for name, column in made.items()]
-    place = (
+        return [
+            column.new_from_index(0, len(frame)).alias(name)
+            for name, column in columns_made.items()
+        ]
+    index = (
         frame.select(keys)
         .join(
             distinct.with_row_index("place"),
@@ -347,7 +353,7 @@ def _spread(frame: pl.DataFrame, names: Iterable[str], make: Any) -> list[pl.Ser
         )
         .get_column("place")
     )
-    return [column.gather(place).alias(name) for name, column in made.items()]
+    return [column.gather(index).alias(name) for name, column in columns_made.items()]
 
 
 def _memops(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:

@@ -78,15 +78,15 @@ def _kind(path: Path) -> str:
 
 def _folder(path: Path) -> Trace:
     runs = runs_in(path)
-    whole = [run for run in runs if any(kind in RECORDS for _, kind in run.files)]
+    complete_runs = [run for run in runs if any(kind in RECORDS for _, kind in run.files)]
     # agents and statistics that are named differently go with the only run
-    if len(whole) == 1:
+    if len(complete_runs) == 1:
         for run in runs:
-            if run is not whole[0]:
-                whole[0].files += run.files
-    if not whole:
+            if run is not complete_runs[0]:
+                complete_runs[0].files += run.files
+    if not complete_runs:
         raise BadInput(path, "a folder without records of AMD's profilers")
-    traces = [_run(path, run) for run in whole]
+    traces = [_run(path, run) for run in complete_runs]
     joined = traces[0]
     if len(traces) > 1:
         joined = concat(traces)
@@ -102,7 +102,7 @@ def _others(folder: Path, ours: set[Path]) -> list[str]:
     """The names of other tools' traces in the folder. Kineto's reader takes all JSON, so it is asked last."""
     from opscope.readers.formats import find  # lazy: it imports this package's users
 
-    found = []
+    names = []
     for path in sorted(folder.iterdir()):
         if path in ours or path.is_dir() or path.suffix in (".csv", ".txt", ".md"):
             continue
@@ -115,8 +115,8 @@ def _others(folder: Path, ours: set[Path]) -> list[str]:
         except (BadInput, OSError):
             continue
         if other:
-            found.append(path.name)
-    return found
+            names.append(path.name)
+    return names
 
 
 def _run(path: Path, run: Run) -> Trace:
@@ -160,7 +160,7 @@ def _in_order(files: list[tuple[Path, str]]) -> list[tuple[Path, str]]:
     first = {"timestamps.csv": 0, "pmc_perf.csv": 1}
     return sorted(
         files,
-        key=lambda one: (one[1] == "operations", first.get(one[0].name, 2), str(one[0])),
+        key=lambda file: (file[1] == "operations", first.get(file[0].name, 2), str(file[0])),
     )
 
 
@@ -193,12 +193,14 @@ def _alone(run: Run, parts: Parts) -> Trace:
     if kind in WITHOUT:
         raise BadInput(file, f"{WITHOUT[kind]}, no kernels: open the files of the run beside it")
     assert kind in BESIDE
-    what = {
+    contents = {
         "agents": "what the devices are",
         "system": "what the machine is",
         "names": "names of kernels",
     }
-    raise BadInput(file, f"only {what[kind]}: open its folder, or the table of what ran beside it")
+    raise BadInput(
+        file, f"only {contents[kind]}: open its folder, or the table of what ran beside it"
+    )
 
 
 def _once(parts: Parts) -> None:
@@ -223,8 +225,8 @@ def _once(parts: Parts) -> None:
         return
     rows = pl.concat(counted, how="diagonal_relaxed")
     if tables:
-        known = pl.concat([frame.select("dispatch") for frame in tables]).drop_nulls().unique()
-        rows = rows.join(known, on="dispatch", how="anti", maintain_order="left")
+        dispatches = pl.concat([frame.select("dispatch") for frame in tables]).drop_nulls().unique()
+        rows = rows.join(dispatches, on="dispatch", how="anti", maintain_order="left")
     rows = (
         rows.unique(["pid", "guid", "dispatch"], keep="first", maintain_order=True)
         if "guid" in rows.columns

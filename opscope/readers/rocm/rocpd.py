@@ -51,8 +51,8 @@ def read(database: Database, parts: Parts) -> None:
             if name.startswith(base)
         }
     )
-    for one in ids:
-        _Session(database, one, parts).read()
+    for id_ in ids:
+        _Session(database, id_, parts).read()
 
 
 class _Session:
@@ -116,7 +116,7 @@ class _Session:
     # -------------------------------------------------------------------------- who and where
 
     def _pids(self) -> dict[int, int]:
-        found: dict[int, int] = {}
+        pid_of_id: dict[int, int] = {}
         wanted: dict[str, Kind] = {
             "id": "int", "nid": "int", "ppid": "int", "pid": "int", "name": "text", "command": "text",
         }  # fmt: skip
@@ -128,7 +128,7 @@ class _Session:
             if row["pid"] is None:
                 continue
             if row["id"] is not None:
-                found[row["id"]] = row["pid"]
+                pid_of_id[row["id"]] = row["pid"]
             command = _command(row["command"])
             if command:
                 self.parts.origin.setdefault("command", command)
@@ -136,7 +136,7 @@ class _Session:
                 "host": hosts.get(row["nid"]),
                 "name": row["name"] or (command[0].rpartition("/")[2] if command else None),
             }
-        return found
+        return pid_of_id
 
     def _ids(self, table: str, column: str) -> dict[int, int]:
         frame = self._small(table, {"id": "int", column: "int"})
@@ -171,13 +171,13 @@ class _Session:
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Add pid, tid, agent, queue, stream and times from wherever this version has them."""
         if frame["track_id"].null_count() < len(frame):
-            held = (
+            tracks = (
                 self.tracks.rename({"id": "track_id"})
                 .drop("name_id")
                 .unique("track_id", keep="first")
             )
             frame = frame.join(
-                held, on="track_id", how="left", maintain_order="left", suffix="_of_track"
+                tracks, on="track_id", how="left", maintain_order="left", suffix="_of_track"
             )
             for name in ("pid", "tid", "agent_id", "queue_id", "stream_id"):
                 other = f"{name}_of_track"
@@ -187,12 +187,12 @@ class _Session:
             by = f"{name}_id"
             if self.times is not None and by in frame.columns and frame[name].null_count():
                 rows = pl.Series(self.times(frame[by].fill_null(-1).to_numpy()), dtype=pl.Int64)
-                found = self._stamps.gather(rows.set(rows < 0, None))
-                frame = frame.with_columns(pl.coalesce(name, found.alias(name)).alias(name))
+                stamps = self._stamps.gather(rows.set(rows < 0, None))
+                frame = frame.with_columns(pl.coalesce(name, stamps.alias(name)).alias(name))
         pid, tid = frame["pid"], frame["tid"]
         return frame.with_columns(
-            _mapped(pid, self.pids).alias("pid"),
-            _mapped(tid, self.tids).alias("tid"),
+            _map(pid, self.pids).alias("pid"),
+            _map(tid, self.tids).alias("tid"),
             pl.lit(self.identity).alias("guid"),
         )
 
@@ -238,7 +238,7 @@ class _Session:
             "sgpr_count": "int", "arch_vgpr_count": "int", "accum_vgpr_count": "int",
         }  # fmt: skip
         table = self._small("rocpd_info_kernel_symbol", wanted).drop_nulls("id")
-        place = _place(table["id"], ids)
+        index = _place(table["id"], ids)
         names = [
             display or mangled
             for display, mangled in table.select("display_name", "kernel_name").iter_rows()
@@ -249,8 +249,8 @@ class _Session:
         }  # fmt: skip
         return pl.DataFrame(
             [
-                named(place.cast(pl.UInt32), names).alias("name"),
-                *(table[column].gather(place).alias(name) for name, column in columns.items()),
+                named(index.cast(pl.UInt32), names).alias("name"),
+                *(table[column].gather(index).alias(name) for name, column in columns.items()),
             ]
         )
 
@@ -259,19 +259,19 @@ class _Session:
         wanted: dict[str, Column] = {
             "event_id": "int", "pmc_id": "int", "value": "real", "sample_id": "int",
         }  # fmt: skip
-        found = self._large("rocpd_pmc_event", wanted)
-        streamed = int(found["sample_id"].is_not_null().sum())
+        counters = self._large("rocpd_pmc_event", wanted)
+        streamed = int(counters["sample_id"].is_not_null().sum())
         if streamed:
             self.parts.note(
                 "info", "counters sampled while kernels ran, which are not of one kernel", streamed
             )
-        found = found.filter(pl.col("sample_id").is_null() & pl.col("value").is_finite())
-        if not len(found):
+        counters = counters.filter(pl.col("sample_id").is_null() & pl.col("value").is_finite())
+        if not len(counters):
             return
         listed = self._small("rocpd_info_pmc", {"id": "int", "name": "text", "symbol": "text"})
         names = listed.select("id", pl.coalesce("symbol", "name").alias("name")).drop_nulls("id")
         total = (
-            found.join(
+            counters.join(
                 names.unique("id", keep="first"), left_on="pmc_id", right_on="id", how="inner"
             )
             .group_by("event_id", "name", maintain_order=True)
@@ -384,7 +384,7 @@ class _Session:
         if unread and self.events.packed:
             self.parts.note("warning", _PACKED, unread)
         names = frame["name"].cast(pl.String)
-        kinds = {one: kind_of_marker(one) for one in names.unique().drop_nulls().to_list()}
+        kinds = {marker: kind_of_marker(marker) for marker in names.unique().drop_nulls().to_list()}
         self.parts.add(
             "ranges",
             frame.select(
@@ -487,9 +487,9 @@ class _Events:
 
     def stack(self, ids: pl.Series) -> pl.Series:
         """Return the correlation id of each event; 0, which is none, is null."""
-        found: pl.Series = self._frame["stack_id"].gather(self._rows(ids))
-        none = (found == 0).fill_null(False)
-        return found.set(none, None) if none.any() else found
+        stacks: pl.Series = self._frame["stack_id"].gather(self._rows(ids))
+        none = (stacks == 0).fill_null(False)
+        return stacks.set(none, None) if none.any() else stacks
 
     def category(self, ids: pl.Series) -> pl.Series:
         """Return the name of each event's category."""
@@ -502,8 +502,8 @@ class _Events:
         self.packed |= any(
             text is not None and not text.startswith("{") for text in frame["extdata"]
         )
-        known = [text if isinstance(text, str) else None for text in texts]
-        return pl.Series(known, dtype=pl.String).gather(_place(frame["id"], ids))
+        texts_known = [text if isinstance(text, str) else None for text in texts]
+        return pl.Series(texts_known, dtype=pl.String).gather(_place(frame["id"], ids))
 
 
 def _text_of(ids: pl.Series) -> str:
@@ -515,29 +515,29 @@ def _text_of(ids: pl.Series) -> str:
 
 def _place(ids: pl.Series, wanted: pl.Series) -> pl.Series:
     """Return for each wanted id its row among ``ids``; null where there is none."""
-    known = ids.is_not_null()
-    if not known.any():
+    is_stated = ids.is_not_null()
+    if not is_stated.any():
         return _nothing(len(wanted))
-    rows = known.arg_true().to_numpy().astype(np.int64)
+    rows = is_stated.arg_true().to_numpy().astype(np.int64)
     look = LookUp(ids.drop_nulls().to_numpy(), rows)
     return _known(pl.Series(look(wanted.fill_null(-1).to_numpy()), dtype=pl.Int64))
 
 
-def _nothing(many: int) -> pl.Series:
-    unknown: pl.Series = pl.Series([None], dtype=pl.Int64).new_from_index(0, many)
+def _nothing(count: int) -> pl.Series:
+    unknown: pl.Series = pl.Series([None], dtype=pl.Int64).new_from_index(0, count)
     return unknown
 
 
 def _known(rows: pl.Series) -> pl.Series:
     """The rows; null for -1."""
     unknown = rows < 0
-    known: pl.Series = rows.set(unknown, None) if unknown.any() else rows
-    return known
+    rows_known: pl.Series = rows.set(unknown, None) if unknown.any() else rows
+    return rows_known
 
 
-def _mapped(ids: pl.Series, known: Mapping[int, int]) -> pl.Series:
+def _map(ids: pl.Series, row_of_id: Mapping[int, int]) -> pl.Series:
     """Return what each id stands for; an id that no table explains stands for itself."""
-    moved = {key: value for key, value in known.items() if key != value}
+    moved = {key: value for key, value in row_of_id.items() if key != value}
     return ids.replace(moved) if moved else ids
 
 
@@ -545,10 +545,10 @@ def _json(text: str | None) -> dict[str, Any]:
     if not text or len(text) > 1 << 20:
         return {}
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _command(text: str | None) -> list[str]:

@@ -54,7 +54,7 @@ def read(database: Database, parts: Parts) -> None:
     ran = _ops(database, parts)
     if database.has("COPY", "BeginNs", "EndNs"):
         frame = _rows(database, "COPY")
-        parts.add("copies", _copied(frame.with_columns(pl.lit(None, pl.Int64).alias("device"))))
+        parts.add("copies", _copy(frame.with_columns(pl.lit(None, pl.Int64).alias("device"))))
     if database.has("KERN", "KernelName"):
         kernels = _kernels(database)
         if ran and len(kernels):
@@ -100,11 +100,11 @@ def _ops(database: Database, parts: Parts) -> bool:
             pl.col("Index").alias("correlation"),
         ),
     )  # fmt: skip
-    parts.add("copies", _copied(frame.filter(copy)))
+    parts.add("copies", _copy(frame.filter(copy)))
     return bool(len(kernels))
 
 
-def _copied(frame: pl.DataFrame) -> pl.DataFrame:
+def _copy(frame: pl.DataFrame) -> pl.DataFrame:
     device = pl.col("device")
     return copies_of(
         frame.select(

@@ -137,23 +137,23 @@ def _add_calls(calls: pl.DataFrame, parts: Parts) -> None:
 
 def _torch_texts(rows: pl.DataFrame) -> pl.Series:
     """Return PyTorch's own texts (``aten::mm, seq = 3, op_id = 5, sizes = [[2, 3], [3, 4]]``)."""
-    made: dict[tuple[str | None, str | None], str | None] = {}
+    text_of_args: dict[tuple[str | None, str | None], str | None] = {}
     texts = []
     for key in rows.select("name", pl.col("args").cast(pl.String)).iter_rows():
-        if key not in made:
-            made[key] = _torch_text(*key)
-        texts.append(made[key])
+        if key not in text_of_args:
+            text_of_args[key] = _torch_text(*key)
+        texts.append(text_of_args[key])
     return pl.Series("text", texts, dtype=pl.String)
 
 
 def _torch_text(name: str | None, args: str | None) -> str | None:
     try:
-        told: Any = json.loads(args) if args and len(args) < 1 << 16 else {}
+        values: Any = json.loads(args) if args and len(args) < 1 << 16 else {}
     except (ValueError, RecursionError):
-        told = {}
-    if name is None or not isinstance(told, dict):
+        values = {}
+    if name is None or not isinstance(values, dict):
         return name
-    seq, number, sizes = told.get("seq"), told.get("op_id"), told.get("sizes")
+    seq, number, sizes = values.get("seq"), values.get("op_id"), values.get("sizes")
     text = name
     if isinstance(seq, int) and seq >= 0:
         text += f", seq = {seq}"
@@ -178,12 +178,12 @@ def _add_ops(database: Database, calls: pl.DataFrame, strings: _Texts, parts: Pa
     api = first["api_id"].gather(_place(first["op_id"], ops["id"])) if len(first) else None
     if api is None:
         api = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(ops))
-    place = _place(calls["id"], api)
+    index = _place(calls["id"], api)
     frame = ops.with_columns(
         api.alias("correlation"),
-        calls["pid"].gather(place).alias("pid"),
-        calls["tid"].gather(place).alias("tid"),
-        calls["name"].gather(place).alias("call"),
+        calls["pid"].gather(index).alias("pid"),
+        calls["tid"].gather(index).alias("tid"),
+        calls["name"].gather(index).alias("call"),
         strings.of(ops["description_id"]).alias("description"),
         strings.of(ops["opType_id"]).cast(pl.String).alias("type"),
     )
@@ -225,13 +225,13 @@ def _kernels(
     if "gridz" in shapes.columns:
         shapes = shapes.rename({"gridz": "gridZ"})
     key = shapes["op_ptr_id" if by_op else "api_ptr_id"]
-    held = shapes.filter(key.is_not_null())
-    place = _place(key.drop_nulls(), frame["id"] if by_op else frame["correlation"])
+    shaped = shapes.filter(key.is_not_null())
+    index = _place(key.drop_nulls(), frame["id"] if by_op else frame["correlation"])
     columns = {
-        name: held[name].gather(place)
+        name: shaped[name].gather(index)
         for name in (*sizes, "groupSegmentSize", "privateSegmentSize")
     }
-    named = strings.of(held["kernelName_id"].gather(place)).cast(pl.String)
+    named = strings.of(shaped["kernelName_id"].gather(index)).cast(pl.String)
     frame = frame.with_columns(
         *(column.alias(name) for name, column in columns.items()), named.alias("launched")
     )
@@ -262,14 +262,14 @@ def _kernels(
 def _copies(database: Database, frame: pl.DataFrame) -> pl.DataFrame:
     copied = _small(database, "rocpd_copyapi", {"api_ptr_id": "int", "size": "int", "kind": "int"})
     copied = copied.drop_nulls("api_ptr_id")
-    place = _place(copied["api_ptr_id"], frame["correlation"])
-    told = (
+    index = _place(copied["api_ptr_id"], frame["correlation"])
+    direction = (
         pl.col("type").str.extract(r"Copy(Host|Device)To(?:Host|Device)").str.slice(0, 1)
         + pl.lit("to")
         + pl.col("type").str.extract(r"Copy(?:Host|Device)To(Host|Device)").str.slice(0, 1)
     )
     asked = (
-        copied["kind"].gather(place).replace_strict(_KINDS, default=None, return_dtype=pl.String)
+        copied["kind"].gather(index).replace_strict(_KINDS, default=None, return_dtype=pl.String)
     )
     sets = pl.col("type").str.contains(_SET) | pl.col("description").cast(pl.String).str.contains(
         "(?i)fill"
@@ -280,9 +280,9 @@ def _copies(database: Database, frame: pl.DataFrame) -> pl.DataFrame:
         pl.col("queueId").alias("stream"),
         pl.when(sets)
         .then(pl.lit("memset"))
-        .otherwise(pl.coalesce(told, asked.alias("asked"), pl.lit("unknown")))
+        .otherwise(pl.coalesce(direction, asked.alias("asked"), pl.lit("unknown")))
         .alias("kind"),
-        copied["size"].gather(place).alias("bytes"),
+        copied["size"].gather(index).alias("bytes"),
     )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def read(path: Path, parts: Parts) -> None:
     on_gpu = pl.col("of").is_in(list(gpus)).fill_null(False)
     calls = spans.filter(~on_gpu).with_row_index("correlation", offset=1)
     calls = calls.with_columns(pl.col("correlation").cast(pl.Int64))
-    ops = _linked(spans.filter(on_gpu), calls, events)
+    ops = _link(spans.filter(on_gpu), calls, events)
     is_call = pl.col("name").str.contains(_CALL).fill_null(False)
     shown: list[Any] = [pl.col("number").alias("pid"), "tid", "start", "end"]
     parts.add("calls", calls.filter(is_call).select(*shown, "name", "correlation"))
@@ -82,13 +82,13 @@ def read(path: Path, parts: Parts) -> None:
         "dispatches",
         ops.filter(~(copy | wait)).select(*where, "name", queue.alias("queue")),
     )
-    known = kind.replace_strict(_KINDS, default=None, return_dtype=pl.String)
+    kind_known = kind.replace_strict(_KINDS, default=None, return_dtype=pl.String)
     parts.add(
         "copies",
         ops.filter(copy).select(
             *where,
             queue.alias("stream"),
-            pl.coalesce(known, pl.lit("unknown")).alias("kind"),
+            pl.coalesce(kind_known, pl.lit("unknown")).alias("kind"),
         ),
     )
     parts.note("info", CUT, len(spans))
@@ -96,12 +96,14 @@ def read(path: Path, parts: Parts) -> None:
 
 def _frame(events: list[_Event]) -> pl.DataFrame:
     def text(values: list[Any], name: str) -> pl.Series:
-        return pl.Series(name, [None if one is None else str(one) for one in values], pl.String)
+        return pl.Series(
+            name, [None if value is None else str(value) for value in values], pl.String
+        )
 
     def us(values: list[Any], name: str) -> pl.Series:
-        found = whole(text(values, name))
-        possible = found.is_between(-(1 << 51), 1 << 51).fill_null(False)
-        return found.set(~possible, None) * 1000
+        microseconds = whole(text(values, name))
+        possible = microseconds.is_between(-(1 << 51), 1 << 51).fill_null(False)
+        return microseconds.set(~possible, None) * 1000
 
     of = text([event.pid for event in events], "of")
     return pl.DataFrame(
@@ -118,16 +120,16 @@ def _frame(events: list[_Event]) -> pl.DataFrame:
     )
 
 
-def _linked(ops: pl.DataFrame, calls: pl.DataFrame, events: list[_Event]) -> pl.DataFrame:
+def _link(ops: pl.DataFrame, calls: pl.DataFrame, events: list[_Event]) -> pl.DataFrame:
     """Add ``correlation`` and ``pid`` of the call that a flow begins in."""
     begins = _frame([event for event in events if event.ph == "s" and event.cat == "api_op"])
     ends = _frame([event for event in events if event.ph == "f" and event.cat == "api_op"])
-    held = calls.drop_nulls("start").sort("start")
+    ordered = calls.drop_nulls("start").sort("start")
     caused = (
         begins.drop_nulls("start")
         .sort("start")
         .join_asof(
-            held.select("of", "tid", "start", "correlation", pl.col("number").alias("pid")),
+            ordered.select("of", "tid", "start", "correlation", pl.col("number").alias("pid")),
             on="start",
             by=["of", "tid"],
             strategy="backward",

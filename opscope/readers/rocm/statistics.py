@@ -65,9 +65,9 @@ def read(path: Path, parts: Parts) -> None:
     calls, time = kernels["calls"].to_numpy(), kernels["time"].to_numpy()
     each = calls if int(calls.sum()) <= _MOST else np.ones(len(calls), np.int64)
     row = np.repeat(np.arange(len(calls)), each)
-    place = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
+    index = np.arange(len(row)) - np.repeat(np.cumsum(each) - each, each)
     # the first ones are one ns longer, so that the sum is exact
-    lasted = time[row] // each[row] + (place < time[row] % each[row])
+    lasted = time[row] // each[row] + (index < time[row] % each[row])
     end = np.cumsum(lasted)
     parts.add(
         "dispatches",

@@ -35,12 +35,12 @@ class Table:
     def __init__(self, path: Path) -> None:
         data = _source(path)
         head = data[:_HEAD] if isinstance(data, bytes) else _head(path)
-        found = header_of(head)
-        if found is None:
+        header = header_of(head)
+        if header is None:
             raise BadInput(path, "not a table of rocprof, rocprofv3 or rocprofiler-compute")
         self.path = path
-        self.header = found
-        self.rows, self.uneven = _read(path, data, found)
+        self.header = header
+        self.rows, self.uneven = _read(path, data, header)
         self.names: dict[str, str] = {}
         for name in self.rows.columns:
             self.names.setdefault(normal(name), name)
@@ -84,31 +84,31 @@ class Table:
     def number(self, *names: str) -> pl.Series:
         """Return the first of these columns as numbers."""
         text = self.text(*names)
-        found: pl.Series = text.cast(pl.Float64, strict=False)
-        if found.null_count() > text.null_count():
-            found = _plain(text).cast(pl.Float64, strict=False)
-        return found
+        floats: pl.Series = text.cast(pl.Float64, strict=False)
+        if floats.null_count() > text.null_count():
+            floats = _plain(text).cast(pl.Float64, strict=False)
+        return floats
 
     def agent(self, *names: str) -> pl.Series:
         """Return the number in a column of agents: ``1``, ``Agent 1``, ``GPU 0``."""
         text = self.text(*names)
-        found: pl.Series = text.cast(pl.Int64, strict=False)
-        if found.null_count() > text.null_count():
-            found = text.str.extract(r"([0-9]{1,18})\s*\)?$").cast(pl.Int64, strict=False)
-        return found
+        integers: pl.Series = text.cast(pl.Int64, strict=False)
+        if integers.null_count() > text.null_count():
+            integers = text.str.extract(r"([0-9]{1,18})\s*\)?$").cast(pl.Int64, strict=False)
+        return integers
 
 
 def whole(text: pl.Series) -> pl.Series:
     """Return texts as integers: plain, with separators, ``5.000000``; null for all others."""
-    found: pl.Series = text.cast(pl.Int64, strict=False)
-    if found.null_count() > text.null_count():
+    integers: pl.Series = text.cast(pl.Int64, strict=False)
+    if integers.null_count() > text.null_count():
         plain = _plain(text)
         exact = plain.str.extract(r"^([+-]?[0-9]{1,19})(?:\.0*)?$").cast(pl.Int64, strict=False)
         floats = plain.cast(pl.Float64, strict=False)
         rounded = floats.is_finite() & (floats.abs() < 2.0**53) & (floats == floats.round(0))
         rest = floats.set((~rounded).fill_null(True), None).cast(pl.Int64, strict=False)
-        found = exact.zip_with(exact.is_not_null(), rest)
-    return found
+        integers = exact.zip_with(exact.is_not_null(), rest)
+    return integers
 
 
 def _plain(text: pl.Series) -> pl.Series:

@@ -202,26 +202,26 @@ def _process(process: _Process, parts: Parts) -> None:
             parts.add("calls", _calls(table, names, pid))
     _markers(process, names, pid, parts)
     if records.memory_copy is not None:
-        parts.add("copies", _copied(records.memory_copy, names, number, pid))
+        parts.add("copies", _copy(records.memory_copy, names, number, pid))
     if records.memory_allocation:
-        parts.add("allocations", _allocated(records.memory_allocation, names, number, pid))
+        parts.add("allocations", _allocate(records.memory_allocation, names, number, pid))
     if process.callback_records.counter_collection:
-        _counted(process, number, pid, parts)
+        _count(process, number, pid, parts)
 
 
 def _numbers(listed: Sequence[Mapping[str, Any]], parts: Parts) -> dict[int, int]:
     """Return the number of each GPU by its handle, and fill in what is known of it."""
-    found: dict[int, int] = {}
+    number_of_agent: dict[int, int] = {}
     for agent in listed:
         handle, node = agent.get("id"), agent.get("node_id")
         handle = handle.get("handle") if isinstance(handle, dict) else None
         if not isinstance(handle, int):
             continue
-        number = node if isinstance(node, int) and 0 <= node < 1 << 16 else len(found)
-        found[handle] = number
+        number = node if isinstance(node, int) and 0 <= node < 1 << 16 else len(number_of_agent)
+        number_of_agent[handle] = number
         if agent.get("type") in (agents.GPU, "GPU"):
             parts.devices[number] = agents.facts(agent)
-    return found
+    return number_of_agent
 
 
 class _Lookup:
@@ -233,16 +233,16 @@ class _Lookup:
     def kind(self, record: _Record) -> str | None:
         if isinstance(record.kind, str):
             return record.kind
-        known = record.kind is not None and 0 <= record.kind < len(self._listed)
-        return self._listed[record.kind].kind if known and record.kind is not None else None
+        is_listed = record.kind is not None and 0 <= record.kind < len(self._listed)
+        return self._listed[record.kind].kind if is_listed and record.kind is not None else None
 
     def operation(self, record: _Record) -> str | None:
         if isinstance(record.operation, str):
             return record.operation
         if not isinstance(record.kind, int) or not 0 <= record.kind < len(self._listed):
             return None
-        names, place = self._listed[record.kind].operations, record.operation
-        return names[place] if place is not None and 0 <= place < len(names) else None
+        names, index = self._listed[record.kind].operations, record.operation
+        return names[index] if index is not None and 0 <= index < len(names) else None
 
 
 def _times(rows: Sequence[_Record]) -> dict[str, list[int | None]]:
@@ -269,38 +269,38 @@ def _frame(columns: Mapping[str, list[Any]], texts: Sequence[str] = ()) -> pl.Da
 def _dispatches(
     rows: Sequence[_Dispatch], process: _Process, number: Mapping[int, int]
 ) -> pl.DataFrame:
-    symbols = {one.kernel_id: one for one in process.kernel_symbols}
+    symbols = {kernel_symbol.kernel_id: kernel_symbol for kernel_symbol in process.kernel_symbols}
     infos = [row.dispatch_info for row in rows]
     nothing = _Symbol()
     kernels = [symbols.get(info.kernel_id, nothing) for info in infos]
     columns: dict[str, list[Any]] = {
         **_times(rows),
         "name": [
-            one.formatted_kernel_name or one.demangled_kernel_name or one.kernel_name
-            for one in kernels
+            kernel.formatted_kernel_name or kernel.demangled_kernel_name or kernel.kernel_name
+            for kernel in kernels
         ],
         "device": [number.get(_handle(info.agent_id)) for info in infos],
         "queue": [info.queue_id.handle for info in infos],
         "stream": [row.stream_id.handle for row in rows],
         "dispatch": [info.dispatch_id for info in infos],
         "lds": [
-            one.group_segment_size
-            if one.group_segment_size is not None
+            kernel.group_segment_size
+            if kernel.group_segment_size is not None
             else info.group_segment_size
-            for one, info in zip(kernels, infos, strict=True)
+            for kernel, info in zip(kernels, infos, strict=True)
         ],
         "lds_dynamic": [
-            info.group_segment_size - one.group_segment_size
+            info.group_segment_size - kernel.group_segment_size
             if info.group_segment_size is not None
-            and one.group_segment_size is not None
-            and info.group_segment_size >= one.group_segment_size
+            and kernel.group_segment_size is not None
+            and info.group_segment_size >= kernel.group_segment_size
             else None
-            for one, info in zip(kernels, infos, strict=True)
+            for kernel, info in zip(kernels, infos, strict=True)
         ],
         "scratch": [info.private_segment_size for info in infos],
-        "arch_vgpr": [one.arch_vgpr_count for one in kernels],
-        "accum_vgpr": [one.accum_vgpr_count for one in kernels],
-        "sgpr": [one.sgpr_count for one in kernels],
+        "arch_vgpr": [kernel.arch_vgpr_count for kernel in kernels],
+        "accum_vgpr": [kernel.accum_vgpr_count for kernel in kernels],
+        "sgpr": [kernel.sgpr_count for kernel in kernels],
         "graph": [row.graph_exec_id or None for row in rows],
         "graph_node": [row.graph_node_id or None for row in rows],
     }
@@ -321,7 +321,7 @@ def _calls(rows: Sequence[_Record], names: _Lookup, pid: int | None) -> pl.DataF
 
 def _markers(process: _Process, names: _Lookup, pid: int | None, parts: Parts) -> None:
     records = process.buffer_records
-    texts = {one.key: one.value for one in process.strings.marker_api}
+    texts = {entry.key: entry.value for entry in process.strings.marker_api}
     owner = pl.lit(pid, pl.Int64).alias("pid")
     if records.marker_api:
         kept, words, kinds = [], [], []
@@ -358,7 +358,7 @@ def kind_of_marker(operation: str) -> str | None:
     return "pushpop" if operation.startswith(("roctxRangePush", "roctxThreadRange")) else None
 
 
-def _copied(
+def _copy(
     rows: Sequence[_Copy], names: _Lookup, number: Mapping[int, int], pid: int | None
 ) -> pl.DataFrame:
     frame = _frame(
@@ -375,7 +375,7 @@ def _copied(
     return copies_of(frame).with_columns(pl.lit(pid, pl.Int64).alias("pid"))
 
 
-def _allocated(
+def _allocate(
     rows: Sequence[_Allocation], names: _Lookup, number: Mapping[int, int], pid: int | None
 ) -> pl.DataFrame:
     addresses: list[int | None] = []
@@ -400,21 +400,21 @@ def _allocated(
     return allocations_of(frame).with_columns(pl.lit(pid, pl.Int64).alias("pid"))
 
 
-def _counted(process: _Process, number: Mapping[int, int], pid: int | None, parts: Parts) -> None:
+def _count(process: _Process, number: Mapping[int, int], pid: int | None, parts: Parts) -> None:
     """Counters: one record of a counter for each of its instances, which are added up as the CSV does."""
     collected = process.callback_records.counter_collection
-    names = {_handle(one.id): one.name for one in process.counters}
+    names = {_handle(counter.id): counter.name for counter in process.counters}
     rows = [
         (
-            one.dispatch_data.dispatch_info.dispatch_id,
-            one.dispatch_data.correlation_id.internal,
-            number.get(_handle(one.dispatch_data.dispatch_info.agent_id)),
-            one.thread_id,
+            record.dispatch_data.dispatch_info.dispatch_id,
+            record.dispatch_data.correlation_id.internal,
+            number.get(_handle(record.dispatch_data.dispatch_info.agent_id)),
+            record.thread_id,
             names.get(_handle(count.counter_id)),
             count.value,
         )
-        for one in collected
-        for count in one.records
+        for record in collected
+        for count in record.records
     ]
     schema = {
         "dispatch": pl.Int64, "correlation": pl.Int64, "device": pl.Int64, "tid": pl.Int64,
@@ -433,7 +433,7 @@ def _counted(process: _Process, number: Mapping[int, int], pid: int | None, part
     parts.add("counters", total.drop("dispatch").with_columns(owner))
     for one in collected:
         one.dispatch_data.thread_id = one.thread_id
-    counted = _dispatches([one.dispatch_data for one in collected], process, number)
+    counted = _dispatches([record.dispatch_data for record in collected], process, number)
     timed = counted.drop_nulls(["start", "end"]).filter(pl.col("start") > 0)
     if len(timed):
         parts.add("counted", timed.with_columns(owner))

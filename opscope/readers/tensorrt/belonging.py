@@ -60,7 +60,7 @@ def found_beside(path: Path) -> list[Path]:
         return []
     name = stem(path)
     beside = (path.with_name(name + ending) for ending in ENDINGS)
-    return [one for one in beside if one != path and one.is_file()]
+    return [file for file in beside if file != path and file.is_file()]
 
 
 def alone(path: Path) -> Engine:
@@ -116,28 +116,30 @@ def together(paths: Sequence[Path]) -> tuple[list[Engine], list[BadInput]]:
                 if other.resolve() not in given:
                     given.add(other.resolve())
                     _add_beside(engine, other)
-    return _merged(list(named.values())), failed
+    return _merge(list(named.values())), failed
 
 
-def _merged(engines: list[Engine]) -> list[Engine]:
+def _merge(engines: list[Engine]) -> list[Engine]:
     """Join engines of other names: times with the layers of the same names, the rest with the only engine."""
-    whole = [one for one in engines if one.first("layers")]
-    for engine in [one for one in engines if not one.first("layers") and one.first("times")]:
+    complete = [engine for engine in engines if engine.first("layers")]
+    for engine in [
+        engine for engine in engines if not engine.first("layers") and engine.first("times")
+    ]:
         fitting = [
             one
-            for one in whole
+            for one in complete
             if not one.first("times") and _contradiction(one.parts, engine.parts[0]) is None
         ]
         if len(fitting) == 1:
             fitting[0].parts += engine.parts
             engines.remove(engine)
-        elif len(whole) == 1 and len(engines) == 2 and not whole[0].first("times"):
+        elif len(complete) == 1 and len(engines) == 2 and not complete[0].first("times"):
             part = next(part for part in engine.parts if "times" in part.kinds)
-            raise BadInput(part.path, _contradiction(whole[0].parts, part) or "another engine's")
-    core = [one for one in engines if one.first("layers") or one.first("times")]
+            raise BadInput(part.path, _contradiction(complete[0].parts, part) or "another engine's")
+    core = [engine for engine in engines if engine.first("layers") or engine.first("times")]
     if len(core) != 1:
         return engines
-    for engine in [one for one in engines if one is not core[0]]:
+    for engine in [engine for engine in engines if engine is not core[0]]:
         taken = any(core[0].first(kind) for part in engine.parts for kind in part.kinds)
         if not taken:
             core[0].parts += engine.parts
@@ -165,11 +167,11 @@ _WORDS: Final = {"layers": "layers", "times": "layers' times", "runs": "runs"}
 def _no_times_of(graph: Part, profile: Part) -> str | None:
     assert profile.times is not None
     names = {layer.name for layer in graph.layers}
-    missing = [one.name for one in profile.times.layers if one.name not in names]
+    missing = [layer.name for layer in profile.times.layers if layer.name not in names]
     if len(missing) <= _MOST * len(profile.times.layers):
         return None
-    many = len(profile.times.layers)
+    count = len(profile.times.layers)
     return (
-        f"times of another engine: {len(missing)} of {many} layers are not in {graph.path.name}"
+        f"times of another engine: {len(missing)} of {count} layers are not in {graph.path.name}"
         f" (first: {missing[0][:80]!r})"
     )

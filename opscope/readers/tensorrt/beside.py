@@ -37,16 +37,18 @@ def with_layers(trace: Trace, path: Path) -> Trace:
     ran = ranges.filter(pl.col("domain").cast(pl.String) == DOMAIN).select(
         "process", pl.col("text").cast(pl.String)
     )
-    known = {layer.name: layer.call for layer in part.layers}
-    matched = ran.filter(pl.col("text").is_in(list(known))).unique()
+    call_of_layer = {layer.name: layer.call for layer in part.layers}
+    matched = ran.filter(pl.col("text").is_in(list(call_of_layer))).unique()
     if matched.is_empty():
         raise BadInput(
             path,
-            f"not the layers of the engine that ran: none of its {len(known)} layers is among the trace's"
+            f"not the layers of the engine that ran: none of its {len(call_of_layer)} layers is among the"
+            " trace's"
             f" {ran['text'].n_unique()} ranges of TensorRT",
         )
     calls = {
-        name: None if call is None else format_call(call, None) for name, call in known.items()
+        name: None if call is None else format_call(call, None)
+        for name, call in call_of_layer.items()
     }
     processes = matched["process"].unique().to_list()
     rows = [
@@ -61,7 +63,7 @@ def with_layers(trace: Trace, path: Path) -> Trace:
     }
     added = conform("specs", pl.DataFrame(rows, schema=schema))
     joined = trace.replace(specs=pl.concat([trace["specs"], added]))
-    bare = sum(call is None for call in known.values())
+    bare = sum(call is None for call in call_of_layer.values())
     if bare:
         joined.note(
             "warning",
@@ -70,10 +72,10 @@ def with_layers(trace: Trace, path: Path) -> Trace:
         )
     ran_names = set(matched["text"])
     joined.note("info", f"layers of {path.name} that ran in the trace", len(ran_names))
-    if len(known) > len(ran_names):
+    if len(call_of_layer) > len(ran_names):
         joined.note(
             "info",
             f"layers of {path.name} without a range in the trace (TensorRT marks none that runs nothing)",
-            len(known) - len(ran_names),
+            len(call_of_layer) - len(ran_names),
         )
     return joined

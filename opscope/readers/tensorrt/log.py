@@ -62,8 +62,8 @@ def read(path: Path, body: bytes) -> Part:
     # not splitlines: the names of a layer's origins are parted by a control character that it splits at
     for line in printed.split("\n"):
         line = line.rstrip("\r")
-        found = _PREFIX.match(line)
-        text = line[found.end() :] if found else line
+        match = _PREFIX.match(line)
+        text = line[match.end() :] if match else line
         if text.startswith("Name: "):
             layer = printed_layer(text)
             if layer is not None:
@@ -89,7 +89,7 @@ def read(path: Path, body: bytes) -> Part:
         elif section in _OPTIONS:
             for key, value in _pairs(text):
                 part.options.setdefault(key, value)
-        elif found and found[1] and text in _HEADINGS:  # TensorRT 7
+        elif match and match[1] and text in _HEADINGS:  # TensorRT 7
             section = _SUMMARY
             heading = _summarise(part, text, heading)
     if layers:
@@ -128,9 +128,9 @@ def printed_json(path: Path, text: str) -> list[Layer]:
 
 
 def _version(text: str) -> str | None:
-    found = _VERSION.search(text)
-    if found:
-        return found[1]
+    match = _VERSION.search(text)
+    if match:
+        return match[1]
     packed = _RUNNING.search(text)
     if not packed:
         return None
@@ -141,9 +141,9 @@ def _version(text: str) -> str | None:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    found = _PAIR.match(text.strip())
-    if found and found[2] and len(found[2]) < 1024:
-        yield found[1], found[2].strip()
+    match = _PAIR.match(text.strip())
+    if match and match[2] and len(match[2]) < 1024:
+        yield match[1], match[2].strip()
 
 
 def _summarise(part: Part, text: str, heading: str) -> str:
@@ -153,9 +153,9 @@ def _summarise(part: Part, text: str, heading: str) -> str:
         part.stated.append(Stated(_HEADINGS[text], {}))
         return _HEADINGS[text]
     measures = {
-        f"p{float(pct or late):g}" if what == "percentile" else what: value
-        for what, pct, raw, late in _MEASURE.findall(text)
-        if (value := _float(raw)) is not None and (what != "percentile" or pct or late)
+        f"p{float(pct or late):g}" if label == "percentile" else label: value
+        for label, pct, raw, late in _MEASURE.findall(text)
+        if (value := _float(raw)) is not None and (label != "percentile" or pct or late)
     }
     name = text.partition(":")[0].strip()
     if measures and heading and name in ("min", "max", "mean", "median", "percentile"):
@@ -165,8 +165,8 @@ def _summarise(part: Part, text: str, heading: str) -> str:
     if measures:
         part.stated.append(Stated(name, measures))
     elif name in ("Throughput", "Total Host Walltime", "Total GPU Compute Time"):
-        found = _NUMBER.search(text)
-        value = _float(found[1]) if found else None
+        match = _NUMBER.search(text)
+        value = _float(match[1]) if match else None
         if value is not None:
             part.stated.append(Stated(name, {"value": value}))
     return ""
@@ -199,11 +199,11 @@ class _Table:
             return
         if self._name_first is None:
             return
-        found = (_OLD_ROW if self._name_first else _NEW_ROW).match(text)
-        if not found:
+        match = (_OLD_ROW if self._name_first else _NEW_ROW).match(text)
+        if not match:
             return
-        name, numbers = (found[1], found[2]) if self._name_first else (found[2], found[1])
-        values = [_float(one) for one in numbers.split()]
+        name, numbers = (match[1], match[2]) if self._name_first else (match[2], match[1])
+        values = [_float(number_text) for number_text in numbers.split()]
         wanted = 4 if self._median else 3
         if self._name_first and len(values) > wanted:  # a name that ends in a number
             name = " ".join([name, *numbers.split()[:-wanted]])
@@ -226,11 +226,11 @@ class _Table:
 
 def printed_layer(text: str) -> dict[str, Any] | None:
     """Return a line of ``--dumpLayerInfo`` as the inspector's JSON has that layer; None for another line."""
-    found = _NAME.match(text)
-    if found is None:
+    match = _NAME.match(text)
+    if match is None:
         return None
-    layer: dict[str, Any] = {"Name": found[1]}
-    head, _, rest = text[found.end() :].partition(", Inputs: [")
+    layer: dict[str, Any] = {"Name": match[1]}
+    head, _, rest = text[match.end() :].partition(", Inputs: [")
     layer["LayerType"] = head.strip()
     inputs, between, rest = rest.partition("], Outputs: [")
     if not between:
@@ -255,7 +255,7 @@ def printed_layer(text: str) -> dict[str, Any] | None:
 def _printed_tensors(text: str) -> list[dict[str, Any]]:
     tensors = []
     for name, location, dims, form in _TENSOR.findall(text):
-        sizes = [int(one) for one in dims.split(",") if re.fullmatch(r"\s*-?\d{1,18}\s*", one)]
+        sizes = [int(dim) for dim in dims.split(",") if re.fullmatch(r"\s*-?\d{1,18}\s*", dim)]
         where = {"Location": location} if location else {}
         tensors.append({"Name": name, **where, "Dimensions": sizes, "Format/Datatype": form})
     return tensors

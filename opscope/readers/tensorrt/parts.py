@@ -75,7 +75,7 @@ def of_json(path: Path, text: bytes) -> Part:
                 read(part, document)
                 return part
     elif isinstance(document, list):
-        first = next((one for one in document if isinstance(one, Mapping)), {})
+        first = next((mapping for mapping in document if isinstance(mapping, Mapping)), {})
         for keys, list_reader in _LISTS:
             if any(key in first for key in keys):
                 list_reader(part, document)
@@ -112,7 +112,7 @@ def _layers(part: Part, document: Mapping[str, Any]) -> None:
         raise BadInput(part.path, 'its list "Layers" is empty')
     bindings = document.get("Bindings")
     if isinstance(bindings, list):
-        part.bindings = [one for one in bindings if isinstance(one, str)]
+        part.bindings = [binding for binding in bindings if isinstance(binding, str)]
     part.kinds.add("layers")
 
 
@@ -125,12 +125,14 @@ def _performance(part: Part, document: Mapping[str, Any]) -> None:
     summary = document.get("performance_summary")
     for name, value in summary.items() if isinstance(summary, Mapping) else ():
         if isinstance(value, list):
-            numbers = [number(one) for one in value]
+            numbers = [number(item) for item in value]
             names = (*_IN_ORDER, *_PERCENTILES.get(len(numbers) - 4, ()))
             pairs = zip(names, numbers, strict=False)
-            part.stated.append(Stated(name, {key: one for key, one in pairs if one is not None}))
-        elif (one := number(value)) is not None:
-            part.stated.append(Stated(name, {"value": one}))
+            part.stated.append(
+                Stated(name, {key: value for key, value in pairs if value is not None})
+            )
+        elif (figure := number(value)) is not None:
+            part.stated.append(Stated(name, {"value": figure}))
     options = document.get("inference_options")
     part.options = _texts(options)
     device = document.get("device_information")
@@ -145,11 +147,11 @@ def _build(part: Part, document: Mapping[str, Any]) -> None:
     part.kinds.add("build")
 
 
-def _texts(found: object) -> dict[str, str]:
-    if not isinstance(found, Mapping):
+def _texts(texts: object) -> dict[str, str]:
+    if not isinstance(texts, Mapping):
         return {}
     plain = (str, int, float)
-    return {str(k)[:256]: str(v)[:1024] for k, v in found.items() if isinstance(v, plain)}
+    return {str(k)[:256]: str(v)[:1024] for k, v in texts.items() if isinstance(v, plain)}
 
 
 # ------------------------------------------------------------------------------ lists
@@ -158,18 +160,20 @@ def _texts(found: object) -> dict[str, str]:
 def _profile(part: Part, document: list[Any]) -> None:
     runs: int | None = None
     rows = []
-    for one in document:
-        if not isinstance(one, Mapping):
+    for entry in document:
+        if not isinstance(entry, Mapping):
             raise BadInput(part.path, "a layer's times are not an object")
-        name, total = one.get("name"), number(one.get("timeMs"))
+        name, total = entry.get("name"), number(entry.get("timeMs"))
         if not isinstance(name, str):
-            count = one.get("count")
+            count = entry.get("count")
             if isinstance(count, int) and 0 <= count < 1 << 40:
                 runs = count
             continue
         if total is None or total < 0:
             raise BadInput(part.path, f"the layer {name[:80]!r} has no time")
-        mean, median, share = (number(one.get(k)) for k in ("averageMs", "medianMs", "percentage"))
+        mean, median, share = (
+            number(entry.get(k)) for k in ("averageMs", "medianMs", "percentage")
+        )
         rows.append(LayerTime(name, total, mean, median, share))
     if not rows:
         raise BadInput(part.path, "it has times of no layer")
@@ -180,23 +184,23 @@ def _profile(part: Part, document: list[Any]) -> None:
 def named_apart(rows: list[LayerTime]) -> list[LayerTime]:
     """Give names that repeat the suffix that the layers of the inspector have (``_2``, ``_3`` …)."""
     seen: dict[str, int] = {}
-    found = []
-    for one in rows:
-        seen[one.name] = many = seen.get(one.name, 0) + 1
-        name = f"{one.name}_{many}" if many > 1 else one.name
-        found.append(
-            LayerTime(name, one.total_ms, one.mean_ms, one.median_ms, one.percentage)
-            if many > 1
-            else one
+    renamed = []
+    for row in rows:
+        seen[row.name] = uses = seen.get(row.name, 0) + 1
+        name = f"{row.name}_{uses}" if uses > 1 else row.name
+        renamed.append(
+            LayerTime(name, row.total_ms, row.mean_ms, row.median_ms, row.percentage)
+            if uses > 1
+            else row
         )
-    return found
+    return renamed
 
 
 def _timing(part: Part, document: list[Any]) -> None:
     if len(document) > MOST_RUNS:
         raise BadInput(part.path, f"it has {len(document)} runs, more than {MOST_RUNS}")
-    for one in document:
-        record = {} if not isinstance(one, Mapping) else one
+    for entry in document:
+        record = {} if not isinstance(entry, Mapping) else entry
         run = {key: value for key, raw in record.items() if (value := number(raw)) is not None}
         if "computeMs" not in run or "latencyMs" not in run:
             raise BadInput(part.path, "a run without computeMs and latencyMs")
@@ -205,7 +209,7 @@ def _timing(part: Part, document: list[Any]) -> None:
 
 
 def _devices(part: Part, document: list[Any]) -> None:
-    part.device = dict(next(one for one in document if isinstance(one, Mapping)))
+    part.device = dict(next(entry for entry in document if isinstance(entry, Mapping)))
     if len(document) > 1:
         part.notes.append(("info", "devices in TREx's metadata: the first is shown", len(document)))
     part.kinds.add("device")
@@ -216,10 +220,10 @@ def number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        parsed = float(value)
     except OverflowError:
         return None
-    return found if math.isfinite(found) and abs(found) < 1e15 else None
+    return parsed if math.isfinite(parsed) and abs(parsed) < 1e15 else None
 
 
 _OBJECTS: Final[tuple[tuple[tuple[str, ...], Callable[[Part, Mapping[str, Any]], None]], ...]] = (

@@ -76,7 +76,7 @@ def _trace(engine: Engine) -> Trace:
     origin: dict[str, Any] = {}
     times_of = engine.first("times")
     timed = times_of.times.layers if times_of is not None and times_of.times is not None else ()
-    specs = [*_layer_specs(name, layers, [one.name for one in timed], notes)]
+    specs = [*_layer_specs(name, layers, [layer.name for layer in timed], notes)]
     specs += _stated_specs(engine, name)
     if times_of is not None and times_of.times is not None:
         tables["kernels"] = _kernels(name, layers, times_of.times.layers, times_of.times.runs)
@@ -85,7 +85,7 @@ def _trace(engine: Engine) -> Trace:
         notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
         origin["times"] = f"of layers: means over {_many(runs)}, laid end to end"
         notes += _unmatched(layers, times_of.times.layers)
-        wild = sum(not _possible(one, runs) for one in times_of.times.layers)
+        wild = sum(not _possible(layer, runs) for layer in times_of.times.layers)
         if wild:
             notes.append(("warning", "layers whose time is out of range, left out", wild))
     recorded = engine.first("runs")
@@ -152,19 +152,19 @@ def _layer_specs(
 
 
 def _time_specs(engine: str, runs: int | None, times: Sequence[LayerTime]) -> Iterator[_Spec]:
-    for one in times:
+    for time_ in times:
         params: dict[str, ParamValue] = {
-            "runs": runs, "total_ms": one.total_ms, "mean_ms": one.mean_ms,
-            "median_ms": one.median_ms, "percentage": one.percentage,
+            "runs": runs, "total_ms": time_.total_ms, "mean_ms": time_.mean_ms,
+            "median_ms": time_.median_ms, "percentage": time_.percentage,
         }  # fmt: skip
-        yield TIMES, engine, one.name, _figures(params)
+        yield TIMES, engine, time_.name, _figures(params)
 
 
 def _stated_specs(engine: Engine, name: str) -> Iterator[_Spec]:
     part = engine.first("performance")
     stated: list[Stated] = part.stated if part is not None else []
-    for one in stated:
-        yield STATED, name, one.name, _figures(one.values)
+    for stated_entry in stated:
+        yield STATED, name, stated_entry.name, _figures(stated_entry.values)
     times_of = engine.first("times")
     if times_of is not None and times_of.times is not None and times_of.times.total is not None:
         total = times_of.times.total
@@ -210,13 +210,16 @@ def _specs_frame(rows: Sequence[_Spec]) -> pl.DataFrame:
 # ------------------------------------------------------------------------------ kernels
 
 
-def mean_ms(one: LayerTime, runs: int | None) -> float:
+def mean_ms(layer_time: LayerTime, runs: int | None) -> float:
     """The layer's mean time, ms: sum over runs, which has more digits than a printed mean."""
     if runs:
-        mean = one.total_ms / runs
-        if one.mean_ms is None or abs(mean - one.mean_ms) <= 0.01 * one.mean_ms + 0.00006:
+        mean = layer_time.total_ms / runs
+        if (
+            layer_time.mean_ms is None
+            or abs(mean - layer_time.mean_ms) <= 0.01 * layer_time.mean_ms + 0.00006
+        ):
             return mean
-    return one.total_ms if one.mean_ms is None else one.mean_ms
+    return layer_time.total_ms if layer_time.mean_ms is None else layer_time.mean_ms
 
 
 def _kernels(
@@ -224,27 +227,30 @@ def _kernels(
 ) -> pl.DataFrame:
     """One kernel for each layer that takes time, in order, end to end."""
     calls = {layer.name: layer.call for layer in layers}
-    place = {layer.name: number for number, layer in enumerate(layers)}
-    taken = [one for one in times if one.total_ms > 0 and _possible(one, runs)]
-    if all(one.name in place for one in taken):
-        taken.sort(key=lambda one: place[one.name])
-    length = pl.Series([round(mean_ms(one, runs) * 1e6) for one in taken], dtype=pl.Int64)
+    index_of_layer = {layer.name: number for number, layer in enumerate(layers)}
+    taken = [time_ for time_ in times if time_.total_ms > 0 and _possible(time_, runs)]
+    if all(layer.name in index_of_layer for layer in taken):
+        taken.sort(key=lambda layer: index_of_layer[layer.name])
+    length = pl.Series([round(mean_ms(layer, runs) * 1e6) for layer in taken], dtype=pl.Int64)
     end = length.cum_sum()
     return pl.DataFrame(
         {
             "start": end - length,
             "end": end,
             "name": pl.Series(
-                [_kernel_name(one.name, calls.get(one.name)) for one in taken], dtype=pl.String
+                [_kernel_name(layer.name, calls.get(layer.name)) for layer in taken],
+                dtype=pl.String,
             ),
-            "op_key": pl.Series([f"{engine}/{one.name}" for one in taken], dtype=pl.String),
-            "stream": pl.Series([_stream(calls.get(one.name)) for one in taken], dtype=pl.Int64),
+            "op_key": pl.Series([f"{engine}/{layer.name}" for layer in taken], dtype=pl.String),
+            "stream": pl.Series(
+                [_stream(calls.get(layer.name)) for layer in taken], dtype=pl.Int64
+            ),
         }
     ).with_columns(pl.lit(0, pl.Int32).alias("process"), pl.lit(0, pl.Int32).alias("device"))
 
 
-def _possible(one: LayerTime, runs: int | None) -> bool:
-    return mean_ms(one, runs) * 1e6 <= LONGEST
+def _possible(layer_time: LayerTime, runs: int | None) -> bool:
+    return mean_ms(layer_time, runs) * 1e6 <= LONGEST
 
 
 def _kernel_name(layer: str, call: OpCall | None) -> str:
@@ -255,8 +261,8 @@ def _kernel_name(layer: str, call: OpCall | None) -> str:
 
 
 def _stream(call: OpCall | None) -> int:
-    found = None if call is None else call.param("stream")
-    return found if isinstance(found, int) and abs(found) < 1 << 62 else 0
+    stream = None if call is None else call.param("stream")
+    return stream if isinstance(stream, int) and abs(stream) < 1 << 62 else 0
 
 
 def _unmatched(
@@ -264,8 +270,8 @@ def _unmatched(
 ) -> Iterator[tuple[str, str, int]]:
     if not layers:
         return
-    known, timed = {layer.name for layer in layers}, {one.name for one in times}
-    extra, without = len(timed - known), len(known - timed)
+    names_known, timed = {layer.name for layer in layers}, {time_.name for time_ in times}
+    extra, without = len(timed - names_known), len(names_known - timed)
     if extra:
         yield "warning", "layers with a time that are not in the engine's layer info", extra
     if without:
@@ -280,7 +286,7 @@ def _devices(engine: Engine) -> pl.DataFrame:
     facts: dict[str, Any] = {}
     for part in (*engine.parts, *engine.beside):
         facts.update({k: v for k, v in part.device.items() if k not in facts})
-    name = facts.get("Selected Device") or facts.get("Name") or _quoted(facts.get("Device 0"))
+    name = facts.get("Selected Device") or facts.get("Name") or _quote(facts.get("Device 0"))
     schema = {
         "process": pl.Int32, "device": pl.Int32, "name": pl.String, "uuid": pl.String,
         "cc": pl.String, "sm_count": pl.Int64, "memory": pl.Int64, "clock_khz": pl.Int64,
@@ -310,15 +316,15 @@ def _devices(engine: Engine) -> pl.DataFrame:
     return pl.DataFrame([row], schema=schema)
 
 
-def _quoted(value: object) -> str | None:
-    found = re.match(r'"([^"]+)"', value) if isinstance(value, str) else None
-    return found[1] if found else None
+def _quote(value: object) -> str | None:
+    match = re.match(r'"([^"]+)"', value) if isinstance(value, str) else None
+    return match[1] if match else None
 
 
 def _capability(facts: Mapping[str, Any]) -> str | None:
     listed = facts.get("ComputeCapability")
     if isinstance(listed, list) and len(listed) == 2:
-        return ".".join(str(one) for one in listed)
+        return ".".join(str(number_part) for number_part in listed)
     value = facts.get("Compute Capability")
     return None if value is None else str(value)[:16]
 
@@ -329,12 +335,12 @@ def _first(facts: Mapping[str, Any], *keys: str) -> float | None:
         value = facts.get(key)
         if isinstance(value, bool):
             continue
-        found = _NUMBER.match(value) if isinstance(value, str) else None
+        match = _NUMBER.match(value) if isinstance(value, str) else None
         try:
             if isinstance(value, (int, float)):
                 return float(value)
-            if found:
-                return float(found[0])
+            if match:
+                return float(match[0])
         except (ValueError, OverflowError):
             continue
     return None

@@ -38,22 +38,23 @@ def without_warm_up(runs: Sequence[Run], engine: Engine) -> tuple[list[Run], int
     """
     stated = {}
     for part in (*engine.parts, *engine.beside):
-        stated.update({one.name: one.values.get("value") for one in part.stated})
+        stated.update({statement.name: statement.values.get("value") for statement in part.stated})
     rate, wall = stated.get("Throughput"), stated.get("Total Host Walltime")
-    length, known = _WARM_UP, False
+    length, is_stated = _WARM_UP, False
     for part in (*engine.parts, *engine.beside):
-        found = _STATED_WARM_UP.search(part.options.get("Duration", ""))
-        if found:
-            length, known = float(found[1]), True
+        match = _STATED_WARM_UP.search(part.options.get("Duration", ""))
+        if match:
+            length, is_stated = float(match[1]), True
     if rate and wall:
-        many = round(rate * wall)
-        if 0 < many <= len(runs):
-            return list(runs[len(runs) - many :]), len(runs) - many, None
-        what = (
-            f"the summary states {many:,} runs, the timing file has {len(runs):,}: they are not of one run of"
+        run_count = round(rate * wall)
+        if 0 < run_count <= len(runs):
+            return list(runs[len(runs) - run_count :]), len(runs) - run_count, None
+        message = (
+            f"the summary states {run_count:,} runs, the timing file has {len(runs):,}: they are not of one"
+            " run of"
             " trtexec"
         )
-        return list(runs), 0, ("warning", what, 1)
+        return list(runs), 0, ("warning", message, 1)
     begin = next(
         (n for n, run in enumerate(runs) if run.get("startComputeMs", length) >= length), len(runs)
     )
@@ -65,9 +66,9 @@ def without_warm_up(runs: Sequence[Run], engine: Engine) -> tuple[list[Run], int
         )
     if not begin:
         return list(runs), 0, None
-    how = "as the log states" if known else "trtexec's default, as nothing states another"
-    what = f"runs left out, because they begin in the warm-up of {length:g} ms ({how})"
-    return list(runs[begin:]), begin, ("info", what, begin)
+    how = "as the log states" if is_stated else "trtexec's default, as nothing states another"
+    message = f"runs left out, because they begin in the warm-up of {length:g} ms ({how})"
+    return list(runs[begin:]), begin, ("info", message, begin)
 
 
 def wall_ms(runs: Sequence[Run]) -> float | None:

@@ -88,8 +88,10 @@ def memory_kind(details: pl.Expr, end: str) -> pl.Expr:
 
 def nvtx_thread(name: str) -> int | None:
     """Return the thread of a line of NVTX ranges; None for any other line."""
-    found: Any = pl.select(pl.lit(name).str.extract(_NVTX_LINE).cast(pl.Int64, strict=False)).item()
-    return found if isinstance(found, int) else None
+    line_number: Any = pl.select(
+        pl.lit(name).str.extract(_NVTX_LINE).cast(pl.Int64, strict=False)
+    ).item()
+    return line_number if isinstance(line_number, int) else None
 
 
 def nvtx_domain(name: pl.Expr) -> pl.Expr:

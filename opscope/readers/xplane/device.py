@@ -113,27 +113,27 @@ def executed(
         return pl.DataFrame({"process": []}, schema={"process": pl.Int32})
     distinct, inverse = np.unique(events.number, return_inverse=True)
     known = [plane.events.get(int(number)) for number in distinct]
-    names = pl.Series([one.name if one else None for one in known], dtype=pl.String)
-    many = len(events.number)
+    names = pl.Series([event.name if event else None for event in known], dtype=pl.String)
+    count = len(events.number)
     frame = pl.DataFrame(
         {
-            "process": pl.Series([0], dtype=pl.Int32).new_from_index(0, many),
-            "device": pl.Series([device], dtype=pl.Int32).new_from_index(0, many),
+            "process": pl.Series([0], dtype=pl.Int32).new_from_index(0, count),
+            "device": pl.Series([device], dtype=pl.Int32).new_from_index(0, count),
             "context": context_number(
-                events.stats.get("context_id", nulls("context", pl.Int64, many))
+                events.stats.get("context_id", nulls("context", pl.Int64, count))
             ),
-            "stream": pl.Series([stream]).new_from_index(0, many),
+            "stream": pl.Series([stream]).new_from_index(0, count),
             "start": line.time + events.start,
             "end": line.time + events.end,
             "name": names.gather(inverse.reshape(-1)),
-            "correlation": _stat(events, "correlation_id", many, pl.Int64),
-            "details": _stat(events, "kernel_details", many, pl.String),
-            "copied": _stat(events, "memcpy_details", many, pl.String),
-            "set": _either(events, ("Memset_details", "memset_details"), many),
-            "residency": _stat(events, "MemoryResidency_details", many, pl.String),
-            "graph": _stat(events, "cuda_graph_id", many, pl.Int64),
-            "graph_node": _stat(events, "cuda_graph_node_id", many, pl.Int64),
-            "op_key": programs.keys(events, plane, many),
+            "correlation": _stat(events, "correlation_id", count, pl.Int64),
+            "details": _stat(events, "kernel_details", count, pl.String),
+            "copied": _stat(events, "memcpy_details", count, pl.String),
+            "set": _either(events, ("Memset_details", "memset_details"), count),
+            "residency": _stat(events, "MemoryResidency_details", count, pl.String),
+            "graph": _stat(events, "cuda_graph_id", count, pl.Int64),
+            "graph_node": _stat(events, "cuda_graph_node_id", count, pl.Int64),
+            "op_key": programs.keys(events, plane, count),
         }
     ).with_columns(pl.col("graph", "graph_node").replace(0, None))
     plain = pl.all_horizontal(pl.col("details", "copied", "set", "correlation", "op_key").is_null())
@@ -143,7 +143,7 @@ def executed(
         | pl.col("name").str.contains(_COPY).fill_null(False)
     )
     unified = stream >= UNIFIED
-    what = frame.select(
+    table_of_event = frame.select(
         pl.when(pl.col("residency").is_not_null()).then(pl.lit("residency"))
         .when(plain & pl.col("name").is_in(OVERHEAD)).then(pl.lit("overhead"))
         .when(plain & unified & pl.col("name").str.contains(UNIFIED_COPY)).then(pl.lit("memops"))
@@ -153,27 +153,27 @@ def executed(
     )["what"]  # fmt: skip
     if unified:
         frame = frame.with_columns(pl.lit(None, pl.Int64).alias("stream"))
-    others = {text: int((what == key).sum()) for key, text in _OTHERS.items()}
+    others = {text: int((table_of_event == key).sum()) for key, text in _OTHERS.items()}
     return {
-        "kernels": _kernels(frame.filter(what == "kernels")),
-        "memops": _memops(frame.filter(what == "memops")),
-        **{text: many for text, many in others.items() if many},
+        "kernels": _kernels(frame.filter(table_of_event == "kernels")),
+        "memops": _memops(frame.filter(table_of_event == "memops")),
+        **{text: other for text, other in others.items() if other},
     }
 
 
-def _either(events: Events, titles: tuple[str, ...], many: int) -> pl.Series:
+def _either(events: Events, titles: tuple[str, ...], count: int) -> pl.Series:
     """The first of several statistics that the events have, as text."""
     for title in titles:
         if title in events.stats:
-            return _stat(events, title, many, pl.String)
-    return nulls(titles[0], pl.String, many)
+            return _stat(events, title, count, pl.String)
+    return nulls(titles[0], pl.String, count)
 
 
-def _stat(events: Events, name: str, many: int, dtype: Any) -> pl.Series:
-    found = events.stats.get(name)
-    if found is None or (found.dtype == pl.String) != (dtype == pl.String):
-        return nulls(name, dtype, many)
-    column: pl.Series = found.cast(dtype)
+def _stat(events: Events, name: str, count: int, dtype: Any) -> pl.Series:
+    stat_column = events.stats.get(name)
+    if stat_column is None or (stat_column.dtype == pl.String) != (dtype == pl.String):
+        return nulls(name, dtype, count)
+    column: pl.Series = stat_column.cast(dtype)
     return column
 
 
@@ -183,11 +183,11 @@ def _kernels(frame: pl.DataFrame) -> pl.DataFrame:
     def number(pattern: str) -> pl.Expr:  # ``sound`` counts impossible numbers
         return details.str.extract(pattern).cast(pl.Int64, strict=False)
 
-    whole = pl.col("name").str.extract(WHOLE_GRAPH)
+    graph = pl.col("name").str.extract(WHOLE_GRAPH)
     return frame.select(
         "process", "device", "context", "stream", "start", "end",
         # as in an Nsight export: what ran in the CUDA graph was not recorded
-        pl.when(whole.is_not_null()).then(pl.format("CUDA graph {}", whole))
+        pl.when(graph.is_not_null()).then(pl.format("CUDA graph {}", graph))
         .otherwise("name").alias("name"),
         "correlation",
         details.str.extract(r"grid:(\d+,\d+,\d+)").alias("grid"),
@@ -200,7 +200,7 @@ def _kernels(frame: pl.DataFrame) -> pl.DataFrame:
         "graph",
         "graph_node",
         "op_key",
-        pl.when(whole.is_not_null()).then(pl.lit('{"graph_trace":true}')).alias("attrs"),
+        pl.when(graph.is_not_null()).then(pl.lit('{"graph_trace":true}')).alias("attrs"),
     ).cast({key: dtype for key, dtype in table_schema("kernels").items() if key in _KERNEL})  # fmt: skip
 
 
@@ -221,7 +221,7 @@ def _memops(frame: pl.DataFrame) -> pl.DataFrame:
     ends = [kind.replace_strict(_ENDS, default=None) for kind in (source, target)]
     is_set = pl.col("set").is_not_null() | pl.col("name").str.contains(_SET)
     other = details.str.extract(r"\bdest:(\d+)").cast(pl.Int64, strict=False)
-    made = frame.select(
+    memops = frame.select(
         "process", "device", "context", "stream", "start", "end",
         pl.when(is_set).then(pl.lit("memset"))
         .otherwise(pl.coalesce(
@@ -238,7 +238,7 @@ def _memops(frame: pl.DataFrame) -> pl.DataFrame:
         "op_key",
     )  # fmt: skip
     schema = table_schema("memops")
-    return made.cast({name: schema[name] for name in made.columns})
+    return memops.cast({name: schema[name] for name in memops.columns})
 
 
 def with_kinds(memops: pl.DataFrame, calls: pl.DataFrame) -> pl.DataFrame:

@@ -43,7 +43,7 @@ def files(folder: Path) -> list[Path]:
     if folder.parent.name == "plugins":
         runs += sorted(folder.glob("*"), reverse=True)
     for run in runs:
-        found = sorted(p for p in run.glob("*") if p.name.endswith((SUFFIX, SUFFIX + ".gz")))
-        if found:
-            return found
+        paths = sorted(p for p in run.glob("*") if p.name.endswith((SUFFIX, SUFFIX + ".gz")))
+        if paths:
+            return paths
     return []

@@ -85,8 +85,8 @@ class Host:
 
     def add(self, plane: Plane, line: Line, events: Events) -> None:
         """Add a batch of a line's events."""
-        many = len(events.number)
-        if not many:
+        count = len(events.number)
+        if not count:
             return
         number = line.number
         nvtx = nvtx_thread(line.name)
@@ -95,31 +95,31 @@ class Host:
         if nvtx is None or number not in self._threads:
             self._threads[number] = (number if 0 < number < 1 << 31 else None, line.name)
         distinct, inverse = np.unique(events.number, return_inverse=True)
-        known = [plane.events.get(int(one), Event("")).name for one in distinct]
-        operation, run = self._operations(events, plane, many)
+        names = [plane.events.get(int(number), Event("")).name for number in distinct]
+        operation, run = self._operations(events, plane, count)
         frame = pl.DataFrame(
             {
-                "thread": pl.Series([number], dtype=pl.Int64).new_from_index(0, many),
+                "thread": pl.Series([number], dtype=pl.Int64).new_from_index(0, count),
                 "start": line.time + events.start,
                 "end": line.time + events.end,
-                "name": pl.Series(known, dtype=pl.String).gather(inverse.reshape(-1)),
+                "name": pl.Series(names, dtype=pl.String).gather(inverse.reshape(-1)),
                 "operation": operation,
                 "run": run,
                 **{
-                    title: integers(events, title, many)
+                    title: integers(events, title, count)
                     for title in ("correlation_id", "step_num", "device_id")
                 },
-                "tf_op": strings(events, "tf_op", many),
-                "copied": strings(events, "memcpy_details", many).zip_with(
-                    strings(events, "memcpy_details", many).is_not_null(),
-                    strings(events, "Memset_details", many),
+                "tf_op": strings(events, "tf_op", count),
+                "copied": strings(events, "memcpy_details", count).zip_with(
+                    strings(events, "memcpy_details", count).is_not_null(),
+                    strings(events, "Memset_details", count),
                 ),
-                **described(events, line.name, many),
+                **described(events, line.name, count),
             }
         )
         memory = frame["name"].str.contains(_MEMORY).fill_null(False)
         if memory.any():
-            self._allocations(events, frame, memory, many)
+            self._allocations(events, frame, memory, count)
         called = frame.select(is_call()).to_series()
         self._calls.append(
             frame.filter(called).select(
@@ -127,16 +127,16 @@ class Host:
             )
         )
         self.without_buffers += int((frame["name"] == NO_COMMAND_BUFFERS).sum())
-        self._frames.append(_named(frame.filter(~called & ~memory)))
+        self._frames.append(_name(frame.filter(~called & ~memory)))
 
-    def _operations(self, events: Events, plane: Plane, many: int) -> tuple[pl.Series, pl.Series]:
+    def _operations(self, events: Events, plane: Plane, count: int) -> tuple[pl.Series, pl.Series]:
         """For each event that is an HLO operation: the text of its call, and the number of its run."""
         if "hlo_op" not in events.stats:
             return (
-                pl.Series([None], dtype=pl.String).new_from_index(0, many),
-                pl.Series([None], dtype=pl.Int64).new_from_index(0, many),
+                pl.Series([None], dtype=pl.String).new_from_index(0, count),
+                pl.Series([None], dtype=pl.Int64).new_from_index(0, count),
             )
-        distinct, place = self._programs.distinct(events, plane, many)
+        distinct, index = self._programs.distinct(events, plane, count)
         texts: list[str | None] = []
         for operation, module, program, tf_op, name, prefix in distinct:
             if not operation:
@@ -144,42 +144,42 @@ class Host:
                 continue
             graph = self._programs.graph(module or "", program)
             texts.append(self._programs.text(graph, operation, path(tf_op, name, prefix)))
-        return pl.Series(texts, dtype=pl.String).gather(place), integers(events, "run_id", many)
+        return pl.Series(texts, dtype=pl.String).gather(index), integers(events, "run_id", count)
 
     def _allocations(
-        self, events: Events, frame: pl.DataFrame, memory: pl.Series, many: int
+        self, events: Events, frame: pl.DataFrame, memory: pl.Series, count: int
     ) -> None:
         freed = frame["name"] == "MemoryDeallocation"
-        size = integers(events, "allocation_bytes", many)
-        address = integers(events, "addr", many)
-        device = integers(events, "device_ordinal", many)
-        named = strings(events, "allocator_name", many).str.extract(_OF_GPU, 1).cast(pl.Int64)
+        size = integers(events, "allocation_bytes", count)
+        address = integers(events, "addr", count)
+        device = integers(events, "device_ordinal", count)
+        named = strings(events, "allocator_name", count).str.extract(_OF_GPU, 1).cast(pl.Int64)
         self._memory.append(
             pl.DataFrame(
                 {
-                    "process": pl.Series([0], dtype=pl.Int32).new_from_index(0, many),
+                    "process": pl.Series([0], dtype=pl.Int32).new_from_index(0, count),
                     "device": device.zip_with(device.is_not_null(), named),
                     "thread": frame["thread"],
                     "time": frame["start"],
                     "address": address.zip_with(
-                        address.is_not_null(), integers(events, "address", many)
+                        address.is_not_null(), integers(events, "address", count)
                     ),
                     "bytes": size.zip_with(~freed, -size),
-                    "total": integers(events, "bytes_allocated", many),
-                    "reserved": integers(events, "bytes_reserved", many),
+                    "total": integers(events, "bytes_allocated", count),
+                    "reserved": integers(events, "bytes_reserved", count),
                 }
             ).filter(memory)
         )
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return the table ``threads``, and ``ranges``, ``calls`` and ``allocations`` if they have rows."""
-        made: dict[str, pl.DataFrame] = {
+        tables_made: dict[str, pl.DataFrame] = {
             "threads": pl.DataFrame(
                 {
                     "process": [0] * len(self._threads),
                     "thread": list(self._threads),
-                    "os_tid": [one[0] for one in self._threads.values()],
-                    "name": [one[1] for one in self._threads.values()],
+                    "os_tid": [thread[0] for thread in self._threads.values()],
+                    "name": [thread[1] for thread in self._threads.values()],
                 },
                 schema={
                     "process": pl.Int32,
@@ -191,7 +191,7 @@ class Host:
         }
         calls = [frame for frame in self._calls if len(frame)]
         if calls:
-            made["calls"] = pl.concat(calls).select(
+            tables_made["calls"] = pl.concat(calls).select(
                 pl.lit(0, pl.Int32).alias("process"),
                 "thread",
                 "start",
@@ -200,16 +200,16 @@ class Host:
                 pl.col("correlation_id").alias("correlation"),
             )
         if self._memory:
-            made["allocations"] = pl.concat(self._memory).cast({"device": pl.Int32})
+            tables_made["allocations"] = pl.concat(self._memory).cast({"device": pl.Int32})
         if self._frames:
             ranges = pl.concat(self._frames).sort(
                 "start", "end", descending=[False, True], maintain_order=True
             )
-            ranges = ranges.filter(~_traced(ranges))
+            ranges = ranges.filter(~_trace(ranges))
             ranges, self._eager_elsewhere = with_eager_ops(ranges)
             ranges = user_ranges(inputs(with_devices(with_copies(ranges))))
             seq = _pairs(ranges)
-            made["ranges"] = ranges.select(
+            tables_made["ranges"] = ranges.select(
                 pl.int_range(pl.len(), dtype=pl.Int64).alias("id"),
                 pl.lit(0, pl.Int32).alias("process"),
                 "thread",
@@ -228,7 +228,7 @@ class Host:
                 .cast(pl.Categorical)
                 .alias("kind"),
             )
-        return made
+        return tables_made
 
     def notes(self) -> list[tuple[str, int]]:
         """Return warnings for the user: (what, how many)."""
@@ -239,7 +239,7 @@ class Host:
         return [(what, how_many) for what, how_many in counts if how_many]
 
 
-def _named(frame: pl.DataFrame) -> pl.DataFrame:
+def _name(frame: pl.DataFrame) -> pl.DataFrame:
     """Set the domain, category and text of each event by its attributes."""
     name = pl.col("name")
     is_op, is_step = pl.col("operation").is_not_null(), pl.col("step_num").is_not_null()
@@ -279,7 +279,7 @@ def _named(frame: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _traced(ranges: pl.DataFrame) -> pl.Series:
+def _trace(ranges: pl.DataFrame) -> pl.Series:
     """Which rows are jitted calls inside another call: they are traced into it and run nothing.
 
     The C++ half and the Python half of one call are both recorded, one inside the other.
@@ -298,12 +298,12 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
     Both have the same run and layer. The counterpart of a convolution or product is a convolution or
     product if there is one. An operation without a forward counterpart has no number.
     """
-    many = len(ranges)
-    nothing: pl.Series = pl.Series("seq", [None], dtype=pl.Int64).new_from_index(0, many)
+    count = len(ranges)
+    nothing: pl.Series = pl.Series("seq", [None], dtype=pl.Int64).new_from_index(0, count)
     rows = np.flatnonzero((ranges["domain"] == "xla").to_numpy())
     if not len(rows):
         return nothing
-    distinct, place = _distinct(ranges["text"].gather(rows))
+    distinct, index = _distinct(ranges["text"].gather(rows))
     described = [_side(text) for text in distinct]
     forward = {key for direction, key in described if direction == "forward"}
     numbers: dict[tuple[str, str], int] = {}
@@ -313,7 +313,12 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
         if direction == "backward":
             other = ("conv", "dot", "")
             wanted = next(
-                (one for one in (key, *((key[0], kind) for kind in other)) if one in forward), None
+                (
+                    key_with_kind
+                    for key_with_kind in (key, *((key[0], kind) for kind in other))
+                    if key_with_kind in forward
+                ),
+                None,
             )
         elif direction != "forward":
             wanted = None
@@ -324,8 +329,8 @@ def _pairs(ranges: pl.DataFrame) -> pl.Series:
         pl.coalesce("run", -(1 << 62) + pl.int_range(pl.len(), dtype=pl.Int64).over("text"))
     )
     _, run = _distinct(turns.to_series())
-    seq = np.full(many, -1, np.int64)
-    code = codes[place]
+    seq = np.full(count, -1, np.int64)
+    code = codes[index]
     seq[rows] = np.where(code >= 0, run * max(len(numbers), 1) + code, -1)
     numbered: pl.Series = pl.Series("seq", seq).replace(-1, None)
     return numbered

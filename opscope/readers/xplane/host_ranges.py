@@ -175,7 +175,7 @@ def inputs(ranges: pl.DataFrame) -> pl.DataFrame:
     calls = np.flatnonzero(ranges["text"].str.contains(_DATA_CALL).to_numpy())
     if not is_op.any() or not (data.any() or len(calls)):
         return ranges
-    handed = _handed(ranges, calls)
+    handed = _hand(ranges, calls)
     within = _inside(handed, ranges["thread"].to_numpy(), ranges["start"].to_numpy()) >= 0
     return ranges.with_columns(
         pl.when(pl.Series(is_op & (data | within)))
@@ -236,7 +236,7 @@ def _continued(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
     ops = np.flatnonzero(ranges["domain"].is_in(["xla", "TSL"]).to_numpy())
     ops = ops[_around(ranges, users, ops) < 0]
     thread, start, end = (ranges[name].to_numpy() for name in ("thread", "start", "end"))
-    handed = _handed(ranges, users)
+    handed = _hand(ranges, users)
     place = _inside(handed, thread[ops], start[ops])
     owner = np.where(place >= 0, handed["row"].to_numpy()[np.maximum(place, 0)], NONE)
     runs = pl.concat([_runs_by_name(ranges, users), _runs_by_number(ranges, users)])
@@ -308,17 +308,17 @@ def _around(ranges: pl.DataFrame, outer: Ints, inner: Ints) -> Ints:
 
 def _inside(spans: pl.DataFrame, thread: Ints, time: Ints) -> Ints:
     """Return for each time on a thread the innermost of ``spans``, or -1."""
-    found = np.full(len(time), NONE, np.int64)
+    window_of_row = np.full(len(time), NONE, np.int64)
     of, start, end = (spans[name].to_numpy() for name in ("thread", "start", "end"))
     for number in np.unique(of):
         mine = np.flatnonzero(of == number)
         here = np.flatnonzero(thread == number)
         place = nest(start[mine], end[mine]).innermost(time[here])
-        found[here[place >= 0]] = mine[place[place >= 0]]
-    return found
+        window_of_row[here[place >= 0]] = mine[place[place >= 0]]
+    return window_of_row
 
 
-def _handed(ranges: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+def _hand(ranges: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     """Return the spans of ``rows``, and those of the work handed to other threads inside them.
 
     Columns: row, thread, start, end.

@@ -58,9 +58,9 @@ class Programs:
     def add(self, plane: Plane) -> None:
         """Register the programs in a plane; they are not decoded yet."""
         for key, value in plane.stats.items():
-            found = _VERSION.match(key)
-            if found and isinstance(value, str):
-                self._versions[found.group(1)] = value
+            match = _VERSION.match(key)
+            if match and isinstance(value, str):
+                self._versions[match.group(1)] = value
         for number, event in plane.events.items():
             span = event.stats.get(_PROTO)
             if isinstance(span, tuple):
@@ -89,11 +89,11 @@ class Programs:
 
     def text(self, graph: str, operation: str, path: str | None) -> str:
         """Return the text of an operation's call; without its program, only what the event says."""
-        known = self._used.get((graph, operation))
-        if known is not None:
-            return known
-        found = self._program(graph).get(operation)
-        if found is None:
+        text_there = self._used.get((graph, operation))
+        if text_there is not None:
+            return text_there
+        text = self._program(graph).get(operation)
+        if text is None:
             name = _NUMBER.sub("", operation) or operation
             params: list[tuple[str, ParamValue]] = [("op_name", path)] if path else []
             wrote = self._written.get((graph, operation))
@@ -105,29 +105,31 @@ class Programs:
                     for key, value in zip(WRITTEN, wrote[1:], strict=True)
                     if value is not None
                 ]
-            found = format_call(OpCall(f"hlo::{name}", (), None, tuple(params)))
+            text = format_call(OpCall(f"hlo::{name}", (), None, tuple(params)))
             self._bad[
                 "operations whose program is not in the file: their shapes are not known"
             ] += 1
-        self._used[graph, operation] = found
-        return found
+        self._used[graph, operation] = text
+        return text
 
     def _program(self, graph: str) -> dict[str, str]:
-        known = self._calls.get(graph)
-        if known is None:
-            known = self._calls[graph] = {}
+        texts_of_program = self._calls.get(graph)
+        if texts_of_program is None:
+            texts_of_program = self._calls[graph] = {}
             span = self._protos.get(graph)
             if span is not None:
                 try:
                     module = Module.of_proto(self._data[slice(*span)])
-                    known.update((name, format_call(call)) for name, call in calls(module))
+                    texts_of_program.update(
+                        (name, format_call(call)) for name, call in calls(module)
+                    )
                 except (WireError, KeyError, RecursionError) as error:
                     self._bad[f"program {graph[:80]} cannot be read: {error}"] += 1
-        return known
+        return texts_of_program
 
-    def keys(self, events: Events, plane: Plane, many: int) -> pl.Series:
+    def keys(self, events: Events, plane: Plane, count: int) -> pl.Series:
         """Each event's ``op_key``: ``jit_step(56)/dot.3``, TensorFlow's ``net/MatMul:MatMul``, or null."""
-        distinct, inverse = self.distinct(events, plane, many)
+        distinct, inverse = self.distinct(events, plane, count)
         keys: list[str | None] = []
         for operation, module, program, tf_op, name, prefix in distinct:
             if operation:
@@ -139,7 +141,7 @@ class Programs:
         return pl.Series(keys, dtype=pl.String).gather(inverse)
 
     def distinct(
-        self, events: Events, plane: Plane, many: int
+        self, events: Events, plane: Plane, count: int
     ) -> tuple[list[tuple[Any, ...]], Any]:
         """Return the distinct names of events, and each event's index among them.
 
@@ -151,14 +153,14 @@ class Programs:
             dtype = pl.Int64 if title == "program_id" else pl.String
             own = events.stats.get(title)
             if own is None:
-                own = pl.Series([None], dtype=dtype).new_from_index(0, many)
+                own = pl.Series([None], dtype=dtype).new_from_index(0, count)
             elif title == "program_id" and own.dtype == pl.String:
                 own = own.cast(pl.Int64, strict=False)
             elif title != "program_id" and own.dtype != pl.String:
                 own = own.cast(pl.String)
             columns[title] = own.cast(dtype)
         if any(event.stats for event in plane.events.values()):
-            numbers, place = np.unique(events.number, return_inverse=True)
+            numbers, index = np.unique(events.number, return_inverse=True)
             rows = [plane.events.get(int(number), Event("")) for number in numbers]
             for title, column in columns.items():
                 kind = int if title == "program_id" else str
@@ -166,7 +168,7 @@ class Programs:
                     value if isinstance(value := row.stats.get(title), kind) else None
                     for row in rows
                 ]
-                theirs = pl.Series(values, dtype=column.dtype).gather(place.reshape(-1))
+                theirs = pl.Series(values, dtype=column.dtype).gather(index.reshape(-1))
                 columns[title] = column.zip_with(column.is_not_null(), theirs)
         frame = pl.DataFrame(columns)
         unique = frame.unique(maintain_order=True).with_row_index("place")

@@ -54,10 +54,10 @@ def read(path: str | os.PathLike[str]) -> Trace:
     """
     location = Path(path)
     if location.is_dir():
-        found = files(location)
-        if not found:
+        paths = files(location)
+        if not paths:
             raise BadInput(path, f"a folder without a {SUFFIX} file")
-        traces = [read(one) for one in found]
+        traces = [read(path) for path in paths]
         return traces[0] if len(traces) == 1 else concat(traces)
     try:
         data = _bytes(location)
@@ -99,13 +99,13 @@ def _trace(file_path: Path, space: Space | JsonSpace) -> Trace:
         raise BadInput(file_path, "the XSpace has no planes")
     processes: dict[int | None, list[Plane]] = {}
     for plane in planes:
-        found = _SUBPROCESS.search(plane.name)
-        if found:
-            plane.name = plane.name[: found.start()]
-        processes.setdefault(int(found.group(1)) if found else None, []).append(plane)
+        match = _SUBPROCESS.search(plane.name)
+        if match:
+            plane.name = plane.name[: match.start()]
+        processes.setdefault(int(match.group(1)) if match else None, []).append(plane)
     start = _start(planes)
     # the process that wrote the file comes first
-    ordered = sorted(processes.items(), key=lambda one: -1 if one[0] is None else one[0])
+    ordered = sorted(processes.items(), key=lambda item: -1 if item[0] is None else item[0])
     traces = [_process(file_path, space, own, start, pid) for pid, own in ordered]
     for text in space.errors:
         traces[0].note("error", f"the profiler reported: {text[:200]}")
@@ -129,20 +129,20 @@ def _process(
     tables: dict[str, list[pl.DataFrame]] = {"kernels": [], "memops": [], "devices": []}
     counts: Counter[str] = Counter()
     for plane in planes:
-        found = _DEVICE.match(plane.name)
-        if found:
-            if len(found.group(1)) > 9:
+        match = _DEVICE.match(plane.name)
+        if match:
+            if len(match.group(1)) > 9:
                 raise BadInput(
-                    file_path, f"a plane of device {found.group(1):.20}, which cannot be"
+                    file_path, f"a plane of device {match.group(1):.20}, which cannot be"
                 )
-            _device(file_path, space, plane, int(found.group(1)), programs, tables, counts)
+            _device(file_path, space, plane, int(match.group(1)), programs, tables, counts)
         elif plane.name.startswith("/host:") and plane.name != "/host:metadata":
             for line in plane.lines:
                 for events in space.batches(plane, line, HOST_STATS):
                     host.add(plane, line, events)
-                _told(file_path, space, line)
+                _tell(file_path, space, line)
     low = min((line.time for plane in planes for line in plane.lines), default=0)
-    made: dict[str, pl.DataFrame] = {
+    tables_made: dict[str, pl.DataFrame] = {
         "processes": _process_row(space, programs, _pid(planes) if pid is None else pid),
         # newer profilers count from their start, older ones write Unix times
         "clocks": _clock(start if low < 1 << 59 else 0),
@@ -151,26 +151,26 @@ def _process(
     }
     for name, frames in tables.items():
         if frames:
-            made[name] = pl.concat(frames)
-    if "devices" in made:  # a plane that is too large for one message is split into several
-        made["devices"] = made["devices"].unique(
+            tables_made[name] = pl.concat(frames)
+    if "devices" in tables_made:  # a plane that is too large for one message is split into several
+        tables_made["devices"] = tables_made["devices"].unique(
             ["process", "device"], keep="first", maintain_order=True
         )
-    if "memops" in made and "calls" in made:
-        made["memops"] = with_kinds(made["memops"], made["calls"])
+    if "memops" in tables_made and "calls" in tables_made:
+        tables_made["memops"] = with_kinds(tables_made["memops"], tables_made["calls"])
     has_device = any(_DEVICE.match(plane.name) for plane in planes)
     if has_device:
         for name in ("kernels", "memops"):
-            made.setdefault(name, executed(None))
+            tables_made.setdefault(name, executed(None))
     origin: dict[str, object] = {"format": "xplane", "paths": [str(file_path)]}
     vendor = vendor_of_events(plane.name for plane in planes)
     if vendor is not None:
         origin[VENDOR] = vendor
-    trace = sound_trace(made, origin)
-    for what, how_many in counts.items():
-        trace.note("info", what, how_many)
-    for what, how_many in (*programs.notes(), *host.notes()):
-        trace.note("warning", what, how_many)
+    trace = sound_trace(tables_made, origin)
+    for message, how_many in counts.items():
+        trace.note("info", message, how_many)
+    for message, how_many in (*programs.notes(), *host.notes()):
+        trace.note("warning", message, how_many)
     if not host.without_buffers and _may_lack_buffers(trace):
         trace.note("info", MAYBE_NOTE)
     return trace
@@ -223,7 +223,7 @@ def _pid(planes: Sequence[Plane]) -> int | None:
     return pids[-1] if pids and isinstance(pids[-1], int) and 0 <= pids[-1] < 1 << 31 else None
 
 
-def _told(file_path: Path, space: Space | JsonSpace, line: Line) -> None:
+def _tell(file_path: Path, space: Space | JsonSpace, line: Line) -> None:
     """Tell whoever listens how far the file is decoded: up to the end of this line."""
     if len(line.ends) and space.data:
         progress.read_share(file_path, int(line.ends[-1]) / len(space.data))
@@ -248,22 +248,22 @@ def _device(
         if id(line) not in taken and len(line.starts):
             counts[_REST.get(line.name, _REST_ELSE)] += len(line.starts)
     for line, stream in used:
-        _told(file_path, space, line)
+        _tell(file_path, space, line)
         for events in space.batches(plane, line, DETAILS):
             rows = executed(events, plane, line, number, stream, programs)
             if not len(events.number):
                 continue
-            for name, found in rows.items():
-                if not isinstance(found, pl.DataFrame):
-                    counts[name] += found
-                elif len(found):
-                    tables[name].append(found)
+            for name, row in rows.items():
+                if not isinstance(row, pl.DataFrame):
+                    counts[name] += row
+                elif len(row):
+                    tables[name].append(row)
 
 
 def _stream(line: Line) -> int | None:
     """The stream of a line; None for a line that is derived from the streams."""
-    found = _STREAM.match(line.name)
-    if found:
-        return int(found.group(1))
+    match = _STREAM.match(line.name)
+    if match:
+        return int(match.group(1))
     # a stream on which the profiler worked too has the name of that work alone
     return line.number if line.name == OVERHEAD_LINE else None

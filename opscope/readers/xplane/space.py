@@ -122,13 +122,13 @@ class Space:
 
     def _line(self, start: int, end: int) -> Line:
         starts, ends, others = entries(self.data, start, end, 4)
-        found = {field_number: (value, size) for field_number, value, size in others}
+        fields = {field_number: (value, size) for field_number, value, size in others}
 
         def name(field_number: int) -> str:
-            at, size = found.get(field_number, (0, 0))
+            at, size = fields.get(field_number, (0, 0))
             return self.data[at : at + size].decode("utf-8", "replace")
 
-        line_number, time = _signed(found.get(1, (0, 0))[0]), _signed(found.get(3, (0, 0))[0])
+        line_number, time = _signed(fields.get(1, (0, 0))[0]), _signed(fields.get(3, (0, 0))[0])
         return Line(
             line_number, name(11) or name(2), time if abs(time) < FAR // 2 else FAR, starts, ends
         )
@@ -140,25 +140,25 @@ class Space:
             yield self._events(plane, line.starts[part], line.ends[part], wanted)
 
     def _events(self, plane: Plane, start: Ints, end: Ints, wanted: frozenset[str]) -> Events:
-        many = len(start)
-        columns = {field_number: np.zeros(many, np.int64) for field_number in (1, 2, 3)}
+        count = len(start)
+        columns = {field_number: np.zeros(count, np.int64) for field_number in (1, 2, 3)}
         rows: list[Ints] = []
         begins: list[Ints] = []
         sizes: list[Ints] = []
-        for one in passes(self.array, start, end):
+        for pass_ in passes(self.array, start, end):
             for field_number, column in columns.items():
-                hit = one.of(field_number, VARINT)
-                column[one.row[hit]] = one.value[hit].view(np.int64)
-            hit = one.of(4, LENGTH)
-            rows.append(one.row[hit])
-            begins.append(one.value[hit].astype(np.int64))
-            sizes.append(one.size[hit])
+                hit = pass_.of(field_number, VARINT)
+                column[pass_.row[hit]] = pass_.value[hit].view(np.int64)
+            hit = pass_.of(4, LENGTH)
+            rows.append(pass_.row[hit])
+            begins.append(pass_.value[hit].astype(np.int64))
+            sizes.append(pass_.size[hit])
         offset, duration = columns[2], np.maximum(columns[3], 0)
         stats = {}
         if wanted and rows:
             begin = np.concatenate(begins)
             stats = self._columns(
-                plane, many, np.concatenate(rows), begin, begin + np.concatenate(sizes), wanted
+                plane, count, np.concatenate(rows), begin, begin + np.concatenate(sizes), wanted
             )
         # within 62 bits both add up; ``sound`` drops and counts times beyond, and times far from any other
         far = (np.abs(offset) > 1 << 62) | (offset == -(1 << 63)) | (duration > 1 << 62)
@@ -168,16 +168,16 @@ class Space:
         return Events(columns[1], begun, ended, stats)
 
     def _columns(
-        self, plane: Plane, many: int, row: Ints, start: Ints, end: Ints, wanted: frozenset[str]
+        self, plane: Plane, count: int, row: Ints, start: Ints, end: Ints, wanted: frozenset[str]
     ) -> dict[str, pl.Series]:
         """Statistics by name, each a column over all events; null if an event lacks it."""
         name = np.zeros(len(row), np.int64)
         kind = np.zeros(len(row), np.int64)
         value = np.zeros(len(row), np.uint64)
         size = np.zeros(len(row), np.int64)
-        for one in passes(self.array, start, end):
-            hit = one.of(1, VARINT)
-            name[one.row[hit]] = one.value[hit].view(np.int64)
+        for pass_ in passes(self.array, start, end):
+            hit = pass_.of(1, VARINT)
+            name[pass_.row[hit]] = pass_.value[hit].view(np.int64)
             for field_number, wire in (
                 (_DOUBLE, FIXED64),
                 (_UNSIGNED, VARINT),
@@ -185,10 +185,10 @@ class Space:
                 (_TEXT, LENGTH),
                 (_REFERENCE, VARINT),
             ):
-                hit = one.of(field_number, wire)
-                at = one.row[hit]
-                kind[at], value[at], size[at] = field_number, one.value[hit], one.size[hit]
-        found: dict[str, pl.Series] = {}
+                hit = pass_.of(field_number, wire)
+                at = pass_.row[hit]
+                kind[at], value[at], size[at] = field_number, pass_.value[hit], pass_.size[hit]
+        columns_by_title: dict[str, pl.Series] = {}
         for key in np.unique(name).tolist():
             title = plane.stat_names.get(key)
             if title in wanted:
@@ -196,18 +196,18 @@ class Space:
                 here = np.flatnonzero((name == key) & (kind > 0))
                 if len(here):
                     column = self._column(
-                        plane, many, row[here], kind[here], value[here], size[here]
+                        plane, count, row[here], kind[here], value[here], size[here]
                     )
-                    known = found.get(title)
-                    found[title] = column if known is None else known
-        return found
+                    column_there = columns_by_title.get(title)
+                    columns_by_title[title] = column if column_there is None else column_there
+        return columns_by_title
 
     def _column(
-        self, plane: Plane, many: int, row: Ints, kind: Ints, value: NDArray[np.uint64], size: Ints
+        self, plane: Plane, count: int, row: Ints, kind: Ints, value: NDArray[np.uint64], size: Ints
     ) -> pl.Series:
         """The column of one statistic. If an event has several with one name, the last counts."""
-        place = np.full(many, -1, np.int64)
-        place[row] = np.arange(len(row))
+        index = np.full(count, -1, np.int64)
+        index[row] = np.arange(len(row))
         is_text = kind == _TEXT
         is_name = kind == _REFERENCE
         values: pl.Series
@@ -218,7 +218,7 @@ class Space:
             if is_name.any():
                 distinct, inverse = np.unique(value[is_name], return_inverse=True)
                 known = pl.Series(
-                    [plane.stat_names.get(int(one)) for one in distinct], dtype=pl.String
+                    [plane.stat_names.get(int(number)) for number in distinct], dtype=pl.String
                 )
                 strings = strings.scatter(
                     np.flatnonzero(is_name), known.gather(inverse.reshape(-1))
@@ -232,21 +232,21 @@ class Space:
             values = pl.Series(numbers)
         else:
             values = pl.Series(value.view(np.int64))
-        known_rows = pl.Series(np.where(place >= 0, place, 0))
+        known_rows = pl.Series(np.where(index >= 0, index, 0))
         return (
             values.gather(known_rows)
             .to_frame("value")
-            .select(pl.when(pl.Series(place >= 0)).then(pl.col("value")))
+            .select(pl.when(pl.Series(index >= 0)).then(pl.col("value")))
             .to_series()
         )
 
 
 def _entries(data: bytes, message: Fields, field_number: int) -> Iterator[Fields]:
     """Yield the values of a map field. The map's key, if any, replaces the value's own number (field 1)."""
-    found = spans(message, field_number)
-    if len(found) > MAX_NAMES:
+    entry_spans = spans(message, field_number)
+    if len(entry_spans) > MAX_NAMES:
         raise WireError(f"a table with over {MAX_NAMES} names")
-    for span in found:
+    for span in entry_spans:
         entry = fields(data, *span)
         values = spans(entry, 2)
         if values:
@@ -260,47 +260,47 @@ def _stats(
     data: bytes, message: Fields, field_number: int, names: dict[int, str]
 ) -> dict[str, object]:
     """The statistics of a plane or of a row of its table; bytes as (start, end)."""
-    found: dict[str, object] = {}
+    stats: dict[str, object] = {}
     for span in spans(message, field_number):
         stat = fields(data, *span)
         name = names.get(number(stat, 1))
         if name is None:
             continue
         if _DOUBLE in stat:
-            found[name] = float(np.array([number(stat, _DOUBLE)], np.int64).view(np.float64)[0])
+            stats[name] = float(np.array([number(stat, _DOUBLE)], np.int64).view(np.float64)[0])
         elif _TEXT in stat:
-            found[name] = text(data, stat, _TEXT)
+            stats[name] = text(data, stat, _TEXT)
         elif _BYTES in stat:
-            found[name] = spans(stat, _BYTES)[-1] if spans(stat, _BYTES) else None
+            stats[name] = spans(stat, _BYTES)[-1] if spans(stat, _BYTES) else None
         elif _REFERENCE in stat:
-            found[name] = names.get(number(stat, _REFERENCE), "")
+            stats[name] = names.get(number(stat, _REFERENCE), "")
         else:
-            found[name] = number(stat, _SIGNED if _SIGNED in stat else _UNSIGNED)
-    return found
+            stats[name] = number(stat, _SIGNED if _SIGNED in stat else _UNSIGNED)
+    return stats
 
 
 def _signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def nulls(name: str, dtype: Any, many: int) -> pl.Series:
-    """A column of ``many`` nulls."""
-    column: pl.Series = pl.Series(name, [None], dtype=dtype).new_from_index(0, many)
+def nulls(name: str, dtype: Any, count: int) -> pl.Series:
+    """A column of ``count`` nulls."""
+    column: pl.Series = pl.Series(name, [None], dtype=dtype).new_from_index(0, count)
     return column
 
 
 def integers(events: Events, title: str, many: int) -> pl.Series:
     """The whole numbers of one statistic, null where an event has none."""
-    found = events.stats.get(title)
-    if found is None:
+    stat_column = events.stats.get(title)
+    if stat_column is None:
         return nulls(title, pl.Int64, many)
-    column: pl.Series = found.cast(pl.Int64, strict=False).alias(title)
+    column: pl.Series = stat_column.cast(pl.Int64, strict=False).alias(title)
     return column
 
 
 def strings(events: Events, title: str, many: int) -> pl.Series:
     """The texts of one statistic, null where an event has none."""
-    found = events.stats.get(title)
-    if found is None or found.dtype != pl.String:
+    stat_column = events.stats.get(title)
+    if stat_column is None or stat_column.dtype != pl.String:
         return nulls(title, pl.String, many)
-    return found.alias(title)
+    return stat_column.alias(title)

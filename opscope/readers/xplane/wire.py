@@ -37,8 +37,8 @@ class Field:
 
     def of(self, number: int, *kinds: int) -> NDArray[np.bool_]:
         """Return which values belong to that field and have one of the wire types."""
-        found: NDArray[np.bool_] = (self.number == number) & np.isin(self.kind, kinds)
-        return found
+        flags: NDArray[np.bool_] = (self.number == number) & np.isin(self.kind, kinds)
+        return flags
 
 
 def entries(
@@ -118,7 +118,7 @@ def passes(data: Bytes, start: Ints, end: Ints) -> Iterator[Field]:
             for which, width in ((FIXED64, 8), (FIXED32, 4)):
                 fixed = np.flatnonzero(kind == which)
                 if len(fixed):
-                    value[fixed], here[fixed] = _fixed(data, here[fixed], stop[fixed], width)
+                    value[fixed], here[fixed] = _fix(data, here[fixed], stop[fixed], width)
                     counted[fixed] = True
             if not counted.all():
                 raise WireError(f"unknown wire type {kind[~counted][0]}")
@@ -160,7 +160,7 @@ def varints(data: Bytes, at: Ints, end: Ints) -> tuple[NDArray[np.uint64], Ints]
     return value, after
 
 
-def _fixed(data: Bytes, at: Ints, end: Ints, width: int) -> tuple[NDArray[np.uint64], Ints]:
+def _fix(data: Bytes, at: Ints, end: Ints, width: int) -> tuple[NDArray[np.uint64], Ints]:
     if np.any(end - at < width):
         raise WireError("a message ends inside a number")
     value = np.zeros(len(at), np.uint64)
@@ -181,12 +181,14 @@ def texts(data: Bytes, start: Ints, size: Ints) -> pl.Series:
     else:  # gathering costs three times as much as slicing
         data = data[first : int((start + size).max())]
         start = start - first
-    whole = data.tobytes()
+    data_bytes = data.tobytes()
     # slices of one value share its bytes
-    found = pl.select(pl.lit(whole).bin.slice(pl.Series(start), pl.Series(size))).to_series()
+    texts_read = pl.select(
+        pl.lit(data_bytes).bin.slice(pl.Series(start), pl.Series(size))
+    ).to_series()
     try:
-        checked: pl.Series = found.cast(pl.String)
+        checked: pl.Series = texts_read.cast(pl.String)
         return checked
     except pl.exceptions.ComputeError:
-        mended = [text.decode("utf-8", "replace") for text in found.to_list()]
+        mended = [text.decode("utf-8", "replace") for text in texts_read.to_list()]
         return pl.Series(mended, dtype=pl.String)

@@ -30,13 +30,17 @@ def resolve(names: Iterable[str]) -> list[str]:
     from opscope.core.question.suggest import unknown
 
     wanted = {name.strip().lower().replace("-", "_") for name in names}
-    known = {**{name: name for name in REPORTS}, "detailed": "detail", "tensor_core": "tensor"}
-    known |= {"group_op": "group_node"}
-    for name in sorted(wanted - {ALL} - set(known)):
+    names_known = {
+        **{name: name for name in REPORTS},
+        "detailed": "detail",
+        "tensor_core": "tensor",
+    }
+    names_known |= {"group_op": "group_node"}
+    for name in sorted(wanted - {ALL} - set(names_known)):
         raise ReportError(unknown("report", name, (*REPORTS, ALL)))
     if ALL in wanted:
         return list(REPORTS)
-    chosen = {known[name] for name in wanted}
+    chosen = {names_known[name] for name in wanted}
     return [name for name in REPORTS if name in chosen]
 
 
@@ -67,8 +71,8 @@ def _model(
         from opscope.core.question.suggest import unknown
 
         raise ReportError(unknown("domain", domain, profile.dlprof.domains))
-    if key and (what := profile.dlprof.unknown_key(key)):
-        raise ReportError(what)
+    if key and (problem := profile.dlprof.unknown_key(key)):
+        raise ReportError(problem)
     try:
         return profile.dlprof.model(key, iter_start, iter_stop, domain)
     except BadIterationRange as error:
@@ -124,19 +128,19 @@ def write(
     if taken and not force:
         more = f" and {len(taken) - 1} more" if len(taken) > 1 else ""
         raise ReportError(f"{folder / taken[0]}{more}: already exists; --force replaces it")
-    with files.scratch(folder, base_name) as place:
-        made: list[Path] = []
+    with files.scratch(folder, base_name) as scratch_folder:
+        paths_made: list[Path] = []
         for domain in parts:
             model = _model(profile, key, iter_start, iter_stop, domain)
             for name in chosen:
                 sections = _sections(profile, model, name)
                 for kind in wanted:
-                    path = Path(place, paths[domain, name, kind])
+                    path = Path(scratch_folder, paths[domain, name, kind])
                     files.write_section(sections, kind, path)
-                    made.append(path)
+                    paths_made.append(path)
                 del sections
                 hand_back()  # of a million ops, glibc keeps what the last report needed
-        return files.place(made, folder)
+        return files.place(paths_made, folder)
 
 
 def _suffix(domain: str | None) -> str:
@@ -161,10 +165,10 @@ def show(
 
     model = _model(profile, key, iter_start, iter_stop, domain)
     notes = [*model.source.reasons, *([model.found.reason] if model.found.reason else [])]
-    found: list[Table] = []
+    tables: list[Table] = []
     for name in resolve(names):
-        found.extend(shown(section, top) for section in _sections(profile, model, name))
-    return [*found[:-1], _noted(found[-1], notes)] if found else []
+        tables.extend(shown(section, top) for section in _sections(profile, model, name))
+    return [*tables[:-1], _note(tables[-1], notes)] if tables else []
 
 
 def as_json(
@@ -189,7 +193,7 @@ def as_json(
     return text.getvalue() + "}"
 
 
-def _noted(table: Table, notes: Sequence[str]) -> Table:
+def _note(table: Table, notes: Sequence[str]) -> Table:
     from dataclasses import replace
 
     return replace(table, footnotes=(*table.footnotes, *notes))

@@ -53,11 +53,11 @@ def _plain(value: object) -> str:
 def _field(text: str) -> str:
     """Return a text that DLProf writes without quotes, in quotes only if it needs them."""
     if any(sign in text for sign in ',"\n\r'):
-        return _quoted(text)
+        return _quote(text)
     return text
 
 
-def _quoted(text: str | None) -> str:
+def _quote(text: str | None) -> str:
     return '"' + (text or "").replace('"', '""') + '"'
 
 
@@ -65,7 +65,7 @@ def _text(column: pl.Series) -> pl.Series:
     """Return the fields of a column."""
     dtype = column.dtype
     if dtype in (pl.String, pl.Categorical):
-        write = _quoted if column.name in QUOTED else lambda text: _field(text or "")
+        write = _quote if column.name in QUOTED else lambda text: _field(text or "")
         if dtype == pl.Categorical:  # each distinct text is written once
             codes, texts = compact(column)
             written = pl.Series(column.name, [write(text) for text in texts], pl.String)
@@ -84,10 +84,10 @@ def _text(column: pl.Series) -> pl.Series:
 
 def _tenths(column: pl.Series) -> pl.Series:
     """Return numbers with one decimal as C writes them: the decimal that is nearest to the binary value."""
-    whole = column.cast(pl.Int64, strict=False)
-    texts: pl.Series = (whole.cast(pl.String) + ".0").fill_null("")
+    integers = column.cast(pl.Int64, strict=False)
+    texts: pl.Series = (integers.cast(pl.String) + ".0").fill_null("")
     # most averages are of one value; a loop writes only the others
-    places = np.flatnonzero((column != whole).fill_null(False).to_numpy())
+    places = np.flatnonzero((column != integers).fill_null(False).to_numpy())
     if not len(places):
         return texts
     written = [f"{value:.1f}" for value in column.gather(places).to_list()]

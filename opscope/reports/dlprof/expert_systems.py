@@ -19,13 +19,13 @@ _ITERATIONS: Final = "no_iterations"
 
 def rules() -> Mapping[str, tuple[str, ...]]:
     """Return DLProf's rules, each with the names of the detectors that answer it."""
-    found: dict[str, tuple[str, ...]] = {}
-    for name, one in detectors().items():
-        for known in one.known_as:
-            if known.startswith(_DLPROF):
-                rule = known.removeprefix(_DLPROF)
-                found[rule] = (*found.get(rule, ()), name)
-    return dict(sorted(found.items()))
+    names_by_rule: dict[str, tuple[str, ...]] = {}
+    for name, detector in detectors().items():
+        for alias in detector.known_as:
+            if alias.startswith(_DLPROF):
+                rule = alias.removeprefix(_DLPROF)
+                names_by_rule[rule] = (*names_by_rule.get(rule, ()), name)
+    return dict(sorted(names_by_rule.items()))
 
 
 def findings(profile: Profile, model: Model) -> tuple[pl.DataFrame, list[str]]:
@@ -38,7 +38,7 @@ def findings(profile: Profile, model: Model) -> tuple[pl.DataFrame, list[str]]:
     said = profile.advice(detectors=sorted(answers))
     if model.found.found:
         said = said.filter(pl.col("detector") != _ITERATIONS)
-    found = said.filter(pl.col("outcome") == FOUND).select(
+    problems = said.filter(pl.col("outcome") == FOUND).select(
         pl.col("finding").alias("Problem"),
         pl.col("recommendation").alias("Recommendation"),
         pl.col("detector").replace_strict(answers, default=None).alias("Expert System"),
@@ -61,4 +61,4 @@ def findings(profile: Profile, model: Model) -> tuple[pl.DataFrame, list[str]]:
             "nothing found by: " + ", ".join(f"{answers[name]} ({name})" for name in quiet)
         )
     notes.append("detectors that DLProf had no rule for: opscope advise FILE")
-    return found, notes
+    return problems, notes

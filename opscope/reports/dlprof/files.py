@@ -67,14 +67,14 @@ def write_json(sections: Sequence[Section], file: IO[str]) -> None:
     file.write("\n}\n")
 
 
-def place(made: Iterable[Path], folder: Path) -> list[Path]:
+def place(paths: Iterable[Path], folder: Path) -> list[Path]:
     """Move finished files into ``folder``; each replaces a file of its name at once."""
-    found = []
-    for path in made:
+    targets = []
+    for path in paths:
         target = folder / path.name
         os.replace(path, target)
-        found.append(target)
-    return found
+        targets.append(target)
+    return targets
 
 
 def scratch(folder: Path, base: str) -> tempfile.TemporaryDirectory[str]:

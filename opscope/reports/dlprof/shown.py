@@ -46,7 +46,7 @@ def shown(section: Section, top: int | None) -> Table:
         notes.append(f"{len(frame)} of {len(section.frame):,} rows; --top 0 shows all")
     if not len(section.frame) and not notes:
         notes.append("no rows")
-    columns = [_column(name, place) for place, name in enumerate(frame.columns)]
+    columns = [_column(name, index) for index, name in enumerate(frame.columns)]
     text = frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
     return Table(section.title, columns, text.to_dicts(), notes)
 
@@ -67,13 +67,13 @@ def _percent(value: object) -> str:
     return units.UNKNOWN if not isinstance(value, (int, float)) else f"{value:.1f} %"
 
 
-def _column(name: str, place: int) -> Column:
-    known = name in _FIRST
+def _column(name: str, position: int) -> Column:
+    is_first = name in _FIRST
     return Column(
         name,
         name.removesuffix(" (ns)"),
         _form(name),
         flexible=name in _NAMES,
         cut="start" if name in ("Op Name", "Name") else "end",
-        rank=_FIRST.index(name) if known else len(_FIRST) + place,
+        rank=_FIRST.index(name) if is_first else len(_FIRST) + position,
     )

@@ -57,16 +57,16 @@ def widths(columns: Sequence[str], width: int) -> dict[str, int]:
 
     Raises TooNarrow.
     """
-    found = {name: COLUMNS[name].width for name in columns}
-    least = sum(found.values())
+    width_of_column = {name: COLUMNS[name].width for name in columns}
+    least = sum(width_of_column.values())
     if least > width:
         raise TooNarrow(
             f"the columns {', '.join(columns)} need a width of at least {least}, not {width}"
         )
-    flexible = [name for name in _FLEXIBLE if name in found]
+    flexible = [name for name in _FLEXIBLE if name in width_of_column]
     for name in flexible:
-        found[name] = (width - least) // len(flexible)
-    return found
+        width_of_column[name] = (width - least) // len(flexible)
+    return width_of_column
 
 
 def write(
@@ -96,7 +96,7 @@ def write(
             text = _texts(piece).write_csv(include_header=False, quote_style="always")
             file.write(show(text))
         else:
-            file.write(show(_joined(_texts(piece), " ")))
+            file.write(show(_join(_texts(piece), " ")))
 
 
 def _visible(text: str) -> str:
@@ -112,7 +112,7 @@ def _texts(piece: pl.DataFrame) -> pl.DataFrame:
     return piece.select(pl.all().cast(pl.String).fill_null(UNKNOWN))
 
 
-def _joined(texts: pl.DataFrame, separator: str) -> str:
+def _join(texts: pl.DataFrame, separator: str) -> str:
     import polars as pl
 
     lines = texts.select(pl.concat_str(pl.all(), separator=separator)).to_series().to_list()
@@ -137,4 +137,4 @@ class _Columnated:
             else pl.col(name).str.slice(0, wide).str.pad_end(wide)
             for name, wide in self.wide.items()
         ]  # fmt: skip
-        return _joined(_texts(piece).select(each + " " for each in laid), "")
+        return _join(_texts(piece).select(each + " " for each in laid), "")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def answer(asked: Asked) -> dict[str, Any]:
     """Return what a page's frame needs to know."""
-    made: dict[str, Any] = asked.viewed.tables.get("about", lambda: _about(asked.viewed))
-    return made
+    facts: dict[str, Any] = asked.viewed.tables.get("about", lambda: _about(asked.viewed))
+    return facts
 
 
 def _about(viewed: Viewed) -> dict[str, Any]:
@@ -112,41 +112,41 @@ def _span(profile: Profile) -> dict[str, Any] | None:
 
 def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
     """Return for each page without content the reason, in the words of the report that it shows."""
-    profile, trace, made = viewed.profile, viewed.profile.trace, dict[str, str]()
+    profile, trace, texts = viewed.profile, viewed.profile.trace, dict[str, str]()
     if profile.merged_of is not None:
         return _empty_of_merged(viewed, steps)
-    many = {
+    counts = {
         name: profile._own_columns(name, [])[1] if trace.has(name) else 0
         for name in ("ranges", "kernels", "memops", "allocations", "calls")
     }
-    if not any(many.values()):
+    if not any(counts.values()):
         nothing = "the profile is empty: no op, kernel or copy was recorded"
-        made |= dict.fromkeys(("overview", "operators", "layers", "timeline", "roofline"), nothing)
-    if not many["kernels"] and not many["memops"]:
-        made["kernels"] = reports()["kernel"].empty
+        texts |= dict.fromkeys(("overview", "operators", "layers", "timeline", "roofline"), nothing)
+    if not counts["kernels"] and not counts["memops"]:
+        texts["kernels"] = reports()["kernel"].empty
     if steps is None:
-        made["steps"] = reports()["steps"].empty
-    if not many["allocations"]:
-        made["memory"] = reports()["memory"].empty
+        texts["steps"] = reports()["steps"].empty
+    if not counts["allocations"]:
+        texts["memory"] = reports()["memory"].empty
     if len(ranks) < 2 and profile.collectives().is_empty():
-        made["distributed"] = reports()["collectives"].empty
+        texts["distributed"] = reports()["collectives"].empty
     if viewed.other is None:
-        made["compare"] = "no second run was given: opscope view FILE --compare OTHER"
-    return made
+        texts["compare"] = "no second run was given: opscope view FILE --compare OTHER"
+    return texts
 
 
 def _empty_of_merged(viewed: Viewed, steps: object) -> dict[str, str]:
     """Return the same of a merged job: pages that are drawn from events have none."""
-    made = dict.fromkeys(_OF_EVENTS, NO_EVENTS)
+    texts = dict.fromkeys(_OF_EVENTS, NO_EVENTS)
     if viewed.profile.cpu_only:
-        made["kernels"] = reports()["kernel"].empty
+        texts["kernels"] = reports()["kernel"].empty
     if steps is None:
-        made["steps"] = reports()["steps"].empty
+        texts["steps"] = reports()["steps"].empty
     if viewed.profile.collectives().is_empty():
-        made["distributed"] = reports()["collectives"].empty
+        texts["distributed"] = reports()["collectives"].empty
     if viewed.other is None:
-        made["compare"] = "no second run was given: opscope view FILE --compare OTHER"
-    return made
+        texts["compare"] = "no second run was given: opscope view FILE --compare OTHER"
+    return texts
 
 
 #: The pages that are drawn from single events, and what they say of a merged job.

@@ -48,13 +48,13 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 def _families(profile: Profile, ops: set[str]) -> dict[str, str]:
     """Return the family (gemm, conv …) of each of these ops that has one."""
-    known = (
+    families = (
         profile.op_totals()
         .select(pl.col("op").cast(pl.String), pl.col("op_type").cast(pl.String))
         .drop_nulls()
         .unique("op", keep="first", maintain_order=True)
     )
-    return {op: family for op, family in known.rows() if op in ops}
+    return {op: family for op, family in families.rows() if op in ops}
 
 
 def stored(viewed: Viewed) -> list[dict[str, str]]:

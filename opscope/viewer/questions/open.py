@@ -23,17 +23,17 @@ def command(editor: str, file: str, line: int) -> list[str]:
     if not any("{file}" in word or "{line}" in word for word in words):
         return [*words, file, str(line)]
     places = {"{file}": file, "{line}": str(line)}
-    return [_filled(word, places) for word in words]
+    return [_fill(word, places) for word in words]
 
 
-def _filled(word: str, places: dict[str, str]) -> str:
+def _fill(word: str, places: dict[str, str]) -> str:
     """Put the values into ``word``; what a value holds is not looked at again."""
     first, *rest = sorted(places, key=lambda name: word.find(name) if name in word else len(word))
     if first not in word:
         return word
     before, _, after = word.partition(first)
     later = {name: places[name] for name in rest}
-    return before + places[first] + (_filled(after, later) if later else after)
+    return before + places[first] + (_fill(after, later) if later else after)
 
 
 def answer(asked: Asked) -> dict[str, Any]:
@@ -46,12 +46,12 @@ def answer(asked: Asked) -> dict[str, Any]:
     if file not in lines_of(Asked(viewed, {})).by_file:
         raise Unanswered("the profile names no such file")
     try:
-        found = source_text.found(viewed, file)
+        source = source_text.found(viewed, file)
     except source_text.NotShown as error:
         raise Unanswered(str(error)) from None
     try:
         started = subprocess.Popen(
-            command(viewed.editor, str(found.path), line),
+            command(viewed.editor, str(source.path), line),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -34,8 +34,8 @@ def answer(asked: Asked) -> dict[str, Any]:
     if part not in _PARTS:
         raise BadParameter(f"part is {part[:40]!r}; it must be figures or advice")
     key = ("overview", part, asked.selection)
-    made: dict[str, Any] = asked.viewed.tables.get(key, lambda: _PARTS[part](asked.profile))
-    return made
+    part_answer: dict[str, Any] = asked.viewed.tables.get(key, lambda: _PARTS[part](asked.profile))
+    return part_answer
 
 
 def _figures(profile: Profile) -> dict[str, Any]:
@@ -47,27 +47,27 @@ def _figures(profile: Profile) -> dict[str, Any]:
         ("unattributed", _unattributed),
         ("warnings", _warnings),  # last: an analysis may add to the notes
     )
-    made: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with progress.stage("making the first page", len(makers)) as stage:
         for name, make in makers:
-            made[name] = make(profile)
+            figures[name] = make(profile)
             stage.add()
-    steps, no_steps = made["steps"]
-    ops = made["ops"]
+    steps, no_steps = figures["steps"]
+    ops = figures["ops"]
     rest = ops["share"].slice(_TOP)
     return {
         "selected": profile.selected,
         "device": "CPU" if profile.cpu_only else "GPU",
-        "cards": made["cards"],
-        "diagnosis": made["diagnosis"],
+        "cards": figures["cards"],
+        "diagnosis": figures["diagnosis"],
         "steps": steps,
         "no_steps": no_steps,
         "top": _rows(ops.head(_TOP), "op direction kind device_time share calls reason"),
         "ops": len(ops),
         "others_share": plain(rest.sum()) if len(rest) and not rest.null_count() else None,
         "no_ops": reports()["by_op"].empty if ops.is_empty() else None,
-        "unattributed": made["unattributed"],
-        "warnings": made["warnings"],
+        "unattributed": figures["unattributed"],
+        "warnings": figures["warnings"],
     }
 
 
@@ -76,8 +76,8 @@ def _diagnosis(profile: Profile) -> list[dict[str, Any]]:
 
 
 def _steps(profile: Profile) -> tuple[list[dict[str, Any]], str | None]:
-    found = profile.step_summary()
-    counted = found.filter(pl.col("steps") > 0)
+    summary = profile.step_summary()
+    counted = summary.filter(pl.col("steps") > 0)
     if counted.is_empty():
         return [], reports()["step_summary"].empty
     part = pl.col("part").cast(pl.String)
@@ -101,18 +101,18 @@ def _warnings(profile: Profile) -> list[str]:
 
 def _advice(profile: Profile) -> dict[str, Any]:
     frame = profile.advice()
-    found = frame.filter(pl.col("outcome") == "found")
+    findings = frame.filter(pl.col("outcome") == "found")
     names = (
         "number detector finding recommendation time saving saving_share saving_least saving_most"
         " confidence"
     )
-    made = _rows(found, names)
-    for row, whole in zip(made, found.to_dicts(), strict=True):
-        row["saving_text"] = advised.saving(whole)
+    rows = _rows(findings, names)
+    for row, finding in zip(rows, findings.to_dicts(), strict=True):
+        row["saving_text"] = advised.saving(finding)
     combined = profile.advice_combined()
-    together = len(found) and len(combined)
+    together = len(findings) and len(combined)
     return {
-        "advice": made,
+        "advice": rows,
         "together": advised.together(combined.row(0, named=True)) if together else None,
         "rest": list(advised.rest(frame)),
     }
@@ -122,9 +122,9 @@ def _rows(frame: pl.DataFrame, names: str) -> list[dict[str, Any]]:
     return [plain(row) for row in frame.select(names.split()).to_dicts()]
 
 
-def _stored(viewed: Viewed) -> list[dict[str, str]]:
+def _store(viewed: Viewed) -> list[dict[str, str]]:
     return [{}, {"part": "advice"}]
 
 
 _PARTS: Final = {"figures": _figures, "advice": _advice}
-QUESTION = Question(name="overview", answer=answer, stored=_stored)
+QUESTION = Question(name="overview", answer=answer, stored=_store)

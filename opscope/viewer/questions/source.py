@@ -31,37 +31,37 @@ _UNSEEN: Final = "not looked for yet: there are many files"
 
 def answer(asked: Asked) -> dict[str, Any]:
     """Return the files, or one file. Raises Unanswered for a file that the profile does not name."""
-    found = lines_of(asked)
+    lines = lines_of(asked)
     file = asked.text("file", "", most=5_000)
     if not file:
-        return _files(asked, found)
-    if file not in found.by_file:
+        return _files(asked, lines)
+    if file not in lines.by_file:
         raise Unanswered("nothing that is selected was called from a file of this name")
-    return _one(asked, found, file)
+    return _one(asked, lines, file)
 
 
-def _files(asked: Asked, found: Lines) -> dict[str, Any]:
-    made = []
-    for place, file in enumerate(_in_order(found)):
-        whole = found.files[file]
-        made.append(
+def _files(asked: Asked, lines: Lines) -> dict[str, Any]:
+    files = []
+    for index, file in enumerate(_in_order(lines)):
+        whole = lines.files[file]
+        files.append(
             {
                 "file": file,
-                "lines": len(found.by_file[file]),
-                "self_time": whole.self_time if found.known else None,
-                "time": whole.time if found.known else None,
+                "lines": len(lines.by_file[file]),
+                "self_time": whole.self_time if lines.known else None,
+                "time": whole.time if lines.known else None,
                 "calls": whole.calls,
-                "share": whole.time / found.whole if found.whole else None,
-                "reason": _why_not(asked.viewed, file) if place < _LOOKED_AT else _UNSEEN,
+                "share": whole.time / lines.whole if lines.whole else None,
+                "reason": _why_not(asked.viewed, file) if index < _LOOKED_AT else _UNSEEN,
             }
         )
     empty = None
-    if not made:
-        empty = "the profile names no source lines" if found.rows else reports()["by_source"].empty
+    if not files:
+        empty = "the profile names no source lines" if lines.rows else reports()["by_source"].empty
     return {
-        "files": made,
-        "whole": found.whole if found.known else None,
-        "without": found.without if found.known else None,
+        "files": files,
+        "whole": lines.whole if lines.known else None,
+        "without": lines.without if lines.known else None,
         "empty": empty,
         "editor": asked.viewed.editor is not None,
     }
@@ -102,9 +102,9 @@ def _reason(viewed: Viewed, file: str) -> str | None:
     return None
 
 
-def _in_order(found: Lines) -> list[str]:
+def _in_order(lines: Lines) -> list[str]:
     """Return the files, those with most time first."""
-    return sorted(found.files, key=lambda file: (-found.files[file].time, file))
+    return sorted(lines.files, key=lambda file: (-lines.files[file].time, file))
 
 
 def held(viewed: Viewed, room: int | None) -> list[tuple[dict[str, str], dict[str, Any]]]:
@@ -114,22 +114,24 @@ def held(viewed: Viewed, room: int | None) -> list[tuple[dict[str, str], dict[st
     text says why, here and in the list.
     """
     asked = Asked(viewed, {})
-    found = lines_of(asked)
+    lines = lines_of(asked)
     single = {}
-    for file in _in_order(found)[:_FILES]:
-        made = _one(asked, found, file)
+    for file in _in_order(lines)[:_FILES]:
+        source = _one(asked, lines, file)
         if room is None:
-            made |= {"text": None, "note": None, "reason": NOT_ASKED}
-        elif made["text"] is not None and len(made["text"]) > room:
-            made |= {"text": None, "note": None, "reason": _NO_ROOM}
-        elif made["text"] is not None:
-            room -= len(made["text"])
-        single[file] = made
-    whole = _files(asked, found)
-    for one in whole["files"]:
-        one["reason"] = single[one["file"]]["reason"] if one["file"] in single else _BEYOND
-    whole["editor"] = False
-    return [({}, whole), *(({"file": file}, made) for file, made in single.items())]
+            source |= {"text": None, "note": None, "reason": NOT_ASKED}
+        elif source["text"] is not None and len(source["text"]) > room:
+            source |= {"text": None, "note": None, "reason": _NO_ROOM}
+        elif source["text"] is not None:
+            room -= len(source["text"])
+        single[file] = source
+    listing = _files(asked, lines)
+    for file_row in listing["files"]:
+        file_row["reason"] = (
+            single[file_row["file"]]["reason"] if file_row["file"] in single else _BEYOND
+        )
+    listing["editor"] = False
+    return [({}, listing), *(({"file": file}, made) for file, made in single.items())]
 
 
 QUESTION = Question(name="source", answer=answer)

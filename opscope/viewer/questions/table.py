@@ -36,11 +36,11 @@ def answer(asked: Asked) -> dict[str, Any]:
     """Return the page of the table. Raises BadParameter, and Unanswered without a second run."""
     kind = tables.kind(asked.text("name", most=80))
     start = asked.number("from", 0, least=0, most=2**31)
-    many = asked.number("rows", 100, least=0, most=ROWS)
+    count = asked.number("rows", 100, least=0, most=ROWS)
     search = asked.text("q", "")
     where = _where(asked.text("where", "{}", most=20_000))
     sort = asked.text("sort", "", most=200)
-    place = _place(kind, asked)
+    key_of_table = _place(kind, asked)
     kept = asked.viewed.tables
     frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
@@ -53,44 +53,48 @@ def answer(asked: Asked) -> dict[str, Any]:
 
     def find() -> rows.Found:
         conditions = rows.equal(frame, where)
-        found = rows.containing(frame, search)
-        if found is not None:
-            conditions.append(found)
+        contained = rows.containing(frame, search)
+        if contained is not None:
+            conditions.append(contained)
         by = None
         if column:
             by = kept.get(
-                ("order", place, column, descending),
+                ("order", key_of_table, column, descending),
                 lambda: order(frame, column, descending),
-                lambda made: made.nbytes,
+                lambda array: array.nbytes,
             )
         return rows.find(frame, conditions, by, summed)
 
-    key = ("found", place, sort, search, json.dumps(where, sort_keys=True))
-    found: rows.Found = kept.get(key, find, lambda made: made.size)
-    whole = kept.get(("sums", place), lambda: rows.sums(frame, summed), lambda made: 64 * len(made))
-    if found.rows is None:
-        page = frame.slice(start, many)
+    key = ("found", key_of_table, sort, search, json.dumps(where, sort_keys=True))
+    rows_found: rows.Found = kept.get(key, find, lambda answer_kept: answer_kept.size)
+    sums_of_all = kept.get(
+        ("sums", key_of_table),
+        lambda: rows.sums(frame, summed),
+        lambda answer_kept: 64 * len(answer_kept),
+    )
+    if rows_found.rows is None:
+        page = frame.slice(start, count)
     else:
-        page = frame[found.rows[start : start + many]]
+        page = frame[rows_found.rows[start : start + count]]
     return {
         "name": kind.name,
         "title": kind.title,
         "row": kind.holds.row,
-        "empty": _made(kind, asked)[1] or kind.empty,
+        "empty": _make(kind, asked)[1] or kind.empty,
         "columns": [
             {
-                "name": one.name,
-                "unit": one.unit,
-                "meaning": one.meaning,
-                "kind": _kind(frame.schema[one.name]),
+                "name": column.name,
+                "unit": column.unit,
+                "meaning": column.meaning,
+                "kind": _kind(frame.schema[column.name]),
             }
-            for one in kind.columns
+            for column in kind.columns
         ],
         "shown": list(kind.shown) or frame.columns,
         "total": len(frame),
-        "matching": found.matching,
-        "sums": dict(found.sums),
-        "sums_all": whole,
+        "matching": rows_found.matching,
+        "sums": dict(rows_found.sums),
+        "sums_all": sums_of_all,
         "from": start,
         "values": {name: rows.values(page[name]) for name in page.columns},
     }
@@ -99,10 +103,10 @@ def answer(asked: Asked) -> dict[str, Any]:
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
     """Return the whole table; of a merged job that does not have it, none of its rows. Raises BadParameter,
     and Unanswered without a second run."""
-    return _made(kind, asked)[0]
+    return _make(kind, asked)[0]
 
 
-def _made(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
+def _make(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
     """Return the table, and why a merged job does not have it."""
 
     def make() -> tuple[pl.DataFrame, str | None]:
@@ -110,13 +114,15 @@ def _made(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
             try:
                 return _plain(kind.frame(asked)), None
             except NotMerged as error:
-                types = {one.name: _TYPES.get(one.unit, pl.Float64) for one in kind.columns}
+                types = {
+                    column.name: _TYPES.get(column.unit, pl.Float64) for column in kind.columns
+                }
                 return pl.DataFrame(schema=types), str(error)
 
-    made: tuple[pl.DataFrame, str | None] = asked.viewed.tables.get(
+    table: tuple[pl.DataFrame, str | None] = asked.viewed.tables.get(
         ("frame", _place(kind, asked)), make, lambda made: int(made[0].estimated_size())
     )
-    return made
+    return table
 
 
 def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
@@ -144,17 +150,19 @@ def _kind(dtype: pl.DataType) -> str:
 
 def _where(text: str) -> Mapping[str, Any]:
     try:
-        made = json.loads(text)
-        json.dumps(made, ensure_ascii=False).encode()  # half a character is no text
+        conditions_read = json.loads(text)
+        json.dumps(conditions_read, ensure_ascii=False).encode()  # half a character is no text
     except (ValueError, RecursionError):
         raise BadParameter("where is no JSON") from None
-    if not isinstance(made, dict):
+    if not isinstance(conditions_read, dict):
         raise BadParameter("where is no JSON object: a column's name with the value it must have")
-    if len(made) > CONDITIONS:
-        raise BadParameter(f"where has {len(made)} conditions; at most {CONDITIONS} are taken")
-    if any(isinstance(value, (dict, list)) for value in made.values()):
+    if len(conditions_read) > CONDITIONS:
+        raise BadParameter(
+            f"where has {len(conditions_read)} conditions; at most {CONDITIONS} are taken"
+        )
+    if any(isinstance(value, (dict, list)) for value in conditions_read.values()):
         raise BadParameter("where: a value is a text, a number, true, false or null")
-    return made
+    return conditions_read
 
 
 QUESTION = Question(name="table", answer=answer)

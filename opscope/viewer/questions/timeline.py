@@ -12,16 +12,20 @@ from opscope.viewer.timeline.window import picture
 
 
 def _answer(asked: Asked) -> bytes:
-    held, (low, high), columns = given.timeline(asked), given.window(asked), given.columns(asked)
+    timeline, (low, high), columns = (
+        given.timeline(asked),
+        given.window(asked),
+        given.columns(asked),
+    )
     question = first_pictures.Question(given.lane_names(asked), low, high, columns)
-    before = None if held.first is None else held.first.of(question)
+    before = None if timeline.first is None else timeline.first.of(question)
     if before is not None:
         return before
     lanes = given.lanes(asked)
-    made = picture(lanes, low, high, columns)
+    picture_made = picture(lanes, low, high, columns)
     if not any(lane.provisional for _, lane in lanes):
-        first_pictures.keep(held, question, made)
-    return made
+        first_pictures.keep(timeline, question, picture_made)
+    return picture_made
 
 
 QUESTION = Question(name="timeline", answer=_answer)

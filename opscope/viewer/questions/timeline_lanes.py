@@ -13,11 +13,11 @@ from opscope.viewer.timeline.lanes_said import said
 
 
 def _answer(asked: Asked) -> dict[str, Any]:
-    held, part = given.timeline(asked), asked.text("part", DEVICE, most=20)
-    made = asked.text("made", "", most=1) == "1" or DEVICE in vars(held)
-    if part == DEVICE and held.first is not None and not made:
-        return {**held.first.lanes, "kept": True}
-    return said(held, part)
+    timeline, part = given.timeline(asked), asked.text("part", DEVICE, most=20)
+    is_ready = asked.text("made", "", most=1) == "1" or DEVICE in vars(timeline)
+    if part == DEVICE and timeline.first is not None and not is_ready:
+        return {**timeline.first.lanes, "kept": True}
+    return said(timeline, part)
 
 
 QUESTION = Question(name="timeline_lanes", answer=_answer)

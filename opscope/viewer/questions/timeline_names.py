@@ -16,12 +16,14 @@ def _answer(asked: Asked) -> dict[str, Any]:
     wanted = asked.text("ids", most=12 * _MOST).split(",")
     if len(wanted) > _MOST:
         raise BadParameter(f"ids are {len(wanted):,}; at most {_MOST} are answered at once")
-    found = {}
-    for one in wanted:
-        if not (one.isascii() and one.isdigit() and len(one) < 10 and int(one) < len(names)):
-            raise BadParameter(f"ids has {one[:20]!r}, which is the number of no name")
-        found[one] = names[int(one)][:_LONGEST]
-    return found
+    names_found = {}
+    for number in wanted:
+        if not (
+            number.isascii() and number.isdigit() and len(number) < 10 and int(number) < len(names)
+        ):
+            raise BadParameter(f"ids has {number[:20]!r}, which is the number of no name")
+        names_found[number] = names[int(number)][:_LONGEST]
+    return names_found
 
 
 QUESTION = Question(name="timeline_names", answer=_answer)

@@ -11,12 +11,12 @@ from opscope.viewer.timeline.find import sums
 
 
 def _answer(asked: Asked) -> dict[str, Any]:
-    held = given.timeline(asked)
+    timeline = given.timeline(asked)
     lanes = given.lanes(asked)
     if any(lane.provisional for _, lane in lanes):  # time by category waits until that is known
-        held.settle()
+        timeline.settle()
         lanes = given.lanes(asked)
-    return sums(held, lanes, *given.window(asked))
+    return sums(timeline, lanes, *given.window(asked))
 
 
 QUESTION = Question(name="timeline_sum", answer=_answer)

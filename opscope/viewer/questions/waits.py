@@ -33,12 +33,12 @@ def answer(asked: Asked) -> dict[str, Any]:
         .to_list()
     )
     kept = sorted(order[:RANKS])
-    place = {process: number for number, process in enumerate(kept)}
+    index_of_process = {process: number for number, process in enumerate(kept)}
     matrix: list[list[int | None]] = [[None] * len(kept) for _ in kept]
     left = 0
     for late, process, waiting in pairs.select("late", "process", "waiting").rows():
-        if late in place and process in place:
-            matrix[place[late]][place[process]] = waiting
+        if late in index_of_process and process in index_of_process:
+            matrix[index_of_process[late]][index_of_process[process]] = waiting
         else:
             left += waiting
     names = dict(

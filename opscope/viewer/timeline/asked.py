@@ -33,19 +33,19 @@ def lane_names(asked: Asked) -> str:
 
 def lanes(asked: Asked) -> list[tuple[str, Lane]]:
     """Return the lanes that ``lanes`` names (``d0,h3``), all without it; ``h3:2``: its first two strips."""
-    held = timeline(asked)
+    timeline_asked = timeline(asked)
     ids = lane_names(asked)
     if not ids:
-        return held.all_lanes()
+        return timeline_asked.all_lanes()
     wanted = ids.split(",")
     if len(wanted) > _LANES:
         raise BadParameter(f"lanes names {len(wanted):,}; at most {_LANES} are answered at once")
-    return [_lane(held, one) for one in wanted]
+    return [_lane(timeline_asked, lane_id) for lane_id in wanted]
 
 
-def _lane(held: Timeline, wanted: str) -> tuple[str, Lane]:
+def _lane(timeline: Timeline, wanted: str) -> tuple[str, Lane]:
     lane_id, colon, levels = wanted.partition(":")
-    lane = held.lane(lane_id)
+    lane = timeline.lane(lane_id)
     if not colon:
         return lane_id, lane
     if not (levels.isascii() and levels.isdigit() and len(levels) < 4):

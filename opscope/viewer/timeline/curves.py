@@ -73,16 +73,16 @@ def curves(timeline: Timeline, of: str, low: int, high: int, columns: int) -> by
                 hand_back()
             series = kept[of]
         left = max(0, len(series) - _COUNTERS)
-        for one in series[:_COUNTERS]:
-            buffers.add(_columns(one, edges), "<f4")
-            known = one.value[np.isfinite(one.value)]
+        for series_shown in series[:_COUNTERS]:
+            buffers.add(_columns(series_shown, edges), "<f4")
+            finite = series_shown.value[np.isfinite(series_shown.value)]
             said.append(
                 {
-                    "title": one.title,
-                    "process": one.process,
-                    "device": one.device,
-                    "unit": one.unit,
-                    "most": float(known.max()) if len(known) else None,
+                    "title": series_shown.title,
+                    "process": series_shown.process,
+                    "device": series_shown.device,
+                    "unit": series_shown.unit,
+                    "most": float(finite.max()) if len(finite) else None,
                     "how": "largest value in the column",
                 }
             )
@@ -95,15 +95,15 @@ def _columns(series: Series, edges: Ints) -> Values:
     first = np.searchsorted(series.time, edges)
     low, high = first[:-1], first[1:]
     value = np.where(np.isfinite(series.value), series.value, -np.inf)
-    found = np.full(len(low), -np.inf)
+    maxima = np.full(len(low), -np.inf)
     running = np.searchsorted(series.time, edges[:-1], side="right") - 1
-    held = running >= 0
-    found[held] = value[running[held]]
+    is_running = running >= 0
+    maxima[is_running] = value[running[is_running]]
     filled = np.flatnonzero(high > low)
     if len(filled):
         inside = np.maximum.reduceat(value[: int(high[filled[-1]])], low[filled])
-        found[filled] = np.maximum(found[filled], inside)
-    return np.where(np.isfinite(found), found, np.nan)
+        maxima[filled] = np.maximum(maxima[filled], inside)
+    return np.where(np.isfinite(maxima), maxima, np.nan)
 
 
 def _use(timeline: Timeline) -> Iterator[Series]:
@@ -134,7 +134,7 @@ def _memory(timeline: Timeline) -> Iterator[Series]:
                 yield _series(title, process, device, "bytes", part["time"].to_numpy(), value)
 
 
-def _queued(timeline: Timeline) -> Iterator[Series]:
+def _queue(timeline: Timeline) -> Iterator[Series]:
     frame = timeline.profile.queue_curve()
     keys = ["process", "device", "stream"]
     for (process, device, stream), part in frame.group_by(keys, maintain_order=True):
@@ -158,7 +158,7 @@ def _samples(timeline: Timeline) -> Iterator[Series]:
 
 
 def _series(title: str, process: Any, device: Any, unit: str, time: Any, value: Any) -> Series:
-    on, at = (NONE if one is None else int(one) for one in (process, device))
+    on, at = (NONE if number is None else int(number) for number in (process, device))
     return Series(title, on, at, unit, time, value)
 
 
@@ -171,6 +171,6 @@ KINDS: Final[dict[str, Callable[[Timeline], Iterator[Series]]]] = {
     "busy": _nothing,
     "use": _use,
     "memory": _memory,
-    "queue": _queued,
+    "queue": _queue,
     "samples": _samples,
 }

@@ -59,7 +59,7 @@ def detail(
     start, lasted = int(strip.start[index]), int(strip.lasted(index))
     row = int(strip.row[index])
     about = lane.about
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "lane": lane_id,
         "level": level,
         "index": index,
@@ -70,18 +70,18 @@ def detail(
         "end": str(start + lasted),
         "time": lasted,
     }
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     ties: list[_Tie] = []
     if brief:
         pass
     elif about.kind == STREAM:
-        told, ties = _of_device(timeline, lane, row)
+        details, ties = _of_device(timeline, lane, row)
     elif about.kind == CALLS:
-        told, ties = _of_call(timeline, lane, row)
+        details, ties = _of_call(timeline, lane, row)
     else:
-        told, ties = _of_range(timeline, lane, level, index)
-    flows = [one for one in (_located(timeline, *tie) for tie in ties[:FLOWS]) if one is not None]
-    return {**found, "told": told, "flows": flows, "more": max(0, len(ties) - FLOWS)}
+        details, ties = _of_range(timeline, lane, level, index)
+    flows = [flow for flow in (_locate(timeline, *tie) for tie in ties[:FLOWS]) if flow is not None]
+    return {**answer, "told": details, "flows": flows, "more": max(0, len(ties) - FLOWS)}
 
 
 #: A slice that another is tied to: what it is, its process, its start (ns) and its row of its table.
@@ -90,24 +90,26 @@ _Tie = tuple[str, int, int, int]
 
 def _of_device(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], list[_Tie]]:
     profile, copy = timeline.profile, row >= lane.about.copies
-    table, place = ("memops", row - lane.about.copies) if copy else ("kernels", row)
+    table, table_row = ("memops", row - lane.about.copies) if copy else ("kernels", row)
     wanted = _OF_COPIES if copy else _OF_KERNELS
-    frame = _row(profile, table, place, (*wanted, "op_id", "call_start", "call_end"))
-    one = frame.to_dicts()[0]
-    told = _told(one, wanted)
+    frame = _row(profile, table, table_row, (*wanted, "op_id", "call_start", "call_end"))
+    row_facts = frame.to_dicts()[0]
+    details = _tell(row_facts, wanted)
     process = lane.about.process
     ties: list[_Tie] = []
-    if one["call_start"] is not None:
-        began = profile._own_columns(table, ["start"], place)[0]["start"][0]
-        told["launched_before"] = int(began) - int(one["call_start"])
+    if row_facts["call_start"] is not None:
+        began = profile._own_columns(table, ["start"], table_row)[0]["start"][0]
+        details["launched_before"] = int(began) - int(row_facts["call_start"])
         calls = profile.attribution.trace["calls"]
         rows = np.flatnonzero(
-            ((calls["start"] == one["call_start"]) & (calls["process"] == process)).fill_null(False)
+            ((calls["start"] == row_facts["call_start"]) & (calls["process"] == process)).fill_null(
+                False
+            )
         )
-        ties += [("call", process, int(one["call_start"]), int(call)) for call in rows[:1]]
-    if one["op_id"] is not None:
-        ties += _ops_with(profile, process, one["op_id"])
-    return told, ties
+        ties += [("call", process, int(row_facts["call_start"]), int(call)) for call in rows[:1]]
+    if row_facts["op_id"] is not None:
+        ties += _ops_with(profile, process, row_facts["op_id"])
+    return details, ties
 
 
 def _ops_with(profile: Profile, process: int, op_id: int) -> list[_Tie]:
@@ -126,8 +128,8 @@ def _of_call(timeline: Timeline, lane: Lane, row: int) -> tuple[dict[str, Any], 
     ):
         rows = np.flatnonzero(launched.call == row)
         start = own_columns(profile, table, ["start"])["start"]
-        ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in rows]
-    return _told(call, ("correlation",)), ties
+        ties += [(table, lane.about.process, int(start[int(row)]), int(row)) for row in rows]
+    return _tell(call, ("correlation",)), ties
 
 
 def _of_range(
@@ -139,11 +141,13 @@ def _of_range(
     if not attribution.is_op[row]:
         text = attribution.trace["ranges"]["text"][row]
         return ({} if text is None else {"text": _cut(text)}), []
-    told: dict[str, Any] = {}
+    details: dict[str, Any] = {}
     here = np.flatnonzero(profile.of(op_index).rows == row)
     if len(here):
-        one = ops_frame(profile.of(op_index), here).cast({pl.Categorical: pl.String}).to_dicts()[0]
-        told = _told(one, _OF_OPS)
+        op_facts = (
+            ops_frame(profile.of(op_index), here).cast({pl.Categorical: pl.String}).to_dicts()[0]
+        )
+        details = _tell(op_facts, _OF_OPS)
     # what the op and the ops inside it launched
     inside = [np.array([row])]
     low, high = int(strip.start[index]), int(strip.start[index] + strip.lasted(index))
@@ -156,19 +160,22 @@ def _of_range(
     for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         mine = np.flatnonzero(launches[launched.op])
         start = own_columns(profile, table, ["start"])["start"]
-        ties += [(table, lane.about.process, int(start[int(one)]), int(one)) for one in mine]
-    return told, ties
+        ties += [
+            (table, lane.about.process, int(start[int(call_row)]), int(call_row))
+            for call_row in mine
+        ]
+    return details, ties
 
 
-def _row(profile: Profile, table: str, place: int, wanted: tuple[str, ...]) -> pl.DataFrame:
+def _row(profile: Profile, table: str, table_row: int, wanted: tuple[str, ...]) -> pl.DataFrame:
     """Return columns of one row of the frame ``kernels`` or ``memops``; of a saved one only they are read."""
-    frame = profile._columns_of(table, wanted, place)
-    return frame.select(one for one in wanted if one in frame.columns).cast(
+    frame = profile._columns_of(table, wanted, table_row)
+    return frame.select(column_name for column_name in wanted if column_name in frame.columns).cast(
         {pl.Categorical: pl.String}
     )
 
 
-def _told(row: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
+def _tell(row: dict[str, Any], wanted: tuple[str, ...]) -> dict[str, Any]:
     return {name: _cut(row[name]) for name in wanted if row.get(name) is not None}
 
 
@@ -178,23 +185,23 @@ def _cut(value: Any) -> Any:
     return value
 
 
-def _located(
-    timeline: Timeline, what: str, process: int, start: int, row: int
+def _locate(
+    timeline: Timeline, table: str, process: int, start: int, row: int
 ) -> dict[str, Any] | None:
     """Return where the slice of a table's row is; None if no lane has it."""
-    on_device = what in ("kernels", "memops")
-    wanted = {"op": THREAD, "call": CALLS}.get(what, STREAM)
+    on_device = table in ("kernels", "memops")
+    wanted = {"op": THREAD, "call": CALLS}.get(table, STREAM)
     for lane_id, lane in timeline.part("device" if on_device else "host"):
         about = lane.about
         if about.kind != wanted or about.process != process:
             continue
-        sought = row + about.copies if what == "memops" else row
+        sought = row + about.copies if table == "memops" else row
         for level, strip in enumerate(lane.strips):
             first, after = np.searchsorted(strip.start, [start, start + 1]).tolist()
             for index in range(first, min(after, first + FLOWS)):
                 if strip.row[index] == sought:
                     return {
-                        "what": {"kernels": "kernel", "memops": "copy"}.get(what, what),
+                        "what": {"kernels": "kernel", "memops": "copy"}.get(table, table),
                         "lane": lane_id,
                         "level": level,
                         "index": index,

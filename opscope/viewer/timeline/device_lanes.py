@@ -35,20 +35,20 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
     """
     with Pool(_THREADS) as pool:
         named_kernels = pool.submit(_kernel_names, profile)
-        told = pool.submit(soon_known, profile)
-        numbering = pool.submit(_numbered, profile)
-        whole = _rows(profile, names, named_kernels, told)
-        many, provisional = whole[0].many, not told.result().known
+        categories = pool.submit(soon_known, profile)
+        numbering = pool.submit(_number, profile)
+        tables = _rows(profile, names, named_kernels, categories)
+        copy_count, provisional = tables[0].many, not categories.result().known
         by_place: dict[tuple[int, ...], list[Slices]] = {}
         for code, keys in numbering.result():
-            one = whole.pop(0)
+            row_table = tables.pop(0)
             for key, part in zip(
-                keys, parted(code, len(keys), one.types, one.read, pool), strict=True
+                keys, parted(code, len(keys), row_table.types, row_table.read, pool), strict=True
             ):
                 row, start, end, name, kind = part
-                row += one.first
+                row += row_table.first
                 by_place.setdefault(key, []).append(Slices(start, end, row, name, kind))
-            del one
+            del row_table
         named = _device_names(profile)
         contexts: dict[tuple[int, ...], set[int]] = {}
         for key in by_place:
@@ -64,22 +64,24 @@ def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -
                 *(STREAM, process, heading, title, "kernels"),
                 device=device,
                 stream=None if stream == NONE else stream,
-                copies=many,
+                copies=copy_count,
             )
-            return Lane.of(about, parts[0] if len(parts) == 1 else _joined(parts), provisional)
+            return Lane.of(about, parts[0] if len(parts) == 1 else _join(parts), provisional)
 
         jobs = [pool.submit(made, key, by_place.pop(key)) for key in sorted(by_place)]
         return [job.result() for job in jobs]
 
 
-def _numbered(profile: Profile) -> list[tuple[NDArray[Any], list[tuple[int, ...]]]]:
+def _number(profile: Profile) -> list[tuple[NDArray[Any], list[tuple[int, ...]]]]:
     """Return for kernels, and for copies and sets, the number of each row's lane, and each lane's keys."""
-    found = []
+    numbered_columns = []
     for name in ("kernels", "memops"):
         frame = own_columns(profile, name, list(_PLACE))
-        many = len(frame)
-        found.append(numbered((_key(frame.drop_in_place(one)) for one in _PLACE), many))
-    return found
+        count = len(frame)
+        numbered_columns.append(
+            numbered((_key(frame.drop_in_place(column_name)) for column_name in _PLACE), count)
+        )
+    return numbered_columns
 
 
 def _key(column: pl.Series) -> pl.Series | int:
@@ -113,7 +115,7 @@ def _rows(
     texts = distinct.cast(pl.String).to_list()
     kernel_names = names.add(texts, "(kernel)")
     said = kinds.of_kernels([text or "" for text in texts])
-    by_name = np.array([CATEGORY[one] for one in said], np.uint8)
+    by_name = np.array([CATEGORY[text] for text in said], np.uint8)
     talking = CATEGORY[kinds.COMMUNICATION]  # by the name alone, whatever launched it
     copied = copies["kind"].cast(pl.Categorical)
     kinds_of_copies = distinct_values(copied)
@@ -127,7 +129,7 @@ def _rows(
         frame: pl.DataFrame,
         first_row: int,
         named: tuple[pl.Series, pl.Series, int, NDArray[np.uint8]],
-        told: Kinds | None,
+        kinds: Kinds | None,
     ) -> _Rows:
         column, distinct, first, kind_of_name = named
         numbers = numbers_of(distinct)
@@ -137,8 +139,8 @@ def _rows(
         def read(low: int, high: int) -> tuple[NDArray[Any], ...]:
             number = numbers(column[low:high])
             kind = kind_of_name.take(number)
-            if told is not None:
-                of_op = told(low, high)
+            if kinds is not None:
+                of_op = kinds(low, high)
                 np.copyto(kind, of_op, where=(of_op != UNTOLD) & (kind != talking))
             return (
                 np.asarray(start[low:high]),
@@ -149,10 +151,10 @@ def _rows(
 
         return _Rows(first_row, len(frame), types, read)
 
-    many = len(kernels)
+    count = len(kernels)
     return [
         rows(kernels, 0, (column, distinct, kernel_names, by_name), by_op),
-        rows(copies, many, (copied, kinds_of_copies, copy_names, as_copies), None),
+        rows(copies, count, (copied, kinds_of_copies, copy_names, as_copies), None),
     ]
 
 
@@ -162,7 +164,7 @@ def _kernel_names(profile: Profile) -> tuple[pl.Series, pl.Series]:
     return column, distinct_values(column)
 
 
-def _joined(parts: list[Slices]) -> Slices:
+def _join(parts: list[Slices]) -> Slices:
     return Slices(
         *(
             np.concatenate([getattr(part, name) for part in parts])
@@ -177,5 +179,5 @@ def _heading(process: str, device: int, name: str | None) -> str:
 
 
 def _device_names(profile: Profile) -> dict[tuple[int, int], str]:
-    told = profile.trace["devices"].select("process", "device", pl.col("name").cast(pl.String))
-    return {(process, device): name for process, device, name in told.rows() if name}
+    devices = profile.trace["devices"].select("process", "device", pl.col("name").cast(pl.String))
+    return {(process, device): name for process, device, name in devices.rows() if name}

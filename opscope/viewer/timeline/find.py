@@ -38,7 +38,7 @@ def find(
     at ``time`` and was found before; the next is another. After the last comes the first.
     """
     named = timeline.names.matching(text)
-    number = {lane_id: place for place, (lane_id, _) in enumerate(lanes)}
+    number = {lane_id: index for index, (lane_id, _) in enumerate(lanes)}
     cursor = None
     if after is not None and after.lane in number:
         cursor = (number[after.lane], after.level, after.place)
@@ -52,24 +52,24 @@ def find(
     if not total:
         return {"total": 0, "found": None}
     # of each strip, how many of its hits come before the wanted place; the next or the one before is the best
-    before = [_before(one, time, cursor, back) for one in hits]
+    before = [_before(hit, time, cursor, back) for hit in hits]
     best: tuple[int, tuple[int, int], int] | None = None
     for wrapped in (False, True):
-        for (key, rows, start), many in zip(hits, before, strict=True):
+        for (key, rows, start), count in zip(hits, before, strict=True):
             if wrapped:
-                many = len(rows) if back else 0
-            one = many - 1 if back else many
+                count = len(rows) if back else 0
+            one = count - 1 if back else count
             if 0 <= one < len(rows):
-                found = (int(start[one]), key, int(rows[one]))
-                if best is None or (found > best if back else found < best):
-                    best = found
+                candidate = (int(start[one]), key, int(rows[one]))
+                if best is None or (candidate > best if back else candidate < best):
+                    best = candidate
         if best is not None:
             break
     assert best is not None
     start_of, (place, level), index = best
     lane_id, lane = lanes[place]
     strip = lane.strips[level]
-    earlier = sum(_before(one, start_of, (place, level, index), True) for one in hits)
+    earlier = sum(_before(hit, start_of, (place, level, index), True) for hit in hits)
     return {
         "total": total,
         "number": earlier + 1,
@@ -107,8 +107,8 @@ def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int)
 
     A slice inside another counts in both, as it has its own name; ``busy`` counts each moment once.
     """
-    many = len(timeline.names)
-    time_of, slices_of = np.zeros(many, np.int64), np.zeros(many, np.int64)
+    count = len(timeline.names)
+    time_of, slices_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
     kind_time, kind_slices = (np.zeros(len(CATEGORIES), np.int64) for _ in range(2))
     rows: list[dict[str, Any]] = []
     for lane_id, lane in lanes:
@@ -141,17 +141,21 @@ def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int)
         "time": int(time_of.sum()),
         "slices": int(slices_of.sum()),
         "kinds": [
-            {"kind": CATEGORIES[one], "slices": int(kind_slices[one]), "time": int(kind_time[one])}
-            for one in np.argsort(-kind_time, kind="stable").tolist()
-            if kind_slices[one]
+            {
+                "kind": CATEGORIES[category],
+                "slices": int(kind_slices[category]),
+                "time": int(kind_time[category]),
+            }
+            for category in np.argsort(-kind_time, kind="stable").tolist()
+            if kind_slices[category]
         ],
         "names": [
             {
-                "name": timeline.names[one],
-                "slices": int(slices_of[one]),
-                "time": int(time_of[one]),
+                "name": timeline.names[name_number],
+                "slices": int(slices_of[name_number]),
+                "time": int(time_of[name_number]),
             }
-            for one in shown.tolist()
+            for name_number in shown.tolist()
         ],
         "more": {
             "names": len(order) - len(shown),
@@ -163,18 +167,18 @@ def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int)
 
 def _parts(lane: Lane, low: int, high: int) -> list[tuple[Any, Any, Any, Any]]:
     """Return starts, ends, names and categories of each strip's slices that have a moment in the span."""
-    found: list[tuple[Any, Any, Any, Any]] = []
+    parts: list[tuple[Any, Any, Any, Any]] = []
     for strip in lane.strips:
         first, after = strip.part(low, high)
         if after > first:
             part = slice(first, after)
             end = strip.start[part] + np.diff(strip.before[first : after + 1])
-            found.append((strip.start[part], end, strip.name[part], strip.kind[part]))
+            parts.append((strip.start[part], end, strip.name[part], strip.kind[part]))
     left = lane.left
     inside = (left.start < high) & ((left.end > low) | (left.start >= low))
     if inside.any():
-        found.append((left.start[inside], left.end[inside], left.name[inside], left.kind[inside]))
-    return found
+        parts.append((left.start[inside], left.end[inside], left.name[inside], left.kind[inside]))
+    return parts
 
 
 def _add(sums: Ints, codes: Any, values: Ints) -> None:

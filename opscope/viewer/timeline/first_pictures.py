@@ -53,7 +53,9 @@ class FirstPictures(msgspec.Struct, array_like=True):
 
     def of(self, question: Question) -> bytes | None:
         """Return the picture that answers the question; None if it is not there."""
-        return next((made for asked, made in self.pictures if asked == question), None)
+        return next(
+            (picture_kept for asked, picture_kept in self.pictures if asked == question), None
+        )
 
 
 def kept(profile: Profile) -> FirstPictures | None:
@@ -66,17 +68,19 @@ def kept(profile: Profile) -> FirstPictures | None:
     try:
         # bytes are rows: the reader refuses a small file that would unpack to many
         data = frame["byte"].cast(pl.UInt8).to_numpy().tobytes()
-        found = msgspec.msgpack.decode(data, type=FirstPictures)
+        pictures_kept = msgspec.msgpack.decode(data, type=FirstPictures)
     except (msgspec.DecodeError, pl.exceptions.PolarsError) as error:
         _log.debug("the first pictures of %s are not used: %s", profile._path, error)
         return None
-    return found if found.by == (_FORM, __version__) else None
+    return pictures_kept if pictures_kept.by == (_FORM, __version__) else None
 
 
-def keep(timeline: Timeline, question: Question, made: bytes) -> None:
+def keep(timeline: Timeline, question: Question, picture: bytes) -> None:
     """Keep a picture if it is of all that ran on devices, in a saved profile whose folder is ours."""
     profile = timeline.profile
-    if profile._place is None or not all(one[:1] == "d" for one in question.lanes.split(",")):
+    if profile._place is None or not all(
+        lane_id[:1] == "d" for lane_id in question.lanes.split(",")
+    ):
         return
     lanes = said(timeline, "device")
     if lanes["span"] != [str(question.low), str(question.high)]:
@@ -85,7 +89,7 @@ def keep(timeline: Timeline, question: Question, made: bytes) -> None:
     if sum(map(len, names)) > _CHARACTERS:
         return
     before = [] if timeline.first is None else timeline.first.pictures
-    pictures = [*before, (question, made)][-_PICTURES:]
+    pictures = [*before, (question, picture)][-_PICTURES:]
     timeline.first = FirstPictures((_FORM, __version__), lanes, names, pictures)
     try:
         data = msgspec.msgpack.encode(timeline.first)

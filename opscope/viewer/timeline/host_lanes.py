@@ -34,30 +34,32 @@ def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
     Python functions and its calls below it. Times are ns as in the trace. Lanes are kept where the profile's
     attribution keeps its columns: in files if it is long."""
     keep = profile.attribution.kept
-    found = []
+    lanes_made = []
     for lane in chain(_of_ranges(profile, names, titles), _of_calls(profile, names, titles)):
         lane.strips = [strip.kept(keep) for strip in lane.strips]
-        found.append(lane)
+        lanes_made.append(lane)
     time: dict[tuple[int, int | None], int] = {}
-    for lane in found:
+    for lane in lanes_made:
         about = lane.about
         if about.kind != PYTHON:
             key = about.process, about.thread
-            time[key] = max(time.get(key, 0), sum(int(one.before[-1]) for one in lane.strips[:1]))
+            time[key] = max(
+                time.get(key, 0), sum(int(strip.before[-1]) for strip in lane.strips[:1])
+            )
     kinds_in_order = (STEPS, PYTHON, THREAD, CALLS)
 
     def place(lane: Lane) -> tuple[int, bool, int, int, int]:
-        one = lane.about
-        busy = time.get((one.process, one.thread), 0)
+        lane_facts = lane.about
+        busy = time.get((lane_facts.process, lane_facts.thread), 0)
         return (
-            one.process,
-            one.kind != STEPS,
+            lane_facts.process,
+            lane_facts.kind != STEPS,
             -busy,
-            one.thread or 0,
-            kinds_in_order.index(one.kind),
+            lane_facts.thread or 0,
+            kinds_in_order.index(lane_facts.kind),
         )
 
-    return sorted(found, key=place)
+    return sorted(lanes_made, key=place)
 
 
 def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
@@ -65,27 +67,27 @@ def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
     ranges = attribution.trace["ranges"]
     if ranges.is_empty():
         return
-    told = _Told.of(profile, names)
+    drawn = _Told.of(profile, names)
     threads = _thread_names(profile)
     steps: dict[int, list[Ints]] = {}
-    for (process, thread), here in lanes(ranges).rows(_drawn(profile, told)):
+    for (process, thread), here in lanes(ranges).rows(_draw(profile, drawn)):
         called = threads.get((process, thread), f"thread {thread}")
-        kind = told.lane.take(_taken(attribution.meaning.reading, here))
+        kind = drawn.lane.take(_take(attribution.meaning.reading, here))
         stepping = here[kind == _STEP]
         if len(stepping):
             steps.setdefault(process, []).append(stepping)
         parts = [(THREAD, called, _ON_THREAD), (PYTHON, f"{called}: Python", _IN_PYTHON)]
-        rows = [here[kind == one].astype(np.int32) for *_, one in parts]
+        rows = [here[kind == kind_number].astype(np.int32) for *_, kind_number in parts]
         del here, kind, stepping  # of ten million ranges each array takes 40 to 80 MB
         for (lane, title, _), part in zip(parts, rows, strict=True):
             if len(part):
                 about = About(lane, process, titles(process), title, "ranges", thread)
-                yield Lane.of(about, told.slices(part))
+                yield Lane.of(about, drawn.slices(part))
         del rows, part
-    for process, found in steps.items():
+    for process, step in steps.items():
         about = About(STEPS, process, titles(process), "steps", "ranges")
-        rows_of_steps = np.concatenate(found).astype(np.int32)
-        yield Lane.of(about, told.slices(rows_of_steps))
+        rows_of_steps = np.concatenate(step).astype(np.int32)
+        yield Lane.of(about, drawn.slices(rows_of_steps))
 
 
 #: The lane of a range: that of its thread, of the thread's Python functions, of its process's steps.
@@ -141,13 +143,13 @@ class _Told:
 
     def slices(self, rows: NDArray[np.int32]) -> Slices:
         """Return the slices of some rows, in order."""
-        reading = _taken(self.reading, rows)
+        reading = _take(self.reading, rows)
         name = self.name.take(reading)
         if len(self.unended):
             name[np.isin(rows, self.unended)] = self.without_end
         kind = self.kind.take(reading)
         del reading
-        return Slices(_taken(self.start, rows), _taken(self.end, rows), rows, name, kind)
+        return Slices(_take(self.start, rows), _take(self.end, rows), rows, name, kind)
 
 
 def _unended(profile: Profile, is_step: NDArray[np.bool_]) -> Ints:
@@ -164,19 +166,19 @@ def _unended(profile: Profile, is_step: NDArray[np.bool_]) -> Ints:
     return unended
 
 
-def _drawn(profile: Profile, told: _Told) -> NDArray[np.bool_]:
+def _draw(profile: Profile, drawn: _Told) -> NDArray[np.bool_]:
     """Return which ranges are slices."""
     attribution = profile.attribution
     domain = attribution.trace["ranges"]["domain"]
-    found = np.empty(len(told.reading), bool)
-    for part in pieces(len(found)):
-        reading, is_op = told.reading[part], attribution.is_op[part]
-        found[part] = told.named[reading] & ((told.end[part] > told.start[part]) | is_op)
-        user = told.user[reading]
+    is_drawn = np.empty(len(drawn.reading), bool)
+    for part in pieces(len(is_drawn)):
+        reading, is_op = drawn.reading[part], attribution.is_op[part]
+        is_drawn[part] = drawn.named[reading] & ((drawn.end[part] > drawn.start[part]) | is_op)
+        user = drawn.user[reading]
         if user.any():  # a framework's runtime internals are not the user's
             internal = (domain[part] == RUNTIME).fill_null(False).to_numpy()
-            found[part] &= ~(user & internal & ~is_op)
-    return found
+            is_drawn[part] &= ~(user & internal & ~is_op)
+    return is_drawn
 
 
 def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
@@ -189,7 +191,7 @@ def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> I
     first = names.add(distinct.cast(pl.String).to_list(), "(call)")
     name = np.arange(first, first + len(distinct)).astype(np.min_scalar_type(len(names)))
     numbers = numbers_of(distinct)
-    start, end = (known(calls[one], 0).to_numpy() for one in ("start", "end"))
+    start, end = (known(calls[column_name], 0).to_numpy() for column_name in ("start", "end"))
     threads = _thread_names(profile)
     for (process, thread), here in lanes(calls).rows(timed):
         title = f"{threads.get((process, thread), f'thread {thread}')}: calls"
@@ -200,30 +202,30 @@ def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> I
         for part in pieces(len(rows)):
             named[part] = name.take(numbers(column.gather(rows[part])))
         kind = np.full(len(rows), CATEGORY["call"], np.uint8)
-        yield Lane.of(about, Slices(_taken(start, rows), _taken(end, rows), rows, named, kind))
+        yield Lane.of(about, Slices(_take(start, rows), _take(end, rows), rows, named, kind))
 
 
-def _taken(column: NDArray[_Kind], rows: Ints | NDArray[np.int32]) -> NDArray[_Kind]:
+def _take(column: NDArray[_Kind], rows: Ints | NDArray[np.int32]) -> NDArray[_Kind]:
     """Return the values of some rows, in pieces: of a column that is in a file little stays in memory."""
-    found = np.empty(len(rows), column.dtype)
+    values = np.empty(len(rows), column.dtype)
     for part in pieces(len(rows)):
-        column.take(rows[part], out=found[part], mode="clip")
-    return found
+        column.take(rows[part], out=values[part], mode="clip")
+    return values
 
 
 def _thread_names(profile: Profile) -> dict[tuple[int, int], str]:
-    told = profile.trace["threads"].select("process", "thread", pl.col("name").cast(pl.String))
-    return {(process, thread): name for process, thread, name in told.rows() if name}
+    threads = profile.trace["threads"].select("process", "thread", pl.col("name").cast(pl.String))
+    return {(process, thread): name for process, thread, name in threads.rows() if name}
 
 
 def _frame(reading: Reading, text: str) -> tuple[str, str] | None:
     """Return the name and kind of a range's slice; None if it has none."""
     if reading.role == "loader":
         return text, "range"
-    found = named_frame(reading, text)
-    if found is not None and found[1] == "step":
+    frame_there = named_frame(reading, text)
+    if frame_there is not None and frame_there[1] == "step":
         return (text if reading.step is None else f"step {reading.step}"), "step"
-    return found
+    return frame_there
 
 
 def _category(kind: str, reading: Reading, family: str | None) -> int:

@@ -42,28 +42,28 @@ class Timeline:
         #: The pictures that were kept when the profile was looked at before; None if there are none.
         self.first = kept(profile)
         self.names = Names([] if self.first is None else self.first.names)
-        told = profile.trace["processes"].unique("process", keep="first", maintain_order=True)
+        processes = profile.trace["processes"].unique("process", keep="first", maintain_order=True)
         self._titles: dict[int, str] = {}
-        for row in told.to_dicts():
+        for row in processes.to_dicts():
             rank = row.get("rank")
             said = [row.get("name"), None if rank is None else f"rank {rank}"]
-            words = ", ".join(str(one) for one in said if one) or f"process {row['process']}"
+            words = ", ".join(str(part) for part in said if part) or f"process {row['process']}"
             self._titles[row["process"]] = words
 
     @once
     def device(self) -> list[Lane]:
         """The lanes of devices; provisional ones until ``settle``."""
-        found = device_lanes(self.profile, self.names, self._title)
+        lanes = device_lanes(self.profile, self.names, self._title)
         hand_back()
-        return found
+        return lanes
 
     @once
     def host(self) -> list[Lane]:
         """The lanes of the host."""
-        found = host_lanes(self.profile, self.names, self._title)
+        lanes = host_lanes(self.profile, self.names, self._title)
         let_go()
         hand_back()
-        return found
+        return lanes
 
     def settle(self) -> None:
         """Give the kernels of provisional lanes the categories of their ops, once these are known."""
@@ -72,9 +72,9 @@ class Timeline:
         with lock_of(self, "categories"):
             if not any(lane.provisional for lane in self.device):
                 return  # another thread has done it meanwhile
-            told = all_kinds(self.profile)
+            categories = all_kinds(self.profile)
             # whoever has the lanes of before goes on with them, and they say what they are
-            self.__dict__[DEVICE] = [lane.settled(told) for lane in self.device]
+            self.__dict__[DEVICE] = [lane.settled(categories) for lane in self.device]
         let_go()
         hand_back()
 
@@ -86,11 +86,11 @@ class Timeline:
         for lane in self.device:
             about = lane.about
             lanes.setdefault((about.process, about.device or 0), []).append(lane)
-        found = {}
+        busy_of_lanes = {}
         for key, parts in lanes.items():
             if len(parts) == 1 and len(parts[0].strips) == 1:
                 only = parts[0].strips[0]
-                found[key] = only.start, only.before
+                busy_of_lanes[key] = only.start, only.before
                 continue
             unions = [part.union() for part in parts]
             while len(unions) > 1:  # in pairs: together ten million kernels need 0.5 GB more
@@ -99,8 +99,8 @@ class Timeline:
             start, end = unions.pop()
             before = np.zeros(len(start) + 1, np.int64)
             np.cumsum(end - start, out=before[1:])
-            found[key] = start, before
-        return found
+            busy_of_lanes[key] = start, before
+        return busy_of_lanes
 
     def part(self, name: str) -> list[tuple[str, Lane]]:
         """Return the ids and lanes of a part of the timeline. Raises BadParameter."""

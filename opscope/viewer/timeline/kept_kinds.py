@@ -43,26 +43,26 @@ def kept(profile: Profile) -> NDArray[np.uint8] | None:
     frame = profile._as_stored(NAME)
     if frame is None:
         return None
-    many = profile._own_columns("kernels", [])[1]
+    count = profile._own_columns("kernels", [])[1]
     try:
         data = frame["byte"].cast(pl.UInt8).to_numpy().tobytes()
-        held = msgspec.msgpack.decode(data, type=_Packed)
+        packed = msgspec.msgpack.decode(data, type=_Packed)
         # what follows the last kernel is not unpacked
-        numbers = zlib.decompressobj().decompress(held.packed, many + 1)
+        numbers = zlib.decompressobj().decompress(packed.packed, count + 1)
     except (msgspec.DecodeError, pl.exceptions.PolarsError, zlib.error) as error:
         _log.debug("the kinds of kernels of %s are not used: %s", profile._path, error)
         return None
-    if held.by != (_FORM, __version__) or held.categories != list(CATEGORIES):
+    if packed.by != (_FORM, __version__) or packed.categories != list(CATEGORIES):
         return None
-    found = np.frombuffer(numbers, np.uint8)
-    fits = (found < len(CATEGORIES)) | (found == UNTOLD)
-    return found if len(found) == many and bool(fits.all()) else None
+    categories = np.frombuffer(numbers, np.uint8)
+    fits = (categories < len(CATEGORIES)) | (categories == UNTOLD)
+    return categories if len(categories) == count and bool(fits.all()) else None
 
 
-def keep(profile: Profile, found: NDArray[np.uint8]) -> None:
+def keep(profile: Profile, categories: NDArray[np.uint8]) -> None:
     """Keep the category of each kernel in the folder of a saved profile that is ours."""
     if profile._place is None or profile.selected is not None:
         return
-    packed = _Packed((_FORM, __version__), list(CATEGORIES), zlib.compress(found.tobytes(), 1))
+    packed = _Packed((_FORM, __version__), list(CATEGORIES), zlib.compress(categories.tobytes(), 1))
     data = msgspec.msgpack.encode(packed)
     profile._keep(NAME, pl.DataFrame({"byte": np.frombuffer(data, np.uint8)}))

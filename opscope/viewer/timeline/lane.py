@@ -20,7 +20,7 @@ from .strip import Strip, strips_of
 STEPS, THREAD, PYTHON, CALLS, STREAM = "steps", "thread", "python", "calls", "stream"
 #: Categories of slices: kinds of work, then what else a slice may be.
 CATEGORIES: Final = (*kinds.kinds(), "step", "phase", "layer", "range", "python", "graph", "call")
-CATEGORY: Final = {name: place for place, name in enumerate(CATEGORIES)}
+CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
 #: The category of a kernel whose op does not tell it.
 UNTOLD: Final = 255
 
@@ -64,7 +64,7 @@ class Names:
     def matching(self, text: str) -> NDArray[np.bool_]:
         """Return for each name whether it contains ``text``, whatever the case."""
         wanted = text.casefold()
-        return np.array([wanted in one.casefold() for one in list(self._texts)], bool)
+        return np.array([wanted in text.casefold() for text in list(self._texts)], bool)
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class Slices:
     def at(self, rows: Ints) -> Slices:
         """Return some of them."""
         columns: tuple[Any, ...] = (self.start, self.end, self.row, self.name, self.kind)
-        return Slices(*(one.take(rows) for one in columns))
+        return Slices(*(column.take(rows) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,22 +116,22 @@ class Lane:
         strips, left = strips_of(slices.start, slices.end, slices.row, slices.name, slices.kind)
         return cls(about, strips, slices.at(left), provisional)
 
-    def settled(self, told: NDArray[np.uint8] | None) -> Lane:
-        """Return the lane of a stream with the categories of its kernels' ops: ``told`` has one for each row
-        of the table of kernels, ``UNTOLD`` for those whose names show it; None if that is so of all."""
-        if told is None:
+    def settled(self, categories: NDArray[np.uint8] | None) -> Lane:
+        """Return the lane of a stream with the categories of its kernels' ops: ``categories`` has one for
+        each row of the table of kernels, ``UNTOLD`` where their names show it; None if that is so of all."""
+        if categories is None:
             return replace(self, provisional=False)
 
         def kinds(row: NDArray[np.int32], kind: NDArray[np.uint8]) -> NDArray[np.uint8]:
             found: NDArray[np.uint8] = kind.copy()
             for part in pieces(len(row)):
-                kernels = np.flatnonzero(row[part] < len(told))  # the others are copies
-                theirs = told.take(row[part][kernels])
-                known = theirs != UNTOLD
-                found[part][kernels[known]] = theirs[known]
+                kernels = np.flatnonzero(row[part] < len(categories))  # the others are copies
+                theirs = categories.take(row[part][kernels])
+                is_told = theirs != UNTOLD
+                found[part][kernels[is_told]] = theirs[is_told]
             return found
 
-        strips = [one.of_kinds(kinds(one.row, one.kind)) for one in self.strips]
+        strips = [strip.of_kinds(kinds(strip.row, strip.kind)) for strip in self.strips]
         left = replace(self.left, kind=kinds(self.left.row, self.left.kind))
         return replace(self, strips=strips, left=left, provisional=False)
 
@@ -143,16 +143,16 @@ class Lane:
     @property
     def span(self) -> tuple[int, int]:
         """The first start and the last end, ns; every lane has a slice."""
-        found = [
-            (int(one.start[0]), int(one.start[-1] + one.lasted(len(one) - 1)))
-            for one in self.strips
+        spans = [
+            (int(strip.start[0]), int(strip.start[-1] + strip.lasted(len(strip) - 1)))
+            for strip in self.strips
         ]
-        lows, highs = zip(*found, strict=True)
+        lows, highs = zip(*spans, strict=True)
         deep = [int(self.left.end.max())] if len(self.left.end) else []
         return min(lows), max(*highs, *deep) if deep else max(highs)
 
     def union(self) -> tuple[Ints, Ints]:
         """Return the times in which at least one slice runs, as disjoint intervals."""
-        parts = [(one.start, one.start + np.diff(one.before)) for one in self.strips]
+        parts = [(strip.start, strip.start + np.diff(strip.before)) for strip in self.strips]
         parts.append((self.left.start, self.left.end))
         return merge(*(np.concatenate(side) for side in zip(*parts, strict=True)))

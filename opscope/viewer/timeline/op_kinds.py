@@ -54,12 +54,12 @@ def soon_known(profile: Profile) -> Told:
     op, the columns of kernels are there, or what an earlier look found, or the trace is short."""
     if "attribution" not in vars(profile) and not _may_have_ops(profile):
         return Told(True, None)
-    found = kept_kinds.kept(profile)
-    if found is not None:
-        return Told(True, _part_of(found))
+    kept_categories = kept_kinds.kept(profile)
+    if kept_categories is not None:
+        return Told(True, _part_of(kept_categories))
     if _has_columns(profile):
-        many = profile._own_columns("kernels", [])[1]
-        if "kernels" in profile._frames or many <= COLUMNS_AT_ONCE:
+        count = profile._own_columns("kernels", [])[1]
+        if "kernels" in profile._frames or count <= COLUMNS_AT_ONCE:
             return Told(True, _by_columns(profile))
         return Told(False, None)
     if "attribution" in vars(profile) or _is_short(profile):
@@ -71,13 +71,15 @@ def all_kinds(profile: Profile) -> _Categories | None:
     """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. It
     is kept for who opens the profile again."""
     if _has_columns(profile):
-        told = _by_columns(profile)
-        found = None if told is None else told(0, profile._own_columns("kernels", [])[1])
+        by_columns = _by_columns(profile)
+        categories = (
+            None if by_columns is None else by_columns(0, profile._own_columns("kernels", [])[1])
+        )
     else:
-        found = _of_kernels(profile)
-    if found is not None:
-        kept_kinds.keep(profile, found)
-    return found
+        categories = _of_kernels(profile)
+    if categories is not None:
+        kept_kinds.keep(profile, categories)
+    return categories
 
 
 def _has_columns(profile: Profile) -> bool:
@@ -97,8 +99,8 @@ def _may_have_ops(profile: Profile) -> bool:
     return named.null_count() < len(named)
 
 
-def _part_of(found: _Categories) -> Kinds:
-    return lambda low, high: found[low:high]
+def _part_of(categories: _Categories) -> Kinds:
+    return lambda low, high: categories[low:high]
 
 
 def _by_attribution(profile: Profile) -> Kinds | None:
@@ -107,8 +109,8 @@ def _by_attribution(profile: Profile) -> Kinds | None:
     The table of kernels is not made for it: of ten million without calls that takes 5 s and 1 GB more than to
     link them.
     """
-    found = _of_kernels(profile)
-    return None if found is None else _part_of(found)
+    categories = _of_kernels(profile)
+    return None if categories is None else _part_of(categories)
 
 
 def _of_kernels(profile: Profile) -> _Categories | None:
@@ -132,15 +134,15 @@ def _of_kernels(profile: Profile) -> _Categories | None:
     of_row = np.full(len(reading) + 1, UNTOLD, np.uint8)
     of_reading.take(reading, out=of_row[:-1])
     _tell_fusions(ops, used, of_row)
-    directed = _directed(ops, used)
+    directed = _direct(ops, used)
     if directed is not None:
         talks = (read["op_type"].cast(pl.String) == _COMMUNICATION).fill_null(False).to_numpy()
         np.copyto(of_row[:-1], directed[:-1], where=(directed[:-1] != UNTOLD) & ~talks[reading])
-    found: _Categories = of_row.take(launched)
+    categories: _Categories = of_row.take(launched)
     name = attribution.trace["kernels"]["name"]
     generated = np.flatnonzero(matching(name, GENERATED) & (launched >= 0))
     if not len(generated):
-        return found
+        return categories
     # a compiler's kernel says more than the region that launched it
     op = launched[generated]
     column = name.gather(generated)
@@ -153,8 +155,8 @@ def _of_kernels(profile: Profile) -> _Categories | None:
         if directed is not None:
             around = directed[op[other]]
             np.copyto(kind, around, where=around != UNTOLD)
-        found[generated[other]] = kind
-    return found
+        categories[generated[other]] = kind
+    return categories
 
 
 def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> None:
@@ -169,7 +171,7 @@ def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> Non
         of_row[rows] = _categories(call.select("op", "op_type", "params"))
 
 
-def _directed(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
+def _direct(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
     """Return per range row the category that its direction decides, UNTOLD for none; None if no direction of
     the trace decides any. Rows that are not ``used`` are not looked at.
 
@@ -178,33 +180,38 @@ def _directed(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
     """
     attribution = ops.attribution
     readings, reading = attribution.meaning.readings, attribution.meaning.reading
-    known = np.array([one.direction in DIRECTIONS for one in readings], bool)
+    has_direction = np.array([reading.direction in DIRECTIONS for reading in readings], bool)
     of_reading = np.array(
-        [_category(kinds.of_op(None, None, one.direction, None)) for one in readings], np.uint8
+        [_category(kinds.of_op(None, None, reading.direction, None)) for reading in readings],
+        np.uint8,
     )
-    of_reading[~known] = UNTOLD
+    of_reading[~has_direction] = UNTOLD
     if (of_reading == UNTOLD).all():
         return None
-    found = np.full(len(reading) + 1, UNTOLD, np.uint8)
-    of_reading.take(reading, out=found[:-1])
-    has_own = known[reading]
+    categories = np.full(len(reading) + 1, UNTOLD, np.uint8)
+    of_reading.take(reading, out=categories[:-1])
+    has_own = has_direction[reading]
     for part in pieces(len(reading)):
         rows = part.start + np.flatnonzero(used[:-1][part] & ~has_own[part])
         around = attribution.climb(rows, has_own)
         rows, around = rows[around >= 0], around[around >= 0]
-        found[rows] = of_reading[reading[around]]
-    return found
+        categories[rows] = of_reading[reading[around]]
+    return categories
 
 
 def _categories(work: pl.DataFrame) -> _Categories:
     """Return the category of each op, of which ``work`` has some of ``_WORK``; equal ones are told once."""
     columns = work.columns
-    nothing = [pl.lit(None, pl.String).alias(one) for one in _WORK if one not in columns]
+    nothing = [
+        pl.lit(None, pl.String).alias(column_name)
+        for column_name in _WORK
+        if column_name not in columns
+    ]
     work = work.select(pl.col(columns).cast(pl.String), *nothing).select(_WORK)
-    told = work.unique()
-    kind = [_category(kinds.of_op(*row)) for row in told.rows()]
+    distinct = work.unique()
+    kind = [_category(kinds.of_op(*row)) for row in distinct.rows()]
     joined = work.join(
-        told.with_columns(pl.Series("kind", kind, pl.UInt8)),
+        distinct.with_columns(pl.Series("kind", kind, pl.UInt8)),
         on=_WORK,
         how="left",
         nulls_equal=True,
@@ -223,27 +230,33 @@ def _by_columns(profile: Profile) -> Kinds | None:
     family, direction = (values.cast(pl.String).to_list() for values in distinct)
     numbers = [numbers_of(values) for values in distinct]
     table = np.array(
-        [_category(kinds.of_op(None, one, other, None)) for one in family for other in direction],
+        [
+            _category(kinds.of_op(None, family_name, other, None))
+            for family_name in family
+            for other in direction
+        ],
         np.uint8,
     )
 
     def of_rows(low: int, high: int) -> _Categories:
-        place = numbers[0](columns[0][low:high]) * np.int32(len(direction))
-        place += numbers[1](columns[1][low:high])
-        found: _Categories = table.take(place)
-        return found
+        index = numbers[0](columns[0][low:high]) * np.int32(len(direction))
+        index += numbers[1](columns[1][low:high])
+        categories: _Categories = table.take(index)
+        return categories
 
-    special = columns[0].is_in([one for one in family if one in _TOLD_BY_CALL])
+    special = columns[0].is_in(
+        [family_name for family_name in family if family_name in _TOLD_BY_CALL]
+    )
     rows = np.flatnonzero(special.fill_null(False).to_numpy())
     if not len(rows):
         return of_rows
     by_call = _categories(profile._columns_of("kernels", _WORK).select(_WORK)[rows])
 
     def with_calls(low: int, high: int) -> _Categories:
-        found = of_rows(low, high)
+        categories = of_rows(low, high)
         first, after = np.searchsorted(rows, (low, high)).tolist()
-        found[rows[first:after] - low] = by_call[first:after]
-        return found
+        categories[rows[first:after] - low] = by_call[first:after]
+        return categories
 
     return with_calls
 

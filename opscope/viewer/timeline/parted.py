@@ -23,47 +23,47 @@ _Codes = NDArray[np.unsignedinteger[Any]]
 Column: TypeAlias = NDArray[Any] | pl.Series
 
 
-def numbered(keys: Iterable[Column | int], many: int) -> tuple[_Codes, list[tuple[int, ...]]]:
+def numbered(keys: Iterable[Column | int], count: int) -> tuple[_Codes, list[tuple[int, ...]]]:
     """Return the number of each row's lane, and the keys of each lane, in order. A key that is a number is
-    that of all ``many`` rows."""
-    code: _Codes = np.zeros(many, np.uint8)
-    known: list[tuple[int, ...]] = [()] if many else []
-    for key in keys if many else ():
+    that of all ``count`` rows."""
+    code: _Codes = np.zeros(count, np.uint8)
+    prefixes: list[tuple[int, ...]] = [()] if count else []
+    for key in keys if count else ():
         if isinstance(key, int):
-            known = [(*one, key) for one in known]
+            prefixes = [(*prefix, key) for prefix in prefixes]
             continue
         low, high = _ends(key)
         if low == high:
-            known = [(*one, low) for one in known]
+            prefixes = [(*prefix, low) for prefix in prefixes]
             continue
         wide = high - low + 1
         values: Sequence[int] = range(low, low + wide)
-        if wide * len(known) <= _NEAR:
-            number = np.empty(many, np.min_scalar_type(wide * len(known) - 1))
-            for part in _pieces(many):
+        if wide * len(prefixes) <= _NEAR:
+            number = np.empty(count, np.min_scalar_type(wide * len(prefixes) - 1))
+            for part in _pieces(count):
                 np.subtract(np.asarray(key[part]), low, out=number[part], casting="unsafe")
         else:
             distinct, inverse = np.unique(np.asarray(key), return_inverse=True)
             values = distinct.tolist()
             number = inverse.reshape(-1).astype(np.uint64)
-        if len(known) > 1:  # by the earlier keys first
+        if len(prefixes) > 1:  # by the earlier keys first
             number = number + code.astype(number.dtype) * number.dtype.type(len(values))
-        code, present = _dense(number, len(values) * len(known))
-        places = [divmod(one, len(values)) for one in present]
-        known = [(*known[before], values[place]) for before, place in places]
-    return code, known
+        code, present = _dense(number, len(values) * len(prefixes))
+        places = [divmod(code, len(values)) for code in present]
+        prefixes = [(*prefixes[before], values[value_index]) for before, value_index in places]
+    return code, prefixes
 
 
-def _pieces(many: int) -> Iterator[slice]:
+def _pieces(count: int) -> Iterator[slice]:
     """Yield the pieces of so many rows: of a whole column NumPy makes copies that leave the cache."""
-    for low in range(0, many, _PIECE):
-        yield slice(low, min(low + _PIECE, many))
+    for low in range(0, count, _PIECE):
+        yield slice(low, min(low + _PIECE, count))
 
 
 def _ends(key: Column) -> tuple[int, int]:
     """Return the least and the largest key."""
     parts = [np.asarray(key[part]) for part in _pieces(len(key))]
-    return int(min(one.min() for one in parts)), int(max(one.max() for one in parts))
+    return int(min(part.min() for part in parts)), int(max(part.max() for part in parts))
 
 
 def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
@@ -75,9 +75,9 @@ def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
         present = np.flatnonzero(seen)
         if len(present) == size:
             return number, present.tolist()
-        place = np.zeros(size, np.min_scalar_type(len(present)))
-        place[present] = np.arange(len(present))
-        return place.take(number), present.tolist()
+        index = np.zeros(size, np.min_scalar_type(len(present)))
+        index[present] = np.arange(len(present))
+        return index.take(number), present.tolist()
     present, inverse = np.unique(number, return_inverse=True)
     return inverse.reshape(-1).astype(np.min_scalar_type(len(present))), present.tolist()
 
@@ -94,15 +94,15 @@ def parted(
     ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` says what
     the parts hold. A piece is read, put in order and written while it is in the cache, by the pool's threads.
     """
-    many = len(code)
+    count = len(code)
     piece = max(_PIECE, lanes * _PER_LANE)
-    bounds = list(pairwise([*range(0, many, piece), many]))
+    bounds = list(pairwise([*range(0, count, piece), count]))
     counts = np.array(
         [np.bincount(code[low:high], minlength=lanes) for low, high in bounds], np.int64
     ).reshape(len(bounds), lanes)
-    place = (np.cumsum(counts, axis=0) - counts).tolist()
+    offsets = (np.cumsum(counts, axis=0) - counts).tolist()
     totals = counts.sum(axis=0).tolist()
-    found = [[np.empty(one, kind) for kind in (np.int32, *kinds)] for one in totals]
+    lane_arrays = [[np.empty(total, kind) for kind in (np.int32, *kinds)] for total in totals]
 
     def put(number: int) -> None:
         low, high = bounds[number]
@@ -113,12 +113,12 @@ def parted(
             if not here:
                 continue
             rows = order[first : first + here]
-            at = slice(place[number][lane], place[number][lane] + here)
-            np.add(rows, low, out=found[lane][0][at], casting="unsafe")
-            for values, out in zip(columns, found[lane][1:], strict=True):
+            at = slice(offsets[number][lane], offsets[number][lane] + here)
+            np.add(rows, low, out=lane_arrays[lane][0][at], casting="unsafe")
+            for values, out in zip(columns, lane_arrays[lane][1:], strict=True):
                 values.take(rows, out=out[at], mode="clip")  # with "raise" NumPy copies once more
             first += here
 
     for done in [pool.submit(put, number) for number in range(len(bounds))]:
         done.result()
-    return found
+    return lane_arrays

@@ -59,13 +59,13 @@ class Strip:
     @classmethod
     def of(cls, start: Ints, end: Ints, row: _Codes, name: _Numbers, kind: _Kinds) -> Strip:
         """Return the strip of slices that are in order and do not overlap."""
-        many = len(start)
+        count = len(start)
         kinds = _kinds_in(kind)
-        before = np.zeros(many + 1, np.int64)
-        most = np.zeros(many // _GROUP, np.int64)
-        top_at = np.zeros(many // _GROUP, np.uint8)
-        sums = np.zeros((len(kinds), many // _BLOCK + 1), np.int64)
-        for part in _pieces(many):
+        before = np.zeros(count + 1, np.int64)
+        most = np.zeros(count // _GROUP, np.int64)
+        top_at = np.zeros(count // _GROUP, np.uint8)
+        sums = np.zeros((len(kinds), count // _BLOCK + 1), np.int64)
+        for part in _pieces(count):
             lasted = end[part] - start[part]
             here = before[part.start + 1 : part.stop + 1]
             np.cumsum(lasted, out=here)
@@ -74,7 +74,7 @@ class Strip:
             if len(kinds) > 1:  # else ``before`` says it
                 _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
         np.cumsum(sums, axis=1, out=sums)
-        small = np.min_scalar_type(int(name.max()) if many else 0)
+        small = np.min_scalar_type(int(name.max()) if count else 0)
         near = name.astype(small, copy=False)
         return cls(start, before, row, near, kind, kinds, sums, _tops(most), top_at)
 
@@ -116,49 +116,53 @@ class Strip:
     def busy_by_kind(self, times: Ints) -> Ints:
         """Return for each category of ``kinds`` (rows) and ascending time (columns) the ns of slices before
         it, less what is the same for all times."""
-        found = np.zeros((len(self.kinds), len(times)), np.int64)
+        sums_by_kind = np.zeros((len(self.kinds), len(times)), np.int64)
         if not len(self):
-            return found
-        place = np.searchsorted(self.start, times, side="right") - 1
-        here = np.maximum(place, 0)
+            return sums_by_kind
+        index = np.searchsorted(self.start, times, side="right") - 1
+        here = np.maximum(index, 0)
         if len(self.kinds) == 1:
-            found[0] = self.busy(times)
-            return found
+            sums_by_kind[0] = self.busy(times)
+            return sums_by_kind
         place_of = np.zeros(256, np.intp)
         place_of[self.kinds] = np.arange(len(self.kinds))
         if here[-1] - here[0] < _FEW * len(times):
-            return self._few_by_kind(times, place, place_of)
+            return self._few_by_kind(times, index, place_of)
         block = here // _BLOCK
-        found[:] = self.sums[:, block]
+        sums_by_kind[:] = self.sums[:, block]
         # what lies between the head of the block and the slice, and the begun part of the slice itself
-        many = here - block * _BLOCK + 1
-        many[place < 0] = 0
-        owner = np.repeat(np.arange(len(times)), many)
-        rows = _spans(block * _BLOCK, many)
+        counts = here - block * _BLOCK + 1
+        counts[index < 0] = 0
+        owner = np.repeat(np.arange(len(times)), counts)
+        rows = _spans(block * _BLOCK, counts)
         length = np.minimum(self.lasted(rows), times[owner] - self.start[rows])
         cell = place_of[self.kind[rows]] * len(times) + owner
         if (
             len(length) and length.max() < _EXACT
         ):  # then float64 adds up exactly, in a fifth of the time
-            found += np.bincount(cell, length, found.size).astype(np.int64).reshape(found.shape)
+            sums_by_kind += (
+                np.bincount(cell, length, sums_by_kind.size)
+                .astype(np.int64)
+                .reshape(sums_by_kind.shape)
+            )
         else:
-            np.add.at(found.reshape(-1), cell, length)
-        return found
+            np.add.at(sums_by_kind.reshape(-1), cell, length)
+        return sums_by_kind
 
     def _few_by_kind(
-        self, times: Ints, place: NDArray[np.intp], place_of: NDArray[np.intp]
+        self, times: Ints, index: NDArray[np.intp], place_of: NDArray[np.intp]
     ) -> Ints:
-        """``busy_by_kind`` of few slices. ``place``: the last that began before each time, -1 for none."""
-        first, last = max(int(place[0]), 0), max(int(place[-1]), 0)
+        """``busy_by_kind`` of few slices. ``index``: the last that began before each time, -1 for none."""
+        first, last = max(int(index[0]), 0), max(int(index[-1]), 0)
         kind = place_of[self.kind[first : last + 1]]
         lasted = np.diff(self.before[first : last + 2])
         sums = np.zeros((len(self.kinds), len(kind)), np.int64)
         sums[kind[:-1], np.arange(1, len(kind))] = lasted[:-1]
-        here = np.maximum(place - first, 0)
-        found: Ints = np.cumsum(sums, axis=1)[:, here]
+        here = np.maximum(index - first, 0)
+        sums_by_kind: Ints = np.cumsum(sums, axis=1)[:, here]
         begun = np.minimum(times - self.start[first : last + 1][here], lasted[here])
-        found[kind[here], np.arange(len(times))] += np.where(place >= 0, begun, 0)
-        return found
+        sums_by_kind[kind[here], np.arange(len(times))] += np.where(index >= 0, begun, 0)
+        return sums_by_kind
 
     def longest(self, edges: Ints) -> _Codes:
         """Return for each column between two edges the longest slice that has a moment in it, -1 for none; of
@@ -187,9 +191,9 @@ class Strip:
         grouped = after > first
         head = np.where(grouped, first * _GROUP, high) - low
         tail = np.where(grouped, high - after * _GROUP, 0)
-        many = head + grouped + tail
-        begin = np.cumsum(many) - many
-        rows = np.empty(int(many.sum()), np.int64)
+        counts = head + grouped + tail
+        begin = np.cumsum(counts) - counts
+        rows = np.empty(int(counts.sum()), np.int64)
         rows[_spans(begin, head)] = _spans(low, head)
         rows[_spans(begin + head + grouped, tail)] = _spans(high - tail, tail)
         which = np.flatnonzero(grouped)
@@ -202,14 +206,14 @@ class Strip:
             rows[(begin + head)[which]] = group * _GROUP + self.top_at[group]
         lasted = self.lasted(rows)
         most = np.maximum.reduceat(lasted, begin)
-        places = np.where(lasted == np.repeat(most, many), np.arange(len(rows)), -1)
+        places = np.where(lasted == np.repeat(most, counts), np.arange(len(rows)), -1)
         best: Ints = np.maximum.reduceat(places, begin)
         return rows.take(best)
 
 
-def _spans(begin: Ints, many: Ints) -> Ints:
-    """Return ``begin``, ``begin + 1`` … of each pair, ``many`` of them, one pair after the other."""
-    places: Ints = np.repeat(begin - (np.cumsum(many) - many), many)
+def _spans(begin: Ints, ints: Ints) -> Ints:
+    """Return ``begin``, ``begin + 1`` … of each pair, ``ints`` of them, one pair after the other."""
+    places: Ints = np.repeat(begin - (np.cumsum(ints) - ints), ints)
     places += np.arange(len(places))
     return places
 
@@ -219,10 +223,10 @@ def _mask(groups: int) -> int:
     return (1 << max(1, groups).bit_length()) - 1
 
 
-def _pieces(many: int) -> Iterator[slice]:
+def _pieces(count: int) -> Iterator[slice]:
     """Yield the pieces of so many slices, which stay in the cache; each but the last has whole blocks."""
-    for low in range(0, many, _PIECE):
-        yield slice(low, min(low + _PIECE, many))
+    for low in range(0, count, _PIECE):
+        yield slice(low, min(low + _PIECE, count))
 
 
 def _kinds_in(kind: _Kinds) -> NDArray[np.intp]:
@@ -236,18 +240,18 @@ def _kinds_in(kind: _Kinds) -> NDArray[np.intp]:
 def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
     """Write the longest duration of every whole group, and the place in it of the last slice that has it."""
     groups = len(lasted) // _GROUP
-    whole = lasted[: groups * _GROUP].reshape(groups, _GROUP)
-    if groups and int(whole.max()) < _WITH_PLACE:  # one number says both
-        placed = (whole << _GROUP_BITS) | np.arange(_GROUP)
+    lengths = lasted[: groups * _GROUP].reshape(groups, _GROUP)
+    if groups and int(lengths.max()) < _WITH_PLACE:  # one number says both
+        placed = (lengths << _GROUP_BITS) | np.arange(_GROUP)
         best = placed.max(axis=1)
         np.right_shift(best, _GROUP_BITS, out=most[:groups])
         at[:groups] = best & (_GROUP - 1)
         return
-    for place in range(_GROUP):  # of equal ones the last
-        here = whole[:, place]
+    for position in range(_GROUP):  # of equal ones the last
+        here = lengths[:, position]
         later = here >= most[:groups]
         np.maximum(most[:groups], here, out=most[:groups])
-        at[:groups][later] = place
+        at[:groups][later] = position
 
 
 def _tops(most: Ints) -> NDArray[np.uint64]:
@@ -265,17 +269,17 @@ def busy_before(start: Ints, before: Ints, times: Ints) -> Ints:
     """Return for each time the ns before it that disjoint intervals cover; ``before`` as of a Strip."""
     if not len(start):
         return np.zeros(len(times), np.int64)
-    place = np.searchsorted(start, times, side="right") - 1
-    here = np.maximum(place, 0)
+    index = np.searchsorted(start, times, side="right") - 1
+    here = np.maximum(index, 0)
     inside = np.minimum(times - start[here], before[here + 1] - before[here])
-    return np.where(place >= 0, before[here] + inside, 0)
+    return np.where(index >= 0, before[here] + inside, 0)
 
 
 def edges_of(low: int, high: int, columns: int) -> Ints:
     """Return the ``columns + 1`` edges of equal columns, in whole ns, without overflow."""
-    whole, rest = divmod(high - low, columns)
-    place = np.arange(columns + 1, dtype=np.int64)
-    return low + whole * place + rest * place // columns
+    quotient, rest = divmod(high - low, columns)
+    index = np.arange(columns + 1, dtype=np.int64)
+    return low + quotient * index + rest * index // columns
 
 
 def _sum_blocks(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp], sums: Ints) -> None:
@@ -284,17 +288,17 @@ def _sum_blocks(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp], sums: Ints)
     lasted, kind = lasted[: blocks * _BLOCK], kind[: blocks * _BLOCK]
     if not blocks:
         return
-    place = np.zeros(256, np.intp)
-    place[kinds] = np.arange(len(kinds))
-    cell = place.take(kind).reshape(blocks, _BLOCK)
+    index_of_kind = np.zeros(256, np.intp)
+    index_of_kind[kinds] = np.arange(len(kinds))
+    cell = index_of_kind.take(kind).reshape(blocks, _BLOCK)
     cell += np.arange(0, blocks * len(kinds), len(kinds))[:, None]
-    many = blocks * len(kinds)
+    cell_count = blocks * len(kinds)
     if lasted.max() < _EXACT:
-        found = np.bincount(cell.reshape(-1), weights=lasted, minlength=many)
+        cells = np.bincount(cell.reshape(-1), weights=lasted, minlength=cell_count)
     else:
-        found = np.zeros(many, np.int64)
-        np.add.at(found, cell.reshape(-1), lasted)
-    sums[:, :blocks] = found.reshape(blocks, len(kinds)).T
+        cells = np.zeros(cell_count, np.int64)
+        np.add.at(cells, cell.reshape(-1), lasted)
+    sums[:, :blocks] = cells.reshape(blocks, len(kinds)).T
 
 
 def strips_of(
@@ -319,7 +323,7 @@ def strips_of(
     for _ in range(LEVELS):
         if not len(rest):
             break
-        kept = _kept(start if not strips else start[rest], end if not strips else end[rest])
+        kept = _keep(start if not strips else start[rest], end if not strips else end[rest])
         if kept is None and not strips:
             return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
         here, rest = (rest, rest[:0]) if kept is None else (rest[kept], rest[~kept])
@@ -360,16 +364,16 @@ def _is_chain(start: Ints, end: Ints, marked: NDArray[np.bool_]) -> bool:
     return True
 
 
-def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
+def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
     """Return which slices one strip takes: the first, then each that begins when the last taken has ended.
     None if it takes all.
 
     Each slice's successor is known by a binary search; the chain of successors is followed by doubling.
     """
-    many = len(start)
-    marked = np.ones(many + 1, bool)
+    count = len(start)
+    marked = np.ones(count + 1, bool)
     last = int(start[0])
-    for part in _pieces(many):
+    for part in _pieces(count):
         ended = np.maximum.accumulate(end[part])
         np.maximum(ended, last, out=ended)
         marked[part.start] = start[part.start] >= last
@@ -381,8 +385,8 @@ def _kept(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
         start, end, marked
     ):  # so it is where slices nest: the others lie inside those taken
         return marked[:-1]
-    jump = np.maximum(np.searchsorted(start, end), np.arange(1, many + 1))
-    jump = np.append(jump, many)
+    jump = np.maximum(np.searchsorted(start, end), np.arange(1, count + 1))
+    jump = np.append(jump, count)
     while True:
         target = jump[np.flatnonzero(marked)]
         fresh = target[~marked[target]]

@@ -29,10 +29,10 @@ def whole(timeline: Timeline, most: int = MOST) -> bytes:
     strips = [strip for _, lane in lanes for strip in lane.strips]
     least = _least(strips, most)
     spans = [lane.span for _, lane in lanes]
-    low = min((one for one, _ in spans), default=0)
-    high = max((one for _, one in spans), default=0)
+    low = min((low_edge for low_edge, _ in spans), default=0)
+    high = max((high_edge for _, high_edge in spans), default=0)
     buffers = Buffers()
-    told: list[dict[str, Any]] = []
+    lanes_told: list[dict[str, Any]] = []
     left = left_time = 0
     used: dict[int, int] = {}
     room = most
@@ -48,7 +48,9 @@ def whole(timeline: Timeline, most: int = MOST) -> bytes:
             wide = len(rows) > 0 and int((start + lasted[rows]).max()) >= 1 << 31
             for times in (start, lasted[rows]):
                 buffers.add(times, "<f8" if wide else "<i4")
-            names = [used.setdefault(one, len(used)) for one in strip.name[rows].tolist()]
+            names = [
+                used.setdefault(name_number, len(used)) for name_number in strip.name[rows].tolist()
+            ]
             buffers.add(np.array(names, np.uint32), "<u4")
             buffers.add(strip.kind[rows], "u1")
             parts.append(
@@ -56,14 +58,14 @@ def whole(timeline: Timeline, most: int = MOST) -> bytes:
             )
         left += len(lane.left.start)
         left_time += int((lane.left.end - lane.left.start).sum())
-        told.append({"id": lane_id, "strips": parts})
+        lanes_told.append({"id": lane_id, "strips": parts})
     header = {
         "start": str(low),
         "span": max(1, high - low),
         "columns": 0,
-        "lanes": told,
+        "lanes": lanes_told,
         "said": [said(timeline, part) for part in (HOST, DEVICE)],
-        "names": [timeline.names[one][:_LONGEST] for one in used],
+        "names": [timeline.names[name_number][:_LONGEST] for name_number in used],
         "left": {"slices": left, "time": left_time},
     }
     return buffers.under(header)

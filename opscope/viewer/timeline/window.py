@@ -67,12 +67,12 @@ def picture(lanes: list[tuple[str, Lane]], low: int, high: int, columns: int) ->
     """Return the picture of the window ``[low, high)`` ns in at most ``columns`` columns."""
     columns = min(columns, high - low)
     for halved in range(_HALVINGS):
-        made = _picture(lanes, edges_of(low, high, max(1, columns >> halved)), whole=True)
-        if made is not None:
-            return made
-    made = _picture(lanes, edges_of(low, high, max(1, columns >> _HALVINGS)), whole=False)
-    assert made is not None
-    return made
+        picture_made = _picture(lanes, edges_of(low, high, max(1, columns >> halved)), whole=True)
+        if picture_made is not None:
+            return picture_made
+    picture_made = _picture(lanes, edges_of(low, high, max(1, columns >> _HALVINGS)), whole=False)
+    assert picture_made is not None
+    return picture_made
 
 
 def _picture(lanes: list[tuple[str, Lane]], edges: NDArray[np.int64], whole: bool) -> bytes | None:
@@ -110,8 +110,8 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
     buffers.add(_shares(parts[shown], width), "u1")
     longest = strip.longest(edges)
     buffers.add(longest, "<i4")
-    known = longest[longest >= 0].astype(np.int64)  # in order, as the columns are
-    drawn = known[np.diff(known, prepend=-1) > 0]
+    drawn_rows = longest[longest >= 0].astype(np.int64)  # in order, as the columns are
+    drawn = drawn_rows[np.diff(drawn_rows, prepend=-1) > 0]
     drawn = drawn[strip.lasted(drawn) * columns >= _DRAWN * (high - low)]
     buffers.add(drawn, "<i4")
     wide = _times(strip, drawn, low, buffers)

@@ -78,7 +78,7 @@ def plan(source: Path = SOURCE) -> Plan:
         platform.machine(),
         "".join(platform.libc_ver()),
         "nvtx" if nvtx else "no nvtx",
-        *(one.read_text(encoding="utf-8") for one in _parts(source)),
+        *(part.read_text(encoding="utf-8") for part in _parts(source)),
     )
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     named = re.search(r"__version__ = '([\w.+]+)'", version)
@@ -101,7 +101,9 @@ def nvtx_headers() -> Path | None:
         if os.environ.get(variable):
             folders.append(Path(os.environ[variable]) / "include")
     folders += [Path("/usr/local/cuda/include"), Path("/usr/include")]
-    return next((one for one in folders if (one / "nvtx3" / "nvToolsExt.h").is_file()), None)
+    return next(
+        (folder for folder in folders if (folder / "nvtx3" / "nvToolsExt.h").is_file()), None
+    )
 
 
 def built(wanted: Plan) -> Path | None:
@@ -111,9 +113,9 @@ def built(wanted: Plan) -> Path | None:
 
 def build(wanted: Plan) -> Path:
     """Return the binary's path; build it first where it is missing. Raises BuildError where that fails."""
-    found = built(wanted)
-    if found is not None:
-        return found
+    library = built(wanted)
+    if library is not None:
+        return library
     if wanted.compiler is None:
         raise BuildError("no C++ compiler was found (install g++ or clang++, or set CXX)")
     if not (wanted.torch / "include" / "ATen" / "record_function.h").is_file():
@@ -124,8 +126,8 @@ def build(wanted: Plan) -> Path:
 
 def line_of(wanted: Plan) -> str:
     """Return the line that is printed before the library is compiled."""
-    what, took = _NAMES[wanted.source.stem]
-    return f"building the PyTorch {what} for this torch, once (about {took} s)"
+    subject, took = _NAMES[wanted.source.stem]
+    return f"building the PyTorch {subject} for this torch, once (about {took} s)"
 
 
 def command(wanted: Plan, output: Path) -> list[str]:

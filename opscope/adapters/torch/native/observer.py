@@ -118,8 +118,8 @@ class Library:
 
     def builtin(self, name: str, plain_pop: int = 0) -> Callable[..., Any]:
         """Return the builtin ``name``, bound to the code of an emitter's plain pop."""
-        made: Callable[..., Any] = self.call.opscope_builtin(name.encode(), plain_pop)
-        return made
+        method: Callable[..., Any] = self.call.opscope_builtin(name.encode(), plain_pop)
+        return method
 
 
 @functools.lru_cache(maxsize=1)
@@ -250,9 +250,9 @@ class NativeMode:
 
         @functools.wraps(original)
         def _worker_loop(*args: Any, **kwargs: Any) -> Any:
-            one = mode()
-            if one is not None:
-                state = one.threads.current()
+            current_mode = mode()
+            if current_mode is not None:
+                state = current_mode.threads.current()
                 state.wait += 1
                 state.switched()
             return original(*args, **kwargs)
@@ -286,8 +286,8 @@ class NativeMode:
         spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
         notes = []
         if spent["dropped"]:
-            what = "ops left out: the buffers were full, because nothing was written to disk"
-            notes.append(("warning", what, spent["dropped"]))
+            message = "ops left out: the buffers were full, because nothing was written to disk"
+            notes.append(("warning", message, spent["dropped"]))
         if spent["failures"]:
             notes.append(("warning", "ops that could not be described", spent["failures"]))
         return notes
@@ -327,8 +327,8 @@ class NativeMode:
 
 def _file_by(mode: weakref.ref[NativeMode]) -> Callable[[CodeType], bytes]:
     def classify(code: CodeType) -> bytes:
-        found = mode()
-        return b"" if found is None else found._file_of(code)
+        current_mode = mode()
+        return b"" if current_mode is None else current_mode._file_of(code)
 
     return classify
 

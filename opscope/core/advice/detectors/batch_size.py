@@ -47,21 +47,21 @@ def find(answers: Answers) -> Answer:
     kernels = answers.kernels(categories=True)
     if kernels.is_empty():
         return CannotTell("no kernels were recorded; capture with a source of GPU activity")
-    found = _idle(answers, kernels)
-    if found is None:
+    judged = _idle(answers, kernels)
+    if judged is None:
         return CannotTell(
             "how many blocks the kernels had, or how many multiprocessors the GPU has, is not known"
         )
     times = 2
     while times * 2 <= min(_MOST_TIMES, _TAKEN / fullest["full"][0]):
         times *= 2
-    small = found.filter((pl.col("filled") < 1) | pl.col("fixed"))
-    time, whole = int(small["duration"].sum()), int(kernels["duration"].sum())
-    if time < _LEAST_SHARE * whole or not time:
+    small = judged.filter((pl.col("filled") < 1) | pl.col("fixed"))
+    time, total = int(small["duration"].sum()), int(kernels["duration"].sum())
+    if time < _LEAST_SHARE * total or not time:
         return []
     placed = len(kernels) == len(answers.trace["kernels"])
     peak, size = fullest.select("peak_memory", "memory").row(0)
-    return [_finding(answers, small, times, whole, (peak, size), placed)]
+    return [_finding(answers, small, times, total, (peak, size), placed)]
 
 
 def _sizes(answers: Answers) -> pl.DataFrame:
@@ -79,7 +79,7 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
     ).unique(["process", "device"])  # fmt: skip
     codes, grids = compact(kernels["grid"])
     blocks = gather(pl.Series([_blocks(grid) for grid in grids], dtype=pl.Int64), codes)
-    found = kernels.select(
+    judged = kernels.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         *("process", "device", "duration", "op_id", "op", "op_type", "direction"),
         *("layer", "source", "inputs", "dtypes"),
@@ -88,18 +88,22 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
     if device is not None:
         if device.vendor != "nvidia":
             return None  # on AMD a grid counts blocks or threads
-        found = found.with_columns(pl.col("sm_count").fill_null(device.sm_count))
+        judged = judged.with_columns(pl.col("sm_count").fill_null(device.sm_count))
     fixed = pl.lit(False)
     for column, tells in (("op", _exchanges), ("op_type", _updates), ("direction", _updates)):
-        number, words = compact(found[column])
-        told = [tells(text or "") for text in words]
-        is_it = gather(pl.Series(told, dtype=pl.Boolean), number)
+        number, words = compact(judged[column])
+        flags = [tells(text or "") for text in words]
+        is_it = gather(pl.Series(flags, dtype=pl.Boolean), number)
         fixed = fixed | pl.lit(is_it)
-    found = found.with_columns(
+    judged = judged.with_columns(
         (pl.col("blocks") / pl.col("sm_count")).alias("filled"), fixed.alias("fixed")
     )
-    known = found.filter(pl.col("filled").is_not_null() | pl.col("fixed"))
-    return known if int(known["duration"].sum()) * 2 > int(found["duration"].sum()) else None
+    judged_known = judged.filter(pl.col("filled").is_not_null() | pl.col("fixed"))
+    return (
+        judged_known
+        if int(judged_known["duration"].sum()) * 2 > int(judged["duration"].sum())
+        else None
+    )
 
 
 def _exchanges(op: str) -> bool:
@@ -124,7 +128,7 @@ def _finding(
     answers: Answers,
     small: pl.DataFrame,
     times: int,
-    whole: int,
+    total: int,
     memory: tuple[int, int],
     placed: bool,
 ) -> Finding:
@@ -137,14 +141,14 @@ def _finding(
     peak, size = memory
     rows = small["row"].to_numpy().astype(np.int64)
     edit = Edit(kernels=(rows, factors), host=_host(answers, times)) if placed else None
-    told = answers.summary().row(0, named=True)
-    wall, busy = int(told["wall_time"] or 0), int(told["device_busy"] or 0)
+    summary = answers.summary().row(0, named=True)
+    wall, busy = int(summary["wall_time"] or 0), int(summary["device_busy"] or 0)
     # the rest of the device's work stays, and nothing is done less often than once for each batch
     bound = max(most, wall - max(wall // times, busy - most))
     return Finding(
         what=f"The GPU's memory is {share(peak, size)} full at its peak ({peak / 1e9:.1f} of"
         f" {size / 1e9:.1f} GB),"
-        f" and kernels with {ms(time - per_batch)} ({share(time - per_batch, whole)} of their time)"
+        f" and kernels with {ms(time - per_batch)} ({share(time - per_batch, total)} of their time)"
         " have fewer"
         f" blocks than it has multiprocessors; work once for each batch takes {ms(per_batch)}",
         evidence=places(small, "kernels"),
@@ -174,11 +178,11 @@ def _host(answers: Answers, times: int) -> pl.DataFrame | None:
     ops = answers.ops(categories=True)
     codes, words = compact(ops["direction"])
     batch = gather(pl.Series([word != "input" for word in words], dtype=pl.Boolean), codes)
-    found = ops.filter(
+    host_ops = ops.filter(
         (pl.col("depth") == 0) & pl.col("thread").is_not_null() & pl.lit(batch),
         pl.col("end") > pl.col("start"),
     )
-    spans = found.select("process", "thread", "start", "end", pl.lit(1 / times).alias("factor"))
+    spans = host_ops.select("process", "thread", "start", "end", pl.lit(1 / times).alias("factor"))
     return spans.drop_nulls() if len(spans) else None
 
 

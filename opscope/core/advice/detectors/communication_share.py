@@ -26,10 +26,10 @@ _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if a process communicates, waiting left out, for more than 10 % of its steps."""
-    told = rates(answers)
-    if isinstance(told, CannotTell):
-        return told
-    much = told.filter(
+    rates_of_steps = rates(answers)
+    if isinstance(rates_of_steps, CannotTell):
+        return rates_of_steps
+    much = rates_of_steps.filter(
         (
             pl.col("communication_time") - pl.col("waiting_time").fill_null(0)
             > least * pl.col("window")
@@ -39,14 +39,14 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     if much.is_empty():
         return []
     worst = much.sort("communication_share", "process", descending=[True, False])
-    return [_finding(answers, worst.row(0, named=True), (len(much), len(told)), least)]
+    return [_finding(answers, worst.row(0, named=True), (len(much), len(rates_of_steps)), least)]
 
 
 def _finding(
     answers: Answers, most: dict[str, Any], processes: tuple[int, int], least: float
 ) -> Finding:
     many, all_of = processes
-    whole, window, exposed = (
+    total, window, exposed = (
         int(most[name]) for name in ("communication_time", "window", "exposed")
     )
     where = rank_name(most)
@@ -91,20 +91,20 @@ def _finding(
     )
     sharded = "fsdp" in patterns(answers)
     return Finding(
-        what=f"{where} communicates for {share(whole, window)} of its {ms(window)} ({ms(whole)}, of which"
+        what=f"{where} communicates for {share(total, window)} of its {ms(window)} ({ms(total)}, of which"
         f" {ms(exposed)} beside no computation);{by_step}",
         evidence=f"{many:,} of {all_of:,} processes that communicate are above {100 * least:g} %"
         + (f"; {kinds}; by place: {places(kernels, 'collectives')}" if len(kernels) else ""),
         recommendation=_recommendation(used, sharded)
         if 2 * reduced >= exposed or not len(kernels)
         else _of_other_kinds(kernels, used),
-        time=whole,
+        time=total,
         saving_least=0,
         saving_most=exposed,
         reasoning="communication(): communication_share of window; steps(): communication_part / time. At"
         " least nothing: other work may set the pace. At most communication_time - overlap_time: what is"
         f" hidden costs no time.{estimate}",
-        confidence="medium" if exposed > whole // 2 else "low",
+        confidence="medium" if exposed > total // 2 else "low",
         rows=evidence(kernels) if len(kernels) else None,
         edit=_edit(gradients),
     )

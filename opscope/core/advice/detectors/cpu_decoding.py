@@ -55,28 +55,28 @@ def find(answers: Answers) -> Answer:
     bound = loaders.filter((pl.col("share") > INPUT_BOUND) & (pl.col("verdict") == VERDICTS[0]))
     if bound.is_empty():
         return []
-    return _judged(answers, bound)
+    return _judge(answers, bound)
 
 
-def _judged(answers: Answers, bound: pl.DataFrame) -> Answer:
+def _judge(answers: Answers, bound: pl.DataFrame) -> Answer:
     asked = (
         answers.of(loader_waits)
         .filter("timed")
         .filter(pl.col("process").is_in(bound["process"].implode()))
     )
-    told = _told(answers, asked)
-    whole = known = time = 0
+    decoding = _tell(answers, asked)
+    total = known_time = time = 0
     for (process,), part in asked.group_by("process"):
-        mine = told.filter(pl.col("process").eq_missing(pl.lit(process, pl.Int32)))
+        mine = decoding.filter(pl.col("process").eq_missing(pl.lit(process, pl.Int32)))
         spans = merge(part["start"].to_numpy(), part["end"].to_numpy())
-        whole += int((spans[1] - spans[0]).sum())
-        known += _within(mine, spans)
+        total += int((spans[1] - spans[0]).sum())
+        known_time += _within(mine, spans)
         time += _within(mine.filter("decoding"), spans)
-    if time > MOST * whole:
-        return [_finding(answers, told.filter("decoding"), time, whole)]
-    if time + (whole - known) > MOST * whole:
+    if time > MOST * total:
+        return [_finding(answers, decoding.filter("decoding"), time, total)]
+    if time + (total - known_time) > MOST * total:
         return CannotTell(
-            f"of the {ms(whole)} that the steps wait for their loader, {share(whole - known, whole)} has"
+            f"of the {ms(total)} that the steps wait for their loader, {share(total - known_time, total)} has"
             " no op"
             " and no range that says what the loader does (workers are processes of their own): put"
             " opscope.annotate('decode') around its transforms and load with num_workers=0"
@@ -89,14 +89,14 @@ def _within(rows: pl.DataFrame, spans: tuple[Ints, Ints]) -> int:
     return int(covered(spans, start, end).sum())
 
 
-def _told(answers: Answers, asked: pl.DataFrame) -> pl.DataFrame:
+def _tell(answers: Answers, asked: pl.DataFrame) -> pl.DataFrame:
     """Return the ranges within the waits that say what the loader does: process, start, end (ns), code (of
     the text), decoding."""
     meaning, ranges = answers.attribution.meaning, answers.trace["ranges"]
     useful = np.array(
         [
-            one.role in ("op", "user") and not _LOADER.search(text)
-            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+            reading.role in ("op", "user") and not _LOADER.search(text)
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ],
         bool,
     )
@@ -107,11 +107,11 @@ def _told(answers: Answers, asked: pl.DataFrame) -> pl.DataFrame:
     inside = np.zeros(len(rows), bool)
     for (number,), part in asked.group_by("process"):
         first, last = merge(part["start"].to_numpy(), part["end"].to_numpy())
-        place = np.searchsorted(first, start, side="right") - 1
+        index = np.searchsorted(first, start, side="right") - 1
         inside |= (
             (process == (NONE if number is None else number))
-            & (place >= 0)
-            & (end <= last[np.maximum(place, 0)])
+            & (index >= 0)
+            & (end <= last[np.maximum(index, 0)])
         )
     code = meaning.reading[rows[inside]]
     return pl.DataFrame(
@@ -130,21 +130,21 @@ def _name(text: str) -> str:
     return re.split(r"[(@]", text, maxsplit=1)[0]
 
 
-def _finding(answers: Answers, told: pl.DataFrame, time: int, whole: int) -> Finding:
+def _finding(answers: Answers, decoding: pl.DataFrame, time: int, total: int) -> Finding:
     name = pl.col("text").str.split("(").list.first().alias("op")
     rows = (
-        told.group_by(name, "process")
+        decoding.group_by(name, "process")
         .agg(pl.len().alias("count"), (pl.col("end") - pl.col("start")).sum().alias("time"))
         .sort("time", "op", descending=[True, False])
     )
     places = "; ".join(
-        f"{op} ({many:,}, {ms(took)})"
-        for op, many, took in rows.head(3).select("op", "count", "time").rows()
+        f"{op} ({count:,}, {ms(took)})"
+        for op, count, took in rows.head(3).select("op", "count", "time").rows()
     )
     return Finding(
-        what=f"the loader decodes and augments on the CPU for {ms(time)} of the {ms(whole)} that the"
+        what=f"the loader decodes and augments on the CPU for {ms(time)} of the {ms(total)} that the"
         " steps wait"
-        f" for it ({share(time, whole)})",
+        f" for it ({share(time, total)})",
         evidence=places,
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
         time=time,

@@ -31,12 +31,12 @@ _UNRECORDED: Final = (
 
 def find(answers: Answers) -> Answer:
     """Return one finding where convolutions ran with ``benchmark=false`` and their sizes come back."""
-    found = products(answers)
-    if isinstance(found, CannotTell):
-        return found
-    convs = found.works.filter(pl.col("op_type") == "conv")
+    convolutions = products(answers)
+    if isinstance(convolutions, CannotTell):
+        return convolutions
+    convs = convolutions.works.filter(pl.col("op_type") == "conv")
     time = waiting(convs)
-    if not len(convs) or time < LEAST_SHARE * found.whole:
+    if not len(convs) or time < LEAST_SHARE * convolutions.whole:
         return []
     used = framework(answers)
     if convs["op"].str.starts_with("hlo::").fill_null(False).all():
@@ -45,19 +45,19 @@ def find(answers: Answers) -> Answer:
         return CannotTell(
             f"benchmark mode is a switch of PyTorch; how {used} chose its algorithms is not recorded"
         )
-    told = convs["params"].str.extract(r"\bbenchmark=(true|false)\b")
-    off = convs.filter((told == "false").fill_null(False))
-    unknown = waiting(convs.filter(told.is_null()))
-    if waiting(off) < LEAST_SHARE * found.whole or not len(off):
+    stated = convs["params"].str.extract(r"\bbenchmark=(true|false)\b")
+    off = convs.filter((stated == "false").fill_null(False))
+    unknown = waiting(convs.filter(stated.is_null()))
+    if waiting(off) < LEAST_SHARE * convolutions.whole or not len(off):
         return CannotTell(_UNRECORDED) if unknown else []
     sizes = off.select("op", "inputs", "params").n_unique()
     if int(off["calls"].sum()) < _COMES_BACK * sizes:
         return []  # sizes that do not come back would be measured for nothing
-    return [_finding(answers, found, off, sizes, unknown)]
+    return [_finding(answers, convolutions, off, sizes, unknown)]
 
 
 def _finding(
-    answers: Answers, found: Products, off: pl.DataFrame, sizes: int, unknown: int
+    answers: Answers, products: Products, off: pl.DataFrame, sizes: int, unknown: int
 ) -> Finding:
     time, device = waiting(off), answers.device[0]
     most = time
@@ -73,7 +73,7 @@ def _finding(
         most = int(above.item())
     return Finding(
         what=f"{off['calls'].sum():,} convolutions of {sizes:,} sizes ran with cuDNN's benchmark mode off,"
-        f" {ms(time)} ({share(time, found.whole)} of the kernels' time)",
+        f" {ms(time)} ({share(time, products.whole)} of the kernels' time)",
         evidence=places(off, "different calls")
         + (f"; not recorded for {ms(unknown)} of convolutions" if unknown else ""),
         recommendation="Try torch.backends.cudnn.benchmark = True: cuDNN then measures its"

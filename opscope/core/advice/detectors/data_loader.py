@@ -42,8 +42,8 @@ def find(answers: Answers) -> Answer:
     steps = answers.input_waits()
     if steps.is_empty():
         return CannotTell(NO_STEPS)
-    known = steps.filter(pl.col("input_wait").is_not_null())
-    if known.is_empty():
+    measured = steps.filter(pl.col("input_wait").is_not_null())
+    if measured.is_empty():
         return CannotTell(steps["reason"].drop_nulls().mode().sort()[0])
     loaders = answers.data_preparation().filter(pl.col("share") > INPUT_BOUND)
     bound = loaders.filter(pl.col("verdict") == VERDICTS[0])
@@ -62,13 +62,17 @@ def _finding(answers: Answers, steps: pl.DataFrame, loaders: pl.DataFrame, alway
     waited = steps.filter(here & pl.col("input_wait").is_not_null()).with_columns(
         pl.int_range(pl.len()).over("process").alias("place")
     )
-    time, whole = longest(waited, "input_wait"), longest(waited, "duration")
+    time, total = longest(waited, "input_wait"), longest(waited, "duration")
     worst = loaders.sort("input_wait", "process", descending=[True, False]).row(0, named=True)
     rows = _rows(waited, loaders)
     unknown = steps["input_wait"].null_count()
     rest = f"; steps of which no wait is known: {unknown:,}" if unknown else ""
-    found = pace(answers)
-    idle = f"; the GPU idles for {ms(found.time('input'))} of it" if isinstance(found, Pace) else ""
+    pace_of_steps = pace(answers)
+    idle = (
+        f"; the GPU idles for {ms(pace_of_steps.time('input'))} of it"
+        if isinstance(pace_of_steps, Pace)
+        else ""
+    )
     many, all_ = int(waited["input_bound"].sum()), len(waited)
     line = f" at {worst['source'].split(' < ')[0]}" if worst["source"] else ""
     often = (
@@ -78,7 +82,7 @@ def _finding(answers: Answers, steps: pl.DataFrame, loaders: pl.DataFrame, alway
     )
     sure = always and all_ >= ENOUGH
     return Finding(
-        what=f"{often}: {ms(time)} of {ms(whole)} ({share(time, whole)} of the steps)",
+        what=f"{often}: {ms(time)} of {ms(total)} ({share(time, total)} of the steps)",
         evidence=f"{worst['loader']}{line}: {count(worst['calls'], 'wait')}, median {ms(worst['median'])},"
         f" longest {ms(worst['max'])}; {_workers(worst)}{idle}{rest}",
         recommendation=_recommendation(answers, worst, always),
@@ -106,7 +110,10 @@ def _workers(worst: dict[str, object]) -> str:
 
 def _recommendation(answers: Answers, worst: dict[str, object], always: bool) -> str:
     name = str(worst["loader"])
-    kind = next((one for start, one in _BY_LOADER.items() if name.startswith(start)), None)
+    kind = next(
+        (kind_of_loader for start, kind_of_loader in _BY_LOADER.items() if name.startswith(start)),
+        None,
+    )
     kind = kind or framework(answers)
     if not always:
         if kind == "torch":
@@ -126,9 +133,10 @@ def _recommendation(answers: Answers, worst: dict[str, object], always: bool) ->
                 f"DataLoader(…, num_workers={wanted}, persistent_workers=True, prefetch_factor=2,"
                 " pin_memory=True) loads in other processes while the step runs."
             )
-        many = "more than now" if wanted is None else str(wanted)
+        workers = "more than now" if wanted is None else str(wanted)
         return (
-            f"DataLoader(…, num_workers={many}, persistent_workers=True, prefetch_factor=4, pin_memory=True);"
+            f"DataLoader(…, num_workers={workers}, persistent_workers=True, prefetch_factor=4,"
+            " pin_memory=True);"
             " if the processors are full then, do less for each sample."
         )
     if kind in ("tensorflow", "keras"):
@@ -159,9 +167,9 @@ def _wanted(worst: dict[str, object]) -> int | None:
     workers = worst["workers"]
     if workers is None or not waited or not part or not asked:
         return None
-    whole = float(waited) / float(part)  # type: ignore[arg-type]
-    rest = max(whole - float(waited), 1.0)  # type: ignore[arg-type]
-    busy = float(waited) if workers == 0 else float(workers) * whole  # type: ignore[arg-type]
+    total = float(waited) / float(part)  # type: ignore[arg-type]
+    rest = max(total - float(waited), 1.0)  # type: ignore[arg-type]
+    busy = float(waited) if workers == 0 else float(workers) * total  # type: ignore[arg-type]
     return max(2, int(workers) + 1, min(math.ceil(busy / rest) + 1, 64))  # type: ignore[call-overload, no-any-return]
 
 

@@ -38,13 +38,13 @@ def find(answers: Answers) -> Answer:
             " capture with ranges (opscope run, or torch.profiler)"
         )
     shows = ranges.filter(pl.Series(matching(ranges["text"], _SHOWS), dtype=pl.Boolean))
-    found = several.join(
+    uneven = several.join(
         shows.group_by("process").agg(
             pl.len().alias("passes"), pl.col("text").cast(pl.String).first().alias("shown")
         ),
         on="process",
     )
-    return [_finding(answers, row) for row in found.sort("process").rows(named=True)]
+    return [_finding(answers, row) for row in uneven.sort("process").rows(named=True)]
 
 
 def _finding(answers: Answers, row: dict[str, Any]) -> Finding:

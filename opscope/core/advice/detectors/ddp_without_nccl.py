@@ -67,23 +67,23 @@ def find(answers: Answers) -> Answer:
 def _capable(answers: Answers, processes: set[int]) -> bool | None:
     """Whether NCCL runs on all devices of the processes; None where a capability is not recorded."""
     devices = answers.trace["devices"].filter(pl.col("process").is_in(list(processes)))
-    told = devices["cc"].cast(pl.Float64, strict=False)
-    if (told < _LEAST_CC).any():
+    capabilities = devices["cc"].cast(pl.Float64, strict=False)
+    if (capabilities < _LEAST_CC).any():
         return False
-    return None if devices.is_empty() or told.null_count() else True
+    return None if devices.is_empty() or capabilities.null_count() else True
 
 
 def _finding(answers: Answers, ran: pl.DataFrame, capable: bool | None) -> Finding:
     ran = ran.with_columns((pl.col("end") - pl.col("start")).alias("duration"))
-    whole, exposed = {}, {}
+    totals, exposed = {}, {}
     kernels = answers.trace["kernels"]
     for (process,), part in ran.group_by("process"):
         spans = merge(*(part[name].to_numpy().astype(np.int64) for name in ("start", "end")))
         busy = kernels.filter(pl.col("process") == process)
         alone = subtract(spans, merge(*(busy[name].to_numpy() for name in ("start", "end"))))
-        whole[process] = int((spans[1] - spans[0]).sum())
+        totals[process] = int((spans[1] - spans[0]).sum())
         exposed[process] = int((alone[1] - alone[0]).sum())
-    worst = max(exposed, key=lambda process: (exposed[process], whole[process]))
+    worst = max(exposed, key=lambda process: (exposed[process], totals[process]))
     wall = answers.summary()["wall_time"][0]
     backends = ", ".join(
         sorted({name.partition(":")[0] for name in ran["op"].cast(pl.String).unique()})
@@ -91,15 +91,15 @@ def _finding(answers: Answers, ran: pl.DataFrame, capable: bool | None) -> Findi
     unknown = "" if capable else "; the compute capability of the devices is not recorded"
     return Finding(
         what=f"{len(ran):,} collectives of GPU training run by {backends}, through the host:"
-        f" {ms(whole[worst])} of process {worst}, of which {ms(exposed[worst])}"
+        f" {ms(totals[worst])} of process {worst}, of which {ms(exposed[worst])}"
         f" ({share(exposed[worst], wall)} of the run) beside no kernel",
-        evidence=f"{places(ran, 'collectives')}; no kernel of NCCL in {len(whole):,} processes{unknown}",
+        evidence=f"{places(ran, 'collectives')}; no kernel of NCCL in {len(totals):,} processes{unknown}",
         recommendation="torch.distributed.init_process_group('nccl') (on AMD the same name is RCCL); keep"
         " gloo"
         " for tensors on the CPU: init_process_group('cpu:gloo,cuda:nccl').",
-        time=whole[worst],
+        time=totals[worst],
         saving_least=0,
-        saving_most=whole[worst],
+        saving_most=totals[worst],
         reasoning="ops(): the union of what the backend ran, of the process with most of it that no kernel"
         " hides. At most all of it, as NCCL copies nothing through the host; at least nothing. NCCL's own"
         " time"

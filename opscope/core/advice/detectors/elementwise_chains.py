@@ -65,26 +65,26 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     ran = work(answers)
     if ran.is_empty():
         return CannotTell("neither kernels nor ops were recorded")
-    ordered, member = _ordered(answers, ran)
-    known = ordered["inputs"].is_not_null().to_numpy()
-    lane, place = _runs(ordered)
-    here = member & np.roll(member, 1) & place
-    dark = here & ~(known & np.roll(known, 1))
+    ordered, member = _order(answers, ran)
+    described = ordered["inputs"].is_not_null().to_numpy()
+    lane, is_next = _runs(ordered)
+    here = member & np.roll(member, 1) & is_next
+    dark = here & ~(described & np.roll(described, 1))
     unknown = int(ordered["duration"].filter(pl.Series(dark)).sum())
-    whole = device_time(answers)
+    total = device_time(answers)
     chains = _chains(ordered, here & ~dark, lane)
-    if chains is None or int(chains.rows["duration"].sum()) + chains.gaps < least * whole:
-        if unknown >= least * whole and unknown:
+    if chains is None or int(chains.rows["duration"].sum()) + chains.gaps < least * total:
+        if unknown >= least * total and unknown:
             return CannotTell(
                 f"the shapes of {int(dark.sum()):,} elementwise kernels that directly follow another"
                 f" ({ms(unknown)}) were not recorded: record with shapes (opscope does;"
                 " torch.profiler: record_shapes=True)"
             )
         return []
-    return [_finding(answers, chains, whole, int(dark.sum()), unknown)]
+    return [_finding(answers, chains, total, int(dark.sum()), unknown)]
 
 
-def _ordered(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.bool_]]:
+def _order(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[np.bool_]]:
     """Return the work in the order of each stream or thread, with what may be in a chain."""
     family = ran["op_type"]
     if answers.cpu_only:
@@ -113,10 +113,10 @@ def _runs(ordered: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     for name in ("process", "device", "lane", "direction", "step"):
         same &= pl.col(name).eq_missing(pl.col(name).shift(1))
     gap = (pl.col("start") - pl.col("end").shift(1)).clip(lower_bound=0).fill_null(0)
-    found = ordered.select(gap.alias("gap"), (same & (gap < FAR)).alias("near"))
-    near = found["near"].fill_null(False).to_numpy().copy()
+    gaps = ordered.select(gap.alias("gap"), (same & (gap < FAR)).alias("near"))
+    near = gaps["near"].fill_null(False).to_numpy().copy()
     near[:1] = False
-    return found["gap"].to_numpy(), near
+    return gaps["gap"].to_numpy(), near
 
 
 def _chains(
@@ -128,14 +128,14 @@ def _chains(
         return None
     wanted = np.unique(np.concatenate((after, after - 1)))
     codes, kinds = combined([ordered[name][wanted] for name in ("op", "inputs", "outputs")])
-    place = np.zeros(len(ordered), np.int64)
-    place[wanted] = codes
+    chain_codes = np.zeros(len(ordered), np.int64)
+    chain_codes[wanted] = codes
     texts = list(zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True))
-    before, then, number = pairs(place[after - 1], place[after])
+    before, then, number = pairs(chain_codes[after - 1], chain_codes[after])
     passed = np.array(
         [
-            _passed(texts[one], texts[two])
-            for one, two in zip(before.tolist(), then.tolist(), strict=True)
+            _passed(texts[first], texts[two])
+            for first, two in zip(before.tolist(), then.tolist(), strict=True)
         ],
         np.int64,
     )[number]
@@ -178,11 +178,15 @@ def _passed(former: _Text, latter: _Text) -> int:
     result = _result(bare, inputs, outputs)
     if after.endswith("copy_"):
         reads = reads[1:]
-    for one in reads:
-        if result is not None and one[1] == result[1] and one[0] in (result[0] or one[0], one[0]):
-            if result[0] and result[0] != one[0]:
+    for read in reads:
+        if (
+            result is not None
+            and read[1] == result[1]
+            and read[0] in (result[0] or read[0], read[0])
+        ):
+            if result[0] and result[0] != read[0]:
                 continue
-            return size_of(one)
+            return size_of(read)
     return 0
 
 
@@ -196,22 +200,22 @@ def _result(op: str, inputs: str | None, outputs: str | None) -> Tensor | None:
     if op.endswith("_"):
         return read[0]
     rank = max(len(dims) for _, dims in read)
-    whole = [1] * rank
+    shape = [1] * rank
     for _, dims in read:
-        for place, dim in enumerate(dims, rank - len(dims)):
-            whole[place] = max(whole[place], dim) if dim != 0 else 0
-    return "", tuple(whole)
+        for index, dim in enumerate(dims, rank - len(dims)):
+            shape[index] = max(shape[index], dim) if dim != 0 else 0
+    return "", tuple(shape)
 
 
-def _finding(answers: Answers, chains: _Chains, whole: int, dark: int, unknown: int) -> Finding:
+def _finding(answers: Answers, chains: _Chains, total: int, dark: int, unknown: int) -> Finding:
     rows = chains.rows
-    time, many = int(rows["duration"].sum()), int(chains.first.sum())
+    time, chain_count = int(rows["duration"].sum()), int(chains.first.sum())
     moved = int(chains.between.sum())
     unsized = rows["bytes"].null_count()
-    what = "ops" if answers.cpu_only else "kernels"
+    noun = "ops" if answers.cpu_only else "kernels"
     removed = time - int((rows["duration"].to_numpy() * chains.kept).sum())
     rest = (
-        f"; {what} whose shapes are unknown and that are not counted: {dark:,} ({ms(unknown)})"
+        f"; {noun} whose shapes are unknown and that are not counted: {dark:,} ({ms(unknown)})"
         if dark
         else ""
     )
@@ -220,16 +224,17 @@ def _finding(answers: Answers, chains: _Chains, whole: int, dark: int, unknown: 
     _, texts = compact(rows["op"])
     said = f" ({len(texts):,} different ops)" if len(texts) > 1 else ""
     return Finding(
-        what=f"{len(rows):,} elementwise {what}{said} run in {many:,} chain{'s' * (many != 1)} that"
+        what=f"{len(rows):,} elementwise {noun}{said} run in {chain_count:,}"
+        f" chain{'s' * (chain_count != 1)} that"
         f" nothing fused: {ms(time)},"
-        f" {share(time, whole)} of the device's time; {2 * moved / 1e6:,.1f} MB are written only to be read"
+        f" {share(time, total)} of the device's time; {2 * moved / 1e6:,.1f} MB are written only to be read"
         " by the next",
-        evidence=places(rows, what) + rest,
+        evidence=places(rows, noun) + rest,
         recommendation=_RECOMMENDED.get(named or "", _GENERAL),
         time=time,
         saving_least=0,
         saving_most=chains.rest + chains.gaps + gone,
-        reasoning=f"A chain is {what} of one stream or thread, direction and step less than"
+        reasoning=f"A chain is {noun} of one stream or thread, direction and step less than"
         f" {FAR // 1000} µs apart, of which each has an input of the shape that the one before writes."
         " Joined, a"
         " chain does not write and read what lies between: of each duration the part that these bytes are of"

@@ -51,9 +51,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         return CannotTell(
             "no matrix products with an op were recorded, so their number format is not known"
         )
-    known = products.filter(pl.col("inputs").is_not_null())
-    of_products, known_time = (int(one["duration"].sum()) for one in (products, known))
-    half = int(known["duration"].filter(pl.Series(holds(known["inputs"], _is_half))).sum())
+    described = products.filter(pl.col("inputs").is_not_null())
+    of_products, known_time = (int(table["duration"].sum()) for table in (products, described))
+    half = int(described["duration"].filter(pl.Series(holds(described["inputs"], _is_half))).sum())
     if half < _HALF * of_products:
         if half + of_products - known_time >= _HALF * of_products:
             return CannotTell(
@@ -66,9 +66,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     moved = ran.filter(pl.Series(counted))
     unknown = int(moved["duration"].filter(moved["inputs"].is_null()).sum())
     rows = moved.filter(pl.Series(holds(moved["inputs"], _is_single), dtype=pl.Boolean))
-    time, whole = int(rows["duration"].sum()), device_time(answers)
-    if time < least * whole:
-        if unknown >= least * whole and unknown:
+    time, total = int(rows["duration"].sum()), device_time(answers)
+    if time < least * total:
+        if unknown >= least * total and unknown:
             return CannotTell(
                 f"the number formats of {ms(unknown)} of memory-bound ops were not recorded: record with"
                 " shapes"
@@ -79,16 +79,16 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         .agg(pl.col("duration").sum())
         .sort("duration", descending=True)
     )
-    told = ", ".join(f"{name} {ms(took)}" for name, took in by.rows())
-    what = "ops" if answers.cpu_only else "kernels"
+    by_op = ", ".join(f"{name} {ms(took)}" for name, took in by.rows())
+    noun = "ops" if answers.cpu_only else "kernels"
     rest = f"; of unknown number format: {ms(unknown)}" if unknown else ""
     return [
         Finding(
-            what=f"{len(rows):,} {what} that only move and transform elements run in f32 ({told};"
-            f" {share(time, whole)} of"
+            what=f"{len(rows):,} {noun} that only move and transform elements run in f32 ({by_op};"
+            f" {share(time, total)} of"
             f" the device's time), while {share(half, of_products)} of the products' time is in half"
             " precision",
-            evidence=places(rows, what) + rest,
+            evidence=places(rows, noun) + rest,
             recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
             time=time,
             saving_least=0,

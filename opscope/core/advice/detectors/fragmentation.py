@@ -23,48 +23,48 @@ _SMALL: Final = 1 << 20
 
 def find(answers: Answers) -> Answer:
     """Return a finding for each device with much unused memory reserved, and one for repeated calls."""
-    found = []
+    findings = []
     calls = allocator_calls.repeated(answers)
     if len(calls):
-        found.append(_repeated(answers, calls))
+        findings.append(_repeat(answers, calls))
     memory = answers.memory().filter(pl.col("reserved").is_not_null())
     wasted = memory.filter(
         (pl.col("peak_unused") >= UNUSED * pl.col("peak_reserved"))
         & (pl.col("peak_unused") >= LEAST_BYTES)
     )
-    grown = _grown(answers) if len(memory) else {}
+    grown = _grow(answers) if len(memory) else {}
     for row in memory.sort("process", "device").rows(named=True):
-        place = (row["process"], row["device"])
-        here = pl.col("process").eq_missing(place[0]) & pl.col("device").eq_missing(place[1])
-        if place in grown or len(wasted.filter(here)):
-            found.append(_reserved(answers, row, grown.get(place)))
-    if not found and memory.is_empty():
+        key = (row["process"], row["device"])
+        here = pl.col("process").eq_missing(key[0]) & pl.col("device").eq_missing(key[1])
+        if key in grown or len(wasted.filter(here)):
+            findings.append(_reserve(answers, row, grown.get(key)))
+    if not findings and memory.is_empty():
         return CannotTell(
             "what the allocator reserved was not recorded: capture memory (opscope run --memory, or"
             " torch.profiler's profile_memory=True)"
         )
-    return found
+    return findings
 
 
-def _grown(answers: Answers) -> dict[tuple[int | None, int | None], tuple[int, int]]:
+def _grow(answers: Answers) -> dict[tuple[int | None, int | None], tuple[int, int]]:
     """Return per device how often the allocator reserved more for a block although at least as much as the
     block was reserved and not in use, and how many bytes it reserved in all these cases."""
-    place = ["process", "device"]
+    key = ["process", "device"]
     reserved = pl.col("reserved")
-    grew = answers.trace["allocations"].group_by(place).agg(reserved.max() > reserved.min())
+    grew = answers.trace["allocations"].group_by(key).agg(reserved.max() > reserved.min())
     if not grew["reserved"].any():  # sorting a million events takes longer than this
         return {}
     events = ordered(answers.trace).filter(pl.col("reserved").is_not_null())
-    before = (pl.col("reserved") - pl.col("total")).shift().over(place)
-    gain = pl.col("reserved") - pl.col("reserved").shift().over(place)
+    before = (pl.col("reserved") - pl.col("total")).shift().over(key)
+    gain = pl.col("reserved") - pl.col("reserved").shift().over(key)
     rows = events.with_columns(before.alias("unused"), gain.alias("gain")).filter(
         (pl.col("gain") > 0) & (pl.col("bytes") >= _SMALL) & (pl.col("unused") >= pl.col("bytes"))
     )
-    each = rows.group_by(place).agg(pl.len(), pl.col("gain").sum())
-    return {(process, device): (many, gained) for process, device, many, gained in each.rows()}
+    each = rows.group_by(key).agg(pl.len(), pl.col("gain").sum())
+    return {(process, device): (count, gained) for process, device, count, gained in each.rows()}
 
 
-def _reserved(answers: Answers, row: dict[str, Any], grown: tuple[int, int] | None) -> Finding:
+def _reserve(answers: Answers, row: dict[str, Any], grown: tuple[int, int] | None) -> Finding:
     peak, reserved, unused = row["peak_memory"], row["peak_reserved"], row["peak_unused"]
     proof = (
         f"{grown[0]:,} times it reserved more ({grown[1] / 1e9:.2f} GB in all) for a block although at least"
@@ -102,7 +102,7 @@ def _reserved(answers: Answers, row: dict[str, Any], grown: tuple[int, int] | No
     )
 
 
-def _repeated(answers: Answers, calls: pl.DataFrame) -> Finding:
+def _repeat(answers: Answers, calls: pl.DataFrame) -> Finding:
     time = int(calls["duration"].sum())
     # ranks run at once: the time of one
     most = as_int(calls.group_by("process").agg(pl.col("duration").sum())["duration"].max())

@@ -91,16 +91,16 @@ def _between(answers: Answers) -> pl.DataFrame | None:
 
 
 def _finding(answers: Answers, resumed: pl.Series) -> Finding:
-    places = sorted({found.groups() for text in resumed if (found := _PLACE.search(text))})
+    places = sorted({match.groups() for text in resumed if (match := _PLACE.search(text))})
     said = [f"{file or name}:{line} in {name}" for name, line, file in places]
     eager = _between(answers)
-    known = eager is not None and not eager.is_empty()
+    is_measured = eager is not None and not eager.is_empty()
     time = int(eager["self_time"].sum()) if eager is not None else 0
-    whole = device_time(answers)
+    total = device_time(answers)
     cost = (
         f"; eager ops between the parts take {ms(time)} on the host"
-        + (f", {share(time, whole)} of the device's time" if answers.cpu_only else "")
-        if known
+        + (f", {share(time, total)} of the device's time" if answers.cpu_only else "")
+        if is_measured
         else ""
     )
     return Finding(
@@ -109,17 +109,17 @@ def _finding(answers: Answers, resumed: pl.Series) -> Finding:
         recommendation=_RECOMMENDED,
         time=time,
         saving_least=0,
-        saving_most=time if known else None,
+        saving_most=time if is_measured else None,
         reasoning="Proved by the names of the functions in which torch.compile goes on after a break"
         " (torch_dynamo_resume_in_…), in the texts of ranges. "
         + (
             "At most the host's time in eager ops (self_time of ops()) between two compiled regions of"
             " one step and"
             " thread; what fusing over the break saves on the device is not counted."
-            if known
+            if is_measured
             else "Nothing bounds the saving: compiled regions, or eager ops between them, were not recorded."
         ),
-        confidence="high" if known else "medium",
+        confidence="high" if is_measured else "medium",
         rows=with_rest(pl.DataFrame(
             {"source": [f"{file or name}:{line}" for name, line, file in places],
              "detail": [f"break in {name}" for name, _, _ in places]}

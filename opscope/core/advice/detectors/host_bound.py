@@ -33,27 +33,27 @@ _GENERAL: Final = (
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return a finding if devices waited for such work for more than 5 % of the steps."""
-    found = pace(answers)
-    if isinstance(found, str):
-        return CannotTell(found)
-    time, whole = found.time("host"), found.whole
-    if time <= least * whole:
+    pace_of_steps = pace(answers)
+    if isinstance(pace_of_steps, str):
+        return CannotTell(pace_of_steps)
+    time, total = pace_of_steps.time("host"), pace_of_steps.whole
+    if time <= least * total:
         return []
-    return [_finding(answers, found, time, whole)]
+    return [_finding(answers, pace_of_steps, time, total)]
 
 
-def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
+def _finding(answers: Answers, pace: Pace, time: int, total: int) -> Finding:
     rows = host_work(answers)
-    mine = found.pieces.filter(pl.col("cause") == "host")
+    mine = pace.pieces.filter(pl.col("cause") == "host")
     length = mine["end"] - mine["start"]
     long = int(length.filter(length >= DISPATCH).sum())
-    most = min(time, found.idle)
+    most = min(time, pace.idle)
     return Finding(
-        what=f"the GPU waits for other work of the host in {ms(time)} of the {ms(whole)} of"
-        f" {count(len(found.steps), 'step')} ({share(time, whole)})",
+        what=f"the GPU waits for other work of the host in {ms(time)} of the {ms(total)} of"
+        f" {count(len(pace.steps), 'step')} ({share(time, total)})",
         evidence=f"idle while the host was at {said(rows)}; {share(long, int(length.sum()))} of it in"
         " pieces of"
-        f" {DISPATCH / 1e6:g} ms or more{found.left_out}",
+        f" {DISPATCH / 1e6:g} ms or more{pace.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,
@@ -62,7 +62,7 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
         " input, synchronising calls and stretches of late launches have of it. At least nothing: other"
         f" work may set the pace then. At most {ms(most)}, if the host's work in these gaps took no time at"
         " all. No estimate lies between: how much of it can go depends on what it is.",
-        confidence="high" if long > time // 2 and time > 2 * WORTH * whole else "medium",
+        confidence="high" if long > time // 2 and time > 2 * WORTH * total else "medium",
         rows=rows,
     )
 

@@ -26,22 +26,22 @@ _COMPUTES: Final = (
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if the busiest device computes much longer than the devices do in the mean."""
-    found = answers.overlap()
-    if found.is_empty():
+    overlap = answers.overlap()
+    if overlap.is_empty():
         if answers.cpu_only and len(answers.trace["ranges"]):
             return []
         return CannotTell("no work of a device was recorded")
-    told = found["reason"].drop_nulls()
-    if len(told):
-        return CannotTell(f"{told[0]}, so that how long each device was busy is not known")
+    reasons = overlap["reason"].drop_nulls()
+    if len(reasons):
+        return CannotTell(f"{reasons[0]}, so that how long each device was busy is not known")
     used = answers.device_use()
-    place = ["process", "device"]
-    computing = found.filter(pl.col("running_work").is_in(_COMPUTES))
+    keys = ["process", "device"]
+    computing = overlap.filter(pl.col("running_work").is_in(_COMPUTES))
     table = (
-        computing.group_by(place)
+        computing.group_by(keys)
         .agg(pl.col("time").sum().alias("computing"))
-        .join(used, on=place, how="left", nulls_equal=True)
-        .sort("computing", *place, descending=[True, False, False])
+        .join(used, on=keys, how="left", nulls_equal=True)
+        .sort("computing", *keys, descending=[True, False, False])
     )
     devices = table.select("device").n_unique() > 1 or table["process"].n_unique() > 1
     if len(table) < 2 or not devices:

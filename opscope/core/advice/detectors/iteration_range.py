@@ -32,7 +32,7 @@ def find(answers: Answers) -> Answer:
     marked = table.filter(pl.col("iteration").is_not_null() & pl.col("is_step").fill_null(False))
     if marked.is_empty():
         return CannotTell("the profile has no steps (no_iterations says how to get them)")
-    judged = _judged(answers, marked)
+    judged = _judge(answers, marked)
     bad = judged.filter(pl.any_horizontal(*_BAD))
     if bad.is_empty():
         most = as_int(judged.group_by("process").len()["len"].max())
@@ -48,10 +48,10 @@ def find(answers: Answers) -> Answer:
     return [_finding(answers, judged.filter(mine), bad.filter(mine), judged)]
 
 
-def _judged(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
+def _judge(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
     """Return the iterations with why each is not like the others."""
     cut = answers.steps().select("process", "start", pl.col("reason").alias("cut_reason"))
-    found = marked.join(cut, on=["process", "start"], how="left", maintain_order="left")
+    judged = marked.join(cut, on=["process", "start"], how="left", maintain_order="left")
     is_cut = pl.col("cut_reason").is_not_null()
     warm = pl.col("warm_up").fill_null(False)
     usual = ~is_cut & ~warm
@@ -69,7 +69,7 @@ def _judged(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
         if answers.trace.has("calls")
         else pl.DataFrame(schema={"process": pl.Int32, "before": pl.Int64})
     )
-    found = found.join(before, on="process", how="left", maintain_order="left")
+    judged = judged.join(before, on="process", how="left", maintain_order="left")
     count, usually = pl.col("kernels"), pl.col("kernels").filter(usual).median().over("process")
     first = pl.int_range(pl.len()).over("process") == 0
     alike = (pl.col("ops") - pl.col("ops").filter(usual).median().over("process")).abs() <= (
@@ -79,7 +79,7 @@ def _judged(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
         first & alike & (count > usually) & (count - pl.col("before") <= (1 + SAME_WORK) * usually)
     ).fill_null(False)
     middle = pl.col("duration").filter(usual).median().over("process")
-    return found.with_columns(
+    return judged.with_columns(
         warm.alias("is_warm"),
         is_cut.alias("is_cut"),
         (other & spilled & several & usual).alias("is_spilled"),
@@ -92,20 +92,20 @@ def _finding(
     answers: Answers, mine: pl.DataFrame, bad: pl.DataFrame, judged: pl.DataFrame
 ) -> Finding:
     said = [
-        f"{many} {what}"
-        for name, what in (
+        f"{count} {noun}"
+        for name, noun in (
             ("is_warm", "of warm-up"),
             ("is_cut", "that the capture does not hold whole"),
             ("is_spilled", "that also holds what was launched before the capture"),
             ("is_other", "of other work (ops or kernels 10 % off the median)"),
             ("is_uneven", f"of more than {UNEVEN:g} times the median"),
         )
-        if (many := int(mine[name].sum()))
+        if (count := int(mine[name].sum()))
     ]
     chosen = _alike(mine)
     first, last = as_int(mine["iteration"].min()), as_int(mine["iteration"].max())
     outside = int(bad["duration"].sum())
-    whole = int(mine["duration"].sum())
+    total = int(mine["duration"].sum())
     name = rank_name(mine.row(0, named=True))
     if chosen is None:
         advice = (
@@ -135,7 +135,7 @@ def _finding(
         saving=0,
         reasoning="iterations(): warm_up, ops, kernels and duration of each, against the medians of the"
         " others"
-        f" of its process; steps(): reason. {share(outside, whole)} of the steps' time is in these. No time"
+        f" of its process; steps(): reason. {share(outside, total)} of the steps' time is in these. No time"
         " is saved: means and shares of the whole range describe no step.",
         confidence="high",
         rows=with_rest(

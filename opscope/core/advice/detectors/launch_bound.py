@@ -41,28 +41,29 @@ _GENERAL: Final = "Capture the launches that repeat into a CUDA graph, or fuse t
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return a finding if the idle gaps between late launches take more than 5 % of the steps."""
-    found = pace(answers)
-    if isinstance(found, str):
-        return CannotTell(found)
-    time, whole = found.time("launching"), found.whole
-    if time <= least * whole:
+    pace_of_steps = pace(answers)
+    if isinstance(pace_of_steps, str):
+        return CannotTell(pace_of_steps)
+    time, total = pace_of_steps.time("launching"), pace_of_steps.whole
+    if time <= least * total:
         return []
-    return [_finding(answers, found, time, whole)]
+    return [_finding(answers, pace_of_steps, time, total)]
 
 
-def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
+def _finding(answers: Answers, pace: Pace, time: int, total: int) -> Finding:
     rows = launched_work(answers)
-    runs = found.stretches
-    many = int(runs["launches"].sum())
+    runs = pace.stretches
+    launches = int(runs["launches"].sum())
     spans = runs.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
-    held = spans.filter(pl.col("thread").is_not_null()).unique(maintain_order=True)
-    busy = _host_time(found)
-    most = min(found.idle, busy)
+    threads = spans.filter(pl.col("thread").is_not_null()).unique(maintain_order=True)
+    busy = _host_time(pace)
+    most = min(pace.idle, busy)
     return Finding(
-        what=f"the host launches more slowly than kernels run: in stretches with {many:,} launches the GPU"
-        f" idles for {ms(time)} of the {ms(whole)} of {count(len(found.steps), 'step')}"
-        f" ({share(time, whole)})",
-        evidence=f"before launches of {said(rows)}{found.left_out}",
+        what=f"the host launches more slowly than kernels run: in stretches with {launches:,} launches the"
+        " GPU"
+        f" idles for {ms(time)} of the {ms(total)} of {count(len(pace.steps), 'step')}"
+        f" ({share(time, total)})",
+        evidence=f"before launches of {said(rows)}{pace.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL) + _zeroing(rows),
         time=time,
         saving_least=0,
@@ -72,12 +73,12 @@ def _finding(answers: Answers, found: Pace, time: int, whole: int) -> Finding:
         f" before had ended (host_wait of idle_steps()), in runs of at least {FEWEST} such launches, outside"
         " CUDA graphs, waits for input and synchronising calls. At least nothing: something else may set the"
         f" pace once launches are fast. At most {ms(most)}: the lesser of the devices' idle time in the steps"
-        f" (idle_time of idle_steps(): {ms(found.idle)}) and of what the host took from the first to the last"
+        f" (idle_time of idle_steps(): {ms(pace.idle)}) and of what the host took from the first to the last"
         f" launch of the stretches ({ms(busy)}). The replay lets the host take no time in the stretches."
         " It may save more than the gaps, as the time that launches take while kernels run is saved too.",
-        confidence="high" if time > 2 * WORTH * whole else "medium",
+        confidence="high" if time > 2 * WORTH * total else "medium",
         rows=rows,
-        edit=Edit(host=held),
+        edit=Edit(host=threads),
     )
 
 
@@ -87,9 +88,9 @@ def _zeroing(rows: pl.DataFrame) -> str:
     return " optimizer.zero_grad(set_to_none=True) launches nothing at all." if zeroed else ""
 
 
-def _host_time(found: Pace) -> int:
+def _host_time(pace: Pace) -> int:
     """Return how long (ns) the stretches took the host: of each process all threads, of ranks the longest."""
-    by_thread = found.stretches.group_by("process", "thread").agg(
+    by_thread = pace.stretches.group_by("process", "thread").agg(
         (pl.col("end") - pl.col("start")).sum().alias("time")
     )
     every = by_thread.group_by("process").agg(pl.col("time").sum())

@@ -35,16 +35,16 @@ def find(answers: Answers) -> Answer:
     if kernels.is_empty():
         return CannotTell("no kernels were recorded; capture with a source of GPU activity")
     ways = pl.coalesce(_by_name(kernels["name"]), _by_node(kernels), _by_layouts(kernels))
-    found = kernels.select(
+    conversions = kernels.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         *("op_id", "op", "direction", "layer", "source", "inputs", "dtypes", "duration", "name"),
         ways.alias("way"),
     ).filter(pl.col("way").is_not_null())
-    whole = int(kernels["duration"].sum())
-    if not len(found) or int(found["duration"].sum()) < LEAST_SHARE * whole:
+    total = int(kernels["duration"].sum())
+    if not len(conversions) or int(conversions["duration"].sum()) < LEAST_SHARE * total:
         return []
     placed = len(kernels) == len(answers.trace["kernels"])
-    return [_finding(answers, found, whole, placed)]
+    return [_finding(answers, conversions, total, placed)]
 
 
 def _by_name(names: pl.Series) -> pl.Series:
@@ -61,7 +61,7 @@ def _way(name: str) -> str | None:
 
 def _by_node(kernels: pl.DataFrame) -> pl.Series:
     """The way of TensorFlow's inserted transposes, which its nodes' names tell."""
-    found = pl.Series([None], dtype=pl.String).extend_constant(None, len(kernels) - 1)
+    formats = pl.Series([None], dtype=pl.String).extend_constant(None, len(kernels) - 1)
     for column in ("op", "layer"):
         codes, distinct = compact(kernels[column])
         ways = [
@@ -76,8 +76,8 @@ def _by_node(kernels: pl.DataFrame) -> pl.Series:
         ]
         if any(ways):
             mine = gather(pl.Series(ways, dtype=pl.String), codes)
-            found = pl.select(pl.coalesce(found, mine)).to_series()
-    return found
+            formats = pl.select(pl.coalesce(formats, mine)).to_series()
+    return formats
 
 
 def _by_layouts(kernels: pl.DataFrame) -> pl.Series:
@@ -93,39 +93,39 @@ def _by_layouts(kernels: pl.DataFrame) -> pl.Series:
 
 def _between(inputs: str | None) -> str | None:
     """The way of a copy whose inputs (target, source) are told: ``f32[2,3,4,5]{1,3,2,0}, f32[2,3,4,5]``."""
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"(\w+\[[\d,]+\])(\{[\d,]+\})?, (\w+\[[\d,]+\])(\{[\d,]+\})?", inputs or ""
     )
-    if found is None or found[1] != found[3] or found[1].count(",") not in (3, 4):
+    if match is None or match[1] != match[3] or match[1].count(",") not in (3, 4):
         return None
-    to, source = found[2], found[4]
+    to, source = match[2], match[4]
     if to in _LAST and source is None:
         return TO_LAST
     return TO_FIRST if to is None and source in _LAST else None
 
 
-def _finding(answers: Answers, found: pl.DataFrame, whole: int, placed: bool) -> Finding:
-    time = int(found["duration"].sum())
+def _finding(answers: Answers, table: pl.DataFrame, total: int, placed: bool) -> Finding:
+    time = int(table["duration"].sum())
     by = (
-        found.group_by("way")
+        table.group_by("way")
         .agg(pl.len(), pl.col("duration").sum())
         .sort("duration", descending=True)
     )
-    said = ", ".join(f"{many:,} {way} ({ms(took)})" for way, many, took in by.rows())
-    rows = found["row"].to_numpy().astype(np.int64)
-    half = found["dtypes"].cast(pl.String).str.contains("f16").fill_null(False)
+    said = ", ".join(f"{count:,} {way} ({ms(took)})" for way, count, took in by.rows())
+    rows = table["row"].to_numpy().astype(np.int64)
+    half = table["dtypes"].cast(pl.String).str.contains("f16").fill_null(False)
     return Finding(
-        what=f"{len(found):,} kernels only change the order of dimensions: {said}; {ms(time)},"
-        f" {share(time, whole)} of the kernels' time",
-        evidence=places(found, "kernels"),
+        what=f"{len(table):,} kernels only change the order of dimensions: {said}; {ms(time)},"
+        f" {share(time, total)} of the kernels' time",
+        evidence=places(table, "kernels"),
         recommendation=_recommendation(answers),
         time=time,
         saving_least=0,
         saving_most=time,
         reasoning="At most the time of these kernels (kernels(): name, op, layer, inputs, duration), all of"
         " which goes if the layout stays one; at least nothing, because other kernels may be slower in it.",
-        confidence="high" if int(found.filter(half)["duration"].sum()) * 2 > time else "medium",
-        rows=evidence(found),
+        confidence="high" if int(table.filter(half)["duration"].sum()) * 2 > time else "medium",
+        rows=evidence(table),
         edit=Edit(kernels=(rows, np.zeros(len(rows)))) if placed else None,
     )
 

@@ -38,12 +38,12 @@ def find(answers: Answers) -> Answer:
             if not answers.cpu_only
             else "the profile has no device whose memory has a limit: its ops ran on the CPU"
         )
-    whole = _sizes(answers, memory)
-    known = memory.with_columns(whole).filter(pl.col("limit") > 0)
-    if known.is_empty():
+    sizes = _sizes(answers, memory)
+    limited = memory.with_columns(sizes).filter(pl.col("limit") > 0)
+    if limited.is_empty():
         return CannotTell("the size of the device's memory is not known: name the device (--gpu)")
     top = pl.max_horizontal("peak_memory", "reserved")
-    near = known.filter(top > LEAST * pl.col("limit")).sort("process", "device")
+    near = limited.filter(top > LEAST * pl.col("limit")).sort("process", "device")
     if near.is_empty():
         return []
     calls = allocator_calls.repeated(answers)
@@ -53,7 +53,7 @@ def find(answers: Answers) -> Answer:
 def _sizes(answers: Answers, memory: pl.DataFrame) -> pl.Series:
     """The size of the memory of each row's device (bytes): as recorded, else that of the model."""
     recorded = answers.trace["devices"].select("process", "device", pl.col("memory").alias("limit"))
-    found = memory.join(
+    devices = memory.join(
         recorded.unique(["process", "device"], keep="first"),
         on=["process", "device"],
         how="left",
@@ -62,7 +62,7 @@ def _sizes(answers: Answers, memory: pl.DataFrame) -> pl.Series:
     )["limit"]
     device, _ = answers.device
     model = device.memory if device is not None else None
-    return found.fill_null(model) if model is not None else found
+    return devices.fill_null(model) if model is not None else devices
 
 
 def _finding(answers: Answers, row: dict[str, Any], calls: pl.DataFrame) -> Finding:
@@ -85,7 +85,9 @@ def _finding(answers: Answers, row: dict[str, Any], calls: pl.DataFrame) -> Find
     mine = calls.filter(pl.col("process") == row["process"])
     flushed = len(mine) > 0 and mine["name"].str.contains("Free").any()
     time = int(mine["duration"].sum()) if flushed else 0
-    held = f", {reserved / 1e9:.2f} GB reserved by its allocator" if reserved is not None else ""
+    reserved_text = (
+        f", {reserved / 1e9:.2f} GB reserved by its allocator" if reserved is not None else ""
+    )
     retries = (
         f"; the allocator gave memory back and took it again in the steps ({allocator_calls.said(mine)},"
         f" {ms(time)})"
@@ -95,7 +97,7 @@ def _finding(answers: Answers, row: dict[str, Any], calls: pl.DataFrame) -> Find
     in_use = peak > LEAST * limit
     return Finding(
         what=f"Device {row['device']} of process {row['process']} has {peak / 1e9:.2f} GB of its"
-        f" {limit / 1e9:.2f} GB in use at the peak ({share(peak, limit)}){held}{retries}",
+        f" {limit / 1e9:.2f} GB in use at the peak ({share(peak, limit)}){reserved_text}{retries}",
         evidence=f"in use at the peak: {lived}"
         if lived
         else "the blocks in use at the peak are not known",
@@ -120,14 +122,14 @@ def _finding(answers: Answers, row: dict[str, Any], calls: pl.DataFrame) -> Find
 def _rows(answers: Answers, here: pl.Expr) -> pl.DataFrame:
     """The ops that had allocated most of what was in use; ``detail`` has the bytes."""
     ops = answers.memory_by_op().filter(here & (pl.col("at_peak") > 0))
-    told = ops.select(
+    op_rows = ops.select(
         *(pl.col(name).cast(pl.String) for name in ("op", "layer", "source")),
         "process",
         "device",
         pl.col("allocations").alias("count"),
         pl.format("{} bytes at the peak", "at_peak").alias("detail"),
     )
-    return with_rest(told)
+    return with_rest(op_rows)
 
 
 def _edit(calls: pl.DataFrame) -> Edit:

@@ -42,31 +42,31 @@ _SCALER: Final = ", with scaler = torch.amp.GradScaler() around backward and ste
 
 def find(answers: Answers) -> Answer:
     """Return one finding with the f32 products of a program in which no product is in f16, bf16 or less."""
-    found = products(answers)
-    if isinstance(found, CannotTell):
-        return found
+    products_of_run = products(answers)
+    if isinstance(products_of_run, CannotTell):
+        return products_of_run
     device, reason = answers.device
     if device is None:
         return unknown_device(reason)
     half = _half(device)
     if half is None:
         return []  # no Tensor Cores for f16 or bf16
-    works = found.works
+    works = products_of_run.works
     wide = works.filter(pl.col("dtype") == "f32", ~_depthwise())
     unknown = works.filter(pl.col("dtype").is_null())
     narrow = works.filter(~pl.col("dtype").is_in(["f32", "tf32", "f64", "c64", "c128"]))
-    if waiting(narrow) or found.hidden_narrow:
+    if waiting(narrow) or products_of_run.hidden_narrow:
         return []  # mixed already; what is still in f32 is another detector's question
-    few = waiting(wide) < max(LEAST_SHARE * found.whole, waiting(unknown), 1)
+    few = waiting(wide) < max(LEAST_SHARE * products_of_run.whole, waiting(unknown), 1)
     if few:
-        if waiting(unknown) >= max(LEAST_SHARE * found.whole, 1):
+        if waiting(unknown) >= max(LEAST_SHARE * products_of_run.whole, 1):
             return CannotTell(
                 f"the dtypes of products with {ms(waiting(unknown))} were not recorded; record shapes"
             )
-        if found.hidden >= LEAST_SHARE * found.whole and found.hidden:
-            return not_ops(found.hidden)
+        if products_of_run.hidden >= LEAST_SHARE * products_of_run.whole and products_of_run.hidden:
+            return not_ops(products_of_run.hidden)
         return []
-    return [_finding(answers, found, wide, device, half, waiting(unknown))]
+    return [_finding(answers, products_of_run, wide, device, half, waiting(unknown))]
 
 
 def _half(device: Device) -> str | None:
@@ -82,14 +82,19 @@ def _depthwise() -> pl.Expr:
 
 
 def _finding(
-    answers: Answers, found: Products, wide: pl.DataFrame, device: Device, half: str, unknown: int
+    answers: Answers,
+    products: Products,
+    wide: pl.DataFrame,
+    device: Device,
+    half: str,
+    unknown: int,
 ) -> Finding:
     rated = scaled(
         wide,
         ideal_time(device, present_rate(device), pl.col("bytes")),
         ideal_time(device, device.peak(half, True), pl.col("bytes") / 2),
     )
-    time, of_all = waiting(wide), found.whole
+    time, of_all = waiting(wide), products.whole
     beside = _beside(answers)
     now = "on Tensor Cores as TF32" if wide["on_tensor"].fill_null(False).any() else ""
     now = now or ("without Tensor Cores" if (~wide["on_tensor"]).all() else "")
@@ -114,7 +119,7 @@ def _finding(
         " keep their time.",
         confidence="medium" if (rated["factor"] < 1).any() else "low",
         rows=rows(wide),
-        edit=found.edit(rated.filter(pl.col("factor") < 1)),
+        edit=products.edit(rated.filter(pl.col("factor") < 1)),
     )
 
 
@@ -127,8 +132,8 @@ def _beside(answers: Answers) -> int:
     other = pl.Series(
         [word not in MATRIX_FAMILIES | {"communication"} for word in words], dtype=pl.Boolean
     )
-    found = kernels["duration"].filter(gather(single, codes) & gather(other, families))
-    return int(found.sum())
+    durations = kernels["duration"].filter(gather(single, codes) & gather(other, families))
+    return int(durations.sum())
 
 
 def _recommendation(answers: Answers, half: str) -> str:

@@ -33,11 +33,11 @@ _FRAMEWORKS: Final = {"pytorch": "torch", "torch": "torch"}
 def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding where nothing was compiled and elementwise work takes LEAST of the device's time."""
     ran = work(answers)
-    whole = device_time(answers)
-    if ran.is_empty() or not whole:
+    total = device_time(answers)
+    if ran.is_empty() or not total:
         return CannotTell("neither kernels nor a framework's ops were recorded")
-    made = compiled_by(answers)
-    if made:
+    compiler = compiled_by(answers)
+    if compiler:
         return []
     named = framework(answers) or ""
     named = next(
@@ -58,14 +58,14 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     fusable = ran.filter(pl.Series(holds(ran["op_type"], lambda text: text in _FUSED)))
     fusable = fusable.filter(pl.col("direction").cast(pl.String).ne_missing("optimizer"))
     time = int(fusable["duration"].sum())
-    if time < least * whole:
+    if time < least * total:
         return []
-    what = "ops" if answers.cpu_only else "kernels"
+    noun = "ops" if answers.cpu_only else "kernels"
     return [
         Finding(
-            what=f"nothing in this profile shows a compiler, and {len(fusable):,} elementwise {what} take"
-            f" {ms(time)}, {share(time, whole)} of the device's time",
-            evidence=f"no compiled region, no generated kernel, no compilation; {places(fusable, what)}",
+            what=f"nothing in this profile shows a compiler, and {len(fusable):,} elementwise {noun} take"
+            f" {ms(time)}, {share(time, total)} of the device's time",
+            evidence=f"no compiled region, no generated kernel, no compilation; {places(fusable, noun)}",
             recommendation=_RECOMMENDED[named],
             time=time,
             saving_least=0,

@@ -33,11 +33,11 @@ def find(answers: Answers) -> Answer:
     told = answers.overlap()["reason"].drop_nulls()
     if NOT_TIMED in told:
         return CannotTell(f"{NOT_TIMED}, so that there are no iterations to tell apart")
-    found = answers.iterations()
-    iterated = found.filter(pl.col("iteration").is_not_null())
+    iterations = answers.iterations()
+    iterated = iterations.filter(pl.col("iteration").is_not_null())
     if iterated["is_step"].fill_null(False).any():
         return []
-    if not len(iterated) and set(found["reason"].drop_nulls()) <= {NO_KERNELS}:
+    if not len(iterated) and set(iterations["reason"].drop_nulls()) <= {NO_KERNELS}:
         return CannotTell("the profile has neither kernels nor ops")
     how = _HOW.get(framework(answers) or "", "call opscope.step() at the beginning of each step")
     inferred = len(iterated) > 0
@@ -50,7 +50,7 @@ def find(answers: Answers) -> Answer:
             " too unsure to be taken as steps"
         )
     else:
-        reasons = found["reason"].drop_nulls().unique().sort().to_list()
+        reasons = iterations["reason"].drop_nulls().unique().sort().to_list()
         evidence = "; ".join(reasons[:3]) or "no process has ops or kernels that repeat"
     return [
         Finding(

@@ -27,7 +27,7 @@ def find(answers: Answers) -> Answer:
     )
     if copies.is_empty():
         return CannotTell("no copies between the host and a GPU were recorded")
-    found, unknown = [], 0
+    findings, unknown = [], 0
     for kind, (column, way) in _WAYS.items():
         mine = copies.filter(pl.col("kind").cast(pl.String) == kind)
         memory = pl.col(column).cast(pl.String)
@@ -38,11 +38,11 @@ def find(answers: Answers) -> Answer:
         slow = pageable.filter(pl.col("bytes") > _STAGED)
         if len(slow):
             pinned = mine.filter(memory == "pinned")
-            found.append(_finding(answers, slow, len(pageable), pinned, way))
-    if not found and unknown:
+            findings.append(_finding(answers, slow, len(pageable), pinned, way))
+    if not findings and unknown:
         return CannotTell(f"the profile lacks the kind of memory or the size of {unknown:,} copies")
     rest = f"; copies without a kind of memory or a size: {unknown:,}" if unknown else ""
-    return [replace(one, evidence=one.evidence + rest) for one in found]
+    return [replace(finding, evidence=finding.evidence + rest) for finding in findings]
 
 
 def _finding(
@@ -51,17 +51,17 @@ def _finding(
     time, size = int(slow["duration"].sum()), int(slow["bytes"].sum())
     alone = _alone(answers, slow)
     waited = slow.select((pl.col("call_end") - pl.col("call_start")).alias("wait"))["wait"]
-    known = waited.null_count() == 0
-    held = int(waited.sum())
+    is_complete = waited.null_count() == 0
+    blocked = int(waited.sum())
     rate = f"{size / time:.1f} GB/s" if time else "no measurable time"
     fast = pinned.filter(pl.col("bytes") > _STAGED).select(pl.col("bytes", "duration").sum()).row(0)
     beside = (
         f"; copies from pinned memory reach {fast[0] / fast[1]:.1f} GB/s here" if fast[1] else ""
     )
     bound = (
-        f"at most the {ms(alone)} in which no kernel ran beside a copy, and the {ms(held)} that the host"
+        f"at most the {ms(alone)} in which no kernel ran beside a copy, and the {ms(blocked)} that the host"
         " spent in the calls"
-        if known
+        if is_complete
         else "not bounded: the profile lacks the calls that made some of the copies, in which the host waits"
     )
     return Finding(
@@ -71,12 +71,12 @@ def _finding(
         recommendation=_recommendation(slow, way),
         time=time,
         saving_least=0,
-        saving_most=alone + held if known else None,
+        saving_most=alone + blocked if is_complete else None,
         reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}. The"
         " change replayed: each call takes as long as the shortest of its name, a call right behind it that"
         " synchronises is gone, and the copies take as long as they do.",
         # with most of the time hidden behind kernels, the copies may not set the pace
-        confidence="high" if known and time and alone + held > time // 2 else "medium",
+        confidence="high" if is_complete and time and alone + blocked > time // 2 else "medium",
         rows=evidence(slow),
         edit=_asynchronous(answers, slow),
     )
@@ -85,13 +85,13 @@ def _finding(
 def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
     """What pinned memory does for certain: each call takes as long as the shortest of its name, and a call
     right behind it that synchronises is gone; the copies take as long as they do."""
-    made = slow.select("process", "correlation").drop_nulls().unique()
+    copies = slow.select("process", "correlation").drop_nulls().unique()
     name, synchronises = pl.col("name").cast(pl.String), r"(?i)Stream_?Synchronize"
     calls = answers.trace["calls"].select(
         "process", "thread", "correlation", "name", "start", "end"
     )
     copied = pl.col("name").is_in(
-        calls.join(made, on=["process", "correlation"], how="semi")["name"].unique().implode()
+        calls.join(copies, on=["process", "correlation"], how="semi")["name"].unique().implode()
     )
     lasted = (pl.col("end") - pl.col("start")).cast(pl.Float64)
     # only the threads' copies and what comes right behind them are looked at
@@ -105,7 +105,7 @@ def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
         )
         .filter(copied)
         .with_columns((lasted.min().over("name") / lasted).fill_nan(1.0).alias("factor"))
-        .join(made, on=["process", "correlation"], how="semi")
+        .join(copies, on=["process", "correlation"], how="semi")
     )
     sync = near["sync"].drop_nulls()
     rows = np.concatenate([near["call"].to_numpy(), sync.to_numpy()]).astype(np.int64)
@@ -115,15 +115,15 @@ def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
 
 def _alone(answers: Answers, slow: pl.DataFrame) -> int:
     """The time (ns) of the copies during which no kernel ran on the same device."""
-    whole = 0
+    total = 0
     kernels = answers.trace["kernels"]
     for (process, device), part in slow.group_by("process", "device"):
         beside = kernels.filter(
             pl.col("process").eq_missing(process), pl.col("device").eq_missing(device)
         )
         start, end = subtract(_spans(part), _spans(beside))
-        whole += int((end - start).sum())
-    return whole
+        total += int((end - start).sum())
+    return total
 
 
 def _spans(frame: pl.DataFrame) -> Any:

@@ -63,8 +63,8 @@ def find(answers: Answers) -> Answer:
     plain = ran.filter(pl.col("part1").is_null())
     steps = marked_steps(answers).select("process", "step", "start", "end")
     later, judged = _later(plain, steps)
-    found = pl.concat([again, later.select(again.columns)])
-    if found.is_empty():
+    compilations = pl.concat([again, later.select(again.columns)])
+    if compilations.is_empty():
         if len(plain) > len(steps["process"].unique()) and not judged and numbered.is_empty():
             return CannotTell(
                 f"{len(plain):,} compilations were recorded, and too few steps to tell the first from"
@@ -72,7 +72,7 @@ def find(answers: Answers) -> Answer:
                 f" record more than {WARM} steps"
             )
         return []
-    return [_finding(answers, ran, found, steps)]
+    return [_finding(answers, ran, compilations, steps)]
 
 
 def _unrecorded(answers: Answers) -> Answer:
@@ -109,23 +109,23 @@ def _later(plain: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, bool
         check_sortedness=False,
     )
     late = inside.filter(pl.col("place") >= WARM, pl.col("start") < pl.col("step_end"))
-    many = (
+    counts = (
         late.group_by("process").agg(pl.col("place").n_unique()).filter(pl.col("place") >= FEWEST)
     )
-    return late.join(many, on="process", how="semi"), judged
+    return late.join(counts, on="process", how="semi"), judged
 
 
 def _finding(
-    answers: Answers, ran: pl.DataFrame, found: pl.DataFrame, steps: pl.DataFrame
+    answers: Answers, ran: pl.DataFrame, table: pl.DataFrame, steps: pl.DataFrame
 ) -> Finding:
-    time = _union(found)
-    whole = _union(steps.select("process", pl.lit(0).alias("thread"), "start", "end"))
-    inside = f", {share(time, whole)} of the steps" if whole else ""
-    known = ran.filter(pl.col("part4").is_not_null()).select(
+    time = _union(table)
+    total = _union(steps.select("process", pl.lit(0).alias("thread"), "start", "end"))
+    inside = f", {share(time, total)} of the steps" if total else ""
+    parts = ran.filter(pl.col("part4").is_not_null()).select(
         "process", "part1", pl.coalesce("part5", "part4").alias("place")
     )
-    named = found.join(
-        known.unique(["process", "part1"]), on=["process", "part1"], how="left"
+    named = table.join(
+        parts.unique(["process", "part1"]), on=["process", "part1"], how="left"
     ).select(
         "process",
         pl.coalesce("part5", "part4", "place").alias("source"),
@@ -142,16 +142,16 @@ def _finding(
         .sort("time", "source", descending=[True, False])
         .head(3)
     )
-    told = "; ".join(
-        f"{source or 'a program'} ({many:,} compilations, {ms(took)})"
-        for source, many, took in places.rows()
+    causes = "; ".join(
+        f"{source or 'a program'} ({count:,} compilations, {ms(took)})"
+        for source, count, took in places.rows()
     )
-    shapes = _shapes(answers, found, steps)
+    shapes = _shapes(answers, table, steps)
     cause = f"; inputs of changing shape: {shapes}" if shapes else "; no change of shape was seen"
     return Finding(
-        what=f"programs were compiled again {len(found):,} times after the first steps or uses:"
+        what=f"programs were compiled again {len(table):,} times after the first steps or uses:"
         f" {ms(time)}{inside}",
-        evidence=f"{told}{cause}; compilations in all: {len(ran):,}",
+        evidence=f"{causes}{cause}; compilations in all: {len(ran):,}",
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,
@@ -170,27 +170,27 @@ def _finding(
         .select("source", "process", "count", "time", "detail")
         .pipe(with_rest),
         edit=Edit(
-            host=found.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
+            host=table.select("process", "thread", "start", "end", pl.lit(0.0).alias("factor"))
         ),
     )
 
 
 def _union(ranges: pl.DataFrame) -> int:
     """Return the time (ns) that ranges cover, summed over processes and threads."""
-    whole = 0
+    total = 0
     for part in ranges.partition_by("process", "thread"):
         start, end = merge(
             part["start"].to_numpy().astype(np.int64), part["end"].to_numpy().astype(np.int64)
         )
-        whole += int((end - start).sum())
-    return whole
+        total += int((end - start).sum())
+    return total
 
 
-def _shapes(answers: Answers, found: pl.DataFrame, steps: pl.DataFrame) -> str | None:
+def _shapes(answers: Answers, table: pl.DataFrame, steps: pl.DataFrame) -> str | None:
     """Return an op whose inputs differ in the steps that compiled, with these inputs; None if none does."""
     if steps.is_empty():
         return None
-    where = found.sort("start").join_asof(
+    where = table.sort("start").join_asof(
         steps.sort("start").with_columns(pl.col("end").alias("step_end")),
         on="start", by="process", check_sortedness=False,
     )  # fmt: skip
@@ -199,11 +199,11 @@ def _shapes(answers: Answers, found: pl.DataFrame, steps: pl.DataFrame) -> str |
         return None
     process, numbers = wanted["process"][0], wanted["step"].unique()
     ops = answers.ops(categories=True).lazy()
-    known = pl.col("inputs").is_not_null() & (pl.col("inputs").cast(pl.String) != "")
-    known &= pl.col("op_type").cast(pl.String).ne_missing("view")
+    is_described = pl.col("inputs").is_not_null() & (pl.col("inputs").cast(pl.String) != "")
+    is_described &= pl.col("op_type").cast(pl.String).ne_missing("view")
     mine = (
         ops.filter(pl.col("process") == process, pl.col("step").is_in(numbers.implode()))
-        .filter(known)
+        .filter(is_described)
         .select("step", "start", "op", "direction", "inputs")
         .collect()
     )

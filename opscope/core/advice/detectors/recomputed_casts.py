@@ -50,7 +50,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         return CannotTell("neither kernels nor a framework's ops were recorded")
     named = ran.filter(pl.Series(matching(ran["op"], _CASTS)))
     unshaped = named.filter(pl.col("inputs").is_null())
-    whole = device_time(answers)
+    total = device_time(answers)
     dark = int(unshaped["duration"].sum())
     # in the backward pass it is gradients that are cast back
     forward = pl.col("direction").cast(pl.String).ne_missing("backward")
@@ -62,24 +62,24 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         )
     )
     # a weight is cast again: more casts than layers and formats in which it is cast
-    place = ["process", "layer", "inputs", "outputs"]
-    many = pl.len().over([pl.col(name).cast(pl.String) for name in place])
-    rows = rows.filter(many > 1)
+    keys = ["process", "layer", "inputs", "outputs"]
+    count = pl.len().over([pl.col(name).cast(pl.String) for name in keys])
+    rows = rows.filter(count > 1)
     time = int(rows["duration"].sum())
-    if not time or time < least * whole:
-        if dark > least * whole:
+    if not time or time < least * total:
+        if dark > least * total:
             return CannotTell(
                 f"the shapes of {len(unshaped):,} copies or casts ({ms(dark)}) were not recorded: record"
                 " with shapes"
             )
         unseen = blind(ran)
         return CannotTell(unseen) if unseen else []
-    return [_finding(answers, rows, time, whole, len(unshaped), dark)]
+    return [_finding(answers, rows, time, total, len(unshaped), dark)]
 
 
 def _source(text: str | None) -> tuple[int, ...]:
-    found = tensors(text)
-    return found[-1][1] if found else ()
+    specs = tensors(text)
+    return specs[-1][1] if specs else ()
 
 
 def _key(dims: tuple[int, ...]) -> tuple[int, ...]:
@@ -91,8 +91,8 @@ def _changes(named: pl.DataFrame) -> pl.Series:
     """Return which copies are between two floating-point formats, by what they read and write."""
     codes, kinds = combined([named[name] for name in ("inputs", "outputs", "params")])
     texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
-    known = [_is_cast(*text) for text in texts]
-    return pl.Series(np.array(known, bool)[codes], dtype=pl.Boolean)
+    casts = [_is_cast(*text) for text in texts]
+    return pl.Series(np.array(casts, bool)[codes], dtype=pl.Boolean)
 
 
 def _is_cast(inputs: str | None, outputs: str | None, params: str | None) -> bool:
@@ -127,7 +127,7 @@ def _weights(ran: pl.DataFrame) -> frozenset[tuple[int, ...]]:
 
 
 def _finding(
-    answers: Answers, rows: pl.DataFrame, time: int, whole: int, unshaped: int, dark: int
+    answers: Answers, rows: pl.DataFrame, time: int, total: int, unshaped: int, dark: int
 ) -> Finding:
     steps = rows["step"].drop_nulls().n_unique()
     layers = rows.select("process", "layer", "inputs", "outputs").n_unique()
@@ -155,7 +155,7 @@ def _finding(
     return Finding(
         what=f"{weights} cast to another number format {len(rows):,} times{per_step}:"
         f" {ms(time)},"
-        f" {share(time, whole)} of the device's time",
+        f" {share(time, total)} of the device's time",
         evidence=places(rows, "casts") + rest,
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,

@@ -31,26 +31,26 @@ _LEAST: Final = 0.005
 
 def find(answers: Answers) -> Answer:
     """Return a finding for each mode that the profile proves."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     judged = []
     blocking = _blocking(answers)
     if blocking is not None:
         judged.append("launches")
-        found += blocking
+        findings += blocking
     anomaly = _anomaly(answers)
     if anomaly is not None:
         judged.append("backward passes")
-        found += anomaly
+        findings += anomaly
     allocation = _allocation(answers)
     if allocation is not None:
         judged.append("allocations")
-        found += allocation
-    if not found and allocation is None:
+        findings += allocation
+    if not findings and allocation is None:
         calls = answers.trace["calls"]
-        many = int(matching(calls["name"], _ALLOCATES).sum())
-        if many >= FEWEST:
+        count = int(matching(calls["name"], _ALLOCATES).sum())
+        if count >= FEWEST:
             return CannotTell(
-                f"device memory was allocated or freed {many:,} times, and too few steps were recorded to"
+                f"device memory was allocated or freed {count:,} times, and too few steps were recorded to"
                 " tell whether that is over after the first"
             )
     if not judged:
@@ -58,7 +58,7 @@ def find(answers: Answers) -> Answer:
             "none of launch calls with kernels, backward ops, or CUDA calls in more than"
             f" {WARM} steps was recorded; environment variables are never in a profile"
         )
-    return found
+    return findings
 
 
 def _blocking(answers: Answers) -> list[Finding] | None:
@@ -179,8 +179,8 @@ def _allocation(answers: Answers) -> list[Finding] | None:
         .filter(pl.col("start") < pl.col("step_end"))
     )
     time = int((inside["end"] - inside["start"]).sum())
-    whole = int((late["end"] - late["start"]).sum())
-    if len(inside) < _PER_STEP * len(late) or time < _LEAST * whole:
+    total = int((late["end"] - late["start"]).sum())
+    if len(inside) < _PER_STEP * len(late) or time < _LEAST * total:
         return []
     by = inside.group_by("name").agg(
         pl.len().alias("count"), (pl.col("end") - pl.col("start")).sum().alias("time")
@@ -191,9 +191,9 @@ def _allocation(answers: Answers) -> list[Finding] | None:
         Finding(
             what=f"device memory is allocated or freed {len(inside):,} times in {len(late):,} steps after"
             " the first"
-            f" {WARM}: {ms(time)}, {share(time, whole)} of these steps",
+            f" {WARM}: {ms(time)}, {share(time, total)} of these steps",
             evidence="; ".join(
-                f"{name}: {many:,} calls, {ms(took)}" for name, many, took in by.rows()
+                f"{name}: {count:,} calls, {ms(took)}" for name, count, took in by.rows()
             ),
             recommendation="Keep the framework's caching allocator on: unset"
             " PYTORCH_NO_CUDA_MEMORY_CACHING, remove"

@@ -34,13 +34,13 @@ _SHORT_SUM: Final = 64
 
 def find(answers: Answers) -> Answer:
     """Return one finding with the GEMMs and convolutions that reach less than 40 % of their roof."""
-    found = products(answers)
-    if isinstance(found, CannotTell):
-        return found
+    products_of_run = products(answers)
+    if isinstance(products_of_run, CannotTell):
+        return products_of_run
     device, reason = answers.device
     if device is None:
         return unknown_device(reason)
-    rated = found.works.filter(pl.col("op_type").is_in(_FAMILIES)).with_columns(
+    rated = products_of_run.works.filter(pl.col("op_type").is_in(_FAMILIES)).with_columns(
         ideal_time(device, present_rate(device), pl.col("bytes")).alias("roof"),
         (pl.col("matrix_flops") / present_rate(device) * 1e9).alias("arithmetic"),
     )
@@ -55,29 +55,31 @@ def find(answers: Answers) -> Answer:
         (pl.col("duration") - pl.col("roof")).floor().cast(pl.Int64).alias("lost"),
         (pl.col("roof") / pl.col("duration")).alias("efficiency"),
     )
-    least = max(LEAST_SHARE * found.whole, 1)
+    least = max(LEAST_SHARE * products_of_run.whole, 1)
     if int(slow["lost"].sum() or 0) >= least:
-        return [_finding(found, rated, slow.sort("lost", descending=True), device, unknown)]
+        return [
+            _finding(products_of_run, rated, slow.sort("lost", descending=True), device, unknown)
+        ]
     if unknown >= least:
         return CannotTell(
             f"FLOPs, or the device's rate for the dtype, are not known for products with {ms(unknown)}"
         )
-    return not_ops(found.hidden) if found.hidden >= least else []
+    return not_ops(products_of_run.hidden) if products_of_run.hidden >= least else []
 
 
 def _finding(
-    found: Products, rated: pl.DataFrame, slow: pl.DataFrame, device: Device, unknown: int
+    products: Products, rated: pl.DataFrame, slow: pl.DataFrame, device: Device, unknown: int
 ) -> Finding:
     time, lost = waiting(slow), int(slow["lost"].sum())
-    told = slow.with_columns(pl.Series("detail", _details(slow, device), pl.String))
-    edit = found.edit(_as_the_others(rated, told))
+    detailed = slow.with_columns(pl.Series("detail", _details(slow, device), pl.String))
+    edit = products.edit(_as_the_others(rated, detailed))
     return Finding(
         what=f"{slow['calls'].sum():,} GEMMs and convolutions reach {share(time - lost, time)} of their roof:"
-        f" {ms(time)} ({share(time, found.whole)} of the kernels' time), of which {ms(lost)} lie above it",
+        f" {ms(time)} ({share(time, products.whole)} of the kernels' time), of which {ms(lost)} lie above it",
         evidence=places(slow, "different calls", "lost")
         + (f"; no roof is known for {ms(unknown)}" if unknown else ""),
         recommendation="Look at the calls with most lost time, and at what is known of each: "
-        + f"{' '.join(filter(None, (told['op'][0], told['inputs'][0])))}: {told['detail'][0]}.",
+        + f"{' '.join(filter(None, (detailed['op'][0], detailed['inputs'][0])))}: {detailed['detail'][0]}.",
         time=time,
         saving_least=0,
         saving_most=lost,
@@ -94,7 +96,7 @@ def _finding(
             else " Without other products of their dtype and kind there is no estimate."
         ),
         confidence="low",
-        rows=rows(told, detail="detail"),
+        rows=rows(detailed, detail="detail"),
         edit=edit,
     )
 

@@ -49,16 +49,16 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     """Return a finding if waiting calls in the steps may cost more than 2 % of the steps' time."""
     if answers.cpu_only:
         return CannotTell(NO_GPU + _waiting_lines(answers))
-    found = pace(answers)
-    if isinstance(found, str):
-        return CannotTell(found)
-    calls = _in_steps(answers, found)
+    pace_of_steps = pace(answers)
+    if isinstance(pace_of_steps, str):
+        return CannotTell(pace_of_steps)
+    calls = _in_steps(answers, pace_of_steps)
     if calls.is_empty():
         return []
     saving = longest(calls.group_by("process", "place").agg(pl.col("saving").sum()), "saving")
-    if saving <= least * found.whole:
+    if saving <= least * pace_of_steps.whole:
         return []
-    return [_finding(answers, found, calls, saving)]
+    return [_finding(answers, pace_of_steps, calls, saving)]
 
 
 def _waiting_lines(answers: Answers) -> str:
@@ -75,16 +75,16 @@ def _waiting_lines(answers: Answers) -> str:
         .agg(pl.len(), pl.col("step").n_unique().alias("steps"))
         .sort("len", "source", descending=[True, False])
     )
-    told = [
+    texts = [
         f"{op} at {source.split(' < ')[0]} ({count(many, 'call')} in {count(steps, 'step')})"
         for source, op, many, steps in lines.head(3).rows()
     ]
     return (
-        f"; there, these would wait if their tensors are on it: {'; '.join(told)}" if told else ""
+        f"; there, these would wait if their tensors are on it: {'; '.join(texts)}" if texts else ""
     )
 
 
-def _in_steps(answers: Answers, found: Pace) -> pl.DataFrame:
+def _in_steps(answers: Answers, pace: Pace) -> pl.DataFrame:
     """Return the waiting calls of the steps: call, process, thread, place, start, end, time and saving (ns).
 
     ``saving``: until the thread's process waits again or the step's next call does, the gaps of its
@@ -98,7 +98,7 @@ def _in_steps(answers: Answers, found: Pace) -> pl.DataFrame:
         .with_columns(pl.Series("call", rows))
     )
     parts = []
-    for (process,), steps in found.steps.group_by("process"):
+    for (process,), steps in pace.steps.group_by("process"):
         mine = calls.filter(pl.col("process").eq_missing(pl.lit(process, pl.Int32))).sort("start")
         inside = nest(steps["start"].to_numpy(), steps["end"].to_numpy()).innermost(
             mine["start"].to_numpy()
@@ -107,18 +107,18 @@ def _in_steps(answers: Answers, found: Pace) -> pl.DataFrame:
         mine = mine[kept].with_columns(
             steps["place"].gather(inside[kept]), (pl.col("end") - pl.col("start")).alias("time")
         )
-        parts.append(mine.with_columns(pl.Series("saving", _saved(found, process, mine), pl.Int64)))
+        parts.append(mine.with_columns(pl.Series("saving", _save(pace, process, mine), pl.Int64)))
     return pl.concat(parts) if parts else calls.clear()
 
 
-def _saved(found: Pace, process: object, mine: pl.DataFrame) -> Ints:
+def _save(pace: Pace, process: object, mine: pl.DataFrame) -> Ints:
     # gaps that began with a wait for input have another cause
-    gaps = found.pieces.filter(
+    gaps = pace.pieces.filter(
         pl.col("process").eq_missing(pl.lit(process, pl.Int32)), pl.col("cause") != "input"
     )
     best = np.zeros(len(mine), np.int64)
     start, end = mine["start"].to_numpy(), mine["end"].to_numpy()
-    until = np.append(start[1:], found.steps["end"].to_numpy().max()).astype(np.int64)
+    until = np.append(start[1:], pace.steps["end"].to_numpy().max()).astype(np.int64)
     for _, part in gaps.group_by("device"):
         spans = merge(part["start"].to_numpy(), part["end"].to_numpy())
         best = np.maximum(best, covered(spans, start, np.maximum(until, start)))
@@ -126,18 +126,18 @@ def _saved(found: Pace, process: object, mine: pl.DataFrame) -> Ints:
     return saved
 
 
-def _finding(answers: Answers, found: Pace, calls: pl.DataFrame, saving: int) -> Finding:
+def _finding(answers: Answers, pace: Pace, calls: pl.DataFrame, saving: int) -> Finding:
     time = longest(calls.group_by("process", "place").agg(pl.col("time").sum()), "time")
     rows = _rows(answers, calls)
-    whole, many = found.whole, len(calls)
+    total, many = pace.whole, len(calls)
     named = answers.trace["calls"]["name"].gather(calls["call"]).cast(pl.String)
     names = named.str.replace(r"_v\d+$", "").unique().sort().to_list()
-    most = min(time, found.idle)
+    most = min(time, pace.idle)
     return Finding(
-        what=f"{count(many, 'call')} in {count(len(found.steps), 'step')} wait for the GPU"
-        f" ({many / len(found.steps):,.1f} a step), {ms(time)} in all ({share(time, whole)} of the"
+        what=f"{count(many, 'call')} in {count(len(pace.steps), 'step')} wait for the GPU"
+        f" ({many / len(pace.steps):,.1f} a step), {ms(time)} in all ({share(time, total)} of the"
         " steps); the GPU then waits for the host",
-        evidence=f"{said(rows)}; calls: {', '.join(names[:4])}{found.left_out}",
+        evidence=f"{said(rows)}; calls: {', '.join(names[:4])}{pace.left_out}",
         recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,
@@ -146,13 +146,13 @@ def _finding(answers: Answers, found: Pace, calls: pl.DataFrame, saving: int) ->
         " returned, on threads that launch work or mark steps (calls table, memops()). At most"
         f" {ms(most)}: the lesser of all the calls' time and the devices' idle time in the steps"
         " (idle_time of"
-        f" idle_steps(): {ms(found.idle)}). At least nothing: the value may be needed where it is read."
+        f" idle_steps(): {ms(pace.idle)}). At least nothing: the value may be needed where it is read."
         " Without"
         " the wait the launches after it come sooner by the time of the call; of each call the lesser of its"
         " time and of the gaps that the host causes until the next such call (host_wait of idle_steps(),"
         " waits"
         f" for input left out) is {ms(saving)} in all. The replay lets the calls return at once.",
-        confidence="high" if saving > 5 * WORTH * whole else "medium",
+        confidence="high" if saving > 5 * WORTH * total else "medium",
         rows=rows,
         edit=Edit(waits=calls["call"].to_numpy().astype(np.int64)),
     )
@@ -164,13 +164,17 @@ def _rows(answers: Answers, calls: pl.DataFrame) -> pl.DataFrame:
     ranges = attribution.trace["ranges"]
     keys = ["process", "thread"]
     ops = np.flatnonzero(attribution.is_op)
-    place = ranges.select(pl.col(keys).fill_null(NONE))[ops]
+    keys_of_ops = ranges.select(pl.col(keys).fill_null(NONE))[ops]
     mine = calls.select(pl.col(keys).fill_null(NONE), "start").with_row_index("row")
     for (process, thread), part in mine.group_by(keys):
-        here = ops[((place["process"] == process) & (place["thread"] == thread)).to_numpy()]
+        here = ops[
+            ((keys_of_ops["process"] == process) & (keys_of_ops["thread"] == thread)).to_numpy()
+        ]
         start, end = (ranges[name].gather(here).to_numpy() for name in ("start", "end"))
-        held = nest(start, end).innermost(part["start"].to_numpy())
-        op[part["row"].to_numpy()] = np.where(held >= 0, here[held] if len(here) else NONE, NONE)
+        innermost = nest(start, end).innermost(part["start"].to_numpy())
+        op[part["row"].to_numpy()] = np.where(
+            innermost >= 0, here[innermost] if len(here) else NONE, NONE
+        )
     where = [calls[name].fill_null(NONE).to_numpy().astype(np.int64) for name in (*keys, "start")]
     every = Ops(attribution)
     # the op that the program called has its line: .item(), and not what it calls

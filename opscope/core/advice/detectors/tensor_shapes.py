@@ -35,26 +35,26 @@ _SHOWN: Final = 5
 
 def find(answers: Answers) -> Answer:
     """Return a finding for sizes that are no multiples, and one for tiles of which much is empty."""
-    found = products(answers)
-    if isinstance(found, CannotTell):
-        return found
+    products_of_run = products(answers)
+    if isinstance(products_of_run, CannotTell):
+        return products_of_run
     device, _ = answers.device
-    works = _with_sizes(_on_tensor_cores(found.works, device))
+    works = _with_sizes(_on_tensor_cores(products_of_run.works, device))
     unknown = waiting(works.filter(~pl.col("known"))) + waiting(
-        found.works.filter(pl.col("op_type").is_in(_FAMILIES), pl.col("dtype").is_null())
+        products_of_run.works.filter(pl.col("op_type").is_in(_FAMILIES), pl.col("dtype").is_null())
     )
-    told = works.filter(pl.col("known"))
+    rated = works.filter(pl.col("known"))
     answer = [
-        *_misaligned(answers, found, told, device, unknown),
-        *_part_filled(answers, found, told, device),
+        *_misaligned(answers, products_of_run, rated, device, unknown),
+        *_part_filled(answers, products_of_run, rated, device),
     ]
-    least = max(LEAST_SHARE * found.whole, 1)
+    least = max(LEAST_SHARE * products_of_run.whole, 1)
     if not answer and unknown >= least:
         return CannotTell(
             f"the sizes of GEMMs and convolutions with {ms(unknown)} are not known; record shapes"
         )
-    if not answer and found.hidden >= least:
-        return not_ops(found.hidden)
+    if not answer and products_of_run.hidden >= least:
+        return not_ops(products_of_run.hidden)
     return answer
 
 
@@ -86,22 +86,22 @@ def _with_sizes(works: pl.DataFrame) -> pl.DataFrame:
     """
     call = ("op", "inputs", "params", "dtype")
     distinct = works.select(call).unique(maintain_order=True)
-    told: list[tuple[bool, int | None, int | None, str | None, float]] = []
+    rows: list[tuple[bool, int | None, int | None, str | None, float]] = []
     for op, inputs, params, dtype in distinct.iter_rows():
         product = read(op or "", inputs, params) if inputs else None
         if product is None:
-            told.append((False, None, None, None, 1.0))
+            rows.append((False, None, None, None, 1.0))
             continue
         bad = _bad(product, dtype)
         grown = 1.0
         for size, to in bad.values():
             grown *= to / size
         result = (product.m, product.n) if product.m else (None, None)
-        told.append((True, *result, _said(bad), grown))
+        rows.append((True, *result, _say(bad), grown))
     schema = {
         "known": pl.Boolean, "m": pl.Int64, "n": pl.Int64, "detail": pl.String, "more": pl.Float64,
     }  # fmt: skip
-    each = distinct.hstack(pl.DataFrame(told, schema=schema, orient="row"))
+    each = distinct.hstack(pl.DataFrame(rows, schema=schema, orient="row"))
     return works.join(each, on=call, how="left", nulls_equal=True, maintain_order="left")
 
 
@@ -120,23 +120,23 @@ def _bad(product: Product, dtype: str) -> dict[str, tuple[int, int]]:
 
 def _misaligned(
     answers: Answers,
-    found: Products,
-    told: pl.DataFrame,
+    products: Products,
+    rated: pl.DataFrame,
     device: Device | None,
     unknown: int,
 ) -> list[Finding]:
-    mine = told.filter(pl.col("detail").is_not_null())
+    mine = rated.filter(pl.col("detail").is_not_null())
     time = waiting(mine)
-    if time < max(LEAST_SHARE * found.whole, 1):
+    if time < max(LEAST_SHARE * products.whole, 1):
         return []
-    mine = _after(mine, _reached(told.filter(pl.col("detail").is_null()), device), device)
+    mine = _after(mine, _reached(rated.filter(pl.col("detail").is_null()), device), device)
     off = waiting(mine.filter(~pl.col("on_tensor")))
     estimated = mine.filter(pl.col("factor").is_not_null(), pl.col("factor") < 1)
     return [
         Finding(
             what=f"{mine['calls'].sum():,} GEMMs and convolutions have sizes that are no multiple"
             " of 16 bytes,"
-            f" {ms(time)} ({share(time, found.whole)} of the kernels' time): {_listed(mine)}",
+            f" {ms(time)} ({share(time, products.whole)} of the kernels' time): {_list(mine)}",
             evidence=places(mine, "different calls")
             + (f"; {ms(off)} of it in kernels without Tensor Cores" if off else "")
             + (f"; sizes unknown for {ms(unknown)}" if unknown else ""),
@@ -156,12 +156,12 @@ def _misaligned(
             f" multiples; without such there is none. Multiples: {_GUIDE}.",
             confidence="high" if off * 2 > time or _align1(mine) * 2 > time else "medium",
             rows=rows(mine, detail="detail"),
-            edit=found.edit(estimated) if len(estimated) else None,
+            edit=products.edit(estimated) if len(estimated) else None,
         )
     ]
 
 
-def _said(bad: dict[str, tuple[int, int]]) -> str | None:
+def _say(bad: dict[str, tuple[int, int]]) -> str | None:
     return ", ".join(f"{name} = {size} → {to}" for name, (size, to) in bad.items()) or None
 
 
@@ -170,7 +170,7 @@ def _align1(mine: pl.DataFrame) -> int:
     return waiting(mine.filter(pl.col("name").str.contains(r"align[12](?:\D|$)").fill_null(False)))
 
 
-def _listed(mine: pl.DataFrame) -> str:
+def _list(mine: pl.DataFrame) -> str:
     top = mine.group_by("detail", maintain_order=True).agg(pl.col("duration").sum())
     top = top.sort("duration", descending=True, maintain_order=True)
     said = "; ".join(f"{text} ({ms(took)})" for text, took in top.head(_SHOWN).rows())
@@ -239,7 +239,7 @@ def _recommendation(answers: Answers, mine: pl.DataFrame) -> str:
 
 def _part_filled(
     answers: Answers,
-    found: Products,
+    products: Products,
     works: pl.DataFrame,
     device: Device | None,
 ) -> list[Finding]:
@@ -255,7 +255,7 @@ def _part_filled(
         arithmetic >= LATENCY_NS * pl.col("calls"),
     )
     time = waiting(mine)
-    if time < max(LEAST_SHARE * found.whole, 1):
+    if time < max(LEAST_SHARE * products.whole, 1):
         return []
     mine = mine.with_columns((1 - pl.col("waste")).alias("factor"))
     lost = int((mine["duration"] * mine["waste"]).sum())
@@ -276,7 +276,7 @@ def _part_filled(
             f" size, duration); the lower share of both orders of the tile. Tile quantization: {_GUIDE}.",
             confidence="low",
             rows=rows(mine, detail="detail"),
-            edit=found.edit(mine),
+            edit=products.edit(mine),
         )
     ]
 

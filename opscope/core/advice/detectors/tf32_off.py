@@ -45,16 +45,16 @@ _SWITCHES: Final = {
 
 def find(answers: Answers) -> Answer:
     """Return one finding with the f32 products that kernels without Tensor Cores computed."""
-    found = products(answers)
-    if isinstance(found, CannotTell):
-        return found
+    products_of_run = products(answers)
+    if isinstance(products_of_run, CannotTell):
+        return products_of_run
     device, reason = answers.device
     if device is None:
         return unknown_device(reason)
     units = nvidia(device)
     if units is None or units < _FIRST or device.peak("f32", True) is None:
         return []  # the device has no TF32
-    works = found.works.with_columns((pl.col("op_type") == "conv").alias("conv"))
+    works = products_of_run.works.with_columns((pl.col("op_type") == "conv").alias("conv"))
     single = works.filter(pl.col("dtype") == "f32")
     # one f32 product on Tensor Cores proves that TF32 is on for its family
     on = single.filter(pl.col("on_tensor"))["conv"].unique()
@@ -68,20 +68,23 @@ def find(answers: Answers) -> Answer:
         pl.col("dtype").is_null() | ((pl.col("dtype") == "f32") & pl.col("on_tensor").is_null()),
         ~pl.col("conv").is_in(on.implode()),
     )
-    if waiting(off) < LEAST_SHARE * found.whole or not len(off):
-        if waiting(unknown) >= LEAST_SHARE * found.whole and len(unknown):
+    if waiting(off) < LEAST_SHARE * products_of_run.whole or not len(off):
+        if waiting(unknown) >= LEAST_SHARE * products_of_run.whole and len(unknown):
             return CannotTell(
                 f"of products with {ms(waiting(unknown))}, neither shapes with dtypes nor the kernels' names"
                 " tell whether they are f32 without Tensor Cores"
             )
-        if found.hidden_plain >= LEAST_SHARE * found.whole and found.hidden_plain:
-            return not_ops(found.hidden_plain)
+        if (
+            products_of_run.hidden_plain >= LEAST_SHARE * products_of_run.whole
+            and products_of_run.hidden_plain
+        ):
+            return not_ops(products_of_run.hidden_plain)
         return []
-    return [_finding(answers, found, off, device, waiting(unknown))]
+    return [_finding(answers, products_of_run, off, device, waiting(unknown))]
 
 
 def _finding(
-    answers: Answers, found: Products, off: pl.DataFrame, device: Device, unknown: int
+    answers: Answers, products: Products, off: pl.DataFrame, device: Device, unknown: int
 ) -> Finding:
     peak = device.peak("f32", True) or 0.0
     rated = scaled(
@@ -95,7 +98,7 @@ def _finding(
     vector = device.peak("f32", False)
     faster = f"{peak / vector:.1f} × the peak of its vector units" if vector else "faster"
     return Finding(
-        what=f"{off['calls'].sum():,} f32 products take {ms(time)} ({share(time, found.whole)} of the"
+        what=f"{off['calls'].sum():,} f32 products take {ms(time)} ({share(time, products.whole)} of the"
         f" kernels' time) in kernels without Tensor Cores; with TF32 the peak of {device.name} is {faster}",
         evidence=places(off, "different calls")
         + (f"; TF32 is recorded as off for {ms(proven)}" if proven else "")
@@ -110,7 +113,7 @@ def _finding(
         " keeps each product as far from its roof as it is now; those bound by latency keep their time.",
         confidence=_confidence(off, proven, time),
         rows=rows(off),
-        edit=found.edit(rated.filter(pl.col("factor") < 1)),
+        edit=products.edit(rated.filter(pl.col("factor") < 1)),
     )
 
 

@@ -52,10 +52,10 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     use = answers.device_use()
     if use.is_empty():
         return CannotTell(NO_KERNELS)
-    known = use.filter(pl.col("gpu_utilization").is_not_null())
-    if known.is_empty():
+    measured = use.filter(pl.col("gpu_utilization").is_not_null())
+    if measured.is_empty():
         return CannotTell(use["utilization_reason"].drop_nulls().head(1).to_list()[0] or NOT_TIMED)
-    low = known.filter(pl.col("gpu_utilization") < least)
+    low = measured.filter(pl.col("gpu_utilization") < least)
     if low.is_empty():
         return []
     stepping = set(marked_steps(answers)["process"])
@@ -77,7 +77,7 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
     window, busy = int(row["window"]), int(row["kernel_busy"])  # type: ignore[call-overload]
     idle = window - busy
     waits = _causes(answers, process, device)
-    told = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
+    causes = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
     # what explains a quarter of the idle time, at most two of them
     main = [cause for cause, time in waits[:2] if 4 * time > idle and cause in _FIRST]
     name = f" ({row['device_name']})" if row["device_name"] else ""
@@ -90,13 +90,13 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
             {"process": process, "device": device, "time": time, "detail": detail}
             for time, detail in parts
         ],
-        schema={one: EVIDENCE[one] for one in ("process", "device", "time", "detail")},
+        schema={name: EVIDENCE[name] for name in ("process", "device", "time", "detail")},
     )
     return Finding(
         what=f"device {device}{name} of process {process} runs kernels for {ms(busy)} of {ms(window)}:"
         f" {share(busy, window)} utilisation",
-        evidence="it waits for " + "; ".join(told[:4])
-        if told
+        evidence="it waits for " + "; ".join(causes[:4])
+        if causes
         else "what it waits for is not known",
         recommendation=" ".join(_FIRST[cause] for cause in main) or _GENERAL,
         time=idle,
@@ -117,14 +117,14 @@ def _causes(answers: Answers, process: object, device: object) -> list[tuple[str
         pl.lit(device, pl.Int32)
     )
     kinds = answers.idle_steps().filter(here).select(pl.col(KINDS).sum()).row(0, named=True)
-    found = pace(answers)
+    pace_of_steps = pace(answers)
     by_cause = {}
-    if isinstance(found, Pace):
+    if isinstance(pace_of_steps, Pace):
         length = (pl.col("end") - pl.col("start")).sum().alias("time")
-        by_cause = dict(found.pieces.filter(here).group_by("cause").agg(length).rows())
+        by_cause = dict(pace_of_steps.pieces.filter(here).group_by("cause").agg(length).rows())
     rest = int(kinds.pop("host_wait") or 0) - sum(by_cause.values())
     times = {**by_cause, "edges": max(rest, 0), **{name: time or 0 for name, time in kinds.items()}}
-    return sorted(((name, int(time)) for name, time in times.items()), key=lambda one: -one[1])
+    return sorted(((name, int(time)) for name, time in times.items()), key=lambda cause: -cause[1])
 
 
 DETECTOR = Detector(

@@ -63,13 +63,13 @@ def find(answers: Answers) -> Answer:
             "the profile has experts, but neither the splits of all-to-alls nor a layer for each expert: how"
             " many rows each expert of a fused or grouped product got is data that no trace records"
         )
-    found = []
+    findings = []
     if len(splits) and _number(splits["ratio"].mean()) > LEAST:
-        found.append(_of_splits(answers, splits, cut))
+        findings.append(_of_splits(answers, splits, cut))
     worst = layers.filter(pl.col("ratio") > LEAST)
     if len(worst):
-        found.append(_of_layers(answers, layers, worst))
-    return found
+        findings.append(_of_layers(answers, layers, worst))
+    return findings
 
 
 def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
@@ -90,9 +90,9 @@ def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
             )
             .alias("ratio")
         )
-        known = read.filter(pl.col("ratio").is_not_null()).select("process", "ratio")
-        if len(known):
-            return known, len(read) - len(known)
+        rated = read.filter(pl.col("ratio").is_not_null()).select("process", "ratio")
+        if len(rated):
+            return rated, len(read) - len(rated)
     return pl.DataFrame(schema={"process": pl.Int32, "ratio": pl.Float64}), 0
 
 
@@ -101,10 +101,10 @@ def _ratio(text: str) -> float | None:
 
     Tokens go out by splits of what is sent, and come back by the same splits of what is received.
     """
-    told = record(text)
+    params = record(text)
     ratios = []
     for name in ("in_split", "out_split"):
-        sizes = split(told.get(name))
+        sizes = split(params.get(name))
         if sizes is not None and len(sizes) > 1 and sum(sizes) > 0:
             ratios.append(max(sizes) * len(sizes) / sum(sizes))
     return max(ratios, default=None)
@@ -151,15 +151,15 @@ def _of_splits(answers: Answers, splits: pl.DataFrame, cut: int) -> Finding:
     kernels = collective_kernels(answers)
     moved = kernels.filter(pl.col("collective") == "all_to_all")
     time = moved.group_by("process").agg(pl.col("duration").sum())["duration"].max()
-    whole = as_int(time)
+    total = as_int(time)
     rest = f"; splits of {cut:,} others are cut short" if cut else ""
     return Finding(
         what=f"All-to-alls send the busiest rank {mean:.2f} times the mean of the ranks ({most:.2f} at"
         f" most): ranks with fewer tokens wait for it",
         evidence=f"{len(splits):,} all-to-alls of {splits['process'].n_unique():,} ranks with their"
-        f" splits{rest}; the all-to-alls take {ms(whole)} of the rank with most",
+        f" splits{rest}; the all-to-alls take {ms(total)} of the rank with most",
         recommendation=_recommendation(framework(answers)),
-        time=whole,
+        time=total,
         saving_least=0,
         saving_most=None,
         reasoning="kernels or ranges: attrs in_split and out_split of each all-to-all, the largest split over"
@@ -170,7 +170,7 @@ def _of_splits(answers: Answers, splits: pl.DataFrame, cut: int) -> Finding:
 
 
 def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> Finding:
-    whole, over = int(layers["time"].sum()), int(worst["over"].sum())
+    total, over = int(layers["time"].sum()), int(worst["over"].sum())
     ranks = answers.trace["processes"]["world_size"].max()
     several = as_int(ranks) > 1
     first = worst.row(0, named=True)
@@ -183,7 +183,7 @@ def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> F
         )
         + "; experts without a token in the profile are not counted",
         recommendation=_recommendation(framework(answers)),
-        time=whole,
+        time=total,
         saving_least=0,
         saving_most=over if several else 0,
         reasoning="op_totals(): flops of the ops of each expert's layer (else their device_time, else"

@@ -94,10 +94,10 @@ def _finding(answers: Answers, late: pl.DataFrame, waiting: int, window: int) ->
     if more > 0:
         table += f"; and {more:,} other ranks"
     alone = worst["caused_waiting"] > max(ALONE, 1.5 / len(late)) * caused and lateness > 0
-    whole = f"Ranks wait {share(waiting, window)} of their time for each other ({ms(waiting)} of all ranks)"
+    problem = f"Ranks wait {share(waiting, window)} of their time for each other ({ms(waiting)} of all ranks)"
     if not alone:
         return Finding(
-            what=f"{whole}; no rank alone is late: {name}, most of all, causes"
+            what=f"{problem}; no rank alone is late: {name}, most of all, causes"
             f" {share(worst['caused_waiting'], caused)} of the waiting of which the last rank is known",
             evidence=table,
             recommendation=f"{_IN_TURN}.",
@@ -109,15 +109,15 @@ def _finding(answers: Answers, late: pl.DataFrame, waiting: int, window: int) ->
             confidence="medium",
             rows=_rows(late),
         )
-    cause, told, edit = _cause(answers, late, worst)
+    cause, reason, edit = _cause(answers, late, worst)
     advice = _WHAT_TO_DO[cause]
     if cause == "compute" and framework(answers) not in ("torch", None):
         advice = advice.replace(" (bucket sequences by length, a sampler that balances tokens)", "")
     others = late.filter(pl.col("process") != worst["process"])["waiting_time"].max()
     bound = min(lateness, as_int(others))
     return Finding(
-        what=f"{whole}, mostly for {name}: it comes last to {worst['last']:,} of {worst['compared']:,}"
-        f" collectives, by {ms(lateness)} in all; {told}",
+        what=f"{problem}, mostly for {name}: it comes last to {worst['last']:,} of {worst['compared']:,}"
+        f" collectives, by {ms(lateness)} in all; {reason}",
         evidence=table,
         recommendation=f"{advice}.",
         time=lateness,
@@ -199,10 +199,10 @@ def _edit(answers: Answers, late: pl.DataFrame, worst: dict[str, int]) -> Edit |
     mine = (kernels["process"] == worst["process"]).fill_null(False).to_numpy()
     rows = np.flatnonzero(mine & ~communicates(answers, kernels))
     middle = late.filter(pl.col("process") != worst["process"])["computation_time"].median()
-    whole = worst["computation_time"]
-    if not len(rows) or middle is None or not whole:
+    total = worst["computation_time"]
+    if not len(rows) or middle is None or not total:
         return None
-    factor = min(as_int(middle) / whole, 1.0)
+    factor = min(as_int(middle) / total, 1.0)
     return Edit(kernels=(rows, np.full(len(rows), factor)))
 
 

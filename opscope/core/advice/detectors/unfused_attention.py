@@ -57,7 +57,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     softmax = pl.Series(
         holds(ran["op_type"], lambda text: text == "softmax") & ~matching(ran["op"], _OTHER_SOFTMAX)
     )
-    whole = device_time(answers)
+    total = device_time(answers)
     if not softmax.any():
         unclear = holds(ran["op_type"], lambda text: text in UNCLEAR_FAMILIES)
         bare = ran.filter(pl.col("op").is_null() | pl.Series(unclear))
@@ -65,22 +65,22 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         if len(hidden):
             return CannotTell(f"{len(hidden):,} kernels compute a softmax in no op with shapes")
         dark = int(ran["duration"].filter(ran["op"].is_null()).sum())
-        if dark > least * whole and dark:
+        if dark > least * total and dark:
             return CannotTell(f"no op has a softmax, and {ms(dark)} of the device's time has no op")
         return []
     shapeless = ran.filter(softmax & pl.col("inputs").is_null())
     scores = _scores(ran, softmax)
     rows, bytes_ = _touching(ran, scores)
     time = int(rows["duration"].sum())
-    if not scores or time < least * whole:
+    if not scores or time < least * total:
         took = int(shapeless["duration"].sum())
-        if took and took >= least * whole / 4:
+        if took and took >= least * total / 4:
             return CannotTell(
                 f"the shapes of {len(shapeless):,} softmax ops ({ms(took)}) were not recorded: record"
                 " with shapes"
             )
         return []
-    return [_finding(answers, rows, bytes_, scores, len(shapeless), whole)]
+    return [_finding(answers, rows, bytes_, scores, len(shapeless), total)]
 
 
 _Scores = frozenset[tuple[int, int, int]]
@@ -112,17 +112,17 @@ def _scores(ran: pl.DataFrame, softmax: pl.Series) -> _Scores:
     texts = threes.select(
         pl.col("inputs").cast(pl.String), "before_inputs", "before_outputs", "then"
     ).unique()
-    found = set()
+    sizes = set()
     for inputs, read, written, then in texts.rows():
         for _, dims in tensors(inputs)[:1]:
             if len(dims) < _RANK or not numel(dims):
                 continue
             size = numel(dims), dims[-2], dims[-1]
             if _writes(tensors(read), tensors(written), size) and any(
-                _is_scores(one, {size}) for one in tensors(then)
+                _is_scores(spec, {size}) for spec in tensors(then)
             ):
-                found.add(size)
-    return frozenset(found)
+                sizes.add(size)
+    return frozenset(sizes)
 
 
 def _writes(
@@ -144,8 +144,8 @@ def _is_scores(tensor: Tensor, sizes: set[tuple[int, int, int]] | _Scores) -> bo
     dims = tensor[1]
     if len(dims) < 2:
         return False
-    many = numel(dims)
-    return (many, dims[-2], dims[-1]) in sizes or (many, dims[-1], dims[-2]) in sizes
+    count = numel(dims)
+    return (count, dims[-2], dims[-1]) in sizes or (count, dims[-1], dims[-2]) in sizes
 
 
 def _touching(ran: pl.DataFrame, scores: _Scores) -> tuple[pl.DataFrame, int]:
@@ -167,7 +167,7 @@ def _touching(ran: pl.DataFrame, scores: _Scores) -> tuple[pl.DataFrame, int]:
 def _moves(inputs: str | None, outputs: str | None, scores: _Scores) -> int:
     """Return the bytes of scores that an op with these tensors reads and writes; 0 if it touches none."""
     read, written = tensors(inputs), tensors(outputs)
-    sizes = [size_of(one) for one in (*read, *written) if _is_scores(one, scores)]
+    sizes = [size_of(spec) for spec in (*read, *written) if _is_scores(spec, scores)]
     if not sizes and len(read) >= 2:
         # a product writes them
         sizes = [
@@ -179,7 +179,7 @@ def _moves(inputs: str | None, outputs: str | None, scores: _Scores) -> int:
 
 
 def _finding(
-    answers: Answers, rows: pl.DataFrame, moved: int, scores: _Scores, shapeless: int, whole: int
+    answers: Answers, rows: pl.DataFrame, moved: int, scores: _Scores, shapeless: int, total: int
 ) -> Finding:
     time = int(rows["duration"].sum())
     product = rows["op_type"].cast(pl.String).is_in(_PRODUCTS).fill_null(False)
@@ -195,16 +195,16 @@ def _finding(
         else ""
     )
     rest = f"; softmax ops of unknown shapes: {shapeless:,}" if shapeless else ""
-    what = "ops" if answers.cpu_only else "kernels"
+    noun = "ops" if answers.cpu_only else "kernels"
     softmax = rows["op_type"].cast(pl.String) == "softmax"
-    many = int((softmax & ~pl.Series(matching(rows["op"], _OTHER_SOFTMAX))).sum())
+    count = int((softmax & ~pl.Series(matching(rows["op"], _OTHER_SOFTMAX))).sum())
     factor = np.where(product.to_numpy(), 1.0, 0.0)
     edit, gone = edit_of(answers, rows, factor, between)
     return Finding(
-        what=f"attention runs as products with a softmax between ({many:,} softmax {what}, scores of up to"
-        f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, whole)} of the device's time, and"
+        what=f"attention runs as products with a softmax between ({count:,} softmax {noun}, scores of up to"
+        f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, total)} of the device's time, and"
         f" {moved / 1e6:,.1f} MB of scores written and read",
-        evidence=places(rows, what) + rest,
+        evidence=places(rows, noun) + rest,
         recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
         time=time,
         saving_least=0,

@@ -72,10 +72,10 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     alone = rows.filter(~fused)
     lists = pl.Series(matching(alone["op"], _LISTS)) | pl.Series(matching(alone["name"], _LISTS))
     steps = _steps(rows)
-    whole = device_time(answers)
+    total = device_time(answers)
     time = int(alone["duration"].sum())
-    what = "ops" if answers.cpu_only else "kernels"
-    if len(alone) < FEWEST * steps or time < least * whole:
+    noun = "ops" if answers.cpu_only else "kernels"
+    if len(alone) < FEWEST * steps or time < least * total:
         unseen = blind(ran)
         return CannotTell(unseen) if unseen else []
     if int(alone["duration"].filter(lists).sum()) * 2 > time and len(alone) < 10 * FEWEST * steps:
@@ -86,10 +86,10 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     edit, gone = edit_of(answers, alone, kept, later)
     return [
         Finding(
-            what=f"the optimizer runs {len(alone):,} {what}, {per:,.0f} a step, none of them fused over"
+            what=f"the optimizer runs {len(alone):,} {noun}, {per:,.0f} a step, none of them fused over"
             " parameters and"
-            f" passes: {ms(time)}, {share(time, whole)} of the device's time, and {ms(gaps)} between them",
-            evidence=f"{places(alone, what)}; over lists of tensors: {int(lists.sum()):,}; fused:"
+            f" passes: {ms(time)}, {share(time, total)} of the device's time, and {ms(gaps)} between them",
+            evidence=f"{places(alone, noun)}; over lists of tensors: {int(lists.sum()):,}; fused:"
             f" {int(fused.sum()):,}; that set, copy or multiply matrices and do not count:"
             f" {every - len(rows):,}",
             recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),

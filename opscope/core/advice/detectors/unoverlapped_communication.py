@@ -66,10 +66,10 @@ _GENERAL: Final = (
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
     """Return one finding if exposed communication, less the waiting, is 5 % of a process's time or more."""
-    told = rates(answers)
-    if isinstance(told, CannotTell):
-        return told
-    worst = told.sort("moving", "exposed", "process", descending=[True, True, False])
+    rates_of_steps = rates(answers)
+    if isinstance(rates_of_steps, CannotTell):
+        return rates_of_steps
+    worst = rates_of_steps.sort("moving", "exposed", "process", descending=[True, True, False])
     much = worst.filter(pl.col("moving") >= least * pl.col("window"))
     if much.is_empty():
         return []
@@ -78,7 +78,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 def _finding(answers: Answers, worst: pl.DataFrame, many: int, least: float) -> Finding:
     most = worst.row(0, named=True)
-    exposed, whole, window = (
+    exposed, total, window = (
         int(most[name]) for name in ("exposed", "communication_time", "window")
     )
     work = exposed + int(most["computation_time"])
@@ -119,7 +119,7 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int, least: float) -> 
         for kind, count, time, hidden in kinds.head(3).rows()
     )
     return Finding(
-        what=f"{ms(exposed)} of {where}'s {ms(whole)} of communication run while nothing is computed:"
+        what=f"{ms(exposed)} of {where}'s {ms(total)} of communication run while nothing is computed:"
         f" {share(exposed, window)} of its {ms(window)}{others}",
         evidence=f"{said}; by place: {places(rows, 'collectives', 'exposed')}{cause}"
         + ("; of collectives that ran at once each counts" if at_once else "")
@@ -171,7 +171,7 @@ def _recommendation(answers: Answers, kinds: list[str]) -> str:
             chosen.append("ddp")
         else:
             chosen.append("other")
-    return "; ".join(_TORCH[one] for one in list(dict.fromkeys(chosen))[:3]) + "."
+    return "; ".join(_TORCH[choice] for choice in list(dict.fromkeys(chosen))[:3]) + "."
 
 
 DETECTOR = Detector(

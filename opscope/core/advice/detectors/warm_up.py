@@ -60,7 +60,7 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
     by_process = warm.group_by("process").agg(pl.col("more", "time", "compiling").sum(), pl.len())
     worst = by_process.sort("more", "process", descending=[True, False]).row(0, named=True)
     mine = pl.col("process").eq_missing(pl.lit(worst["process"], pl.Int32))
-    whole = int(judged.filter(mine)["time"].sum())
+    total = int(judged.filter(mine)["time"].sum())
     lost, compiling = int(worst["more"]), int(worst["compiling"])
     usual = float(warm.filter(mine)["usual"][0])
     kind = framework(answers) or ""
@@ -88,7 +88,7 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
         what=f"the first {'step' if worst['len'] == 1 else count(int(worst['len']), 'step')} of the range"
         f" {'is' if worst['len'] == 1 else 'are'} warm-up: {ms(lost)} more than as many later ones take,"
         " with a"
-        f" median of {ms(usual)} ({share(lost, whole)} of all steps' time)",
+        f" median of {ms(usual)} ({share(lost, total)} of all steps' time)",
         evidence=f"{_steps(warm.filter(mine))}{compiled}{rest}",
         recommendation=f"Leave them out of what is measured: {leave}{cache}.",
         time=lost,
@@ -99,25 +99,27 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
         " process's other steps. A run of the same length saves nothing by leaving them out, but its figures"
         f" become those of the training; at most {ms(lost)} go if what happens once no longer happens.",
         confidence="high" if compiling > lost // 2 else "medium",
-        rows=rows.select(pl.col(one).cast(EVIDENCE[one]) for one in rows.columns),
+        rows=rows.select(pl.col(column).cast(EVIDENCE[column]) for column in rows.columns),
     )
 
 
 def _compiling(answers: Answers, warm: pl.DataFrame) -> pl.Series:
     """Return the time (ns) in which each step's process compiled."""
-    found = np.zeros(len(warm), np.int64)
+    compiling = np.zeros(len(warm), np.int64)
     table = compiles(answers.trace)
     start, end = (warm[name].to_numpy() for name in ("start", "end"))
     for (process,), part in table.group_by("process"):
         here: Ints = np.flatnonzero((warm["process"].eq_missing(process)).to_numpy())
         spans = merge(part["start"].to_numpy(), part["end"].to_numpy())
-        found[here] = covered(spans, start[here], end[here])
-    return pl.Series(found)
+        compiling[here] = covered(spans, start[here], end[here])
+    return pl.Series(compiling)
 
 
 def _steps(warm: pl.DataFrame) -> str:
-    told = [f"step {step}: {ms(time)}" for step, time in warm.select("step", "time").head(3).rows()]
-    return "; ".join(told) + (f"; and {len(warm) - 3:,} more" if len(warm) > 3 else "")
+    texts = [
+        f"step {step}: {ms(time)}" for step, time in warm.select("step", "time").head(3).rows()
+    ]
+    return "; ".join(texts) + (f"; and {len(warm) - 3:,} more" if len(warm) > 3 else "")
 
 
 DETECTOR = Detector(

@@ -48,37 +48,37 @@ BY: Final = {
 _WORKED: Final = ("kernel", "copy", "set", "communication")
 
 
-def critical_path(ops: Ops, made: Graph | None) -> pl.DataFrame:
+def critical_path(ops: Ops, graph: Graph | None) -> pl.DataFrame:
     """Return the critical path, a row for each piece, by time: SCHEMA, times in ns.
 
     Each piece begins where the one before ends, so the durations add up to the window's length. Pieces are
     cut where a step begins or ends on their process.
     """
-    if made is None:
+    if graph is None:
         return pl.DataFrame(schema=SCHEMA)
-    path = _by_step(made, pieces(made))
+    path = _by_step(graph, pieces(graph))
     device = path.work >= 0
-    process, thread, on_device, stream = _places(made, path)
-    op = _op_rows(ops, made, path)
-    distinct, place = np.unique(op[op >= 0], return_inverse=True)
+    process, thread, on_device, stream = _places(graph, path)
+    op = _op_rows(ops, graph, path)
+    distinct, index = np.unique(op[op >= 0], return_inverse=True)
     code = np.full(len(op), NONE, np.int64)
-    code[op >= 0] = place.reshape(-1)
+    code[op >= 0] = index.reshape(-1)
     about = ops.identify(distinct.astype(np.int64))
-    start = path.start + made.low
+    start = path.start + graph.low
     step = ops.context.step(process, thread, start)
     layer, source = gather(about.layer, code), gather(about.source, code)
     bare = np.flatnonzero((op < 0) & ~device)
     if len(bare):  # outside any op the layer is that of the thread
         where = process[bare], thread[bare], start[bare]
         layer = layer.scatter(bare, ops.context.layer(*where))
-    known = pl.Series(thread >= 0) & ~pl.Series(device)
+    on_thread = pl.Series(thread >= 0) & ~pl.Series(device)
     frame = pl.DataFrame(
         {
             "start": start,
-            "end": path.end + made.low,
+            "end": path.end + graph.low,
             "duration": path.end - path.start,
             "kind": spread("kind", list(KINDS), path.kind),
-            "name": _names(ops, made, path, gather(about.call["op"], code)),
+            "name": _names(ops, graph, path, gather(about.call["op"], code)),
             "op": gather(about.call["op"], code),
             "direction": gather(about.direction, code),
             "layer": layer,
@@ -92,7 +92,7 @@ def critical_path(ops: Ops, made: Graph | None) -> pl.DataFrame:
     )
     nothing = pl.lit(None)
     return frame.with_columns(
-        pl.when(known).then("thread").otherwise(nothing),
+        pl.when(on_thread).then("thread").otherwise(nothing),
         *(
             pl.when(pl.col(name) != NONE).then(name).otherwise(nothing)
             for name in ("process", "device", "stream")
@@ -109,7 +109,7 @@ def critical_totals(path: pl.DataFrame, by: str) -> pl.DataFrame:
     if by not in BY:
         raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
     keys = BY[by]
-    whole = int(path["duration"].sum())
+    total = int(path["duration"].sum())
     rows = path.filter(pl.col("kind").cast(pl.String).is_in(_WORKED)) if by == "kernel" else path
     sums = rows.group_by(keys).agg(
         pl.col("duration").sum().alias("time"), pl.len().cast(pl.Int64).alias("pieces")
@@ -120,7 +120,7 @@ def critical_totals(path: pl.DataFrame, by: str) -> pl.DataFrame:
     ]
     first = [] if by != "step" else text[:2]
     return (
-        sums.with_columns((pl.col("time") / (whole or None)).alias("share"))
+        sums.with_columns((pl.col("time") / (total or None)).alias("share"))
         .sort(
             *first, "time", *text,
             descending=[*[False] * len(first), True, *[False] * len(text)],
@@ -130,14 +130,14 @@ def critical_totals(path: pl.DataFrame, by: str) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _by_step(made: Graph, path: Pieces) -> Pieces:
+def _by_step(graph: Graph, path: Pieces) -> Pieces:
     """Return the pieces cut at the edges of steps."""
     edges = np.unique(
-        np.concatenate([made.steps[name].to_numpy() for name in ("start", "end")]).astype(np.int64)
+        np.concatenate([graph.steps[name].to_numpy() for name in ("start", "end")]).astype(np.int64)
     )
-    edges = edges - made.low
-    place = np.searchsorted(path.end, edges, "right")
-    inside = (place < len(path)) & (at(path.start, np.minimum(place, len(path) - 1)) < edges)
+    edges = edges - graph.low
+    index = np.searchsorted(path.end, edges, "right")
+    inside = (index < len(path)) & (at(path.start, np.minimum(index, len(path) - 1)) < edges)
     if not inside.any():
         return path
     start = np.sort(np.concatenate([path.start, edges[inside]]))
@@ -146,39 +146,39 @@ def _by_step(made: Graph, path: Pieces) -> Pieces:
     return Pieces(start, end, path.kind[of], path.lane[of], path.work[of], path.event[of])
 
 
-def _places(made: Graph, path: Pieces) -> tuple[Ints, Ints, Ints, Ints]:
+def _places(graph: Graph, path: Pieces) -> tuple[Ints, Ints, Ints, Ints]:
     """Return process, thread, device and stream of each piece, -1 where there is none."""
-    threads = np.array([*made.host.keys, (NONE, NONE)], np.int64)
-    streams = np.array([*made.work.keys, (NONE,) * 4], np.int64)
-    on = np.where(path.work >= 0, at(made.work.lane, path.work), NONE)
+    threads = np.array([*graph.host.keys, (NONE, NONE)], np.int64)
+    streams = np.array([*graph.work.keys, (NONE,) * 4], np.int64)
+    on = np.where(path.work >= 0, at(graph.work.lane, path.work), NONE)
     thread, stream = threads[path.lane], streams[on]
     process = np.where(path.work >= 0, stream[:, 0], thread[:, 0])
     return process, thread[:, 1], stream[:, 1], stream[:, 3]
 
 
-def _op_rows(ops: Ops, made: Graph, path: Pieces) -> Ints:
+def _op_rows(ops: Ops, graph: Graph, path: Pieces) -> Ints:
     """Return the row of the op of each piece, -1 for none; of a call the innermost op around it."""
-    found = np.where(path.event >= 0, path.event, at(made.work.op, path.work)).astype(np.int64)
+    rows = np.where(path.event >= 0, path.event, at(graph.work.op, path.work)).astype(np.int64)
     calls = path.event < NONE
     for lane in np.unique(path.lane[calls]).tolist():
         here = np.flatnonzero(calls & (path.lane == lane))
-        mine = made.host.events(lane)
-        mine = mine[made.host.event[mine] >= 0]
-        inner = nest(made.host.start[mine], made.host.stop[mine]).innermost(
-            path.start[here] + made.low
+        mine = graph.host.events(lane)
+        mine = mine[graph.host.event[mine] >= 0]
+        inner = nest(graph.host.start[mine], graph.host.stop[mine]).innermost(
+            path.start[here] + graph.low
         )
-        found[here] = np.where(inner >= 0, at(made.host.event[mine], inner), NONE)
-    return found
+        rows[here] = np.where(inner >= 0, at(graph.host.event[mine], inner), NONE)
+    return rows
 
 
-def _names(ops: Ops, made: Graph, path: Pieces, op: pl.Series) -> pl.Series:
+def _names(ops: Ops, graph: Graph, path: Pieces, op: pl.Series) -> pl.Series:
     """Return the name of each piece: of the device work, the call, else the op; Categorical."""
     worked = np.flatnonzero(path.work >= 0)
     called = np.flatnonzero(path.event < NONE)
     found = op.cast(pl.String)
     if len(worked):
         found = found.scatter(
-            worked, names(made.work, ops.attribution, path.work[worked]).cast(pl.String)
+            worked, names(graph.work, ops.attribution, path.work[worked]).cast(pl.String)
         )
     if len(called):
         row: NDArray[np.int64] = -2 - path.event[called]

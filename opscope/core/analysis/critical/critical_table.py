@@ -24,7 +24,9 @@ def with_notes(report: Report, profile: Answers, view: View) -> Table:
 def notes(profile: Answers) -> list[str]:
     """Return what the profile's critical path infers or lacks, a sentence each, with how many times."""
     return [
-        f"{what.removeprefix(_PREFIX)} ({many:,})"
-        for what, many in profile.notes(critical_path=True).select("what", "how_many").iter_rows()
-        if what.startswith(_PREFIX)
+        f"{subject.removeprefix(_PREFIX)} ({count:,})"
+        for subject, count in profile.notes(critical_path=True)
+        .select("what", "how_many")
+        .iter_rows()
+        if subject.startswith(_PREFIX)
     ]

@@ -41,18 +41,18 @@ class Edit:
     host: pl.DataFrame | None = None
 
 
-def edited(ops: Ops, made: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
+def edited(ops: Ops, graph: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
     """Return the window's time with all ``edits`` made, then each step's (``scaled.SCHEMA``; ns).
 
     Without an edit the times are those measured. Raises ValueError for a row that the trace does not have,
     and for a factor that is negative, not finite, or above 1000.
     """
-    trace, changed = ops.attribution.trace, Scaled.of(made)
+    trace, changed = ops.attribution.trace, Scaled.of(graph)
     kernels, memops, launches = (
-        _smallest(len(trace[table]), [getattr(one, name) for one in edits], name)
+        _smallest(len(trace[table]), [getattr(edit, name) for edit in edits], name)
         for table, name in (("kernels", "kernels"), ("memops", "memops"), ("calls", "launches"))
     )
-    work = made.work
+    work = graph.work
     if kernels is not None or memops is not None:
         factor = np.ones(len(work))
         memop = np.isin(work.what, (COPY, SET))
@@ -60,54 +60,56 @@ def edited(ops: Ops, made: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
             if one is not None:
                 factor[here] = one[work.row[here]]
         changed.device(factor)
-    spans = [checked for one in edits for checked in [_spans(one)] if checked is not None]
+    spans = [checked for edit in edits for checked in [_spans(edit)] if checked is not None]
     if launches is not None:
         changed.launching(launches)
         rows = np.flatnonzero(launches != 1.0)
         calls = trace["calls"].select("process", "thread", "start", "end")[rows]
         spans.append(calls.with_columns(pl.Series("factor", launches[rows])).drop_nulls())
     if spans:
-        _scale_threads(changed, pl.concat([_typed(one) for one in spans]))
+        _scale_threads(changed, pl.concat([_type(span) for span in spans]))
     gone = _gone(len(trace["calls"]), launches, edits)
     if gone.any():
         changed.unwaited(gone)
     return changed.times(ops)
 
 
-def _checked(factor: Floats, what: str) -> Floats:
+def _check(factor: Floats, subject: str) -> Floats:
     """Return the factors. Raises ValueError if one means nothing."""
     if not (np.isfinite(factor) & (factor >= 0) & (factor <= MOST)).all():
-        raise ValueError(f"{what}: a factor is not between 0 and {MOST:g}")
+        raise ValueError(f"{subject}: a factor is not between 0 and {MOST:g}")
     return factor
 
 
-def _rows(rows: Ints, many: int, what: str) -> Ints:
+def _rows(rows: Ints, count: int, subject: str) -> Ints:
     """Return the rows. Raises ValueError if the trace has fewer."""
-    if len(rows) and not (0 <= int(rows.min()) <= int(rows.max()) < many):
-        raise ValueError(f"{what}: a row is not one of the {many:,} of the trace")
+    if len(rows) and not (0 <= int(rows.min()) <= int(rows.max()) < count):
+        raise ValueError(f"{subject}: a row is not one of the {count:,} of the trace")
     return rows
 
 
-def _smallest(many: int, parts: Sequence[tuple[Ints, Floats] | None], what: str) -> Floats | None:
-    """Return the smallest factor that any part gives to each of ``many`` rows, else 1; None without parts."""
-    known = [one for one in parts if one is not None and len(one[0])]
-    if not known:
+def _smallest(
+    count: int, parts: Sequence[tuple[Ints, Floats] | None], subject: str
+) -> Floats | None:
+    """Return the smallest factor that a part gives to each of ``count`` rows, else 1; None without parts."""
+    given = [part for part in parts if part is not None and len(part[0])]
+    if not given:
         return None
-    factor = np.full(many, np.inf)
-    for rows, factors in known:
+    factor = np.full(count, np.inf)
+    for rows, factors in given:
         if len(rows) != len(factors):
-            raise ValueError(f"{what}: {len(rows):,} rows have {len(factors):,} factors")
-        np.minimum.at(factor, _rows(rows, many, what), _checked(factors, what))
+            raise ValueError(f"{subject}: {len(rows):,} rows have {len(factors):,} factors")
+        np.minimum.at(factor, _rows(rows, count, subject), _check(factors, subject))
     factor[np.isinf(factor)] = 1.0
     return factor
 
 
-def _gone(many: int, launches: Floats | None, edits: Sequence[Edit]) -> NDArray[np.bool_]:
+def _gone(count: int, launches: Floats | None, edits: Sequence[Edit]) -> NDArray[np.bool_]:
     """Return for each call whether it no longer waits for the device."""
-    gone = np.zeros(many, bool) if launches is None else launches == 0
-    for one in edits:
-        if one.waits is not None:
-            gone[_rows(one.waits, many, "waits")] = True
+    gone = np.zeros(count, bool) if launches is None else launches == 0
+    for edit in edits:
+        if edit.waits is not None:
+            gone[_rows(edit.waits, count, "waits")] = True
     return gone
 
 
@@ -118,45 +120,45 @@ def _spans(edit: Edit) -> pl.DataFrame | None:
     spans = edit.host.select(_SPAN)
     if any(spans.null_count().row(0)):
         raise ValueError("host: a span lacks its thread, its times or its factor")
-    _checked(spans["factor"].cast(pl.Float64).to_numpy(), "host")
+    _check(spans["factor"].cast(pl.Float64).to_numpy(), "host")
     return spans
 
 
-def _typed(spans: pl.DataFrame) -> pl.DataFrame:
+def _type(spans: pl.DataFrame) -> pl.DataFrame:
     return spans.select(pl.col(_SPAN[:4]).cast(pl.Int64), pl.col("factor").cast(pl.Float64))
 
 
 def _scale_threads(changed: Scaled, spans: pl.DataFrame) -> None:
     """Scale what the threads did themselves in the ``spans``; where these overlap, the smallest counts."""
-    made = changed.made
+    graph = changed.made
     process, thread, start, end = (spans[name].to_numpy() for name in _SPAN[:4])
-    lane = made.host.lane_of(process, thread)
-    within = made.high - made.low
-    start, end = np.clip(start - made.low, 0, within), np.clip(end - made.low, 0, within)
+    lane = graph.host.lane_of(process, thread)
+    within = graph.high - graph.low
+    start, end = np.clip(start - graph.low, 0, within), np.clip(end - graph.low, 0, within)
     factor = spans["factor"].to_numpy()
-    for one in np.unique(lane[(lane != NONE) & (end > start)]).tolist():
-        mine = np.flatnonzero((lane == one) & (end > start))
-        nodes = np.flatnonzero(made.lane[: made.host_nodes] == one)
+    for number in np.unique(lane[(lane != NONE) & (end > start)]).tolist():
+        mine = np.flatnonzero((lane == number) & (end > start))
+        nodes = np.flatnonzero(graph.lane[: graph.host_nodes] == number)
         edges = distinct(np.zeros(1, np.int64), start[mine], end[mine])
         first, last = (np.searchsorted(edges, times[mine]) for times in (start, end))
         changed.host(nodes, edges, _least(len(edges), first, last, factor[mine]))
 
 
-def _least(many: int, first: Ints, last: Ints, factor: Floats) -> Floats:
-    """Return for each of ``many`` places the least factor of the stretches ``[first, last)`` over it, else 1.
+def _least(count: int, first: Ints, last: Ints, factor: Floats) -> Floats:
+    """Return for each of ``count`` places the least factor of the stretches ``[first, last)`` over it, or 1.
 
     Each stretch is two overlapping ones of a power of two; from the longest down, each hands its least to
-    its halves: as many passes as the logarithm of ``many``, however the stretches overlap.
+    its halves: as many passes as the logarithm of ``count``, however the stretches overlap.
     """
     level = np.frexp(last - first)[1] - 1  # the largest power of two that fits
-    found = np.full(many, np.inf)
+    least = np.full(count, np.inf)
     for power in range(int(level.max()), -1, -1):
         size, here = 1 << power, level == power
         if power != int(level.max()):
-            halved = found.copy()
-            halved[size:] = np.minimum(found[size:], found[:-size])
-            found = halved
-        np.minimum.at(found, first[here], factor[here])
-        np.minimum.at(found, last[here] - size, factor[here])
-    found[np.isinf(found)] = 1.0
-    return found
+            halved = least.copy()
+            halved[size:] = np.minimum(least[size:], least[:-size])
+            least = halved
+        np.minimum.at(least, first[here], factor[here])
+        np.minimum.at(least, last[here] - size, factor[here])
+    least[np.isinf(least)] = 1.0
+    return least

@@ -120,7 +120,10 @@ def window(trace: Trace) -> tuple[int, int] | None:
         if len(trace[name]):
             low.append(trace[name]["start"].min())
             high.append(trace[name]["end"].max())
-    bounds = [one for one in low if one is not None], [one for one in high if one is not None]
+    bounds = (
+        [bound for bound in low if bound is not None],
+        [bound for bound in high if bound is not None],
+    )
     return (int(min(bounds[0])), int(max(bounds[1]))) if bounds[0] and bounds[1] else None
 
 
@@ -136,22 +139,22 @@ def graph(attribution: Attribution) -> Graph | None:
     waiting, hands = waits(trace, work), bursts(threads)
     met = meetings(attribution, work)
     nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
-    made = _linked(trace, nodes, waiting, hands, met, high)
+    graph_of_run = _link(trace, nodes, waiting, hands, met, high)
     del nodes  # and what linking them took: 0.1 GB after a million kernels
-    _bind(made)
+    _bind(graph_of_run)
     hand_back()  # 0.3 GB after a million kernels
-    _note(trace, made, waiting, hands)
+    _note(trace, graph_of_run, waiting, hands)
     talking = np.flatnonzero(work.what == COMMUNICATION)
     ranks = {work.keys[lane][0] for lane in np.unique(work.lane[talking]).tolist()}
     if len(ranks) > 1 and not met.many:
-        made.notes[NOT_MATCHED] = len(talking)
-    return made
+        graph_of_run.notes[NOT_MATCHED] = len(talking)
+    return graph_of_run
 
 
-def for_replays(made: Graph) -> Graph:
+def for_replays(graph: Graph) -> Graph:
     """Return the graph with its passes, and without what only the critical path and ``what_if`` need: the
     threads' ops and calls, and what each node was bound by."""
-    threads = made.host
+    threads = graph.host
     threads = replace(
         threads,
         start=threads.start[:0].copy(),
@@ -159,18 +162,18 @@ def for_replays(made: Graph) -> Graph:
         lane=threads.lane[:0].copy(),
         event=threads.event[:0].copy(),
     )
-    slim = replace(made, host=threads, bound=made.bound[:0].copy())
+    slim = replace(graph, host=threads, bound=graph.bound[:0].copy())
     slim.passes  # noqa: B018 - found once, for all replays
     return slim
 
 
-def _note(trace: Trace, made: Graph, waiting: Waits, hands: Bursts) -> None:
-    made.notes.update(waiting.notes)
+def _note(trace: Trace, graph: Graph, waiting: Waits, hands: Bursts) -> None:
+    graph.notes.update(waiting.notes)
     if len(waiting.call) and not len(trace["syncs"]):
-        made.notes.pop(INFERRED_STREAM, None)
-        made.notes[NO_SYNCS] = len(np.unique(waiting.call))
+        graph.notes.pop(INFERRED_STREAM, None)
+        graph.notes[NO_SYNCS] = len(np.unique(waiting.call))
     if len(hands.lane):
-        made.notes[FOLLOWS_MAIN] = len(np.unique(hands.lane))
+        graph.notes[FOLLOWS_MAIN] = len(np.unique(hands.lane))
 
 
 class _Nodes:
@@ -195,8 +198,8 @@ class _Nodes:
         launches = _distinct(work.call[work.call >= 0], len(start))
         blocking = _distinct(waiting.call, len(start))
         main = threads.main[hands.lane]
-        many = len(hands.lane)
-        ids = np.arange(many)
+        count = len(hands.lane)
+        ids = np.arange(count)
         waited = np.flatnonzero(hands.waits)
         self.steps = ended_steps(trace["ranges"]).select("process", "thread", "start", "end")
         marks = _marks(self.steps, threads)
@@ -218,26 +221,26 @@ class _Nodes:
             (MARK, marks[0], marks[1], marks[2]),
             (LAST, last, threads.end, last),
         ]
-        kind = np.concatenate([np.full(len(one[1]), one[0], np.uint8) for one in parts])
+        kind = np.concatenate([np.full(len(part[1]), part[0], np.uint8) for part in parts])
         lane, ref = (
-            np.concatenate([np.asarray(one[place], np.int32) for one in parts]) for place in (1, 3)
+            np.concatenate([np.asarray(part[side], np.int32) for part in parts]) for side in (1, 3)
         )
-        time = np.concatenate([one[2] for one in parts])
+        time = np.concatenate([part[2] for part in parts])
         del parts, process, thread, end
-        known = lane >= 0  # a call of no thread has no place
-        if not known.all():
-            kind, lane, time, ref = kind[known], lane[known], time[known], ref[known]
+        on_lane = lane >= 0  # a call of no thread has no place
+        if not on_lane.all():
+            kind, lane, time, ref = kind[on_lane], lane[on_lane], time[on_lane], ref[on_lane]
         time -= low
-        order = _ordered(kind, time, lane)
+        order = _order(kind, time, lane)
         kind, lane, time, ref = kind[order], lane[order], time[order], ref[order]
-        del order, known
+        del order, on_lane
         meet = np.arange(met.many)
         self.host_nodes = len(kind) + met.many
         # device work: each its start; a collective that ranks met in, its end too
         ends = np.zeros(len(work), bool)
         ends[met.place] = True
-        place = np.repeat(np.arange(len(work), dtype=np.int32), 1 + ends)
-        is_end = np.zeros(len(place), bool)
+        of_work = np.repeat(np.arange(len(work), dtype=np.int32), 1 + ends)
+        is_end = np.zeros(len(of_work), bool)
         self.of_work = self.host_nodes + np.arange(len(work)) + np.cumsum(ends) - ends
         self.last_of_work = self.of_work + ends
         is_end[self.last_of_work[ends] - self.host_nodes] = True
@@ -253,31 +256,35 @@ class _Nodes:
             [
                 lane,
                 (len(threads.keys) + meet).astype(np.int32),
-                work.lane[place] + np.int32(len(threads.keys) + met.many),
+                work.lane[of_work] + np.int32(len(threads.keys) + met.many),
             ]
         )
         self.time = np.concatenate(
-            [time, met.entered - low, np.where(is_end, work.end[place], work.start[place]) - low]
+            [
+                time,
+                met.entered - low,
+                np.where(is_end, work.end[of_work], work.start[of_work]) - low,
+            ]
         )
-        self.ref = np.concatenate([ref, meet.astype(np.int32), place])
+        self.ref = np.concatenate([ref, meet.astype(np.int32), of_work])
         self.duration = np.concatenate(
             [
                 np.zeros(self.host_nodes, np.int64),
-                np.where(ends[place], 0, work.end[place] - work.start[place]),
+                np.where(ends[of_work], 0, work.end[of_work] - work.start[of_work]),
             ]
         )
         self.first = np.ones(len(self.kind), bool)
         self.first[1:] = self.lane[1:] != self.lane[:-1]
 
-    def places(self, kind: int, many: int) -> Ints:
-        """Return the node of this kind for each ref below ``many``, -1 for none."""
-        found = np.full(many, NONE, np.int64)
+    def places(self, kind: int, count: int) -> Ints:
+        """Return the node of this kind for each ref below ``count``, -1 for none."""
+        nodes = np.full(count, NONE, np.int64)
         here = np.flatnonzero(self.kind == kind)
-        found[self.ref[here]] = here
-        return found
+        nodes[self.ref[here]] = here
+        return nodes
 
 
-def _ordered(
+def _order(
     kind: NDArray[np.uint8], time: Ints, lane: NDArray[np.int32] | None = None
 ) -> NDArray[np.intp]:
     """Return the stable order by ``lane`` if given, then by ``time``, then by ``kind``.
@@ -299,9 +306,9 @@ def _ordered(
     return np.argsort(key, kind="stable")
 
 
-def _distinct(rows: NDArray[Any], many: int) -> Ints:
-    """Return the distinct numbers below ``many``, in order: a flag for each is faster than a sort."""
-    seen = np.zeros(many, bool)
+def _distinct(rows: NDArray[Any], count: int) -> Ints:
+    """Return the distinct numbers below ``count``, in order: a flag for each is faster than a sort."""
+    seen = np.zeros(count, bool)
     seen[rows] = True
     return np.flatnonzero(seen)
 
@@ -318,7 +325,7 @@ def _marks(steps: pl.DataFrame, threads: Host) -> tuple[Ints, Ints, Ints]:
     )
 
 
-def _linked(
+def _link(
     trace: Trace, nodes: _Nodes, waiting: Waits, hands: Bursts, met: Meeting, high: int
 ) -> Graph:
     work, time, kind = nodes.work, nodes.time, nodes.kind
@@ -356,16 +363,16 @@ def _linked(
     forked = nodes.places(FORK, len(hands.lane))
     parts.append((forked, begun, time[begun] - time[forked], False))
     joined = np.flatnonzero(nodes.places(JOIN, len(hands.lane)) >= 0)
-    done, join = (nodes.places(one, len(hands.lane))[joined] for one in (DONE, JOIN))
+    done, join = (nodes.places(node_kind, len(hands.lane))[joined] for node_kind in (DONE, JOIN))
     parts.append((done, join, np.zeros(len(join), np.int64), False))
     meet = nodes.meet_at + met.number
     parts.append((start[met.place], meet, np.zeros(len(meet), np.int64), False))
     arrive = nodes.last_of_work[met.place]
     parts.append((meet, arrive, time[arrive] - time[meet], True))
     source, target, wait = (
-        np.concatenate([np.asarray(one[place], np.int64) for one in parts]) for place in (0, 1, 2)
+        np.concatenate([np.asarray(part[side], np.int64) for part in parts]) for side in (0, 1, 2)
     )
-    shared = np.repeat([one[3] for one in parts], [len(one[0]) for one in parts])
+    shared = np.repeat([part[3] for part in parts], [len(part[0]) for part in parts])
     del parts, launch
     # a call that waited: its own part is what such calls take when they need not wait
     waited = np.unique(back)
@@ -380,7 +387,7 @@ def _linked(
     position = _position(nodes, launched, start[called])
     forward = position[source] < position[target]
     dropped = int((~forward).sum())
-    source, target, wait, shared = (one[forward] for one in (source, target, wait, shared))
+    source, target, wait, shared = (column[forward] for column in (source, target, wait, shared))
     rooted = nodes.first & (kind != MEET)
     has_edge = np.zeros(len(time), bool)
     has_edge[target] = True
@@ -389,15 +396,15 @@ def _linked(
     rooted[kind == BEGIN] = False
     rooted |= nodes.first & ~has_edge
     weight[rooted] = np.where(kind[rooted] == BEGIN, time[rooted], weight[rooted])
-    made = Graph(
+    graph_of_run = Graph(
         nodes.low, high, nodes.host, work, time, kind, nodes.lane, nodes.ref, nodes.duration, weight,
         nodes.first, rooted, source.astype(np.int32), target.astype(np.int32), wait, shared,
         np.full(len(time), IN_LANE, np.int32), position, nodes.host_nodes,
         len(nodes.host.keys), gap, nodes.steps,
     )  # fmt: skip
     if dropped:
-        made.notes[LEFT_OUT] = dropped
-    return made
+        graph_of_run.notes[LEFT_OUT] = dropped
+    return graph_of_run
 
 
 def _own(nodes: _Nodes, hands: Bursts) -> Ints:
@@ -408,12 +415,12 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
     own[nodes.kind == BEGIN] = 0  # what came before is idle: it waits for the main thread
     main = nodes.host.main[hands.lane]
     for lane in np.unique(main[hands.waits]).tolist():
-        held = hands.waits & (main == lane)
-        low, high = merge(hands.start[held] - nodes.low, hands.end[held] - nodes.low)
+        waits = hands.waits & (main == lane)
+        low, high = merge(hands.start[waits] - nodes.low, hands.end[waits] - nodes.low)
         here = np.flatnonzero(nodes.lane[: nodes.meet_at] == lane)
         passed = np.concatenate(([0], np.cumsum(high - low)))
-        place = np.searchsorted(low, time[here], "right")
-        waited = passed[place] - np.where(place > 0, np.maximum(high[place - 1] - time[here], 0), 0)
+        index = np.searchsorted(low, time[here], "right")
+        waited = passed[index] - np.where(index > 0, np.maximum(high[index - 1] - time[here], 0), 0)
         own[here] -= np.diff(waited, prepend=0)
     return own
 
@@ -446,11 +453,11 @@ def _gaps(nodes: _Nodes, gap: int) -> Ints:
     """
     part = slice(nodes.host_nodes, len(nodes.time))
     time, duration, kind = nodes.time[part], nodes.duration[part], nodes.kind[part]
-    found = np.diff(time, prepend=0)
-    found[1:] -= duration[:-1]
-    found = np.where(kind == ARRIVE, found, np.minimum(found, gap))
-    found[nodes.first[part]] = time[nodes.first[part]]
-    return found
+    gaps = np.diff(time, prepend=0)
+    gaps[1:] -= duration[:-1]
+    gaps = np.where(kind == ARRIVE, gaps, np.minimum(gaps, gap))
+    gaps[nodes.first[part]] = time[nodes.first[part]]
+    return gaps
 
 
 def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
@@ -490,13 +497,13 @@ def _returns(trace: Trace, nodes: _Nodes, call: Ints, late: Ints) -> Ints:
     codes, names = compact(trace["calls"]["name"])
     code = codes[call]
     took = trace["calls"]["end"].to_numpy()[call] - nodes.called[call]
-    found = np.zeros(len(call), np.int64)
-    for one in range(len(names)):
-        here = code == one
+    returns = np.zeros(len(call), np.int64)
+    for code_of_name in range(len(names)):
+        here = code == code_of_name
         if here.any():
             during = here & (late >= 0) & (late < took)
-            found[here] = np.median(late[during]) if during.any() else 0
-    return found
+            returns[here] = np.median(late[during]) if during.any() else 0
+    return returns
 
 
 def _own_calls(
@@ -518,13 +525,13 @@ def _own_calls(
     free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
     # of one long wait, all would be its own: the whole time would stay if the work took none
     held = np.clip(last[waited] + nodes.low - nodes.called[call], 0, lasted[call])
-    found = lasted[call] - held
-    for one in range(len(names)):
-        here = codes[call] == one
+    durations = lasted[call] - held
+    for code_of_name in range(len(names)):
+        here = codes[call] == code_of_name
         if here.any():
-            quick = lasted[free[codes[free] == one]]
-            found[here] = (quick if len(quick) else found[here]).min()
-    own: Ints = np.maximum(found, 0)
+            quick = lasted[free[codes[free] == code_of_name]]
+            durations[here] = (quick if len(quick) else durations[here]).min()
+    own: Ints = np.maximum(durations, 0)
     return own
 
 
@@ -539,41 +546,43 @@ def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]
             mine = slice(int(nodes.of_work[part.start]), int(nodes.last_of_work[part.stop - 1]) + 1)
             np.maximum.accumulate(key[mine], out=key[mine])
     position = np.empty(len(key), np.int32)
-    position[_ordered(nodes.kind, key)] = np.arange(len(key), dtype=np.int32)
+    position[_order(nodes.kind, key)] = np.arange(len(key), dtype=np.int32)
     return position
 
 
-def _bind(made: Graph) -> None:
+def _bind(graph: Graph) -> None:
     """Find what each node waited for last, and add what it waited beyond that to the same delay."""
-    time, least = made.time, np.iinfo(np.int64).min
+    time, least = graph.time, np.iinfo(np.int64).min
     # when what is before in the lane, or the window's start, lets it begin
-    best = made.weight.copy()
-    best[1:] += made.duration[:-1]
+    best = graph.weight.copy()
+    best[1:] += graph.duration[:-1]
     np.maximum(best, 0, out=best)
     best[1:] += time[:-1]
-    best[made.first] = least
-    best[made.rooted] = made.weight[made.rooted]
-    arrival = best[made.target]
+    best[graph.first] = least
+    best[graph.rooted] = graph.weight[graph.rooted]
+    arrival = best[graph.target]
     bound = np.full(len(time), IN_LANE, np.int32)
-    bound[made.rooted] = FROM_START
-    rank = time[made.source] + made.duration[made.source]
-    came = rank + made.delay
-    np.maximum.at(best, made.target, came)
-    last = np.flatnonzero(came == best[made.target])
-    target, rank, beyond = made.target[last], rank[last], came[last] > arrival[last]
+    bound[graph.rooted] = FROM_START
+    rank = time[graph.source] + graph.duration[graph.source]
+    came = rank + graph.delay
+    np.maximum.at(best, graph.target, came)
+    last = np.flatnonzero(came == best[graph.target])
+    target, rank, beyond = graph.target[last], rank[last], came[last] > arrival[last]
     before = target - 1
-    raw = np.where(made.first[target], least, time[before] + made.duration[before])  # when it ended
-    raw[made.rooted[target]] = 0
+    raw = np.where(
+        graph.first[target], least, time[before] + graph.duration[before]
+    )  # when it ended
+    raw[graph.rooted[target]] = 0
     wins, ties = np.flatnonzero(beyond), np.flatnonzero(~beyond & (rank > raw))
     chosen = np.concatenate([wins, ties])
     chosen = chosen[np.argsort(rank[chosen], kind="stable")]
     bound[target[chosen]] = last[chosen]
     excess = np.subtract(time, best, out=best)
     by_edge = np.flatnonzero(bound >= 0)
-    made.delay[bound[by_edge]] += excess[by_edge]
+    graph.delay[bound[by_edge]] += excess[by_edge]
     excess[by_edge] = 0
-    made.weight += excess
-    made.bound = bound
+    graph.weight += excess
+    graph.bound = bound
 
 
 def make_graph(profile: Answers) -> Graph | None:

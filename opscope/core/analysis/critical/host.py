@@ -36,10 +36,10 @@ class Host:
 
     def lane_of(self, process: Ints, thread: Ints) -> Ints:
         """Return the lane of each (process, thread), -1 for none."""
-        found = np.full(len(process), NONE, np.int64)
+        lanes = np.full(len(process), NONE, np.int64)
         for lane, (number, on) in enumerate(self.keys):
-            found[(process == number) & (thread == on)] = lane
-        return found
+            lanes[(process == number) & (thread == on)] = lane
+        return lanes
 
     def events(self, lane: int) -> Ints:
         """Return the places of the events of a lane."""
@@ -65,22 +65,22 @@ def host(attribution: Attribution) -> Host:
             extents[key] = min(first, int(start[rows].min())), max(last, int(end[rows].max()))
         kept: Ints | slice = ops if name == "ranges" else slice(None)
         number = of.of[kept]
-        busy.update(of.keys[one] for one in np.flatnonzero(np.bincount(number)).tolist())
+        busy.update(of.keys[number] for number in np.flatnonzero(np.bincount(number)).tolist())
         event = ops if name == "ranges" else np.arange(-2, -2 - len(table), -1)
         parts.append((of.keys, number, start[kept], end[kept], event.astype(np.int32)))
     # a thread of which only user ranges were recorded shows no work, unless that is all there is
-    known = sorted(extents.keys() & busy)
-    if not known and not len(trace["kernels"]) and not len(trace["memops"]):
-        known = sorted(extents)
-    main = _main(attribution, known, {key: extents[key][0] for key in known})
+    threads = sorted(extents.keys() & busy)
+    if not threads and not len(trace["kernels"]) and not len(trace["memops"]):
+        threads = sorted(extents)
+    main = _main(attribution, threads, {key: extents[key][0] for key in threads})
     # main threads come first: ``replay`` takes those that they start after them
-    order = sorted(range(len(known)), key=lambda one: (main[one] != one, known[one]))
-    keys = [known[one] for one in order]
-    place = {one: lane for lane, one in enumerate(order)}
+    order = sorted(range(len(threads)), key=lambda index: (main[index] != index, threads[index]))
+    keys = [threads[index] for index in order]
+    place = {index: lane for lane, index in enumerate(order)}
     number_of = {key: lane for lane, key in enumerate(keys)}
     lane, start, stop, event = (
-        np.concatenate(one)
-        for one in zip(
+        np.concatenate(columns)
+        for columns in zip(
             *(
                 (
                     np.array([number_of.get(key, NONE) for key in theirs] or [NONE], np.int32)[
@@ -95,14 +95,14 @@ def host(attribution: Attribution) -> Host:
             strict=True,
         )
     )
-    held = lane >= 0
-    if not held.all():
-        lane, start, stop, event = lane[held], start[held], stop[held], event[held]
+    on_lane = lane >= 0
+    if not on_lane.all():
+        lane, start, stop, event = lane[on_lane], start[on_lane], stop[on_lane], event[on_lane]
     return Host(
         keys,
         np.array([extents[key][0] for key in keys], np.int64),
         np.array([extents[key][1] for key in keys], np.int64),
-        np.array([place[main[one]] for one in order], np.int64),
+        np.array([place[main[index]] for index in order], np.int64),
         start,
         stop,
         lane.astype(np.int32, copy=False),
@@ -117,8 +117,8 @@ def _main(
     one with the number of the process, else the first to begin."""
     trace = attribution.trace
     stepping = {
-        (process, thread): many
-        for process, thread, many in trace["ranges"]
+        (process, thread): ranges
+        for process, thread, ranges in trace["ranges"]
         .filter(pl.col("category") == "step")
         .group_by(_PLACE)
         .len()
@@ -155,7 +155,7 @@ class Bursts:
 
 def bursts(host: Host) -> Bursts:
     """Return the bursts of all threads that are not the main thread of their process."""
-    found: list[tuple[Ints, Ints, Ints, NDArray[np.bool_]]] = []
+    parts: list[tuple[Ints, Ints, Ints, NDArray[np.bool_]]] = []
     for main in np.unique(host.main).tolist():
         others = [lane for lane in np.flatnonzero(host.main == main).tolist() if lane != main]
         if not others:
@@ -166,7 +166,7 @@ def bursts(host: Host) -> Bursts:
         for lane in others:
             theirs = host.events(lane)
             # an event of length 0 is a piece of work too; ``merge`` would drop it
-            start, end = _joined(host.start[theirs], host.stop[theirs])
+            start, end = _join(host.start[theirs], host.stop[theirs])
             if not len(start):
                 continue
             between = np.searchsorted(edges, start[1:], "right") > np.searchsorted(
@@ -181,15 +181,15 @@ def bursts(host: Host) -> Bursts:
             if len(busy[0]):
                 outside = (inside < 0) | (busy[1][np.maximum(inside, 0)] <= start)
             waits = alone & outside & (end <= host.end[main]) & (end > start)
-            found.append((np.full(len(start), lane), start, end, waits))
-    if not found:
+            parts.append((np.full(len(start), lane), start, end, waits))
+    if not parts:
         none = np.empty(0, np.int64)
         return Bursts(none, none, none, np.empty(0, bool))
-    lane, start, end, waits = (np.concatenate(one) for one in zip(*found, strict=True))
+    lane, start, end, waits = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return Bursts(lane, start, end, waits.astype(bool))
 
 
-def _joined(start: Ints, end: Ints) -> tuple[Ints, Ints]:
+def _join(start: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Return the union of intervals in order, those of length 0 included."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])

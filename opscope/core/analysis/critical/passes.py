@@ -60,41 +60,41 @@ class Passes(NamedTuple):
     taken: list[Pass]
 
 
-def passes(made: Graph) -> Passes:
+def passes(graph: Graph) -> Passes:
     """Return the passes of the graph."""
-    many = len(made)
-    stage = _stage(made)
-    source_at, target_at = made.position[made.source], made.position[made.target]
-    ends = _ends(many, source_at, target_at, stage[made.source] >= stage[made.target])
-    bounds = np.concatenate(([0], ends, [many]))
+    count = len(graph)
+    stage = _stage(graph)
+    source_at, target_at = graph.position[graph.source], graph.position[graph.target]
+    ends = _ends(count, source_at, target_at, stage[graph.source] >= stage[graph.target])
+    bounds = np.concatenate(([0], ends, [count]))
     del source_at, target_at
-    order, cuts, dense = _ordered(made.position, stage, bounds)
+    order, cuts, dense = _order(graph.position, stage, bounds)
     del stage
-    place = np.empty(many + 1, np.int32)
-    place[order] = np.arange(many, dtype=np.int32)
-    begins = np.zeros(many, bool)
+    ranks = np.empty(count + 1, np.int32)
+    ranks[order] = np.arange(count, dtype=np.int32)
+    begins = np.zeros(count, bool)
     begins[1:] = order[1:] != order[:-1] + 1
-    begins[cuts[:-1][cuts[:-1] < many]] = True
-    begins |= made.first[order]
+    begins[cuts[:-1][cuts[:-1] < count]] = True
+    begins |= graph.first[order]
     for low, high in zip(cuts[:-1][dense].tolist(), cuts[1:][dense].tolist(), strict=True):
         begins[low:high] = True
     head = np.flatnonzero(begins).astype(np.int32)
     before = order[head]
-    before = np.where(made.first[before], many, place[before - 1])
-    to = np.concatenate([place[made.target], head])
+    before = np.where(graph.first[before], count, ranks[before - 1])
+    to = np.concatenate([ranks[graph.target], head])
     way = np.argsort(to, kind="stable").astype(np.int32)
-    source = np.concatenate([place[made.source], before]).astype(np.int32)[way]
+    source = np.concatenate([ranks[graph.source], before]).astype(np.int32)[way]
     to = to[way]
-    del place, before
+    del ranks, before
     of_head = begins.copy()
     begins[to] = True
     event = np.flatnonzero(begins).astype(np.int32)
     way_of = np.searchsorted(to, event).astype(np.int32)
-    lasts = np.diff(event, append=np.int32(many))
+    lasts = np.diff(event, append=np.int32(count))
     numbers = np.cumsum(begins, dtype=np.int32) - np.int32(1)
     source_event = np.append(numbers, np.int32(len(event)))[source]
     piece = np.cumsum(of_head[event], dtype=np.int32)
-    ways, events, heads = (np.searchsorted(one, cuts) for one in (to, event, head))
+    ways, events, heads = (np.searchsorted(column, cuts) for column in (to, event, head))
     taken = [
         Pass(*numbers_of)
         for *numbers_of, holds in zip(
@@ -112,17 +112,17 @@ def passes(made: Graph) -> Passes:
     return Passes(order, head, way, source, event, source_event, way_of, lasts, piece, taken)
 
 
-def _stage(made: Graph) -> NDArray[np.uint8]:
+def _stage(graph: Graph) -> NDArray[np.uint8]:
     """Return each node's place in the order in which lanes can be taken: main threads, others, streams."""
-    found = np.full(len(made), 2, np.uint8)
-    mains = np.append(made.host.main == np.arange(made.threads), False)
-    on_host = np.minimum(made.lane[: made.host_nodes], made.threads)
-    found[: made.host_nodes] = np.where(mains[on_host], 0, 1)
-    return found
+    stages = np.full(len(graph), 2, np.uint8)
+    mains = np.append(graph.host.main == np.arange(graph.threads), False)
+    on_host = np.minimum(graph.lane[: graph.host_nodes], graph.threads)
+    stages[: graph.host_nodes] = np.where(mains[on_host], 0, 1)
+    return stages
 
 
 def _ends(
-    many: int,
+    count: int,
     source: NDArray[np.int32],
     target: NDArray[np.int32],
     closing: NDArray[np.bool_],
@@ -135,14 +135,14 @@ def _ends(
     following = np.searchsorted(source, nearest, "left").tolist()
     near = nearest.tolist()
     ends: list[int] = []
-    place = 0
-    while place < len(near):  # one turn for each chunk
-        ends.append(near[place])
-        place = following[place]
+    position = 0
+    while position < len(near):  # one turn for each chunk
+        ends.append(near[position])
+        position = following[position]
     return np.array(ends, np.int64)
 
 
-def _ordered(
+def _order(
     position: NDArray[np.int32], stage: NDArray[np.uint8], bounds: Ints
 ) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
     """Return the node of each place, the places between passes, and which take nodes one at a time.
@@ -150,12 +150,12 @@ def _ordered(
     ``bounds``: the positions between chunks. A large chunk is a pass for each stage, in each lane by lane;
     small chunks that follow each other are one, in the order of positions.
     """
-    many = len(position)
-    kind = np.int32 if _STAGES * many < 1 << 31 else np.int64
+    count = len(position)
+    kind = np.int32 if _STAGES * count < 1 << 31 else np.int64
     sizes = np.diff(bounds)
     small = sizes < _SMALL
     at = np.repeat(small, sizes)
-    key = np.where(at, np.arange(many, dtype=kind), np.repeat(bounds[:-1].astype(kind), sizes))
+    key = np.where(at, np.arange(count, dtype=kind), np.repeat(bounds[:-1].astype(kind), sizes))
     key = key[position] * kind(_STAGES)
     key += np.where(at[position], 0, stage)
     order = np.argsort(key, kind="stable")
@@ -164,5 +164,5 @@ def _ordered(
     groups = np.flatnonzero(~(small & after_small))
     firsts = _STAGES * bounds[groups, np.newaxis] + np.arange(_STAGES)
     kept = ~small[groups, np.newaxis] | (np.arange(_STAGES) == 0)
-    cuts = np.append(np.searchsorted(key, firsts[kept].astype(kind)), many)
+    cuts = np.append(np.searchsorted(key, firsts[kept].astype(kind)), count)
     return order.astype(np.int32), cuts, np.repeat(small[groups], kept.sum(axis=1))

@@ -42,86 +42,88 @@ class Pieces:
         return len(self.start)
 
 
-def last_node(made: Graph) -> int:
+def last_node(graph: Graph) -> int:
     """Return the node whose work ends last."""
-    return int(np.argmax(made.finish))
+    return int(np.argmax(graph.finish))
 
 
-def path_nodes(made: Graph) -> Ints:
+def path_nodes(graph: Graph) -> Ints:
     """Return the nodes of the critical path, the last first.
 
     The loop is over the path's changes from one lane to another; within a lane it is a range of nodes.
     """
-    here = last_node(made)
-    leaves = np.where(made.bound != IN_LANE, np.arange(len(made)), 0)
+    here = last_node(graph)
+    leaves = np.where(graph.bound != IN_LANE, np.arange(len(graph)), 0)
     leaves = np.maximum.accumulate(leaves)
     runs: list[Ints] = []
     while True:
         head = int(leaves[here])
         runs.append(np.arange(here, head - 1, -1))
-        edge = int(made.bound[head])
+        edge = int(graph.bound[head])
         if edge < 0:
             return np.concatenate(runs)
-        here = int(made.source[edge])
+        here = int(graph.source[edge])
 
 
-def pieces(made: Graph) -> Pieces:
+def pieces(graph: Graph) -> Pieces:
     """Return what each moment of the window was spent on along the critical path.
 
     The times of the pieces add up to the window's length exactly.
     """
-    node = path_nodes(made)
+    node = path_nodes(graph)
     before = np.append(node[1:], NONE)
-    time, finish, length = made.time, made.finish, made.high - made.low
-    on_device = node >= made.host_nodes
-    from_device = before >= made.host_nodes
-    meets, met = made.kind[node] == MEET, at(made.kind.astype(np.int64), before) == MEET
-    ref = made.ref[node].astype(np.int64)
-    theirs = at(made.ref.astype(np.int64), before)
+    time, finish, length = graph.time, graph.finish, graph.high - graph.low
+    on_device = node >= graph.host_nodes
+    from_device = before >= graph.host_nodes
+    meets, met = graph.kind[node] == MEET, at(graph.kind.astype(np.int64), before) == MEET
+    ref = graph.ref[node].astype(np.int64)
+    theirs = at(graph.ref.astype(np.int64), before)
     # a step of the path is the time from ``before`` to ``node``: first the work that begins at ``before``,
     # then the delay from its end on
     begin, middle, end = at(time, before, 0), at(finish, before, 0), time[node]
-    arrive = made.kind[node] == ARRIVE
+    arrive = graph.kind[node] == ARRIVE
     worked = from_device & ~meets
     delay = np.full(len(node), HOST, np.uint8)
     delay[on_device & ~from_device & (before >= 0)] = LAUNCH
     delay[on_device & from_device] = GAP
-    delay[~on_device & from_device & (made.kind[node] == RETURN)] = SYNC
+    delay[~on_device & from_device & (graph.kind[node] == RETURN)] = SYNC
     delay[on_device & (before < 0)] = UNEXPLAINED
     delay[arrive | meets] = COMMUNICATION_
-    lane = np.where(on_device | from_device | meets | met, NONE, made.lane[node])
+    lane = np.where(on_device | from_device | meets | met, NONE, graph.lane[node])
     # the delay's work: on a device what waits, in a call what the call waited for
     waits = np.where(on_device, ref, np.where(from_device, theirs, NONE))
     waits[meets] = theirs[meets]
-    kinds = _OF_WORK[made.work.what[np.where(worked, theirs, 0)]] if len(made.work) else delay
+    kinds = _OF_WORK[graph.work.what[np.where(worked, theirs, 0)]] if len(graph.work) else delay
     # a gap beyond the typical one has no explanation in the trace
-    typical = np.where(delay == GAP, np.minimum(middle + made.gap, end), end)
+    typical = np.where(delay == GAP, np.minimum(middle + graph.gap, end), end)
     none = np.full(len(node), NONE)
     parts = [  # by time from the last to the first: the lower end and what fills the time above it
         (typical, np.full(len(node), UNEXPLAINED, np.uint8), none, waits),
         (middle, delay, lane, waits),
         (begin, kinds, none, np.where(worked, theirs, NONE)),
     ]
-    low, kind, on, work = (np.stack(one, axis=1).reshape(-1) for one in zip(*parts, strict=True))
+    low, kind, on, work = (
+        np.stack(columns, axis=1).reshape(-1) for columns in zip(*parts, strict=True)
+    )
     first = [max(int(time[node[0]]), 0), int(finish[node[0]])]
-    tail = node[0] >= made.host_nodes
-    tail_kind = int(_OF_WORK[made.work.what[ref[0]]]) if tail else HOST
+    tail = node[0] >= graph.host_nodes
+    tail_kind = int(_OF_WORK[graph.work.what[ref[0]]]) if tail else HOST
     low = np.concatenate(([first[1], first[0]], low))
     kind = np.concatenate((np.array([UNEXPLAINED, tail_kind], np.uint8), kind))
-    on = np.concatenate(([NONE, NONE if tail else int(made.lane[node[0]])], on))
+    on = np.concatenate(([NONE, NONE if tail else int(graph.lane[node[0]])], on))
     work = np.concatenate(([NONE, int(ref[0]) if tail else NONE], work))
     # times never go up along the path: what clocks or rounding let overlap is charged once
     low = np.clip(np.minimum.accumulate(low), 0, length)
     low[-1] = 0
     high = np.concatenate(([length], low[:-1]))
     some = high > low
-    start, stop, kind, on, work = (one[some][::-1] for one in (low, high, kind, on, work))
+    start, stop, kind, on, work = (column[some][::-1] for column in (low, high, kind, on, work))
     return _with_events(
-        made, Pieces(start, stop, kind, on.astype(np.int32), work, np.full(len(start), NONE))
+        graph, Pieces(start, stop, kind, on.astype(np.int32), work, np.full(len(start), NONE))
     )
 
 
-def _with_events(made: Graph, path: Pieces) -> Pieces:
+def _with_events(graph: Graph, path: Pieces) -> Pieces:
     """Return the pieces with those of threads cut where ops and calls begin and end."""
     on_host = path.kind == HOST
     parts: list[tuple[Ints, Ints, NDArray[np.uint8], NDArray[np.int32], Ints, Ints]] = []
@@ -136,18 +138,18 @@ def _with_events(made: Graph, path: Pieces) -> Pieces:
             path.event[rest],
         )
     )
-    threads = made.host
+    threads = graph.host
     for lane in np.unique(path.lane[on_host]).tolist():
         here = on_host & (path.lane == lane)
         low, high = path.start[here], path.end[here]
         mine = threads.events(lane)
-        begin, stop = threads.start[mine] - made.low, threads.stop[mine] - made.low
+        begin, stop = threads.start[mine] - graph.low, threads.stop[mine] - graph.low
         cuts = np.concatenate([begin, stop])
         of = np.searchsorted(low, cuts, "right") - 1
         inside = (of >= 0) & (cuts < at(high, of))
         start = distinct(low, cuts[inside])
-        place = np.searchsorted(low, start, "right") - 1
-        end = np.minimum(np.append(start[1:], high[-1]), high[place])
+        index = np.searchsorted(low, start, "right") - 1
+        end = np.minimum(np.append(start[1:], high[-1]), high[index])
         inner = nest(begin, stop).innermost(start)
         event = (
             np.where(inner >= 0, threads.event[mine[np.maximum(inner, 0)]], NONE)
@@ -170,7 +172,9 @@ def _with_events(made: Graph, path: Pieces) -> Pieces:
                 event,
             )
         )
-    start, end, kind, on, work, event = (np.concatenate(one) for one in zip(*parts, strict=True))
+    start, end, kind, on, work, event = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
     order = np.argsort(start, kind="stable")
     return Pieces(start[order], end[order], kind[order], on[order], work[order], event[order])
 

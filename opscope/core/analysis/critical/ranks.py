@@ -45,7 +45,7 @@ def meetings(attribution: Attribution, work: Work) -> Meeting:
         return Meeting(none, none, none)
     from opscope.core.job.timed import exchanged  # lazy: one process alone exchanges nothing
 
-    known = exchanged(attribution).filter(
+    measured = exchanged(attribution).filter(
         pl.col("number").is_not_null() & pl.col("start").is_not_null()
     )
     ran = pl.DataFrame(
@@ -56,8 +56,8 @@ def meetings(attribution: Attribution, work: Work) -> Meeting:
             "place": kernels,
         }
     )
-    found = (
-        known.join(ran, on=["process", "start", "end"])
+    exchanges = (
+        measured.join(ran, on=["process", "start", "end"])
         .unique("place", keep="first", maintain_order=True)
         .with_columns(
             pl.col("process").n_unique().over(_WITHIN).alias("ranks"),
@@ -69,10 +69,12 @@ def meetings(attribution: Attribution, work: Work) -> Meeting:
             (pl.col("ranks") > 1) & (pl.col("entered") <= pl.col("left")) & (pl.col("times") == 1)
         )
     )
-    if found.is_empty():
+    if exchanges.is_empty():
         return Meeting(none, none, none)
-    ids = found.select(pl.struct(_WITHIN).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+    ids = (
+        exchanges.select(pl.struct(_WITHIN).rank("dense").cast(pl.Int64) - 1).to_series().to_numpy()
+    )
     entered = np.zeros(int(ids.max()) + 1, np.int64)
-    entered[ids] = found["entered"].to_numpy()
-    place: NDArray[np.int64] = found["place"].to_numpy().astype(np.int64)
-    return Meeting(place, ids, entered)
+    entered[ids] = exchanges["entered"].to_numpy()
+    group: NDArray[np.int64] = exchanges["place"].to_numpy().astype(np.int64)
+    return Meeting(group, ids, entered)

@@ -18,22 +18,22 @@ from opscope.core.tables.intervals import Ints
 _LEAST: Final = np.iinfo(np.int64).min // 4
 
 
-def replay(made: Graph, duration: Ints, weight: Ints, delay: Ints) -> Ints:
+def replay(graph: Graph, duration: Ints, weight: Ints, delay: Ints) -> Ints:
     """Return when each node is reached (ns since the window's start), given durations, weights and delays.
 
     With those of the graph itself it returns ``made.time`` exactly.
     """
-    order = made.passes
-    many = len(made)
+    order = graph.passes
+    count = len(graph)
     # what a node takes after the one before it in its lane
     after = weight.copy()
     after[1:] += duration[:-1]
     np.maximum(after, 0, out=after)
-    after[made.first] = np.where(made.rooted, weight, _LEAST)[made.first]
+    after[graph.first] = np.where(graph.rooted, weight, _LEAST)[graph.first]
     takes = after[order.order]
     del after
     # what each way to a node takes, from the start of its source on
-    cost = duration[made.source]
+    cost = duration[graph.source]
     cost += delay
     cost = np.concatenate([cost, takes[order.head]])[order.way]
     takes[order.head] = 0
@@ -44,15 +44,15 @@ def replay(made: Graph, duration: Ints, weight: Ints, delay: Ints) -> Ints:
     from_source -= np.repeat(passed[order.event], np.diff(order.way_of, append=len(order.way)))
     top = np.empty(len(order.event) + 1, np.int64)
     top[-1] = 0
-    for one in order.taken:
-        if one.dense:
-            _one_by_one(order, one, from_source, top)
+    for taken in order.taken:
+        if taken.dense:
+            _one_by_one(order, taken, from_source, top)
         else:
-            _pass(order, one, from_source, top)
+            _pass(order, taken, from_source, top)
     passed += np.repeat(top[:-1], order.lasts)
-    found = np.empty(many, np.int64)
-    found[order.order] = passed
-    return found
+    reached = np.empty(count, np.int64)
+    reached[order.order] = passed
+    return reached
 
 
 def _pass(order: Passes, one: Pass, cost: Ints, top: Ints) -> None:
@@ -99,7 +99,9 @@ def _one_by_one(order: Passes, one: Pass, cost: Ints, top: Ints) -> None:
         way = until
 
 
-def wall(made: Graph, reached: Ints, duration: Ints) -> int:
+def wall(graph: Graph, reached: Ints, duration: Ints) -> int:
     """Return when all has ended, given when each node is reached."""
-    unseen = made.high - made.low - int(made.finish.max()) if len(made) else made.high - made.low
-    return int((reached + duration).max()) + unseen if len(made) else unseen
+    unseen = (
+        graph.high - graph.low - int(graph.finish.max()) if len(graph) else graph.high - graph.low
+    )
+    return int((reached + duration).max()) + unseen if len(graph) else unseen

@@ -43,29 +43,29 @@ class Scaled:
     removed: int = 0
 
     @classmethod
-    def of(cls, made: Graph) -> Scaled:
+    def of(cls, graph: Graph) -> Scaled:
         """Return the graph as it was measured."""
-        return cls(made, made.duration.copy(), made.weight.copy(), made.delay.copy())
+        return cls(graph, graph.duration.copy(), graph.weight.copy(), graph.delay.copy())
 
     def device(self, factor: Floats) -> None:
         """Scale the device work by the factor of each place of ``made.work``, collectives' transfers too."""
-        made = self.made
-        worked = slice(made.host_nodes, len(made))  # threads' nodes before them take no time
-        per_node = factor[made.ref[worked]]
+        graph = self.made
+        worked = slice(graph.host_nodes, len(graph))  # threads' nodes before them take no time
+        per_node = factor[graph.ref[worked]]
         self.duration[worked] = scaled(self.duration[worked], per_node)
-        arrive = made.host_nodes + np.flatnonzero(made.kind[worked] == ARRIVE)
-        self.weight[arrive] = scaled(self.weight[arrive], per_node[arrive - made.host_nodes])
-        shared = np.flatnonzero(made.shared)
-        per_edge = per_node[made.target[shared] - made.host_nodes]
+        arrive = graph.host_nodes + np.flatnonzero(graph.kind[worked] == ARRIVE)
+        self.weight[arrive] = scaled(self.weight[arrive], per_node[arrive - graph.host_nodes])
+        shared = np.flatnonzero(graph.shared)
+        per_edge = per_node[graph.target[shared] - graph.host_nodes]
         self.delay[shared] = scaled(self.delay[shared], per_edge)
 
     def launching(self, factor: Floats | float) -> None:
         """Scale the delays from launches to the start of their work, by the factor of each row of calls."""
-        made = self.made
-        launching = made.kind[made.source] == LAUNCH
-        launching &= (made.target >= made.host_nodes) & ~made.shared & (self.delay > 0)
+        graph = self.made
+        launching = graph.kind[graph.source] == LAUNCH
+        launching &= (graph.target >= graph.host_nodes) & ~graph.shared & (self.delay > 0)
         per_edge = np.full(int(launching.sum()), factor) if isinstance(factor, float) else (
-            factor[made.ref[made.source[launching]]]
+            factor[graph.ref[graph.source[launching]]]
         )  # fmt: skip
         self.delay[launching] = scaled(self.delay[launching], per_edge)
 
@@ -75,11 +75,11 @@ class Scaled:
         ``factor`` is that of the time from each of ``edges`` (ns since the window's start, the first 0) to
         the next.
         """
-        made = self.made
+        graph = self.made
         passed = np.concatenate(([0.0], np.cumsum(np.diff(edges) * factor[:-1])))
-        time = made.time[nodes]
-        place = np.maximum(np.searchsorted(edges, time, "right") - 1, 0)
-        until = passed[place] + (time - edges[place]) * factor[place]
+        time = graph.time[nodes]
+        index = np.maximum(np.searchsorted(edges, time, "right") - 1, 0)
+        until = passed[index] + (time - edges[index]) * factor[index]
         before = np.concatenate(([0], time[:-1]))
         lasted, changed = time - before, np.diff(until, prepend=0.0)
         mean = np.divide(changed, lasted, out=np.ones(len(nodes)), where=lasted > 0)
@@ -90,38 +90,38 @@ class Scaled:
 
     def unwaited(self, call: NDArray[np.bool_]) -> None:
         """Let the calls flagged in ``call`` (per row of calls) wait for no device work."""
-        made = self.made
-        gone = made.kind[made.target] == RETURN
-        gone[gone] = call[made.ref[made.target[gone]]]
+        graph = self.made
+        gone = graph.kind[graph.target] == RETURN
+        gone[gone] = call[graph.ref[graph.target[gone]]]
         if not gone.any():
             return
-        node = np.unique(made.target[gone])  # the call's begin is before its return in the thread
-        waited = made.time[node] - made.time[node - 1] - made.weight[node]
+        node = np.unique(graph.target[gone])  # the call's begin is before its return in the thread
+        waited = graph.time[node] - graph.time[node - 1] - graph.weight[node]
         self.removed += int(np.maximum(waited, 0).sum())
         kept = ~gone
         self.delay = self.delay[kept]
         self.made = replace(
-            made,
-            source=made.source[kept],
-            target=made.target[kept],
-            delay=made.delay[kept],
-            shared=made.shared[kept],
+            graph,
+            source=graph.source[kept],
+            target=graph.target[kept],
+            delay=graph.delay[kept],
+            shared=graph.shared[kept],
         )
 
     def times(self, ops: Ops) -> pl.DataFrame:
         """Return the window's time, then each step's, as SCHEMA has them."""
-        made = self.made
-        reached = replay(made, self.duration, self.weight, self.delay)
+        graph = self.made
+        reached = replay(graph, self.duration, self.weight, self.delay)
         removed = self.removed + sum(
             int((old - new).sum())
             for old, new in (
-                (made.duration, self.duration),
-                (made.weight, self.weight),
-                (made.delay, self.delay),
+                (graph.duration, self.duration),
+                (graph.weight, self.weight),
+                (graph.delay, self.delay),
             )
         )
-        before, after = made.high - made.low, wall(made, reached, self.duration)
-        rows: list[_Row] = [(None, None, before, after, removed), *_steps(ops, made, reached)]
+        before, after = graph.high - graph.low, wall(graph, reached, self.duration)
+        rows: list[_Row] = [(None, None, before, after, removed), *_steps(ops, graph, reached)]
         names = ["process", "step", "wall_time", "new_wall_time", "removed_time"]
         frame = pl.DataFrame(rows, schema=names, orient="row")
         saving = pl.col("wall_time") - pl.col("new_wall_time")
@@ -139,19 +139,19 @@ def scaled(values: Ints, factor: Floats) -> Ints:
     return changed
 
 
-def _steps(ops: Ops, made: Graph, reached: Ints) -> list[_Row]:
-    steps = made.steps
+def _steps(ops: Ops, graph: Graph, reached: Ints) -> list[_Row]:
+    steps = graph.steps
     marks = np.full(2 * len(steps), NONE, np.int64)
-    here = np.flatnonzero(made.kind == MARK)
-    marks[made.ref[here]] = here
+    here = np.flatnonzero(graph.kind == MARK)
+    marks[graph.ref[here]] = here
     process, thread = (steps[name].fill_null(NONE).to_numpy() for name in ("process", "thread"))
     number = ops.context.step(process, thread, steps["start"].to_numpy()).to_list()
-    found: list[_Row] = []
+    rows: list[_Row] = []
     for row in range(len(steps)):
         first, last = int(marks[2 * row]), int(marks[2 * row + 1])
         if first < 0 or last < 0:
             continue
-        took = int(made.time[last] - made.time[first])
+        took = int(graph.time[last] - graph.time[first])
         takes = int(reached[last] - reached[first])
-        found.append((int(process[row]), number[row], took, takes, None))
-    return found
+        rows.append((int(process[row]), number[row], took, takes, None))
+    return rows

@@ -73,24 +73,24 @@ def coinciding(trace: Trace, work: Work, late: Ints) -> tuple[Ints, Ints]:
     None where the trace has synchronisation events, which say so, or no call that makes a stream wait.
     """
     none = np.empty(0, np.int64)
-    told = trace["syncs"]["record"].is_not_null().any()
-    if told or not len(late) or not matching(trace["calls"]["name"], _WAIT_CALLS).any():
+    are_stated = trace["syncs"]["record"].is_not_null().any()
+    if are_stated or not len(late) or not matching(trace["calls"]["name"], _WAIT_CALLS).any():
         return none, none
     before, after = [none], [none]
-    known = sorted({key[:2] for key in work.keys})
-    device = np.array([known.index(key[:2]) for key in work.keys])[work.lane]
-    for one in range(len(known)):  # a loop over devices
-        here = np.flatnonzero(device == one)
+    devices = sorted({key[:2] for key in work.keys})
+    device = np.array([devices.index(key[:2]) for key in work.keys])[work.lane]
+    for number in range(len(devices)):  # a loop over devices
+        here = np.flatnonzero(device == number)
         here = here[np.argsort(work.end[here], kind="stable")]
-        mine = late[device[late] == one]
-        place = np.searchsorted(work.end[here], work.start[mine], "right") - 1
-        source = at(here, place)
-        found = (place >= 0) & (work.start[mine] - at(work.end, source) <= _SOON)
-        found &= (work.lane[source] != work.lane[mine]) & (
+        mine = late[device[late] == number]
+        index = np.searchsorted(work.end[here], work.start[mine], "right") - 1
+        source = at(here, index)
+        coincides = (index >= 0) & (work.start[mine] - at(work.end, source) <= _SOON)
+        coincides &= (work.lane[source] != work.lane[mine]) & (
             work.launched[source] <= work.launched[mine]
         )
-        before.append(source[found])
-        after.append(mine[found])
+        before.append(source[coincides])
+        after.append(mine[coincides])
     return np.concatenate(before), np.concatenate(after)
 
 
@@ -109,14 +109,14 @@ class _Streams:
         part = self._work.stream(lane)
         launched = np.searchsorted(self._work.launched[part], before, "left")
         ended = np.searchsorted(self._reach[part], by, "right")
-        place = np.minimum(launched, ended) - 1
-        return np.where(place >= 0, place + part.start, NONE)
+        index = np.minimum(launched, ended) - 1
+        return np.where(index >= 0, index + part.start, NONE)
 
     def next(self, lane: int, after: Ints) -> Ints:
         """Return the place of the first work launched at or after each time, -1 for none."""
         part = self._work.stream(lane)
-        place = np.searchsorted(self._work.launched[part], after, "left") + part.start
-        return np.where(place < part.stop, place, NONE)
+        index = np.searchsorted(self._work.launched[part], after, "left") + part.start
+        return np.where(index < part.stop, index, NONE)
 
 
 def waits(trace: Trace, work: Work) -> Waits:
@@ -126,18 +126,22 @@ def waits(trace: Trace, work: Work) -> Waits:
     kind = np.array([_kind(name or "") for name in names] or [0], np.uint8)[codes]
     streams = _Streams(work)
     none = np.empty(0, np.int64)
-    found = Waits(none, none, none, none, none)
+    waits_of_run = Waits(none, none, none, none, none)
     syncs = _syncs(trace)
     parts = [_copies(trace, work, codes, names)]
     if len(work):
-        parts.append(_calls(trace, work, streams, kind, syncs, found.notes))
-        event_waits, found.before, found.after = _events(trace, work, streams, syncs, found.notes)
+        parts.append(_calls(trace, work, streams, kind, syncs, waits_of_run.notes))
+        event_waits, waits_of_run.before, waits_of_run.after = _events(
+            trace, work, streams, syncs, waits_of_run.notes
+        )
         parts.append(event_waits)
-    found.call, found.source = (np.concatenate(one) for one in zip(*parts, strict=True))
+    waits_of_run.call, waits_of_run.source = (
+        np.concatenate(columns) for columns in zip(*parts, strict=True)
+    )
     waited = np.zeros(len(calls), bool)
-    waited[found.call] = True
-    found.idle = np.flatnonzero((kind > 0) & (kind < 4) & ~waited)
-    return found
+    waited[waits_of_run.call] = True
+    waits_of_run.idle = np.flatnonzero((kind > 0) & (kind < 4) & ~waited)
+    return waits_of_run
 
 
 _KINDS: Final = {1: _DEVICE, 2: _STREAM, 3: _EVENT, 4: _PERHAPS}
@@ -152,10 +156,10 @@ def _syncs(trace: Trace) -> pl.DataFrame:
     calls = trace["calls"].select(
         "process", "correlation", pl.int_range(pl.len(), dtype=pl.Int64).alias("call")
     )
-    told = (
+    syncs = (
         pl.concat([trace["syncs"]["correlation"], trace["syncs"]["record"]]).drop_nulls().unique()
     )
-    calls = calls.filter(pl.col("correlation").is_in(told.implode())).unique(
+    calls = calls.filter(pl.col("correlation").is_in(syncs.implode())).unique(
         ["process", "correlation"], keep="last"
     )
     text = pl.col("kind").cast(pl.String).str.to_lowercase()
@@ -211,40 +215,46 @@ def _calls(
         calls[name].gather(rows).fill_null(NONE).to_numpy()
         for name in ("process", "thread", "start", "end")
     )
-    what = kind[rows]
-    told = syncs.filter(pl.col("call").is_not_null() & (pl.col("what") != "wait")).unique(
+    kinds = kind[rows]
+    stated = syncs.filter(pl.col("call").is_not_null() & (pl.col("what") != "wait")).unique(
         "call", keep="last"
     )
-    table = pl.DataFrame({"call": rows}).join(told, on="call", how="left", maintain_order="left")
+    table = pl.DataFrame({"call": rows}).join(stated, on="call", how="left", maintain_order="left")
     stream, device = (
         table[name].fill_null(NONE).cast(pl.Int64).to_numpy() for name in ("stream", "device")
     )
     # an event whose record is known is found by its record
-    what = np.where((table["what"] == "event").fill_null(False) & (table["recorded"] >= 0), 9, what)
+    kinds = np.where(
+        (table["what"] == "event").fill_null(False) & (table["recorded"] >= 0), 9, kinds
+    )
     best = np.full(len(rows), NONE, np.int64)  # the last to end during the call
     parts: list[tuple[Ints, Ints]] = []
     for lane, key in enumerate(work.keys):
         here = (process == key[0]) & ((device < 0) | (device == key[1]))
-        place = np.where(here, streams.last(lane, begin, end), NONE)
-        whole = np.flatnonzero((place >= 0) & (what == 1))
+        last = np.where(here, streams.last(lane, begin, end), NONE)
+        streams_waited = np.flatnonzero((last >= 0) & (kinds == 1))
         # a later call of the same thread that waits for the same work learns nothing new
-        _, _, once = pairs(thread[whole], place[whole])
-        whole = whole[np.sort(np.unique(once, return_index=True)[1])] if len(whole) else whole
-        mine = np.flatnonzero((place >= 0) & (what == 2) & (stream == key[3]))
-        for one in (whole, mine):
-            parts.append((rows[one], place[one]))
-        unsaid = (what == 4) | (what == 3) | ((what == 2) & (stream < 0))
-        ends = at(work.end, place)
-        during = (place >= 0) & unsaid & (ends > begin) & (ends > at(work.end, best))
-        best[during] = place[during]
-    unsaid = ((what == 3) | ((what == 2) & (stream < 0))) & (best < 0)
+        _, _, once = pairs(thread[streams_waited], last[streams_waited])
+        streams_waited = (
+            streams_waited[np.sort(np.unique(once, return_index=True)[1])]
+            if len(streams_waited)
+            else streams_waited
+        )
+        mine = np.flatnonzero((last >= 0) & (kinds == 2) & (stream == key[3]))
+        for rows_of_kind in (streams_waited, mine):
+            parts.append((rows[rows_of_kind], last[rows_of_kind]))
+        unsaid = (kinds == 4) | (kinds == 3) | ((kinds == 2) & (stream < 0))
+        ends = at(work.end, last)
+        during = (last >= 0) & unsaid & (ends > begin) & (ends > at(work.end, best))
+        best[during] = last[during]
+    unsaid = ((kinds == 3) | ((kinds == 2) & (stream < 0))) & (best < 0)
     best[unsaid] = _of_last_launch(trace, work, streams, (process, thread, begin, end), unsaid)
     inferred = best >= 0
-    told_of = int((inferred & (what != 4)).sum())
+    told_of = int((inferred & (kinds != 4)).sum())
     if told_of:
         notes[INFERRED_STREAM] = told_of
     parts.append((rows[inferred], best[inferred]))
-    call, source = (np.concatenate(one) for one in zip(*parts, strict=True))
+    call, source = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return call.astype(np.int64), source
 
 
@@ -256,18 +266,18 @@ def _of_last_launch(
     wanted: NDArray[np.bool_],
 ) -> Ints:
     """Return for the ``wanted`` calls the last work of the stream to which their thread launched last."""
-    process, thread, begin, end = (one[wanted] for one in where)
-    found = np.full(len(begin), NONE, np.int64)
+    process, thread, begin, end = (column[wanted] for column in where)
+    last = np.full(len(begin), NONE, np.int64)
     if not len(begin):
-        return found
-    place = np.flatnonzero(work.call >= 0)
-    owner = [trace["calls"][name].gather(work.call[place]) for name in ("process", "thread")]
+        return last
+    launching = np.flatnonzero(work.call >= 0)
+    owner = [trace["calls"][name].gather(work.call[launching]) for name in ("process", "thread")]
     theirs = pl.DataFrame(
         {
             "process": owner[0].cast(pl.Int64),
             "thread": owner[1],
-            "at": trace["calls"]["start"].gather(work.call[place]),
-            "lane": work.lane[place].astype(np.int64),
+            "at": trace["calls"]["start"].gather(work.call[launching]),
+            "lane": work.lane[launching].astype(np.int64),
         }
     ).sort("at")
     asked = (
@@ -278,10 +288,10 @@ def _of_last_launch(
         .sort("row")
     )
     lane = asked["lane"].fill_null(NONE).to_numpy()
-    for one in np.unique(lane[lane >= 0]).tolist():
-        here = lane == one
-        found[here] = streams.last(one, begin[here], end[here])
-    return found
+    for number in np.unique(lane[lane >= 0]).tolist():
+        here = lane == number
+        last[here] = streams.last(number, begin[here], end[here])
+    return last
 
 
 def _events(
@@ -295,12 +305,12 @@ def _events(
         for name in ("call", "recorded", "process", "device", "stream", "event_stream")
     )
     is_wait = (rows["what"] == "wait").to_numpy()
-    known = (recorded >= 0) & (call >= 0)
+    is_linked = (recorded >= 0) & (call >= 0)
     source = np.full(len(rows), NONE, np.int64)
     target = np.full(len(rows), NONE, np.int64)
     far = np.iinfo(np.int64).max
     for lane, key in enumerate(work.keys):
-        same = known & (process == key[0]) & ((device < 0) | (device == key[1]))
+        same = is_linked & (process == key[0]) & ((device < 0) | (device == key[1]))
         mine = np.flatnonzero(same & (event_stream == key[3]))
         source[mine] = streams.last(lane, start[recorded[mine]], np.full(len(mine), far, np.int64))
         waiting = np.flatnonzero(same & is_wait & (stream == key[3]))

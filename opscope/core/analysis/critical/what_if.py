@@ -56,23 +56,23 @@ class Change:
                 raise ValueError(f"{name}: the factor {factor} is not between 0 and {MOST:g}")
 
 
-def what_if(ops: Ops, made: Graph, change: Change) -> pl.DataFrame:
+def what_if(ops: Ops, graph: Graph, change: Change) -> pl.DataFrame:
     """Return the window's time with ``change``, then each step's: SCHEMA, one row each (ns).
 
     The first row is the whole window (``step`` is null); ``removed_time`` is the sum of all durations that
     the change takes away, on the path or not: no saving can be larger. A step's time is that from its start
     to its end on the thread that marks it. Raises NothingSelected for a name that nothing has.
     """
-    changed = Scaled.of(made)
-    changed.device(_device_factors(ops, made, change))
+    changed = Scaled.of(graph)
+    changed.device(_device_factors(ops, graph, change))
     changed.launching(float(change.launches))
     _scale_host(ops, changed, change)
     return changed.times(ops)
 
 
-def _device_factors(ops: Ops, made: Graph, change: Change) -> Floats:
+def _device_factors(ops: Ops, graph: Graph, change: Change) -> Floats:
     """Return the factor of each place of the work."""
-    work = made.work
+    work = graph.work
     factor = np.ones(len(work))
     factor[work.what == COPY] *= change.copies
     factor[work.what == COMMUNICATION] *= change.communication
@@ -94,14 +94,14 @@ def _wanted(ops: Ops, change: Change) -> tuple[NDArray[np.bool_], Floats]:
     meaning, texts = ops.attribution.meaning, ops.readings["op"].cast(pl.String).to_list()
     used = np.zeros(len(texts), bool)
     used[np.unique(meaning.reading[ops.rows])] = True
-    known = [text if used[place] else None for place, text in enumerate(texts)]
-    by_reading = _by_name(known, change.ops, "op", unnamed=np.nan)
+    names = [text if used[index] else None for index, text in enumerate(texts)]
+    by_reading = _by_name(names, change.ops, "op", unnamed=np.nan)
     wanted = ops.attribution.is_op & np.isfinite(by_reading)[meaning.reading]
     return wanted, by_reading
 
 
 def _by_name(
-    texts: list[str | None], factors: Mapping[str, float], what: str, unnamed: float = 1.0
+    texts: list[str | None], factors: Mapping[str, float], noun: str, unnamed: float = 1.0
 ) -> Floats:
     """Return the factor of each text; of several that fit, the last given."""
     found = np.full(len(texts), unnamed)
@@ -109,7 +109,7 @@ def _by_name(
         pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
         fits = np.array([bool(text and pattern.fullmatch(text)) for text in texts], bool)
         if not fits.any():
-            raise NothingSelected(f"the trace has no {what} named {name!r}")
+            raise NothingSelected(f"the trace has no {noun} named {name!r}")
         found[fits] = factor
     return found
 
@@ -118,14 +118,14 @@ def _scale_host(ops: Ops, changed: Scaled, change: Change) -> None:
     """Scale what the threads did themselves between their nodes."""
     if not change.ops and change.host == 1.0 and change.launches == 1.0:
         return
-    made = changed.made
-    threads, meaning = made.host, ops.attribution.meaning
+    graph = changed.made
+    threads, meaning = graph.host, ops.attribution.meaning
     wanted, by_reading = _wanted(ops, change) if change.ops else (None, np.empty(0))
     launches = np.zeros(len(ops.attribution.trace["calls"]) + 1, bool)
-    launches[made.work.call[made.work.call >= 0]] = True
-    host = made.kind[: made.host_nodes]
-    for lane in range(made.threads):
-        nodes = np.flatnonzero(made.lane[: len(host)] == lane)
+    launches[graph.work.call[graph.work.call >= 0]] = True
+    host = graph.kind[: graph.host_nodes]
+    for lane in range(graph.threads):
+        nodes = np.flatnonzero(graph.lane[: len(host)] == lane)
         if not len(nodes):
             continue
         mine = threads.events(lane)
@@ -137,15 +137,16 @@ def _scale_host(ops: Ops, changed: Scaled, change: Change) -> None:
         if change.launches != 1.0:
             call = mine[(event < NONE) & launches[np.maximum(-2 - event, 0)]]
         named_at, call_at = (
-            (threads.start[one] - made.low, threads.stop[one] - made.low) for one in (named, call)
+            (threads.start[rows] - graph.low, threads.stop[rows] - graph.low)
+            for rows in (named, call)
         )
         zero = np.zeros(1, np.int64)
         edges = distinct(zero, *named_at, *call_at)
         factor = np.full(len(edges), float(change.host))
         inner = nest(*named_at).innermost(edges)
-        found = inner >= 0
-        reading = meaning.reading[threads.event[named[inner[found]]]]
-        factor[found] *= by_reading[reading]
+        is_named = inner >= 0
+        reading = meaning.reading[threads.event[named[inner[is_named]]]]
+        factor[is_named] *= by_reading[reading]
         calling = nest(*call_at).innermost(edges) >= 0
         factor[calling] *= change.launches
         changed.host(nodes, edges, factor)

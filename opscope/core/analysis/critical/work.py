@@ -57,7 +57,7 @@ def device_work(attribution: Attribution) -> Work:
     trace = attribution.trace
     tables = (trace["kernels"], trace["memops"])
     parts = (attribution.kernels, attribution.memops)
-    what = np.concatenate(
+    kinds = np.concatenate(
         [
             np.where(communicating(attribution), COMMUNICATION, KERNEL),
             np.where(matching(tables[1]["kind"], r"(?i)memset"), SET, COPY),
@@ -68,13 +68,13 @@ def device_work(attribution: Attribution) -> Work:
         np.concatenate([table[name].fill_null(0).to_numpy() for table in tables])
         for name in ("start", "end")
     )
-    call = np.concatenate([np.where(one.call >= 0, one.call, one.replay) for one in parts])
-    op = np.concatenate([one.op for one in parts])
+    call = np.concatenate([np.where(part.call >= 0, part.call, part.replay) for part in parts])
+    op = np.concatenate([part.op for part in parts])
     columns = [
         np.concatenate([table[name].fill_null(NONE).cast(pl.Int64).to_numpy() for table in tables])
         for name in _STREAM
     ]
-    keys, lane = _numbered(columns)
+    keys, lane = _number(columns)
     order = _by_lane(lane, start)
     lane = lane[order]
     first = np.searchsorted(lane, np.arange(len(keys) + 1))
@@ -84,27 +84,27 @@ def device_work(attribution: Attribution) -> Work:
     for begin, last in pairwise(first):  # a loop over streams
         np.maximum.accumulate(launched[begin:last], out=launched[begin:last])
     return Work(
-        row[order], what[order], start, end, call, op[order].astype(np.int32), lane, first, keys,
+        row[order], kinds[order], start, end, call, op[order].astype(np.int32), lane, first, keys,
         launched,
     )  # fmt: skip
 
 
-def _numbered(columns: list[Ints]) -> tuple[list[tuple[int, int, int, int]], NDArray[np.int32]]:
+def _number(columns: list[Ints]) -> tuple[list[tuple[int, int, int, int]], NDArray[np.int32]]:
     """Return the distinct (process, device, context, stream) in order, and the number of each row's."""
     keys = [np.unique(columns[0])]
     lane = np.searchsorted(keys[0], columns[0]).astype(np.int32)
     for column in columns[1:]:
         of, values, lane = pairs(lane, column)
-        keys = [*(one[of] for one in keys), values]
-    return list(zip(*(one.tolist() for one in keys), strict=True)), lane
+        keys = [*(key[of] for key in keys), values]
+    return list(zip(*(key.tolist() for key in keys), strict=True)), lane
 
 
 def _by_lane(lane: NDArray[np.int32], start: Ints) -> Ints:
     """Return the rows by lane, then by start; each table is nearly in order, which the sorts use."""
     order = np.argsort(start, kind="stable")
     small = lane.astype(np.uint16) if int(lane.max(initial=0)) < 1 << 16 else lane
-    found: Ints = order[np.argsort(small[order], kind="stable")]
-    return found
+    rows: Ints = order[np.argsort(small[order], kind="stable")]
+    return rows
 
 
 def names(work: Work, attribution: Attribution, places: Ints) -> pl.Series:
@@ -117,8 +117,10 @@ def names(work: Work, attribution: Attribution, places: Ints) -> pl.Series:
     code: NDArray[Any] = np.full(len(places), NONE, np.int64)
     code[~memop] = kernels[work.row[places[~memop]]]
     code[memop] = kinds[work.row[places[memop]]] + len(called)
-    found: pl.Series = pl.Series("name", texts, dtype=pl.String).cast(pl.Categorical).gather(code)
-    return found
+    names_of_work: pl.Series = (
+        pl.Series("name", texts, dtype=pl.String).cast(pl.Categorical).gather(code)
+    )
+    return names_of_work
 
 
 def _copy(kind: str | None) -> str:

@@ -56,9 +56,9 @@ def bandwidth(memops: pl.DataFrame) -> pl.DataFrame:
     All are null where no bytes are recorded.
     """
     length = pl.col("end") - pl.col("start")
-    known = pl.col("bytes").is_not_null()
+    is_sized = pl.col("bytes").is_not_null()
     rate = pl.col("bytes").filter(length > 0) / length.filter(length > 0) * 1e9
-    timed = length.filter(known).sum()
+    timed = length.filter(is_sized).sum()
     frame = (
         memops.with_columns(pl.col("kind", "src_kind", "dst_kind").cast(pl.String))
         .group_by(_BY, maintain_order=True)
@@ -69,15 +69,15 @@ def bandwidth(memops: pl.DataFrame) -> pl.DataFrame:
             pl.struct("start", "end")
             .map_batches(_union, return_dtype=pl.Int64, returns_scalar=True)
             .alias("busy_time"),
-            pl.when(known.any() & (timed > 0))
+            pl.when(is_sized.any() & (timed > 0))
             .then(pl.col("bytes").sum() / timed * 1e9)
             .alias("mean_bandwidth"),
             rate.min().alias("least_bandwidth"),
             rate.median().alias("median_bandwidth"),
             rate.max().alias("most_bandwidth"),
-            pl.when(~known.any())
+            pl.when(~is_sized.any())
             .then(pl.lit(NO_BYTES))
-            .when(~known.all())
+            .when(~is_sized.all())
             .then(pl.lit(SOME_BYTES))
             .when(timed == 0)
             .then(pl.lit(NO_TIME))
@@ -111,11 +111,11 @@ def bandwidth_curve(memops: pl.DataFrame, most: int = POINTS) -> pl.DataFrame:
         key = {"process": process, "device": device, "kind": kind}
         parts.append(
             pl.DataFrame({"time": time[keep], "moving_bandwidth": value[keep]})
-            .with_columns(pl.lit(one, _CURVE[name]).alias(name) for name, one in key.items())
+            .with_columns(pl.lit(value, _CURVE[name]).alias(name) for name, value in key.items())
             .select(*_CURVE)
         )
-    whole = pl.concat(parts) if parts else pl.DataFrame(schema=_CURVE)
-    return whole.sort("process", "device", "kind", "time", maintain_order=True, nulls_last=True)
+    curve = pl.concat(parts) if parts else pl.DataFrame(schema=_CURVE)
+    return curve.sort("process", "device", "kind", "time", maintain_order=True, nulls_last=True)
 
 
 def moving(start: Ints, end: Ints, size: Ints) -> tuple[Ints, NDArray[np.float64]]:

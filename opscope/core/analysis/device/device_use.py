@@ -112,9 +112,11 @@ class _Device:
         if (self.start[self.rows[0]], self.end[self.rows[-1]]) != (low, high):
             return False
         return all(
-            bool((self.start[self.rows[one][1:]] == self.end[self.rows[one][:-1]]).all())
+            bool(
+                (self.start[self.rows[part_rows][1:]] == self.end[self.rows[part_rows][:-1]]).all()
+            )
             for part in pieces(len(self.rows) - 1)
-            for one in [slice(part.start, part.stop + 1)]
+            for part_rows in [slice(part.start, part.stop + 1)]
         )
 
     @property
@@ -164,14 +166,14 @@ def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.Da
     where only some do, ``sm_efficiency`` counts the others as 0 and the occupancies leave them out:
     ``grid_known`` and ``occupancy_known`` are the parts of the kernels' time that are known.
     """
-    found = []
+    tables = []
     for device in _devices(trace, kernels):
         of = _Sums.of(device, kernels, launched, np.array(device.bounds))
         why = launched.of_kernels("occupancy_reason").gather(device.rows).drop_nulls()
         row = of.figures(device)
         why_no_use = NO_GAPS if device.made_up else None
         first = int(launched.code[device.rows[0]])
-        found.append(
+        tables.append(
             row.with_columns(
                 pl.lit(device.process, pl.Int32).alias("process"),
                 pl.lit(device.device, pl.Int32).alias("device"),
@@ -185,7 +187,7 @@ def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.Da
                 ),
             ).select(pl.col(name).cast(kind) for name, kind in USE.items())
         )
-    return pl.concat(found) if found else pl.DataFrame(schema=USE)
+    return pl.concat(tables) if tables else pl.DataFrame(schema=USE)
 
 
 def device_curve(
@@ -198,15 +200,15 @@ def device_curve(
     """
     if not 1 <= buckets <= MOST_BUCKETS:
         raise ValueError(f"buckets must be from 1 to {MOST_BUCKETS:,}, not {buckets}")
-    found = []
+    tables = []
     for device in _devices(trace, kernels):
         low, high = device.bounds
         if low == high:
             continue
-        many = min(buckets, high - low)  # no part is shorter than 1 ns
-        edges = low + np.array([(high - low) * place // many for place in range(many + 1)])
+        count = min(buckets, high - low)  # no part is shorter than 1 ns
+        edges = low + np.array([(high - low) * index // count for index in range(count + 1)])
         rows = _Sums.of(device, kernels, launched, edges).figures(device)
-        found.append(
+        tables.append(
             rows.with_columns(
                 pl.lit(device.process, pl.Int32).alias("process"),
                 pl.lit(device.device, pl.Int32).alias("device"),
@@ -214,7 +216,7 @@ def device_curve(
                 pl.Series("end", edges[1:]),
             ).select(pl.col(name).cast(kind) for name, kind in CURVE.items())
         )
-    return pl.concat(found) if found else pl.DataFrame(schema=CURVE)
+    return pl.concat(tables) if tables else pl.DataFrame(schema=CURVE)
 
 
 @dataclass(slots=True)
@@ -234,10 +236,10 @@ class _Sums:
 
     @classmethod
     def of(cls, device: _Device, kernels: pl.DataFrame, launched: Launches, edges: Ints) -> _Sums:
-        known = _Known.of(kernels, launched)
-        many = len(edges) - 1
+        kernel_facts = _Known.of(kernels, launched)
+        count = len(edges) - 1
         sums = {
-            name: np.zeros(many, np.float64 if name in _RATES else np.int64) for name in _INTEGRALS
+            name: np.zeros(count, np.float64 if name in _RATES else np.int64) for name in _INTEGRALS
         }
         found = cls(edges, sums)
         for segment in device.segments():
@@ -246,17 +248,17 @@ class _Sums:
                 if not found.inside:
                     found.sm_count = launched.table["sm_count"][int(code[0])]
                 found.inside += len(code)
-                found.sized |= bool((known.blocks[code] >= 0).any())
-                found.decided |= bool((known.tensor_core(segment.counted) >= 0).any())
+                found.sized |= bool((kernel_facts.blocks[code] >= 0).any())
+                found.decided |= bool((kernel_facts.tensor_core(segment.counted) >= 0).any())
             since, until = segment.bounds
             if len(segment.rows):
                 inner = edges[(edges > since) & (edges < until)]
                 part = _integrals(
-                    segment, np.concatenate(([since], inner, [until])), known, found.sm_count
+                    segment, np.concatenate(([since], inner, [until])), kernel_facts, found.sm_count
                 )
-                place = int(np.searchsorted(edges, since, side="right")) - 1
+                index = int(np.searchsorted(edges, since, side="right")) - 1
                 for name, values in part.items():
-                    sums[name][place : place + len(values)] += values
+                    sums[name][index : index + len(values)] += values
         return found
 
     def figures(self, device: _Device) -> pl.DataFrame:
@@ -312,22 +314,22 @@ class _Known:
 
     def tensor_core(self, rows: NDArray[np.int32]) -> NDArray[np.int8]:
         """Return whether kernels use Tensor Cores: 1, 0, or -1 where that is not known."""
-        found: NDArray[np.int8] = (
+        flags: NDArray[np.int8] = (
             self.on_tensor_cores.gather(rows).cast(pl.Int8).fill_null(NONE).to_numpy()
         )
-        return found
+        return flags
 
 
 def _integrals(
-    segment: _Segment, edges: Ints, known: _Known, sm_count: int | None
+    segment: _Segment, edges: Ints, kernel_facts: _Known, sm_count: int | None
 ) -> dict[str, NDArray[Any]]:
     """Return ``_INTEGRALS`` between each edge and the next, all within the segment."""
     times = _Times.of(segment.start, segment.end, edges)
-    code, tensor_core = known.code[segment.rows], known.tensor_core(segment.rows)
+    code, tensor_core = kernel_facts.code[segment.rows], kernel_facts.tensor_core(segment.rows)
     blocks, achieved, theoretical = (
-        known.blocks[code],
-        known.achieved[code],
-        known.theoretical[code],
+        kernel_facts.blocks[code],
+        kernel_facts.achieved[code],
+        kernel_facts.theoretical[code],
     )
     lasted = times.sums()
     sized, rated, fits = blocks >= 0, ~np.isnan(achieved), ~np.isnan(theoretical)
@@ -365,8 +367,8 @@ def _occupying(segment: _Segment, blocks: Ints, sm_count: int | None, times: _Ti
     apart = start[1:] >= np.maximum.accumulate(end)[:-1]
     alone = sized & np.append(True, apart)[: len(sized)] & np.append(apart, True)[: len(sized)]
     rest = np.flatnonzero(sized & ~alone)
-    found: Ints = times.sums(alone, np.minimum(blocks, sm_count))
-    return found + _capped(start[rest], end[rest], blocks[rest], sm_count, times.edges)
+    occupied: Ints = times.sums(alone, np.minimum(blocks, sm_count))
+    return occupied + _cap(start[rest], end[rest], blocks[rest], sm_count, times.edges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,15 +399,15 @@ class _Times:
             scale = np.where(chosen, weight, 0)
         each = self.first if scale is None else self.first * scale
         before = np.concatenate(([0], np.cumsum(each)))
-        found: NDArray[Any] = np.diff(before[self.cuts])
+        sums: NDArray[Any] = np.diff(before[self.cuts])
         if len(self.over):
             factor = None if scale is None else scale[self.over].astype(before.dtype)
-            found = found + _integral(self.since, self.end, self.edges, factor)
-        return found
+            sums = sums + _integral(self.since, self.end, self.edges, factor)
+        return sums
 
 
-def _over(part: str, whole: str) -> pl.Expr:
-    return pl.when(pl.col(whole) > 0).then(pl.col(part) / pl.col(whole))
+def _over(part: str, total: str) -> pl.Expr:
+    return pl.when(pl.col(total) > 0).then(pl.col(part) / pl.col(total))
 
 
 def _integral(
@@ -428,7 +430,7 @@ def _integral(
     return np.diff(total)
 
 
-def _capped(start: Ints, end: Ints, blocks: Ints, sm_count: int, edges: Ints) -> Ints:
+def _cap(start: Ints, end: Ints, blocks: Ints, sm_count: int, edges: Ints) -> Ints:
     """Return the time (ns) of blocks, at each instant at most ``sm_count``, between the edges."""
     if not len(start):
         return np.zeros(len(edges) - 1, np.int64)
@@ -439,11 +441,11 @@ def _capped(start: Ints, end: Ints, blocks: Ints, sm_count: int, edges: Ints) ->
     time = time[order]
     level = np.minimum(np.cumsum(change[order]), sm_count)
     sums = np.concatenate(([0], np.cumsum(level[:-1] * np.diff(time))))
-    place = np.clip(np.searchsorted(time, edges, side="right") - 1, 0, len(time) - 1)
-    past = np.clip(edges, time[0], time[-1]) - time[place]
-    until = sums[place] + np.where(edges >= time[0], level[place] * past, 0)
-    found: Ints = np.diff(until)
-    return found
+    index = np.clip(np.searchsorted(time, edges, side="right") - 1, 0, len(time) - 1)
+    past = np.clip(edges, time[0], time[-1]) - time[index]
+    until = sums[index] + np.where(edges >= time[0], level[index] * past, 0)
+    areas: Ints = np.diff(until)
+    return areas
 
 
 def _devices(trace: Trace, kernels: pl.DataFrame) -> Iterator[_Device]:
@@ -454,14 +456,14 @@ def _devices(trace: Trace, kernels: pl.DataFrame) -> Iterator[_Device]:
     keys, of = numbered_by(kernels, ("process", "device"))
     start, end = kernels["start"].to_numpy(), kernels["end"].to_numpy()
     launching = set(trace["calls"]["process"].unique().to_list())
-    found = {
+    devices = {
         keys[number]: in_order(start, rows).astype(np.int32)
         for number, rows in rows_of(len(keys), of)
     }
     for process, device in sorted(
-        found, key=lambda key: [NONE if one is None else one for one in key]
+        devices, key=lambda key: [NONE if number is None else number for number in key]
     ):
-        rows = found.pop((process, device))
+        rows = devices.pop((process, device))
         yield _Device(
             process,
             device,
@@ -480,7 +482,7 @@ def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]
     launched; without steps, from the first event to the last, on host and device. If the kernels were
     captured only in windows, it is the part of that time inside them.
     """
-    found: dict[int, tuple[Ints, Ints]] = {}
+    windows: dict[int, tuple[Ints, Ints]] = {}
     steps = captured_steps(trace, ended_steps(trace["ranges"]))
     spans = _spans(trace)
     for process in kernels["process"].unique():
@@ -492,18 +494,18 @@ def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]
             begun = (pl.col("call_start") >= low) & (pl.col("call_start") < last)
             ended: Any = kernels.select(pl.col("end").filter(own & begun).max()).item()
             high = last if ended is None else max(last, ended)
-        whole = (np.array([low]), np.array([high]))
+        window = (np.array([low]), np.array([high]))
         captured = trace["windows"].filter(own & pl.col("source").is_not_null())
         if len(captured):
             parts = merge(captured["start"].to_numpy(), captured["end"].to_numpy())
             # kernels that were launched in a window may end after it
             latest: Any = kernels.select(pl.col("end").filter(own).max()).item()
             parts = (parts[0], np.append(parts[1][:-1], max(int(parts[1][-1]), latest)))
-            whole = intersect(parts, whole)
-        if not len(whole[0]):
-            whole = (np.array([low]), np.array([low]))
-        found[NONE if process is None else process] = whole
-    return found
+            window = intersect(parts, window)
+        if not len(window[0]):
+            window = (np.array([low]), np.array([low]))
+        windows[NONE if process is None else process] = window
+    return windows
 
 
 def _spans(trace: Trace) -> dict[int, tuple[int, int]]:

@@ -71,11 +71,11 @@ class DeviceWork:
         """Yield each number in ``key`` (``stream`` or ``device``) and its rows, by start."""
         if not len(key):
             return
-        many = int(key.max()) + 1
+        lane_count = int(key.max()) + 1
         # a stable sort of 16 bits is a radix sort: one pass
-        order = np.argsort(key.astype(np.uint16) if many < 1 << 16 else key, kind="stable")
-        edges = np.searchsorted(key[order], np.arange(many + 1))
-        for number in range(many):
+        order = np.argsort(key.astype(np.uint16) if lane_count < 1 << 16 else key, kind="stable")
+        edges = np.searchsorted(key[order], np.arange(lane_count + 1))
+        for number in range(lane_count):
             yield number, order[edges[number] : edges[number + 1]]
 
 
@@ -101,8 +101,8 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
 
     of_process, of_device, on = pairs(column("process"), column("device"))
     of, of_stream, lane = pairs(on, column("stream"))
-    devices = _named({"process": of_process, "device": of_device})
-    streams = devices[of].with_columns(_named({"stream": of_stream})["stream"])
+    devices = _name({"process": of_process, "device": of_device})
+    streams = devices[of].with_columns(_name({"stream": of_stream})["stream"])
     order = _by_start(start)
     call, process = call[order], column("process")[order]
     begun, ended = (trace["calls"][name].to_numpy() for name in ("start", "end"))
@@ -159,7 +159,7 @@ def _by_start(start: Ints) -> Ints | slice:
     return np.argsort(start, kind="stable")
 
 
-def _named(columns: dict[str, NDArray[Any]]) -> pl.DataFrame:
+def _name(columns: dict[str, NDArray[Any]]) -> pl.DataFrame:
     types = {"process": pl.Int32, "device": pl.Int32, "stream": pl.Int64}
     return pl.DataFrame(columns).select(
         pl.when(pl.col(name) != _NULL).then(name).cast(types[name]).alias(name) for name in columns
@@ -168,12 +168,12 @@ def _named(columns: dict[str, NDArray[Any]]) -> pl.DataFrame:
 
 def _parts(trace: Trace, process: Ints, start: Ints) -> NDArray[np.int32]:
     """Return the number of the captured window in which each row begins; 0 where all was captured."""
-    found = np.zeros(len(start), np.int32)
+    parts = np.zeros(len(start), np.int32)
     for (number,), windows in trace["windows"].group_by("process"):
         low, _ = merge(windows["start"].to_numpy(), windows["end"].to_numpy())
         here = np.flatnonzero(process == number)
-        found[here] = np.searchsorted(low, start[here], side="right")
-    return found
+        parts[here] = np.searchsorted(low, start[here], side="right")
+    return parts
 
 
 def spans(work: DeviceWork, rows: Ints | NDArray[np.bool_]) -> tuple[Ints, Ints]:

@@ -87,18 +87,18 @@ def fusable_kernels(
     """
     if kernels.is_empty():
         return pl.DataFrame(schema=SCHEMA)
-    ordered = _ordered(kernels, memops, below)
-    whole = int(kernels["duration"].sum())
+    ordered = _order(kernels, memops, below)
+    total = int(kernels["duration"].sum())
     changes = _changes(ordered)
     parts = [
-        _chains(ordered, chain, changes, bandwidth, whole) for chain in (POINTWISE, SHORT_ONES)
+        _chains(ordered, chain, changes, bandwidth, total) for chain in (POINTWISE, SHORT_ONES)
     ]
     return pl.concat(parts).sort(
         "saving_most", "chain", "sequence", "direction", descending=[True, False, False, False]
     )
 
 
-def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.DataFrame:
+def _order(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.DataFrame:
     """Return kernels and copies in the order of each stream, with what decides where a chain goes on."""
     span = [*_PLACE, "start", "end"]
     communicates = kinds.communicates(kernels["name"], kernels["direction"])
@@ -118,8 +118,8 @@ def _ordered(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.Data
     )
     others = memops.select(*span, pl.lit(False).alias(POINTWISE), pl.lit(False).alias(SHORT_ONES))
     both = pl.concat([mine, others], how="diagonal_relaxed")
-    known = pl.col("stream").is_not_null()
-    return both.filter(known).sort(*span, maintain_order=True)
+    on_stream = pl.col("stream").is_not_null()
+    return both.filter(on_stream).sort(*span, maintain_order=True)
 
 
 def pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
@@ -141,8 +141,8 @@ def pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
             return by_name[name] == kinds.ELEMENTWISE
         return label in _FAMILIES and by_name[name] in (kinds.ELEMENTWISE, kinds.UNKNOWN)
 
-    known = [is_pointwise(*pair) for pair in zip(of_name.tolist(), of_family.tolist(), strict=True)]
-    found: NDArray[np.bool_] = np.array(known, bool)[row]
+    flags = [is_pointwise(*pair) for pair in zip(of_name.tolist(), of_family.tolist(), strict=True)]
+    found: NDArray[np.bool_] = np.array(flags, bool)[row]
     return found
 
 
@@ -151,7 +151,7 @@ def _chains(
     chain: str,
     changes: NDArray[np.bool_],
     bandwidth: float | None,
-    whole: int,
+    total: int,
 ) -> pl.DataFrame:
     """Return the distinct chains of one kind."""
     member = ordered[chain].to_numpy()
@@ -197,7 +197,7 @@ def _chains(
         pl.when(~unknown).then(pl.col("intermediate_bytes").sum()).alias("intermediate_bytes"),
         pl.col("begin").first(),
     )
-    share = pl.col("duration") / whole if whole else pl.lit(None, pl.Float64)
+    share = pl.col("duration") / total if total else pl.lit(None, pl.Float64)
     return sums.with_columns(
         pl.lit(chain).alias("chain"),
         _texts(frame, number, sums["begin"]).alias("sequence"),
@@ -233,15 +233,15 @@ def _signature(frame: pl.DataFrame, number: Ints, begin: Ints) -> pl.Series:
     (ops, known), (names, _) = compact(frame["op"]), compact(frame["name"])
     # as in the text: the op, or the kernel's name where there is none
     code = np.where(frame["op"].is_null().to_numpy(), len(known) + names, ops).astype(np.uint64)
-    place = (np.arange(len(number)) - begin[number]).astype(np.uint64)
-    found = []
+    position = (np.arange(len(number)) - begin[number]).astype(np.uint64)
+    columns = []
     for odd, even in _ODD:
-        mixed = (code + np.uint64(1)) * np.uint64(odd) + (place + np.uint64(1)) * np.uint64(even)
+        mixed = (code + np.uint64(1)) * np.uint64(odd) + (position + np.uint64(1)) * np.uint64(even)
         mixed ^= mixed >> np.uint64(31)
         mixed *= np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= mixed >> np.uint64(29)
-        found.append(pl.Series(np.add.reduceat(mixed, begin)).cast(pl.String))
-    return pl.select(pl.concat_str(*found, separator=" ")).to_series()
+        columns.append(pl.Series(np.add.reduceat(mixed, begin)).cast(pl.String))
+    return pl.select(pl.concat_str(*columns, separator=" ")).to_series()
 
 
 def _texts(frame: pl.DataFrame, number: Ints, begin: pl.Series) -> pl.Series:

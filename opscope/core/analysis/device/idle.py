@@ -73,7 +73,7 @@ def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) 
 
     None where it is not known what ran when (``work.untimed``).
     """
-    found: list[tuple[Ints, Ints, Ints, int]] = []
+    parts: list[tuple[Ints, Ints, Ints, int]] = []
     stretches: list[tuple[int, int, int]] = []
     number = work.device if by == "device" else work.stream
     for lane, rows in work.lanes(number if work.timed else number[:0]):
@@ -83,14 +83,18 @@ def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) 
             reach = np.maximum.accumulate(work.end[here])
             start = work.start[here]
             idle = np.flatnonzero(start[1:] > reach[:-1])
-            found.append((reach[idle], start[idle + 1], here[idle + 1], lane))
+            parts.append((reach[idle], start[idle + 1], here[idle + 1], lane))
             stretches.append((lane, int(start[0]), int(reach[-1])))
     empty = np.empty(0, np.int64)
-    start = np.concatenate([one[0] for one in found] or [empty])
-    end = np.concatenate([one[1] for one in found] or [empty])
-    ends_it = np.concatenate([one[2] for one in found] or [empty])
-    lanes = np.repeat([one[3] for one in found], [len(one[0]) for one in found]).astype(np.int32)
-    of, low, high = (np.array([one[place] for one in stretches], np.int64) for place in range(3))
+    start = np.concatenate([part[0] for part in parts] or [empty])
+    end = np.concatenate([part[1] for part in parts] or [empty])
+    ends_it = np.concatenate([part[2] for part in parts] or [empty])
+    lanes = np.repeat([part[3] for part in parts], [len(part[0]) for part in parts]).astype(
+        np.int32
+    )
+    of, low, high = (
+        np.array([stretch[side] for stretch in stretches], np.int64) for side in range(3)
+    )
     kind = _kinds(work, start, end, ends_it, least)
     return Gaps(lanes, start, end, kind, ends_it, of.astype(np.int32), low, high)
 
@@ -102,14 +106,14 @@ def _runs(values: NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 def _kinds(work: DeviceWork, start: Ints, end: Ints, after: Ints, least: int) -> NDArray[np.uint8]:
-    known = work.call[after] >= 0
+    is_linked = work.call[after] >= 0
     late = work.called[after] > start
     kind = np.where(late, HOST, np.where(end - start < least, KERNEL, OTHER))
     for stream, waits in work.waits.items():
         mine = np.flatnonzero(work.stream[after] == stream)
         held_up = 2 * covered(waits, start[mine], end[mine]) > end[mine] - start[mine]
         kind[mine[held_up]] = OTHER
-    return np.where(known, kind, UNKNOWN).astype(np.uint8)
+    return np.where(is_linked, kind, UNKNOWN).astype(np.uint8)
 
 
 def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.DataFrame:
@@ -123,20 +127,20 @@ def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.Da
     """
     gaps = gaps_between(work, by, least)
     names = work.devices if by == "device" else work.streams
-    many = len(names)
+    count = len(names)
     length = gaps.end - gaps.start
-    kinds = _sums(gaps.lane.astype(np.int64) * len(KINDS) + gaps.kind, length, many * len(KINDS))
-    kinds = kinds.reshape(many, len(KINDS))
-    window, idle_time = _sums(gaps.of, gaps.high - gaps.low, many), kinds.sum(1)
-    longest = np.zeros(many, np.int64)
+    kinds = _sums(gaps.lane.astype(np.int64) * len(KINDS) + gaps.kind, length, count * len(KINDS))
+    kinds = kinds.reshape(count, len(KINDS))
+    window, idle_time = _sums(gaps.of, gaps.high - gaps.low, count), kinds.sum(1)
+    longest = np.zeros(count, np.int64)
     np.maximum.at(longest, gaps.lane, length)
     frame = names.with_columns(
         *([pl.lit(None, pl.Int64).alias("stream")] if by == "device" else []),
         pl.Series("window", window),
         pl.Series("busy_time", window - idle_time),
         pl.Series("idle_time", idle_time),
-        *(pl.Series(name, kinds[:, place]) for place, name in enumerate(KINDS)),
-        pl.Series("idle_gaps", np.bincount(gaps.lane, minlength=many).astype(np.int64)),
+        *(pl.Series(name, kinds[:, index]) for index, name in enumerate(KINDS)),
+        pl.Series("idle_gaps", np.bincount(gaps.lane, minlength=count).astype(np.int64)),
         pl.Series("longest_gap", longest),
         (pl.Series("idle_share", idle_time) / pl.Series("window", window)).fill_nan(None),
     )
@@ -149,11 +153,11 @@ def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.Da
     return frame.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
 
 
-def _sums(place: NDArray[np.integer], length: Ints, many: int) -> Ints:
+def _sums(group: NDArray[np.integer], length: Ints, count: int) -> Ints:
     """Return the sum of the lengths (ns) of each place; ``bincount`` would add floating-point numbers."""
-    found = np.zeros(many, np.int64)
-    np.add.at(found, place, length)
-    return found
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, group, length)
+    return sums
 
 
 def reasoned(frame: pl.DataFrame, with_calls: bool, unlinked: str | None = None) -> pl.DataFrame:

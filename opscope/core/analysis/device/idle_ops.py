@@ -73,10 +73,10 @@ def idle_ops(ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT) -> pl.DataFra
     launch that ended the wait had begun, ``in_calls`` the part inside CUDA calls, and ``call`` the
     call with most of it. ``reason`` says why ``op`` is null.
     """
-    found = pieces_of_waits(ops, work, least)
-    if not len(found.gap):
+    pieces = pieces_of_waits(ops, work, least)
+    if not len(pieces.gap):
         return pl.DataFrame(schema=_SCHEMA)
-    return _by_op(ops, found)
+    return _by_op(ops, pieces)
 
 
 def pieces_of_waits(
@@ -99,7 +99,7 @@ def pieces_of_waits(
     )
     begun = calls["start"].gather(call).to_numpy()
     host = _Host(ops)
-    made: list[tuple[Ints, ...]] = []
+    pieces: list[tuple[Ints, ...]] = []
     table = pl.DataFrame({"process": process, "thread": thread, "lane": gaps.lane[rows]})
     for (number, on, _), part in table.with_row_index("place").group_by(
         "process", "thread", "lane", maintain_order=True
@@ -118,8 +118,8 @@ def pieces_of_waits(
             again, its_low, its_high = _cut(gap[bare], low[bare], high[bare], list(other.edges))
             its_op, its_call = other.op(its_low), other.call(its_low)
             gap, low, high, op, first_call, lane = (
-                np.concatenate((one[~bare], two))
-                for one, two in (
+                np.concatenate((bare_part[~bare], two))
+                for bare_part, two in (
                     (gap, again),
                     (low, its_low),
                     (high, its_high),
@@ -129,10 +129,10 @@ def pieces_of_waits(
                 )
             )
         whose = np.full(len(low), int(number), np.int64)
-        made.append((here[gap], low, high, whose, lane, op, first_call, low >= launch[gap]))
+        pieces.append((here[gap], low, high, whose, lane, op, first_call, low >= launch[gap]))
     empty = np.empty(0, np.int64)
     gap, low, high, whose, lane, op, in_call, launching = (
-        np.concatenate([one[place] for one in made] or [empty]) for place in range(8)
+        np.concatenate([piece[column] for piece in pieces] or [empty]) for column in range(8)
     )
     return Pieces(gap, low, high, whose, lane, op, in_call, launching.astype(bool))
 
@@ -146,8 +146,8 @@ def _cut(gap: Ints, start: Ints, end: Ints, edges: list[Ints]) -> tuple[Ints, In
     gap, start, end = gap[order], start[order], end[order]
     inside = []
     for times in edges:
-        place = np.searchsorted(start, times, side="left") - 1
-        inside.append(times[(place >= 0) & (times < at(end, place, 0))])
+        index = np.searchsorted(start, times, side="left") - 1
+        inside.append(times[(index >= 0) & (times < at(end, index, 0))])
     # runs in order are merged; np.unique hashes, and takes half of the whole time
     cuts = np.sort(np.concatenate([np.empty(0, np.int64), *inside]), kind="stable")
     cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])[: len(cuts)]]
@@ -185,7 +185,7 @@ class _Host:
         trace, meaning = ops.attribution.trace, ops.attribution.meaning
         self._ranges, self._calls = trace["ranges"], trace["calls"]
         self._is_op = ops.attribution.is_op
-        self._labels = np.isin(meaning.role, [ROLE[one] for one in ("user", "phase", "layer")])
+        self._labels = np.isin(meaning.role, [ROLE[role] for role in ("user", "phase", "layer")])
         steps = ended_steps(trace["ranges"]).select("process", "thread").drop_nulls()
         most = (
             steps.group_by("process", "thread")
@@ -229,29 +229,29 @@ class _Host:
         return (nest(start, end), rows), (start, end)
 
 
-def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
+def _by_op(ops: Ops, pieces: Pieces) -> pl.DataFrame:
     """Return the pieces added up by what identifies an op; each distinct op is described once."""
-    place = (found.process, found.thread, found.start)
-    numbers = ops.outline(found.op)
+    place = (pieces.process, pieces.thread, pieces.start)
+    numbers = ops.outline(pieces.op)
     kinds = ("user", "phase", "layer", "source")
     context = [ops.context.numbers(kind, *place) for kind in kinds]
-    bare = found.op < 0
+    bare = pieces.op < 0
     keys = {f"k{number}": one for number, one in enumerate(numbers)}
     keys |= {
-        kind: one if kind in kinds[:2] else np.where(bare, one, NONE)
-        for kind, one in zip(kinds, context, strict=True)
+        kind: numbers if kind in kinds[:2] else np.where(bare, numbers, NONE)
+        for kind, numbers in zip(kinds, context, strict=True)
     }
-    time = found.end - found.start
-    called = found.call >= 0
+    time = pieces.end - pieces.start
+    called = pieces.call >= 0
     frame = pl.DataFrame(
         {
             **keys,
             "row": np.arange(len(time)),
-            "gap": found.gap,
+            "gap": pieces.gap,
             "time": time,
-            "launching": np.where(found.launching, time, 0),
+            "launching": np.where(pieces.launching, time, 0),
             "in_call": np.where(called, time, 0),
-            "call": gather(ops.attribution.trace["calls"]["name"], found.call),
+            "call": gather(ops.attribution.trace["calls"]["name"], pieces.call),
         }
     )
     by_gap = frame.group_by(*keys, "gap", maintain_order=True).agg(
@@ -273,7 +273,7 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
     )
     sums = sums.join(busiest, on=list(keys), how="left", maintain_order="left")
     row = sums["row"].to_numpy()
-    op = found.op[row]
+    op = pieces.op[row]
     about = ops.identify(op)
     where = tuple(column[row] for column in place)
     described = pl.DataFrame(
@@ -289,7 +289,7 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
     made = pl.concat(
         [described, sums.select("waits", "time", "launching", "in_call", "call")], how="horizontal"
     )
-    whole = int(time.sum())
+    total = int(time.sum())
     return (
         made.group_by(_BY)
         .agg(
@@ -300,7 +300,7 @@ def _by_op(ops: Ops, found: Pieces) -> pl.DataFrame:
             pl.col("call").sort_by("in_call", descending=True).drop_nulls().first(),
         )
         .with_columns(
-            (pl.col("wait_time") / (whole or None)).alias("wait_share"),
+            (pl.col("wait_time") / (total or None)).alias("wait_share"),
             pl.when(pl.col("op").is_null()).then(pl.lit(OUTSIDE)).alias("reason"),
         )
         .sort("wait_time", *_BY, descending=[True, *[False] * len(_BY)], nulls_last=True)

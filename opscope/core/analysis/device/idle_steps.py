@@ -118,14 +118,14 @@ def _edges(
     begin, end = int(work.start[rows[0]]), int(work.end[rows].max())
     row = rows[0]
     before = np.minimum(begin, last)
-    known, late = work.call[row] >= 0, work.called[row] > first
+    is_linked, late = work.call[row] >= 0, work.called[row] > first
     short = begin - first < least
     for number, chosen in enumerate(
         (
-            known & late,
-            known & ~late & short,
-            known & ~late & ~short,
-            np.full(len(first), not known),
+            is_linked & late,
+            is_linked & ~late & short,
+            is_linked & ~late & ~short,
+            np.full(len(first), not is_linked),
         )
     ):
         yield number, np.where(chosen, first, before), before
@@ -137,9 +137,9 @@ def _inside(start: Ints, end: Ints, first: Ints, last: Ints) -> Ints:
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(end - start)))
 
     def until(time: Ints) -> Ints:
-        place = np.searchsorted(start, time, side="right")
-        over = at(end, place - 1, 0) - time
-        found: Ints = total[place] - np.where(place > 0, np.maximum(over, 0), 0)
+        index = np.searchsorted(start, time, side="right")
+        over = at(end, index - 1, 0) - time
+        found: Ints = total[index] - np.where(index > 0, np.maximum(over, 0), 0)
         return found
 
     return until(last) - until(first)

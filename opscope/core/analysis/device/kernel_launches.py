@@ -58,7 +58,7 @@ def kernel_launches(kernels: pl.DataFrame, launched: Launches) -> pl.DataFrame:
         pl.concat(
             [
                 pl.DataFrame({"name": pl.Series(texts, dtype=pl.String).gather(of_name)}),
-                _summed(kernels, row),
+                _sum(kernels, row),
                 distinct[of_configuration],
             ],
             how="horizontal",
@@ -75,7 +75,7 @@ def kernel_occupancy(kernels: pl.DataFrame, by_launch: pl.DataFrame) -> pl.DataF
     most of the time.
     """
     names, texts = compact(kernels["name"])
-    first = _summed(kernels, names).with_columns(pl.Series("name", texts, pl.String))
+    first = _sum(kernels, names).with_columns(pl.Series("name", texts, pl.String))
     total = pl.col("total")
     rated = pl.col("achieved_occupancy").is_not_null()
     means = by_launch.group_by("name", maintain_order=True).agg(
@@ -107,13 +107,13 @@ def _alike(launched: Launches) -> tuple[pl.DataFrame, NDArray[np.int64]]:
     """Return the configurations without their process and device, and which of them each kernel has."""
     table = launched.table.select(*CONFIGURATION, *_RATED)
     distinct = table.unique(maintain_order=True).with_row_index("place")
-    place = table.join(
+    codes = table.join(
         distinct, on=table.columns, how="left", nulls_equal=True, maintain_order="left"
     )["place"]
-    return distinct.drop("place"), place.to_numpy().astype(np.int64)[launched.code]
+    return distinct.drop("place"), codes.to_numpy().astype(np.int64)[launched.code]
 
 
-def _summed(kernels: pl.DataFrame, row: NDArray[np.int32]) -> pl.DataFrame:
+def _sum(kernels: pl.DataFrame, row: NDArray[np.int32]) -> pl.DataFrame:
     """Return times, the op with most of the time, and Tensor Cores of the kernels of each row 0, 1, 2 …"""
     duration = pl.col("duration")
     frame = kernels.select("duration", "op", "tensor_core", pl.Series("row", row, pl.Int64))
@@ -134,8 +134,8 @@ def _summed(kernels: pl.DataFrame, row: NDArray[np.int32]) -> pl.DataFrame:
         .group_by("row", maintain_order=True)
         .agg(pl.col("op").first(), pl.len().cast(pl.Int64).alias("ops"))
     )
-    whole = int(kernels["duration"].sum())
-    share = pl.col("total") / whole if whole else pl.lit(None, pl.Float64)
+    total = int(kernels["duration"].sum())
+    share = pl.col("total") / total if total else pl.lit(None, pl.Float64)
     return (
         times.join(ops, on="row", how="left")
         .sort("row")

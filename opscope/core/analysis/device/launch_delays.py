@@ -82,11 +82,11 @@ def launches_of(work: DeviceWork, lane: NDArray[np.int32]) -> Launches:
         begin = begin[:0]
     head = rows[order[begin]]
     length = (work.end - work.start)[rows[order]]
-    many = np.diff(np.append(begin, len(rows)))
+    counts = np.diff(np.append(begin, len(rows)))
     busy = np.add.reduceat(length, begin) if len(begin) else length
     return Launches(
         lane[head], work.call[head], work.called[head], work.returned[head], work.start[head],
-        head, busy, many,
+        head, busy, counts,
     )  # fmt: skip
 
 
@@ -98,19 +98,19 @@ def launch_statistics(work: DeviceWork, memops: pl.DataFrame) -> pl.DataFrame:
     *queued*, from the call's end to that start, 0 if the work started before the call returned;
     *execution*, the durations of the call's work. Percentiles are interpolated linearly.
     """
-    found = launches_of(work, work.device)
-    kind = _what(work, found, memops)
-    device, of, number = pairs(found.lane, kind)
+    launches = launches_of(work, work.device)
+    kind = _what(work, launches, memops)
+    device, of, number = pairs(launches.lane, kind)
     values = (
-        found.returned - found.called,
-        found.start - found.called,
-        np.maximum(found.start - found.returned, 0),
-        found.busy,
+        launches.returned - launches.called,
+        launches.start - launches.called,
+        np.maximum(launches.start - launches.returned, 0),
+        launches.busy,
     )
     rows: list[dict[str, Any]] = []
-    for place, (lane, what) in enumerate(zip(device.tolist(), of.tolist(), strict=True)):
+    for index, (lane, kind_number) in enumerate(zip(device.tolist(), of.tolist(), strict=True)):
         process, on = work.devices.row(lane)
-        here = np.flatnonzero(number == place)
+        here = np.flatnonzero(number == index)
         for measure, value in zip(MEASURES, values, strict=True):
             mine = value[here]
             middle = np.percentile(mine, (50, 90, 95, 99))
@@ -119,7 +119,7 @@ def launch_statistics(work: DeviceWork, memops: pl.DataFrame) -> pl.DataFrame:
                 {
                     "process": process,
                     "device": on,
-                    "kind": WHAT[what],
+                    "kind": WHAT[kind_number],
                     "measure": measure,
                     "launches": len(mine),
                     "min": float(mine.min()),
@@ -132,15 +132,15 @@ def launch_statistics(work: DeviceWork, memops: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
-def _what(work: DeviceWork, found: Launches, memops: pl.DataFrame) -> NDArray[np.uint8]:
+def _what(work: DeviceWork, launches: Launches, memops: pl.DataFrame) -> NDArray[np.uint8]:
     """Return the place in WHAT of what each launch launched."""
-    kind = work.kind[found.work]
+    kind = work.kind[launches.work]
     copies = np.flatnonzero(kind == COPY)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
-    what = np.zeros(len(kind), np.uint8)
-    what[copies] = np.where(sets[work.row[found.work[copies]]], 2, 1)
-    what[found.many > 1] = GRAPH
-    return what
+    kinds = np.zeros(len(kind), np.uint8)
+    kinds[copies] = np.where(sets[work.row[launches.work[copies]]], 2, 1)
+    kinds[launches.many > 1] = GRAPH
+    return kinds
 
 
 def short_launches(ops: Ops, work: DeviceWork) -> pl.DataFrame:
@@ -152,11 +152,11 @@ def short_launches(ops: Ops, work: DeviceWork) -> pl.DataFrame:
     graph are left out: one call launches all its kernels.
     """
     attribution = ops.attribution
-    found = launches_of(work, work.device)
-    alone = np.flatnonzero((found.many == 1) & (work.kind[found.work] != COPY))
-    row = work.row[found.work[alone]]
-    call = (found.returned - found.called)[alone]
-    busy = found.busy[alone]
+    launches = launches_of(work, work.device)
+    alone = np.flatnonzero((launches.many == 1) & (work.kind[launches.work] != COPY))
+    row = work.row[launches.work[alone]]
+    call = (launches.returned - launches.called)[alone]
+    busy = launches.busy[alone]
     short = busy < call
     reading = at(attribution.meaning.reading, attribution.kernels.op[row])
     frame = pl.DataFrame(

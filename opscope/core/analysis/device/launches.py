@@ -125,7 +125,7 @@ def launches(trace: Trace, kernels: pl.DataFrame) -> Launches:
         shared_memory().alias("shared_memory"),
         pl.col("attrs").str.extract(r'"sgpr":([0-9]{1,9})\b').cast(pl.Int64).alias("scalars"),
     )
-    return Launches(_rated(configurations, _gpus(trace)), code)
+    return Launches(_rate(configurations, _gpus(trace)), code)
 
 
 def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
@@ -135,12 +135,12 @@ def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
         return np.empty(0, np.int64), number
     # a column without any value is never asked for: it would be made, of ten million kernels 80 MB
     missing = kernels.null_count().row(0, named=True)
-    known = [name for name in kernels.columns if missing[name] < len(kernels)]
+    stated = [name for name in kernels.columns if missing[name] < len(kernels)]
     for name in ("grid", "block", "cluster"):
-        if name in known:
+        if name in stated:
             number = pairs(number, compact(kernels[name])[0])[2]
     for name in ("process", "device", "registers", "shared_static", "shared_dynamic"):
-        if name in known and (column := kernels[name]).n_unique() > 1:
+        if name in stated and (column := kernels[name]).n_unique() > 1:
             number = pairs(number, column.cast(pl.Int64).fill_null(NONE).to_numpy())[2]
     if kernels[:1]["attrs"].str.contains('"sgpr":', literal=True).any():
         # AMD's: few texts, the same for many kernels
@@ -153,7 +153,7 @@ def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
 def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
     """Return what is known of each (process, device)."""
     facts = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
-    found = {}
+    gpus = {}
     of_rocm = _in_blocks(trace)
     for process, device, *recorded in trace["devices"].select("process", "device", *facts).rows():
         name, cc, sm_count = recorded[:3]
@@ -163,7 +163,7 @@ def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
         sure = row is not None or bool(name) or cc != "9.0"
         of = (row.cc if row is not None else None) or (cc if sure else None)
         amd = amd or (of is not None and parse_cc(of) is None)
-        found[process, device] = _Gpu(
+        gpus[process, device] = _Gpu(
             name=row.name if row is not None else name,
             sm_count=sm_count or (row.sm_count if row is not None else None),
             sm=multiprocessor(of) if of_rocm or not amd else None,
@@ -171,16 +171,16 @@ def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
             known=of is not None or row is not None,
             counts=of_rocm or not amd,
         )
-    return found
+    return gpus
 
 
 def _in_blocks(trace: Trace) -> bool:
     """Whether grids count blocks on AMD too, as in traces of AMD's own tools; Kineto writes what it gets."""
     parts = trace.origin.get("parts") or [trace.origin]
-    return all(isinstance(one, dict) and one.get("format") == "rocm" for one in parts)
+    return all(isinstance(part, dict) and part.get("format") == "rocm" for part in parts)
 
 
-def _rated(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) -> pl.DataFrame:
+def _rate(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) -> pl.DataFrame:
     """Return the configurations with what follows from them; a device at a time, as each has its rules."""
     table = table.with_row_index("row").with_columns(
         _product("grid").alias("blocks"), _product("block").alias("threads")
@@ -256,9 +256,11 @@ def _scalars(part: pl.DataFrame, gpu: _Gpu) -> pl.DataFrame:
     """
     if not gpu.amd or gpu.sm is None:
         return part.with_columns(pl.lit(False).alias("scalar_limit"))
-    many = pl.col("scalars").is_null() | (pl.col("scalars") > _FREE_SCALARS)
-    held = pl.col("resident_blocks") * pl.col("warps_per_block") > _SURE_WAVES * gpu.sm.partitions
-    part = part.with_columns((many & held).fill_null(False).alias("scalar_limit"))
+    are_large = pl.col("scalars").is_null() | (pl.col("scalars") > _FREE_SCALARS)
+    is_sure = (
+        pl.col("resident_blocks") * pl.col("warps_per_block") > _SURE_WAVES * gpu.sm.partitions
+    )
+    part = part.with_columns((are_large & is_sure).fill_null(False).alias("scalar_limit"))
     return part.with_columns(pl.when(~pl.col("scalar_limit")).then(pl.col(list(_RESIDENT))))
 
 
@@ -266,11 +268,11 @@ def _resident(part: pl.DataFrame, sm: Multiprocessor | None) -> pl.DataFrame:
     """Return the columns that follow from the rules of a multiprocessor; null where something is unknown."""
     names = ("threads", "registers", "shared_memory")
     # every kernel has registers: a 0 stands for a number that the source did not know
-    known = pl.all_horizontal(pl.col(names).is_not_null()) & (pl.col("registers") > 0)
-    rows = part.select(known.arg_true()).to_series().to_numpy().astype(np.int64)
+    is_stated = pl.all_horizontal(pl.col(names).is_not_null()) & (pl.col("registers") > 0)
+    rows = part.select(is_stated.arg_true()).to_series().to_numpy().astype(np.int64)
     size = 32 if sm is None else sm.warp
     warps = pl.Series("warps_per_block", -(-part["threads"] // size), pl.Int64)
-    found: dict[str, tuple[Any, NDArray[Any]]] = {
+    columns: dict[str, tuple[Any, NDArray[Any]]] = {
         name: (kind, np.empty(0)) for name, kind in _RESIDENT.items()
     }
     if sm is None:
@@ -279,26 +281,26 @@ def _resident(part: pl.DataFrame, sm: Multiprocessor | None) -> pl.DataFrame:
         threads, registers, shared = (
             part[name].gather(rows).cast(pl.Int64).to_numpy() for name in names
         )
-        held = resident(sm, threads, registers, shared)
-        occupied = held.blocks * held.warps / sm.warps
-        which = held.limiting() @ (1 << np.arange(len(LIMITS)))
+        fit = resident(sm, threads, registers, shared)
+        occupied = fit.blocks * fit.warps / sm.warps
+        which = fit.limiting() @ (1 << np.arange(len(LIMITS)))
         limits = np.where(occupied < 1, which, 0)
         values = (
-            held.blocks,
+            fit.blocks,
             occupied,
             limits,
-            held.blocks * held.registers / sm.registers,
-            held.blocks * held.shared / sm.shared,
+            fit.blocks * fit.registers / sm.registers,
+            fit.blocks * fit.shared / sm.shared,
         )
-        found = {
+        columns = {
             name: (kind, value)
             for (name, kind), value in zip(_RESIDENT.items(), values, strict=True)
         }
-    place = np.full(len(part), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
+    index = np.full(len(part), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
     spread = {
-        name: gather(pl.Series(name, value, kind, strict=False), place)
-        for name, (kind, value) in found.items()
+        name: gather(pl.Series(name, value, kind, strict=False), index)
+        for name, (kind, value) in columns.items()
     }
     spread["limited_by"] = spread["limited_by"].replace_strict(_LIMIT_TEXTS, return_dtype=pl.String)
     return pl.DataFrame([warps, *spread.values()])
@@ -313,7 +315,7 @@ _RESIDENT: Final = {
     "shared_use": pl.Float64,
 }
 _LIMIT_TEXTS: Final = {
-    bits: ", ".join(name for place, name in enumerate(LIMITS) if bits >> place & 1) or NOTHING
+    bits: ", ".join(name for index, name in enumerate(LIMITS) if bits >> index & 1) or NOTHING
     for bits in range(1 << len(LIMITS))
 }
 
@@ -322,9 +324,9 @@ def _product(name: str) -> pl.Expr:
     """The product of the three sizes of a text ``x,y,z``; null if it is no such text or has a zero."""
     size = pl.col(name).cast(pl.String).str.extract_groups(r"^(\d{1,10}),(\d{1,10}),(\d{1,10})$")
     x, y, z = (size.struct.field(str(n)).cast(pl.Float64) for n in (1, 2, 3))
-    whole = x * y * z
+    product = x * y * z
     # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: all that is larger is no grid
-    return pl.when((whole > 0) & (whole < 2.0**53)).then(whole.cast(pl.Int64, strict=False))
+    return pl.when((product > 0) & (product < 2.0**53)).then(product.cast(pl.Int64, strict=False))
 
 
 def launch_configurations(profile: Answers) -> Launches:

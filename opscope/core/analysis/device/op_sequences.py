@@ -50,10 +50,10 @@ def op_sequences(
     order = rows[np.argsort(outer[rows], kind="stable")]  # by op, then by start
     of = outer[order]
     begin = np.flatnonzero(np.append(True, of[1:] != of[:-1]))
-    many = np.diff(np.append(begin, len(of)))
+    counts = np.diff(np.append(begin, len(of)))
     head = of[begin]
     spent = np.add.reduceat((work.end - work.start)[order], begin)
-    long = many >= least
+    long = counts >= least
     if not long.any():
         return pl.DataFrame(schema=_SCHEMA)
     length = (ranges["end"] - ranges["start"]).gather(head[long])
@@ -61,24 +61,24 @@ def op_sequences(
     frame = pl.DataFrame(
         {
             "op": gather(ops.readings["op"], at(attribution.meaning.reading, head[long])),
-            "alike": _alike(codes[np.repeat(long, many)], many[long]),
+            "alike": _alike(codes[np.repeat(long, counts)], counts[long]),
             "begin": begin[long],
-            "sequence_length": many[long],
+            "sequence_length": counts[long],
             "total": spent[long],
             "cpu_time": length,
         }
     )
-    found = frame.group_by("op", "alike").agg(
+    sequences_of_ops = frame.group_by("op", "alike").agg(
         pl.col("begin", "sequence_length").first(),
         pl.len().alias("occurrences"),
         pl.col("total", "cpu_time").sum(),
     )
     texts = [
-        JOINT.join(names[one] for one in codes[first : first + size].tolist())
-        for first, size in found.select("begin", "sequence_length").iter_rows()
+        JOINT.join(names[code] for code in codes[first : first + size].tolist())
+        for first, size in sequences_of_ops.select("begin", "sequence_length").iter_rows()
     ]
     return (
-        found.with_columns(
+        sequences_of_ops.with_columns(
             pl.col("op").cast(pl.String), pl.Series("kernel_sequence", texts, pl.String)
         )
         .sort(
@@ -88,32 +88,32 @@ def op_sequences(
     )
 
 
-def _alike(codes: NDArray[np.int32], many: Ints) -> Ints:
-    """Return a number for each sequence, equal for equal ones: ``many`` ``codes`` each, one after the other.
+def _alike(codes: NDArray[np.int32], ints: Ints) -> Ints:
+    """Return a number for each sequence, equal for equal ones: ``ints`` ``codes`` each, one after the other.
 
     Neighbours are numbered as pairs, then pairs of pairs, until each sequence is one number. Each round
     halves them. For 720,000 sequences of a million codes it takes 0.04 s, to join their texts 0.9 s.
     """
-    found = np.full(len(many), NONE, np.int64)
-    open_, known = np.arange(len(many)), 0
+    numbers = np.full(len(ints), NONE, np.int64)
+    open_, number_count = np.arange(len(ints)), 0
     while len(open_):
-        first = np.cumsum(many) - many
-        done = many == 1
+        first = np.cumsum(ints) - ints
+        done = ints == 1
         if done.any():
             number = codes[first[done]]
-            found[open_[done]] = number + known
-            known += int(number.max()) + 1
-            codes, open_ = codes[np.repeat(~done, many)], open_[~done]
-            many = many[~done]
+            numbers[open_[done]] = number + number_count
+            number_count += int(number.max()) + 1
+            codes, open_ = codes[np.repeat(~done, ints)], open_[~done]
+            ints = ints[~done]
             continue
-        half = (many + 1) // 2
+        half = (ints + 1) // 2
         left = np.arange(int(half.sum())) - np.repeat(np.cumsum(half) - half, half)
         left = 2 * left + np.repeat(first, half)
         right = codes[np.minimum(left + 1, len(codes) - 1)]
-        right[np.cumsum(half)[many % 2 == 1] - 1] = NONE  # the last of an odd number has no partner
+        right[np.cumsum(half)[ints % 2 == 1] - 1] = NONE  # the last of an odd number has no partner
         _, _, codes = pairs(codes[left], right)
-        many = half
-    return found
+        ints = half
+    return numbers
 
 
 def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:
@@ -129,12 +129,12 @@ def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:
     used[attribution.kernels.op] = used[attribution.memops.op] = True
     launched = np.flatnonzero(used[:-1])
     here = attribution.climb(launched, wanted)
-    place = np.flatnonzero(here >= 0)
+    rows = np.flatnonzero(here >= 0)
     best = here.copy()
-    while len(place):  # as many rounds as wanted ops nest
-        above = attribution.climb(attribution.parent[best[place]].astype(np.int64), wanted)
-        best[place[above >= 0]] = above[above >= 0]
-        place = place[above >= 0]
+    while len(rows):  # as many rounds as wanted ops nest
+        above = attribution.climb(attribution.parent[best[rows]].astype(np.int64), wanted)
+        best[rows[above >= 0]] = above[above >= 0]
+        rows = rows[above >= 0]
     found[launched] = best
     return found
 

@@ -53,9 +53,12 @@ def overlaps(work: DeviceWork) -> pl.DataFrame:
     parts = []
     for lane, rows in work.lanes(work.device):
         kind = work.kind[rows]
-        unions = [spans(work, rows[kind == one]) for one in (COMPUTATION, COMMUNICATION, COPY)]
+        unions = [
+            spans(work, rows[kind == kind_number])
+            for kind_number in (COMPUTATION, COMMUNICATION, COPY)
+        ]
         time = by_running(unions)[1:]
-        whole = int(time.sum())
+        total = int(time.sum())
         process, device = work.devices.row(lane)
         parts.append(
             pl.DataFrame(
@@ -64,7 +67,7 @@ def overlaps(work: DeviceWork) -> pl.DataFrame:
                     "device": pl.Series([device] * len(time), dtype=pl.Int32),
                     "running_work": RUNNING[1:],
                     "time": time,
-                    "busy_share": time / whole if whole else np.full(len(time), np.nan),
+                    "busy_share": time / total if total else np.full(len(time), np.nan),
                 }
             )
         )
@@ -84,16 +87,16 @@ def by_running(unions: list[tuple[Ints, Ints]]) -> Ints:
     time = np.concatenate([edge for union in unions for edge in union])
     change = np.concatenate(
         [
-            np.full(len(union[0]), sign << place)
-            for place, union in enumerate(unions)
+            np.full(len(union[0]), sign << index)
+            for index, union in enumerate(unions)
             for sign in (1, -1)
         ]
     )
     order = np.argsort(time, kind="stable")
     state = np.cumsum(change[order])[:-1]
-    found = np.zeros(1 << len(unions), np.int64)
-    np.add.at(found, state, np.diff(time[order]))
-    return found
+    times = np.zeros(1 << len(unions), np.int64)
+    np.add.at(times, state, np.diff(time[order]))
+    return times
 
 
 def answer(profile: Answers) -> pl.DataFrame:

@@ -63,10 +63,10 @@ class Queue:
         return self.time[:-1][over], self.time[1:][over]
 
 
-def queue_of(found: Launches, rows: Ints) -> Queue:
+def queue_of(launches: Launches, rows: Ints) -> Queue:
     """Return the queue of the launches ``rows`` of one stream; a launch that starts at once does not wait."""
-    rows = rows[found.start[rows] > found.called[rows]]
-    time = np.concatenate((found.start[rows], found.called[rows]))
+    rows = rows[launches.start[rows] > launches.called[rows]]
+    time = np.concatenate((launches.start[rows], launches.called[rows]))
     order = np.argsort(time, kind="stable")  # at one time, what starts leaves first
     change = np.repeat(np.array([-1, 1], np.int64), len(rows))[order]
     time = time[order]
@@ -84,9 +84,9 @@ def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
     ``stalled_time`` is the part of the launch calls in such times. All are null for a stream without launch
     records; if only some are missing, the figures are lower bounds.
     """
-    found = launches_of(work, work.stream)
+    launches = launches_of(work, work.stream)
     missing = np.bincount(work.stream[work.call < 0], minlength=len(work.streams))
-    of = _by_lane(found, len(work.streams))
+    of = _by_lane(launches, len(work.streams))
     rows: list[dict[str, Any]] = []
     for lane, (process, device, stream) in enumerate(work.streams.rows()):
         key = {"process": process, "device": device, "stream": stream}
@@ -95,30 +95,32 @@ def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
             rows.append({**key, "reason": work.unlinked or NO_LAUNCHES})
             continue
         reason = (work.unlinked or SOME_LAUNCHES) if missing[lane] else None
-        rows.append({**key, "launches": len(mine), **_figures(found, mine, full), "reason": reason})
+        rows.append(
+            {**key, "launches": len(mine), **_figures(launches, mine, full), "reason": reason}
+        )
     return pl.DataFrame(rows, schema=_SCHEMA)
 
 
-def _figures(found: Launches, rows: Ints, full: int) -> dict[str, Any]:
-    queue = queue_of(found, rows)
+def _figures(launches: Launches, rows: Ints, full: int) -> dict[str, Any]:
+    queue = queue_of(launches, rows)
     if not len(queue.time):  # all began at once
         return dict.fromkeys(("longest_queue", "full_time", "stalled_launches", "stalled_time"), 0)
-    held = np.diff(queue.time)
+    times = np.diff(queue.time)
     length = queue.length[:-1]
-    whole = int(held.sum())
+    total = int(times.sum())
     order = np.argsort(length, kind="stable")
-    reached = np.cumsum(held[order])
+    reached = np.cumsum(times[order])
     middle, high = (
-        int(length[order[np.searchsorted(reached, part * whole, side="left")]])
+        int(length[order[np.searchsorted(reached, part * total, side="left")]])
         for part in (0.5, 0.9)
     )
-    stalled = _overlap(*queue.above(full + 1), found.called[rows], found.returned[rows])
+    stalled = _overlap(*queue.above(full + 1), launches.called[rows], launches.returned[rows])
     return {
         "median_queue": middle,
         "p90_queue": high,
         "longest_queue": int(queue.length.max()),
-        "empty_share": float(held[length == 0].sum() / whole),
-        "full_time": int(held[length >= full].sum()),
+        "empty_share": float(times[length == 0].sum() / total),
+        "full_time": int(times[length >= full].sum()),
         "stalled_launches": int((stalled > 0).sum()),
         "stalled_time": int(stalled.sum()),
     }
@@ -129,9 +131,9 @@ def _overlap(low: Ints, high: Ints, start: Ints, end: Ints) -> Ints:
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(high - low)))
 
     def until(time: Ints) -> Ints:
-        place = np.searchsorted(low, time, side="right")
-        cut = np.where(place > 0, np.maximum(at(high, place - 1, 0) - time, 0), 0)
-        found: Ints = total[place] - cut
+        index = np.searchsorted(low, time, side="right")
+        cut = np.where(index > 0, np.maximum(at(high, index - 1, 0) - time, 0), 0)
+        found: Ints = total[index] - cut
         return found
 
     return until(end) - until(start)
@@ -143,24 +145,24 @@ def queue_curve(work: DeviceWork, most: int = POINTS) -> pl.DataFrame:
     A value holds until the next row of its stream. Of a stream with more than ``most`` changes, the points
     that stay keep the longest and the shortest. Streams without launch records have no rows.
     """
-    found = launches_of(work, work.stream)
-    of = _by_lane(found, len(work.streams))
+    launches = launches_of(work, work.stream)
+    of = _by_lane(launches, len(work.streams))
     parts = [pl.DataFrame(schema=_CURVE)]
     for lane, key in enumerate(work.streams.rows(named=True)):
-        queue = queue_of(found, of[lane])
+        queue = queue_of(launches, of[lane])
         keep = thinned(queue.time, queue.length, most)
         parts.append(
             pl.DataFrame({"time": queue.time[keep], "queued": queue.length[keep]})
-            .with_columns(pl.lit(one, _CURVE[name]).alias(name) for name, one in key.items())
+            .with_columns(pl.lit(value, _CURVE[name]).alias(name) for name, value in key.items())
             .select(*_CURVE)
         )
     return pl.concat(parts)
 
 
-def _by_lane(found: Launches, many: int) -> list[Ints]:
-    order = np.argsort(found.lane, kind="stable")
-    edges = np.searchsorted(found.lane[order], np.arange(many + 1))
-    return [order[edges[lane] : edges[lane + 1]] for lane in range(many)]
+def _by_lane(launches: Launches, count: int) -> list[Ints]:
+    order = np.argsort(launches.lane, kind="stable")
+    edges = np.searchsorted(launches.lane[order], np.arange(count + 1))
+    return [order[edges[lane] : edges[lane + 1]] for lane in range(count)]
 
 
 def answer(profile: Answers) -> pl.DataFrame:

@@ -80,16 +80,16 @@ def sequences(
     if not len(stream.row) or not work.timed:  # without times no order is known
         return pl.DataFrame(schema=_SCHEMA)
     length = (work.end - work.start)[stream.row]
-    numbers, candidates = _repeated(stream, length, longest, least)
-    found = _disjoint(numbers, candidates, len(stream.row), least, most)
-    if not found:
+    numbers, candidates = _repeat(stream, length, longest, least)
+    repeated = _disjoint(numbers, candidates, len(stream.row), least, most)
+    if not repeated:
         return pl.DataFrame(schema=_SCHEMA)
-    whole = int(length.sum())
-    rows = [_row(ops, work, stream, length, places, many) for many, places in found]
+    total = int(length.sum())
+    rows = [_row(ops, work, stream, length, places, count) for count, places in repeated]
     return (
         pl.DataFrame(rows, infer_schema_length=None)
-        .hstack(_where(ops, stream, [places for _, places in found]))
-        .with_columns((pl.col("total") / (whole or None)).alias("share"))
+        .hstack(_where(ops, stream, [places for _, places in repeated]))
+        .with_columns((pl.col("total") / (total or None)).alias("share"))
         .sort("total", "occurrences", "kernel_sequence", descending=[True, True, False])
         .select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
     )
@@ -112,10 +112,10 @@ def named_work(ops: Ops, work: DeviceWork) -> tuple[NDArray[np.int32], list[str]
 def op_of(ops: Ops, work: DeviceWork) -> NDArray[np.int32]:
     """Return per row of the device work the op's row of ``ranges``, -1 for none."""
     copy = work.kind == COPY
-    found = np.empty(len(work.row), np.int32)
-    found[~copy] = ops.attribution.kernels.op[work.row[~copy]]
-    found[copy] = ops.attribution.memops.op[work.row[copy]]
-    return found
+    ops_of_work = np.empty(len(work.row), np.int32)
+    ops_of_work[~copy] = ops.attribution.kernels.op[work.row[~copy]]
+    ops_of_work[copy] = ops.attribution.memops.op[work.row[copy]]
+    return ops_of_work
 
 
 def _streams(ops: Ops, work: DeviceWork) -> Stream:
@@ -134,52 +134,54 @@ def _streams(ops: Ops, work: DeviceWork) -> Stream:
 
 def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int8]]:
     """Return the numbers of the layer and direction of each op row; each distinct op is looked up once."""
-    known = np.zeros(len(ops.attribution.is_op) + 1, bool)  # the last is for -1
-    known[op] = True
-    rows = np.flatnonzero(known[:-1])
-    place = np.full(len(known), NONE, np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    of = place[op]
+    is_used = np.zeros(len(ops.attribution.is_op) + 1, bool)  # the last is for -1
+    is_used[op] = True
+    rows = np.flatnonzero(is_used[:-1])
+    index = np.full(len(is_used), NONE, np.int32)
+    index[rows] = np.arange(len(rows), dtype=np.int32)
+    of = index[op]
     return at(ops.layer_numbers(rows, ops.forward_of(rows)), of), at(ops.direction(rows), of)
 
 
-def _repeated(
+def _repeat(
     stream: Stream, time: Ints, longest: int, least: int
 ) -> tuple[dict[int, NDArray[np.int32]], pl.DataFrame]:
     """Return for each length the number of the repeated window that begins at each place (-1: none), and the
     windows that are part of no longer one with as many occurrences: length, number, total (ns)."""
     size = len(stream.code)
     numbers: dict[int, NDArray[np.int32]] = {}
-    found: list[pl.DataFrame] = []
+    tables: list[pl.DataFrame] = []
     until = np.concatenate((np.zeros(1, np.int64), np.cumsum(time)))
     count = np.bincount(stream.code)
     number = np.where(count[stream.code] >= least, stream.code, NONE).astype(np.int32)
     maximal = np.zeros(len(count), bool)  # one piece of work is no sequence
     for length in range(1, longest + 1):
         # both windows that are one shorter must be repeated
-        place = np.flatnonzero((number[:-1] >= 0) & (number[1:] >= 0) & (stream.left[:-1] > length))
+        starts = np.flatnonzero(
+            (number[:-1] >= 0) & (number[1:] >= 0) & (stream.left[:-1] > length)
+        )
         if length == longest:
-            place = place[:0]
-        _, _, code = pairs(number[place], stream.code[place + length])
-        many = np.bincount(code) if len(code) else np.empty(0, np.int64)
-        again = many[code] >= least
-        place, code = place[again], code[again]
+            starts = starts[:0]
+        _, _, code = pairs(number[starts], stream.code[starts + length])
+        counts = np.bincount(code) if len(code) else np.empty(0, np.int64)
+        again = counts[code] >= least
+        starts, code = starts[again], code[again]
         # a window all of whose occurrences continue alike, on either side, is only part of a longer one
-        for part in (number[place], number[place + 1]):
-            maximal[part[many[code] == count[part]]] = False
+        for part in (number[starts], number[starts + 1]):
+            maximal[part[counts[code] == count[part]]] = False
         numbers[length] = number
         begin = np.flatnonzero(number >= 0)
         spent = until[begin + length] - until[begin]
         total = np.bincount(number[begin], spent, minlength=len(maximal))
         chosen = np.flatnonzero(maximal)
         columns = {"number": chosen, "total": total[chosen], "count": count[chosen]}
-        found.append(pl.DataFrame(columns).select(pl.lit(length).alias("length"), pl.all()))
-        if not len(place):
+        tables.append(pl.DataFrame(columns).select(pl.lit(length).alias("length"), pl.all()))
+        if not len(starts):
             break
         number = np.full(size, NONE, np.int32)
-        number[place] = code
-        count, maximal = many, many >= least
-    return numbers, pl.concat(found, how="vertical_relaxed")
+        number[starts] = code
+        count, maximal = counts, counts >= least
+    return numbers, pl.concat(tables, how="vertical_relaxed")
 
 
 def _disjoint(
@@ -196,48 +198,48 @@ def _disjoint(
         "total", "count", "length", "number", descending=[True, True, False, False]
     )
     for length, number in ordered.head(_TRIED).select("length", "number").rows():
-        place = np.flatnonzero(numbers[length] == number)
-        apart_by = np.diff(place)
+        starts = np.flatnonzero(numbers[length] == number)
+        apart_by = np.diff(starts)
         if len(apart_by) and int(apart_by.min()) < length:
             # it overlaps itself, so it is a shorter sequence again and again: ababab is ab
             period = int(apart_by.min())
             length = max(period, 2)
-            place = np.flatnonzero(numbers[length] == numbers[length][place[apart_by.argmin()]])
+            starts = np.flatnonzero(numbers[length] == numbers[length][starts[apart_by.argmin()]])
         for offset in range(length):
-            place = place[~covered[place + offset]]
-        place = apart(place, length)
-        if len(place) < least:
+            starts = starts[~covered[starts + offset]]
+        starts = apart(starts, length)
+        if len(starts) < least:
             continue
         for offset in range(length):
-            covered[place + offset] = True
-        chosen.append((length, place))
+            covered[starts + offset] = True
+        chosen.append((length, starts))
         if len(chosen) == most:
             break
     return chosen
 
 
-def apart(place: Ints, length: int) -> Ints:
+def apart(ints: Ints, length: int) -> Ints:
     """Return the places, taken from the first on, that are at least ``length`` apart.
 
     Pointer jumping: what is reached by one jump, by two, by four … is marked in so many passes.
     """
-    if len(place) < 2 or int(np.diff(place).min()) >= length:
-        return place
-    jump = np.append(np.searchsorted(place, place + length), len(place))
-    reached = np.zeros(len(place) + 1, bool)
+    if len(ints) < 2 or int(np.diff(ints).min()) >= length:
+        return ints
+    jump = np.append(np.searchsorted(ints, ints + length), len(ints))
+    reached = np.zeros(len(ints) + 1, bool)
     reached[0] = True
     while True:
         marked = jump[np.flatnonzero(reached)]
         if reached[marked].all():
-            return place[reached[:-1]]
+            return ints[reached[:-1]]
         reached[marked] = True
         jump = jump[jump]
 
 
 def _row(
-    ops: Ops, work: DeviceWork, stream: Stream, time: Ints, place: Ints, length: int
+    ops: Ops, work: DeviceWork, stream: Stream, time: Ints, ints: Ints, length: int
 ) -> dict[str, Any]:
-    every = (place[:, None] + np.arange(length)).reshape(-1)
+    every = (ints[:, None] + np.arange(length)).reshape(-1)
     rows = stream.row[every]
     shaped = rows.reshape(-1, length)
     between = np.maximum(work.start[shaped[:, 1:]] - work.end[shaped[:, :-1]], 0)
@@ -250,7 +252,7 @@ def _row(
     return {
         "kernel_sequence": JOINT.join(stream.names[code] for code in stream.code[every[:length]]),
         "sequence_length": length,
-        "occurrences": len(place),
+        "occurrences": len(ints),
         "total": int(time[every].sum()),
         "between_time": int(between.sum()),
         "launching_time": int(launching.sum()) if len(begin) else None,
@@ -258,17 +260,17 @@ def _row(
     }
 
 
-def _where(ops: Ops, stream: Stream, found: list[Ints]) -> pl.DataFrame:
+def _where(ops: Ops, stream: Stream, starts_of_parts: list[Ints]) -> pl.DataFrame:
     """Return for each sequence, by its places: direction, layer and source of the first occurrence, and the
     number of layers. All ops are described at once: each call reads the columns of all ranges."""
     heads = []
-    for places in found:
-        _, one = np.unique(stream.layer[places], return_index=True)
-        heads.append(stream.op[np.append(places[0], places[one])].astype(np.int64))
+    for places in starts_of_parts:
+        _, firsts = np.unique(stream.layer[places], return_index=True)
+        heads.append(stream.op[np.append(places[0], places[firsts])].astype(np.int64))
     about = ops.identify(np.concatenate(heads))
     described = pl.DataFrame(
         {
-            "of": np.repeat(np.arange(len(heads)), [len(one) for one in heads]),
+            "of": np.repeat(np.arange(len(heads)), [len(head) for head in heads]),
             "direction": about.direction.cast(pl.String),
             "layer": about.layer.cast(pl.String),
             "source": about.source.cast(pl.String),

@@ -37,9 +37,9 @@ def length_sums(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return how many kernels are in each range of lengths (``place`` in BOUNDS), and their time: place,
     calls, total (ns). Of parts of a job they may be joined."""
     duration = kernels["duration"].to_numpy()
-    place = np.searchsorted(np.array(BOUNDS), duration, side="right")
+    index = np.searchsorted(np.array(BOUNDS), duration, side="right")
     return (
-        pl.DataFrame({"place": place, "duration": duration})
+        pl.DataFrame({"place": index, "duration": duration})
         .group_by("place")
         .agg(pl.len().cast(pl.Int64).alias("calls"), pl.col("duration").sum().alias("total"))
         .sort("place")
@@ -61,20 +61,20 @@ def kernel_lengths(sums: pl.DataFrame) -> pl.DataFrame:
     low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
     high = pl.Series("below", [*BOUNDS, None], pl.Int64)
     sums = added_lengths(sums)
-    place = sums["place"].to_numpy()
+    position = sums["place"].to_numpy()
     every = pl.DataFrame(
-        {"place": np.arange(place.min(), place.max() + 1) if len(place) else place}
+        {"place": np.arange(position.min(), position.max() + 1) if len(position) else position}
     )
     sums = every.join(sums, on="place", how="left", maintain_order="left").with_columns(
         pl.col("calls", "total").fill_null(0)
     )
-    whole, many = int(sums["total"].sum()), int(sums["calls"].sum())
-    share = pl.col("total") / whole if whole else pl.lit(None, pl.Float64)
+    total, count = int(sums["total"].sum()), int(sums["calls"].sum())
+    share = pl.col("total") / total if total else pl.lit(None, pl.Float64)
     return sums.with_columns(
         low.gather(sums["place"]),
         high.gather(sums["place"]),
-        (pl.col("calls") / max(many, 1)).alias("calls_share"),
-        (pl.col("calls").cum_sum() / max(many, 1)).alias("calls_running"),
+        (pl.col("calls") / max(count, 1)).alias("calls_share"),
+        (pl.col("calls").cum_sum() / max(count, 1)).alias("calls_running"),
         share.alias("share"),
     ).select(LENGTHS)
 
@@ -87,11 +87,11 @@ def short_kernels(kernels: pl.DataFrame, below: int = SHORT) -> pl.DataFrame:
     """
     duration = pl.col("duration")
     short = duration < below
-    held = kernels.select("name", "op", "duration")
-    few = held.filter(short)["name"].unique()
-    held = held.filter(pl.col("name").is_in(few.implode()))
+    lengths = kernels.select("name", "op", "duration")
+    few = lengths.filter(short)["name"].unique()
+    lengths = lengths.filter(pl.col("name").is_in(few.implode()))
     ops = (
-        held.filter(short & pl.col("op").is_not_null())
+        lengths.filter(short & pl.col("op").is_not_null())
         .group_by("name", "op")
         .agg(pl.len().alias("many"))
         .with_columns(pl.col("op").cast(pl.String))
@@ -99,10 +99,10 @@ def short_kernels(kernels: pl.DataFrame, below: int = SHORT) -> pl.DataFrame:
         .group_by("name", maintain_order=True)
         .agg(pl.col("op").first(), pl.len().cast(pl.Int64).alias("ops"))
     )
-    whole = int(kernels["duration"].sum())
-    share = pl.col("short_time") / whole if whole else pl.lit(None, pl.Float64)
+    total = int(kernels["duration"].sum())
+    share = pl.col("short_time") / total if total else pl.lit(None, pl.Float64)
     return (
-        held.group_by("name")
+        lengths.group_by("name")
         .agg(
             pl.len().cast(pl.Int64).alias("calls"),
             short.sum().cast(pl.Int64).alias("short"),

@@ -22,9 +22,9 @@ def thinned(time: Ints, value: NDArray[Any], most: int = POINTS) -> Ints:
     """
     if len(time) <= most:
         return np.arange(len(time), dtype=np.int64)
-    many = max(most // _OF_EACH, 1)
+    count = max(most // _OF_EACH, 1)
     low, length = int(time[0]), int(time[-1]) - int(time[0])
-    width = length // many + 1
+    width = length // count + 1
     stretch = (time - low) // width
     begin = np.flatnonzero(np.append(True, stretch[1:] != stretch[:-1]))
     end = np.append(begin[1:], len(time)) - 1

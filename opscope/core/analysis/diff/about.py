@@ -48,7 +48,7 @@ def about(
         *_frameworks(trace),
         *(_devices(trace) if on_gpu is None else _all_devices(trace, on_gpu)),
         *_ranks(trace),
-        *_counted(unit, units, left_out),
+        *_count(unit, units, left_out),
         *_input(waits),
     ]
     return pl.DataFrame(rows, schema=ABOUT, orient="row")
@@ -58,9 +58,9 @@ def runs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the properties of two runs side by side (``RUNS``), those that differ first; null: not told."""
     names = pl.concat([a["property"], b["property"]]).unique(maintain_order=True)
     frame = pl.DataFrame({"property": names}, schema={"property": pl.String})
-    for name, one in (("value_a", a), ("value_b", b)):
+    for name, run in (("value_a", a), ("value_b", b)):
         frame = frame.join(
-            one.rename({"value": name}), on="property", how="left", maintain_order="left"
+            run.rename({"value": name}), on="property", how="left", maintain_order="left"
         )
     same = pl.when(pl.col("value_a").is_not_null() & pl.col("value_b").is_not_null()).then(
         pl.col("value_a") == pl.col("value_b")
@@ -86,16 +86,16 @@ def _frameworks(trace: Trace) -> Iterator[tuple[str, str]]:
     for text in processes["versions"].drop_nulls().unique().to_list():
         for name, version in _object(text).items():
             versions.setdefault(str(name), set()).add(str(version))
-    for name, told in sorted(versions.items()):
-        yield f"version of {name}", ", ".join(sorted(told))
+    for name, versions_of_name in sorted(versions.items()):
+        yield f"version of {name}", ", ".join(sorted(versions_of_name))
 
 
 def _object(text: str) -> dict[Any, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _devices(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -109,8 +109,8 @@ def _devices(trace: Trace) -> Iterator[tuple[str, str]]:
         )
     names = Counter(name for name in devices["name"].drop_nulls().to_list())
     if names:
-        told = ", ".join(f"{many} × {name}" for name, many in sorted(names.items()))
-        yield ("GPU" if trace.used_gpu else "processor"), told
+        text = ", ".join(f"{count} × {name}" for name, count in sorted(names.items()))
+        yield ("GPU" if trace.used_gpu else "processor"), text
 
 
 def _all_devices(trace: Trace, on_gpu: bool) -> Iterator[tuple[str, str]]:
@@ -120,8 +120,8 @@ def _all_devices(trace: Trace, on_gpu: bool) -> Iterator[tuple[str, str]]:
     devices = trace["devices"].unique(["uuid", "process", "device"], maintain_order=True)
     names = Counter(devices["name"].drop_nulls().to_list())
     if names:
-        told = ", ".join(f"{many} × {name}" for name, many in sorted(names.items()))
-        yield ("GPU" if on_gpu else "processor"), told
+        text = ", ".join(f"{count} × {name}" for name, count in sorted(names.items()))
+        yield ("GPU" if on_gpu else "processor"), text
 
 
 def _ranks(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -130,7 +130,7 @@ def _ranks(trace: Trace) -> Iterator[tuple[str, str]]:
         yield "ranks of the job", ", ".join(map(str, sizes))
 
 
-def _counted(unit: str, units: pl.DataFrame, left_out: int) -> Iterator[tuple[str, str]]:
+def _count(unit: str, units: pl.DataFrame, left_out: int) -> Iterator[tuple[str, str]]:
     processes = units["process"].n_unique()
     if processes > 1:
         yield "processes compared", str(processes)
@@ -161,7 +161,7 @@ def dtypes(keys: pl.DataFrame) -> pl.DataFrame:
         .agg(pl.col("time").sum())
         .sort("time", "dtypes", descending=[True, False])
     )
-    whole = int(keys["time"].sum() or 0)
-    named = timed.filter(pl.col("time") > LEAST * whole)["dtypes"].to_list()
-    told = [("dtypes (1 % of the time or more)", ", ".join(named))] if named else []
-    return pl.DataFrame(told, schema=ABOUT, orient="row")
+    total = int(keys["time"].sum() or 0)
+    named = timed.filter(pl.col("time") > LEAST * total)["dtypes"].to_list()
+    rows = [("dtypes (1 % of the time or more)", ", ".join(named))] if named else []
+    return pl.DataFrame(rows, schema=ABOUT, orient="row")

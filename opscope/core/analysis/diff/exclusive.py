@@ -56,37 +56,45 @@ def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pie
     ``classes``: by priority; None is one of which nothing is known. Per unit, the pieces and the rest add
     up to its length.
     """
-    found, rest = cut(classes, start, end)
-    return labelled(found), rest
+    cuts, rest = cut(classes, start, end)
+    return labelled(cuts), rest
 
 
 def cut(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[list[Cut], Ints]:
     """Like ``split``, before anything is given a label."""
     free = merge(start, end)
     rest = (end - start).astype(np.int64)
-    found: list[Cut] = []
-    for place, events in enumerate(classes):
+    cuts: list[Cut] = []
+    for index, events in enumerate(classes):
         if events is None or not len(events.start) or not len(free[0]):
             continue
         first, last, row = _disjoint(events, free)
         unit, first, last, row = _in_units(first, last, row, start, end)
         time = covered(free, first, last)
-        held = np.flatnonzero(time)
-        unit, row, time = unit[held], row[held], time[held]
+        rows_with_time = np.flatnonzero(time)
+        unit, row, time = unit[rows_with_time], row[rows_with_time], time[rows_with_time]
         np.subtract.at(rest, unit, time)
-        found.append(Cut(place, events, unit, row, time))
+        cuts.append(Cut(index, events, unit, row, time))
         free = subtract(free, merge(events.start, events.end))
-    return found, rest
+    return cuts, rest
 
 
-def labelled(found: Sequence[Cut]) -> Pieces:
+def labelled(cuts: Sequence[Cut]) -> Pieces:
     """Return the pieces, each with its label, added up per unit, class and label."""
-    return _joined(
-        [_summed(one.unit, one.place, _labelled(one.events, one.row), one.time) for one in found]
+    return _join(
+        [
+            _sum(
+                cut_of_class.unit,
+                cut_of_class.place,
+                _label(cut_of_class.events, cut_of_class.row),
+                cut_of_class.time,
+            )
+            for cut_of_class in cuts
+        ]
     )
 
 
-def _labelled(events: Events, row: Ints) -> Ints:
+def _label(events: Events, row: Ints) -> Ints:
     """Return the label of each row; each distinct one is asked for once."""
     wanted = np.zeros(len(events.start), bool)
     wanted[row] = True
@@ -110,8 +118,8 @@ def _disjoint(events: Events, free: Spans) -> tuple[Ints, Ints, Ints]:
         return first[kept], last[kept], row[kept]
     times = distinct(first, last)
     owner = nest(first, last).innermost(times[:-1])
-    held = np.flatnonzero(owner >= 0)
-    return times[held], times[held + 1], row[owner[held]]
+    owned = np.flatnonzero(owner >= 0)
+    return times[owned], times[owned + 1], row[owner[owned]]
 
 
 def _in_units(
@@ -119,32 +127,32 @@ def _in_units(
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the part of each disjoint interval in each unit that it reaches into."""
     low = np.searchsorted(last, start, side="right")
-    many = np.maximum(np.searchsorted(first, end, side="left") - low, 0)
-    unit = np.repeat(np.arange(len(start)), many)
-    before = np.repeat(np.cumsum(many) - many, many)
-    place = np.arange(len(unit)) - before + low[unit]
+    counts = np.maximum(np.searchsorted(first, end, side="left") - low, 0)
+    unit = np.repeat(np.arange(len(start)), counts)
+    before = np.repeat(np.cumsum(counts) - counts, counts)
+    index = np.arange(len(unit)) - before + low[unit]
     return (
         unit,
-        np.maximum(first[place], start[unit]),
-        np.minimum(last[place], end[unit]),
-        row[place],
+        np.maximum(first[index], start[unit]),
+        np.minimum(last[index], end[unit]),
+        row[index],
     )
 
 
-def _summed(unit: Ints, place: int, label: Ints, time: Ints) -> Pieces:
-    one, other, number = pairs(unit, label)
-    total = np.zeros(len(one), np.int64)
+def _sum(unit: Ints, place: int, label: Ints, time: Ints) -> Pieces:
+    units, other, number = pairs(unit, label)
+    total = np.zeros(len(units), np.int64)
     np.add.at(total, number, time)
-    return Pieces(one, np.full(len(one), place, np.int64), other, total)
+    return Pieces(units, np.full(len(units), place, np.int64), other, total)
 
 
-def _joined(found: list[Pieces]) -> Pieces:
-    if not found:
+def _join(pieces: list[Pieces]) -> Pieces:
+    if not pieces:
         nothing = np.empty(0, np.int64)
         return Pieces(nothing, nothing, nothing, nothing)
     return Pieces(
-        np.concatenate([one.unit for one in found]),
-        np.concatenate([one.part for one in found]),
-        np.concatenate([one.label for one in found]),
-        np.concatenate([one.time for one in found]),
+        np.concatenate([piece.unit for piece in pieces]),
+        np.concatenate([piece.part for piece in pieces]),
+        np.concatenate([piece.label for piece in pieces]),
+        np.concatenate([piece.time for piece in pieces]),
     )

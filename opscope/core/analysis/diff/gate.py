@@ -51,13 +51,13 @@ class Held:
 
 def parse(text: str) -> Limit:
     """Return the limit that ``text`` states. Raises BadLimit."""
-    found = _FORM.fullmatch(text)
-    if found is None:
+    match = _FORM.fullmatch(text)
+    if match is None:
         raise BadLimit(f"{text!r} {EXPECTED}")
-    value, unit = found["value"], found["unit"]
+    value, unit = match["value"], match["unit"]
     percent = float(value) if unit == "%" else None
     time = None if unit == "%" else round(float(value) * _UNITS[unit])
-    return Limit(text.strip(), found["op"], found["part"], percent, time)
+    return Limit(text.strip(), match["op"], match["part"], percent, time)
 
 
 def held(limit: Limit, difference: Difference) -> Held:
@@ -102,8 +102,8 @@ def _row(limit: Limit, difference: Difference) -> dict[str, Any]:
         parts = difference.parts
         rows = parts.filter(pl.col("part") == limit.part.strip())
         if rows.is_empty():
-            known = ", ".join(sorted(parts["part"])) or "none is known"
-            raise BadLimit(f"{limit.text}: the parts of a step are: {known}")
+            names = ", ".join(sorted(parts["part"])) or "none is known"
+            raise BadLimit(f"{limit.text}: the parts of a step are: {names}")
         return rows.row(0, named=True)
     return difference.step.row(0, named=True)
 

@@ -20,45 +20,45 @@ SAME, UNCLEAR = "same", "within noise"
 FEW: Final = "in {} of {} steps of A and {} of {} of B: too few to tell a change from chance"
 
 
-def typical_of(one: Reduced, values: pl.DataFrame, groups: int) -> Typical:
+def typical_of(reduced: Reduced, values: pl.DataFrame, groups: int) -> Typical:
     """Return what is typical of ``values`` (group, unit, time) of a run, in ``groups`` groups."""
-    found, samples = means(values, one.units)
-    return typical(found, groups, samples)
+    values_of_groups, samples = means(values, reduced.units)
+    return typical(values_of_groups, groups, samples)
 
 
-def samples(one: Reduced) -> int:
+def samples(reduced: Reduced) -> int:
     """Return how many observations of a step a run has."""
-    return one.units["sample"].n_unique()
+    return reduced.units["sample"].n_unique()
 
 
 def judged(
     frame: pl.DataFrame,
-    held: Sequence[Typical] | None,
+    sides: Sequence[Typical] | None,
     there: tuple[pl.Series, pl.Series] | None = None,
     hidden: NDArray[np.int64] | None = None,
     of_pieces: bool = False,
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns), verdict and reason; ``there``: whether each run has it.
 
-    ``held``: what is typical of both runs; None if the noise is not known. A change is called if the typical
+    ``sides``: what is typical of both runs; None if the noise is not known. A change is called if the typical
     step changed by more than the noise, and the mean in the same direction. ``hidden``: what is added to the
     noise (ns), as it may be another part's in one run. ``of_pieces``: rows of ops or parts, of which a few
     equal steps are common and show no spread. ``reason``: why of few steps no noise or verdict is known.
     """
     change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
-    known = pl.col("a").is_not_null() | pl.col("b").is_not_null()
-    frame = frame.with_columns(pl.when(known).then(change).alias("change"))
+    is_present = pl.col("a").is_not_null() | pl.col("b").is_not_null()
+    frame = frame.with_columns(pl.when(is_present).then(change).alias("change"))
     fewest = FEWEST if of_pieces else 0
-    limit = None if held is None else noise(held[0], held[1], fewest)
+    limit = None if sides is None else noise(sides[0], sides[1], fewest)
     if limit is not None and hidden is not None:
         limit = limit + hidden
     few = pl.repeat(False, len(frame), dtype=pl.Boolean, eager=True)
-    if held is None or limit is None:
+    if sides is None or limit is None:
         frame = frame.with_columns(
             pl.lit(None, pl.Int64).alias("noise"), pl.lit(None, pl.String).alias("verdict")
         )
     else:
-        moved = held[1].middle - held[0].middle
+        moved = sides[1].middle - sides[0].middle
         beyond = np.abs(moved) > limit
         few = pl.Series(np.isnan(limit))
         frame = frame.with_columns(
@@ -73,15 +73,15 @@ def judged(
             .alias("verdict"),
         )
     same = pl.when(pl.col("change") == 0).then(pl.lit(SAME)).otherwise("verdict").alias("verdict")
-    known = pl.col("a").is_not_null() & pl.col("b").is_not_null()
+    is_present = pl.col("a").is_not_null() & pl.col("b").is_not_null()
     frame = frame.with_columns(same).with_columns(
-        pl.when(known).then(name).alias(name) for name in ("noise", "verdict")
+        pl.when(is_present).then(name).alias(name) for name in ("noise", "verdict")
     )
     if there is not None:
         one, other = there[0] & ~there[1], ~there[0] & there[1]
         chance = few & False
-        if held is not None:
-            proven = [pl.Series(absent(*held)), pl.Series(absent(held[1], held[0]))]
+        if sides is not None:
+            proven = [pl.Series(absent(*sides)), pl.Series(absent(sides[1], sides[0]))]
             chance = (one & ~proven[0]) | (other & ~proven[1])
         few = few | chance
         frame = frame.with_columns(
@@ -90,7 +90,7 @@ def judged(
             .when(other).then(pl.lit(NEW))
             .otherwise("verdict").alias("verdict")
         )  # fmt: skip
-    return frame.with_columns(_why(held, few & frame.select(known).to_series()))
+    return frame.with_columns(_why(sides, few & frame.select(is_present).to_series()))
 
 
 def _why(held: Sequence[Typical] | None, few: pl.Series) -> pl.Series:

@@ -84,8 +84,8 @@ class Keys:
         """
         readings = self._attribution.meaning.readings
         names = [
-            one.call.name if one.role == "loader" and one.call is not None else None
-            for one in readings
+            reading.call.name if reading.role == "loader" and reading.call is not None else None
+            for reading in readings
         ]
         return pl.Series(names, dtype=pl.String)
 
@@ -119,11 +119,14 @@ class Keys:
             return np.empty(0, np.int64)
         ops = self._ops
         parts = [
-            made for _, made in ahead(lambda part: self._numbers(rows[part], inherit), len(rows))
+            part_numbers
+            for _, part_numbers in ahead(lambda part: self._numbers(rows[part], inherit), len(rows))
         ]
-        many, label = combinations(*(np.concatenate(one) for one in zip(*parts, strict=True)))
+        count, label = combinations(
+            *(np.concatenate(columns) for columns in zip(*parts, strict=True))
+        )
         del parts
-        first, row = np.full(many, _NEVER, np.int64), np.zeros(many, np.int64)
+        first, row = np.full(count, _NEVER, np.int64), np.zeros(count, np.int64)
         np.minimum.at(first, label, start)
         row[label[::-1]] = rows[::-1]
         about = ops.identify(row, inherit=inherit)
@@ -135,7 +138,7 @@ class Keys:
                 about.layer.alias("layer"),
                 about.call["inputs"],
                 about.call["dtypes"],
-                pl.Series("named", [False], dtype=pl.Boolean).new_from_index(0, many),
+                pl.Series("named", [False], dtype=pl.Boolean).new_from_index(0, count),
                 pl.Series("first", first),
             ]
         )
@@ -151,10 +154,10 @@ class Keys:
 
     def _added(self, frame: pl.DataFrame) -> int:
         """Keep what new labels stand for; return the first of them."""
-        held = [name for name in _SCHEMA if name in frame.columns]
-        frame = frame.select(pl.col(name).cast(_SCHEMA[name]) for name in held)
+        names = [name for name in _SCHEMA if name in frame.columns]
+        frame = frame.select(pl.col(name).cast(_SCHEMA[name]) for name in names)
         lacks = (
-            pl.lit(None, kind).alias(name) for name, kind in _SCHEMA.items() if name not in held
+            pl.lit(None, kind).alias(name) for name, kind in _SCHEMA.items() if name not in names
         )
         self._parts.append(frame.with_columns(lacks).select(*_SCHEMA))
         self._many += len(frame)
@@ -169,18 +172,18 @@ def numbered(labels: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     """Return the distinct keys (``key``, COLUMNS, in order of their first event) and each label's key."""
     if labels.is_empty():
         return labels.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS), np.empty(0, np.int64)
-    many, number = combinations(*(codes(labels[name]) for name in COLUMNS))
-    first = np.full(many, _NEVER, np.int64)
+    count, number = combinations(*(codes(labels[name]) for name in COLUMNS))
+    first = np.full(count, _NEVER, np.int64)
     np.minimum.at(first, number, labels["first"].to_numpy())
-    label = np.empty(many, np.int64)
+    label = np.empty(count, np.int64)
     label[number[::-1]] = np.arange(len(labels) - 1, -1, -1)  # of equal ones the first stays
     by_label = np.argsort(label)
     order = by_label[np.argsort(first[by_label], kind="stable")]
-    place = np.empty(many, np.int64)
-    place[order] = np.arange(many)
+    ranks = np.empty(count, np.int64)
+    ranks[order] = np.arange(count)
     distinct = labels.select(COLUMNS)[label[order]]
-    key = pl.Series("key", np.arange(many, dtype=np.int64))
-    return distinct.insert_column(0, key), place[number]
+    key = pl.Series("key", np.arange(count, dtype=np.int64))
+    return distinct.insert_column(0, key), ranks[number]
 
 
 def codes(column: pl.Series) -> NDArray[np.int64]:

@@ -47,21 +47,21 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
         ).cast(dict(UNITS.items())),
         steps,
     )
-    known = [bool(table[name].sum()) or name == "other" for name in PHASES]
+    has_phase = [bool(table[name].sum()) or name == "other" for name in PHASES]
     names: tuple[str, ...] = PHASES
-    place = dict(enumerate(range(len(PHASES))))
+    part_of_phase = dict(enumerate(range(len(PHASES))))
     if how != STEPS:
         rest = len(PART_NAMES) - 1
         names = PART_NAMES
-        place = dict.fromkeys(range(len(PHASES)), rest)
-        if known[_INPUT]:
-            place[_INPUT] = PART_NAMES.index("data loader")
-        known = [number in place.values() for number in range(len(PART_NAMES))]
+        part_of_phase = dict.fromkeys(range(len(PHASES)), rest)
+        if has_phase[_INPUT]:
+            part_of_phase[_INPUT] = PART_NAMES.index("data loader")
+        has_phase = [number in part_of_phase.values() for number in range(len(PART_NAMES))]
     spent = pl.concat(
         pl.DataFrame(
             {
                 "unit": np.arange(len(table)),
-                "part": np.full(len(table), place[number]),
+                "part": np.full(len(table), part_of_phase[number]),
                 "key": np.full(len(table), NONE),
                 "time": table[name],
             },
@@ -71,7 +71,7 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
     )
     spent = spent.group_by("unit", "part", "key").agg(pl.col("time").sum())
     keys = pl.DataFrame(schema=KEYS)
-    told = about(
+    facts = about(
         trace,
         unit,
         units,
@@ -87,8 +87,8 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
         spent,
         pl.DataFrame(schema=WORK),
         pl.DataFrame(schema=KERNELS),
-        tuple(known),
-        told,
+        tuple(has_phase),
+        facts,
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
         names,
         has_ops=False,
@@ -98,9 +98,11 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
 def _run(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
     """Like ``_steps``: the steps of each process as one row."""
     sums = ("duration", *PHASES)
-    whole = trace["light_blocks"].group_by("process").agg(pl.col("start").min(), pl.col(sums).sum())
-    found = whole.sort("process").with_columns(pl.lit(None, pl.Int64).alias("step"))
-    return found.select("process", "step", "start", *sums), None, 0
+    blocks_of_process = (
+        trace["light_blocks"].group_by("process").agg(pl.col("start").min(), pl.col(sums).sum())
+    )
+    row = blocks_of_process.sort("process").with_columns(pl.lit(None, pl.Int64).alias("step"))
+    return row.select("process", "step", "start", *sums), None, 0
 
 
 def _steps(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
@@ -108,13 +110,13 @@ def _steps(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
     one), and how many steps are left out as warm-up."""
     columns = ("process", "step", "start", "duration", *PHASES)
     blocks = trace["light_blocks"].rename({"first_step": "step"})
-    whole = trace["light_steps"].filter(~pl.col("full").fill_null(False))
+    steps = trace["light_steps"].filter(~pl.col("full").fill_null(False))
     sums = ("duration", *PHASES)
-    every = blocks["steps"].sum() == len(whole) and all(
-        blocks[name].sum() == whole[name].sum() for name in sums
+    every = blocks["steps"].sum() == len(steps) and all(
+        blocks[name].sum() == steps[name].sum() for name in sums
     )
     if not every:
         return blocks.select(columns), blocks["steps"], 0
-    judged = whole.with_columns(pl.col("duration").alias("time"), pl.lit(True).alias("seen"))
-    kept = whole.filter(~warm_up(judged).fill_null(False))
-    return kept.select(columns), None, len(whole) - len(kept)
+    judged = steps.with_columns(pl.col("duration").alias("time"), pl.lit(True).alias("seen"))
+    kept = steps.filter(~warm_up(judged).fill_null(False))
+    return kept.select(columns), None, len(steps) - len(kept)

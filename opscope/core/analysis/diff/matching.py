@@ -68,9 +68,9 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
         from_a = int(np.searchsorted(rows, len(a)))
         if not from_a or from_a == len(rows):
             continue
-        found, many = _paired([both[name][rows] for name in columns], from_a)
-        group[rows] = np.where(found >= 0, found + len(rules), NONE)
-        rules += [number] * many
+        pair, count = _pair([both[name][rows] for name in columns], from_a)
+        group[rows] = np.where(pair >= 0, pair + len(rules), NONE)
+        rules += [number] * count
     for side in (group[: len(a)], group[len(a) :]):
         alone = np.flatnonzero(side < 0)
         side[alone] = np.arange(len(alone)) + len(rules)
@@ -90,33 +90,33 @@ def _described(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, NDArray[np.int64]]
     )
     other = {name: codes(layers[name].cast(pl.Categorical))[numbers] for name in layers.columns}
     words = ("op", "op_type", "direction", "layer", "inputs")
-    held = {name: codes(both[name].cast(pl.Categorical)) for name in words}
-    return held | other | {"named": codes(both["named"])}
+    codes_of_words = {name: codes(both[name].cast(pl.Categorical)) for name in words}
+    return codes_of_words | other | {"named": codes(both["named"])}
 
 
-def _paired(columns: list[NDArray[np.int64]], from_a: int) -> tuple[Ints, int]:
+def _pair(columns: list[NDArray[np.int64]], from_a: int) -> tuple[Ints, int]:
     """Return the group of each row (from 0; NONE: the other side has none) and how many groups there are.
 
     The first ``from_a`` rows are of A. Groups are numbered in the order of A's rows.
     """
-    many, number = combinations(*columns)
-    counts = [np.bincount(one, minlength=many) for one in (number[:from_a], number[from_a:])]
+    count, number = combinations(*columns)
+    counts = [np.bincount(column, minlength=count) for column in (number[:from_a], number[from_a:])]
     both = (counts[0] > 0) & (counts[1] > 0)
-    held = np.flatnonzero(both[number])
-    set_of = number[held]
+    rows = np.flatnonzero(both[number])
+    set_of = number[rows]
     if max(int(one[both].max(initial=0)) for one in counts) <= 1:  # most sets: nothing to order
-        found = (np.cumsum(both) - 1)[set_of]
+        group_of_set = (np.cumsum(both) - 1)[set_of]
         groups = int(np.count_nonzero(both))
     else:
         in_order = counts[0] == counts[1]
-        nth = np.where(in_order[set_of], _nth(set_of, int(np.searchsorted(held, from_a))), 0)
-        groups, found = combinations(set_of, nth)
+        nth = np.where(in_order[set_of], _nth(set_of, int(np.searchsorted(rows, from_a))), 0)
+        groups, group_of_set = combinations(set_of, nth)
     first = np.empty(groups, np.int64)
-    first[found[::-1]] = np.arange(len(found) - 1, -1, -1)
-    place = np.empty(groups, np.int64)
-    place[np.argsort(first)] = np.arange(groups)
+    first[group_of_set[::-1]] = np.arange(len(group_of_set) - 1, -1, -1)
+    ranks = np.empty(groups, np.int64)
+    ranks[np.argsort(first)] = np.arange(groups)
     group = np.full(len(number), NONE, np.int64)
-    group[held] = place[found]
+    group[rows] = ranks[group_of_set]
     return group, groups
 
 

@@ -45,8 +45,8 @@ def reduce_merged(
     one unit, of whose parts nothing is known where the job has steps: their parts are the steps' own.
     """
     steps = table.filter(pl.col("step").is_not_null())
-    whole = how == WHOLE or steps.is_empty()
-    if not whole:
+    is_run = how == WHOLE or steps.is_empty()
+    if not is_run:
         rows = counted(steps)
         left_out = len(steps) - len(rows)
     elif steps.is_empty():
@@ -59,19 +59,19 @@ def reduce_merged(
         )  # fmt: skip
         left_out = 0
     units = sampled(rows.select(*UNITS).cast(dict(UNITS.items())))
-    known = tuple(bool(rows[name].is_not_null().any()) for name in PARTS)
+    has_part = tuple(bool(rows[name].is_not_null().any()) for name in PARTS)
     nothing = pl.DataFrame(schema=KEYS)
-    unit = RUN if whole else STEP
+    unit = RUN if is_run else STEP
     return Reduced(
         unit,
         units,
         left_out,
         NOTHING if units.is_empty() else None,
         nothing,
-        _spent(rows),
+        _spend(rows),
         pl.DataFrame(schema=WORK),
         pl.DataFrame(schema=KERNELS),
-        (*known, True),
+        (*has_part, True),
         about(
             trace,
             unit,
@@ -91,20 +91,20 @@ def reduce_merged(
     )
 
 
-def _spent(rows: pl.DataFrame) -> pl.DataFrame:
+def _spend(rows: pl.DataFrame) -> pl.DataFrame:
     """Return the time of each unit and part; the last part is the rest, so that they add up to the unit."""
     parts = rows.select(pl.col(name).fill_null(0) for name in PARTS)
-    whole = rows["end"] - rows["start"]
-    rest = whole - parts.select(pl.sum_horizontal(PARTS)).to_series()
+    lengths = rows["end"] - rows["start"]
+    rest = lengths - parts.select(pl.sum_horizontal(PARTS)).to_series()
     return pl.concat(
         pl.DataFrame(
             {
                 "unit": np.arange(len(rows)),
-                "part": np.full(len(rows), place),
+                "part": np.full(len(rows), index),
                 "key": np.full(len(rows), NONE),
                 "time": time,
             },
             schema=SPENT,
         )
-        for place, time in enumerate([*(parts[name] for name in PARTS), rest.rename(OTHER)])
+        for index, time in enumerate([*(parts[name] for name in PARTS), rest.rename(OTHER)])
     )

@@ -40,9 +40,9 @@ Floats = NDArray[np.float64]
 
 def quantile(degrees: Floats) -> Floats:
     """Return the 0.9995 quantile of Student's t, for the next lower degrees of freedom that are tabulated."""
-    place = np.searchsorted(_DEGREES, np.maximum(degrees, 1.0), side="right") - 1
-    found: Floats = _VALUES[place]
-    return found
+    index = np.searchsorted(_DEGREES, np.maximum(degrees, 1.0), side="right") - 1
+    quantiles: Floats = _VALUES[index]
+    return quantiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,30 +71,30 @@ def typical(values: pl.DataFrame, groups: int, units: int) -> Typical:
     time = values["time"].to_numpy().astype(np.float64)
     order = np.lexsort((time, group))
     group, time = group[order], time[order]
-    held = np.bincount(group, minlength=groups)
-    first = np.cumsum(held) - held
+    counts = np.bincount(group, minlength=groups)
+    first = np.cumsum(counts) - counts
     # zeros come first among the sorted values of a group
-    place = np.arange(len(time)) - first[group] + (units - held)[group]
+    index = np.arange(len(time)) - first[group] + (units - counts)[group]
 
     def value_at(rank: int) -> Floats:
-        where = first + rank - (units - held)
-        inside = rank >= units - held
-        found = np.zeros(groups)
-        found[inside] = time[where[inside]]
-        return found
+        where = first + rank - (units - counts)
+        inside = rank >= units - counts
+        values = np.zeros(groups)
+        values[inside] = time[where[inside]]
+        return values
 
     seen = np.bincount(group[time > 0], minlength=groups)
     if not units:
         return Typical(np.zeros(groups), None, 0, 0, seen)
     middle = np.zeros(groups)
-    within = (place >= cut) & (place < units - cut)
+    within = (index >= cut) & (index < units - cut)
     np.add.at(middle, group[within], time[within])
     middle /= kept
     if units < 2:
         return Typical(middle, None, kept, units, seen)
     low, high = value_at(cut), value_at(units - cut - 1)
     clipped = np.clip(time, low[group], high[group])
-    zeros = (units - held).astype(np.float64)
+    zeros = (units - counts).astype(np.float64)
     total = zeros * low
     np.add.at(total, group, clipped)
     mean = total / units
@@ -120,8 +120,8 @@ def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
         left_out = (side.seen > 0) & (side.middle == 0)
         few = (side.seen > 0) & (side.seen < fewest) | (side.steps < fewest)
         unknown |= left_out | (few & (limit == 0))
-    found: Floats = np.where(unknown & (a.seen + b.seen > 0), np.nan, limit)
-    return found
+    limits: Floats = np.where(unknown & (a.seen + b.seen > 0), np.nan, limit)
+    return limits
 
 
 def absent(there: Typical, away: Typical) -> NDArray[np.bool_]:

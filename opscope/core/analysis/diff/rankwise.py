@@ -102,22 +102,22 @@ def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     The parts add up to ``time``; a part that is not known is null, and its time is in ``other``.
     """
     steps, kept = table.filter(pl.col("step").is_not_null()), counted(table)
-    one = ("process", "step", "start")
-    work = work_by_step(steps, exchanged).select(*one, "work").unique(one)
+    keys = ("process", "step", "start")
+    work = work_by_step(steps, exchanged).select(*keys, "work").unique(keys)
     parts = {
-        name: pl.sum_horizontal(pl.col(one).fill_null(0) for one in columns)
+        name: pl.sum_horizontal(pl.col(column).fill_null(0) for column in columns)
         for name, columns in SPLIT.items()
     }
     parts[TALKS] -= pl.col("overlap_time").fill_null(0)
-    told = {
+    flags = {
         name: pl.any_horizontal(
-            pl.col(one).is_not_null() for one in columns if one in PARTS_OF_STEPS
+            pl.col(column).is_not_null() for column in columns if column in PARTS_OF_STEPS
         )
         for name, columns in SPLIT.items()
     }
     kept = (
-        kept.join(work, on=one, how="left", nulls_equal=True, maintain_order="left")
-        .with_columns(pl.when(told[name]).then(parts[name]).alias(name) for name in SPLIT)
+        kept.join(work, on=keys, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.when(flags[name]).then(parts[name]).alias(name) for name in SPLIT)
         .with_columns(
             (pl.col("time") - pl.sum_horizontal(pl.col(name).fill_null(0) for name in SPLIT)).alias(
                 REST
@@ -127,9 +127,9 @@ def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     return kept.select(pl.col(name).cast(kind) for name, kind in RANKED.items())
 
 
-def _keyed(one: pl.DataFrame) -> pl.DataFrame:
+def _key(table: pl.DataFrame) -> pl.DataFrame:
     """Return the steps with ``nth``: which of the processes of its rank it is of."""
-    return one.with_columns(
+    return table.with_columns(
         pl.col("process").rank("dense").over("rank").cast(pl.Int64).alias("nth")
     )
 
@@ -141,12 +141,14 @@ def rank_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     add up. Ranks of both jobs are put beside each other by number; processes whose rank is not known, by
     their order.
     """
-    sides = [_rank_means(_keyed(one), side) for one, side in zip((a, b), _SIDES, strict=True)]
+    sides = [
+        _rank_means(_key(side_rows), side) for side_rows, side in zip((a, b), _SIDES, strict=True)
+    ]
     rows = sides[0].join(sides[1], on=_KEY, how="full", coalesce=True, nulls_equal=True)
     rows = _changed(rows.sort(*_KEY, nulls_last=True), "the rank")
     work = pl.col("work_b") - pl.col("work_a")
     rows = rows.with_columns(work.alias("work_change"))
-    rows = _judged(rows, _keyed(a), _keyed(b))
+    rows = _judge(rows, _key(a), _key(b))
     by = pl.coalesce("work_change", "change")
     return rows.sort(by, *_KEY, descending=[True, False, False], nulls_last=True).select(
         pl.col(name).cast(kind) for name, kind in RANKS.items()
@@ -159,22 +161,22 @@ def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     ``a`` and ``b`` are ``ranked``. Steps of equal number are put beside each other; where a rank's two runs
     have no number in common, those of equal place. A step that only one job has has no change.
     """
-    both = [_keyed(one).with_row_index("row") for one in (a, b)]
+    both = [_key(side_rows).with_row_index("row") for side_rows in (a, b)]
     common = both[0].join(both[1], on=[*_KEY, "step"], how="semi", nulls_equal=True)
     common = common.select(_KEY).unique()
-    made = []
-    for one, side in zip(both, _SIDES, strict=True):
+    tables = []
+    for table, side in zip(both, _SIDES, strict=True):
         again = pl.int_range(pl.len()).over(*_KEY, "step")
-        place = pl.int_range(pl.len()).over(*_KEY)
-        one = one.join(
+        position = pl.int_range(pl.len()).over(*_KEY)
+        table = table.join(
             common.with_columns(pl.lit(True).alias("numbered")),
             on=_KEY, how="left", nulls_equal=True, maintain_order="left",
         ).with_columns(
-            pl.when("numbered").then("step").otherwise(place).alias("of"),
+            pl.when("numbered").then("step").otherwise(position).alias("of"),
             pl.when("numbered").then(again).otherwise(0).alias("again"),
         )  # fmt: skip
-        made.append(
-            one.select(
+        tables.append(
+            table.select(
                 *_KEY, "of", "again",
                 pl.col("process").alias(f"process_{side}"),
                 pl.col("step").alias(f"step_{side}"),
@@ -183,8 +185,8 @@ def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
                 *(pl.col(name).alias(f"{name}_{side}") for name in PARTS),
             )
         )  # fmt: skip
-    rows = made[0].join(
-        made[1], on=[*_KEY, "of", "again"], how="full", coalesce=True, nulls_equal=True
+    rows = tables[0].join(
+        tables[1], on=[*_KEY, "of", "again"], how="full", coalesce=True, nulls_equal=True
     )
     rows = _changed(rows.sort(*_KEY, "of", "again", nulls_last=True), "the step")
     return rows.with_columns((pl.col("work_b") - pl.col("work_a")).alias("work_change")).select(
@@ -192,9 +194,9 @@ def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _rank_means(one: pl.DataFrame, side: str) -> pl.DataFrame:
+def _rank_means(table: pl.DataFrame, side: str) -> pl.DataFrame:
     """Return per rank its process, steps, and means of time, work and parts, with ``side`` in the names."""
-    sums = one.group_by(_KEY, maintain_order=True).agg(
+    sums = table.group_by(_KEY, maintain_order=True).agg(
         pl.col("process").first(),
         pl.len().cast(pl.Int64).alias("steps"),
         pl.col("time").sum(),
@@ -204,10 +206,10 @@ def _rank_means(one: pl.DataFrame, side: str) -> pl.DataFrame:
             for name in PARTS
         ),
     )
-    many = sums["steps"].to_numpy()
-    known = sums.select(pl.col(name).is_not_null() for name in PARTS).to_numpy()
+    counts = sums["steps"].to_numpy()
+    is_measured = sums.select(pl.col(name).is_not_null() for name in PARTS).to_numpy()
     total = sums.select(pl.col(name).fill_null(0) for name in PARTS).to_numpy().astype(np.int64)
-    mean = rounded(total, many)
+    mean = rounded(total, counts)
     return sums.select(
         *_KEY,
         pl.col("process").alias(f"process_{side}"),
@@ -215,26 +217,26 @@ def _rank_means(one: pl.DataFrame, side: str) -> pl.DataFrame:
         (pl.col("time") // pl.col("steps")).alias(side),
         (pl.col("work") // pl.col("steps")).alias(f"work_{side}"),
         *(
-            pl.Series(f"{name}_{side}", mean[:, place]).set(pl.Series(~known[:, place]), None)
-            for place, name in enumerate(PARTS)
+            pl.Series(f"{name}_{side}", mean[:, index]).set(pl.Series(~is_measured[:, index]), None)
+            for index, name in enumerate(PARTS)
         ),
     )
 
 
-def rounded(total: NDArray[np.int64], many: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the means of each row of sums over ``many``: whole numbers that add up to the row's mean,
+def rounded(total: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the means of each row of sums over ``counts``: whole numbers that add up to the row's mean,
     rounded down. The largest remainders are rounded up."""
-    each = many[:, None]
-    whole, rest = np.divmod(total, each)
-    short = total.sum(1) // many - whole.sum(1)
+    each = counts[:, None]
+    quotient, rest = np.divmod(total, each)
+    short = total.sum(1) // counts - quotient.sum(1)
     order = np.argsort(-rest, axis=1, kind="stable")
-    place = np.empty_like(order)
-    np.put_along_axis(place, order, np.arange(total.shape[1])[None, :].repeat(len(total), 0), 1)
-    made: NDArray[np.int64] = whole + (place < short[:, None])
-    return made
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(total.shape[1])[None, :].repeat(len(total), 0), 1)
+    rounded_parts: NDArray[np.int64] = quotient + (ranks < short[:, None])
+    return rounded_parts
 
 
-def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
+def _changed(rows: pl.DataFrame, subject: str) -> pl.DataFrame:
     """Return the rows with the changes of the whole and of the parts, ``cause`` and ``reason``.
 
     Of a part that one side does not know the change is the other's time: its own is in ``other`` there, so
@@ -254,9 +256,9 @@ def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
     # of the time in collectives the waiting for other ranks is no work of the rank's own
     waited = (pl.col("change") - worked).fill_null(0)
     own = {name: pl.col(f"{name}_change") - (waited if name == TALKS else 0) for name in PARTS}
-    largest = pl.max_horizontal(one * sign for one in own.values())
+    largest = pl.max_horizontal(change * sign for change in own.values())
     most = pl.coalesce(
-        pl.when(one * sign == largest).then(pl.lit(name)) for name, one in own.items()
+        pl.when(change * sign == largest).then(pl.lit(name)) for name, change in own.items()
     )
     waits = (worked.abs() * 2 < pl.col("change").abs()).fill_null(False)
     unlike = []
@@ -280,15 +282,15 @@ def _changed(rows: pl.DataFrame, what: str) -> pl.DataFrame:
         .then(most)
         .alias("cause"),
         pl.when(pl.col("b").is_null())
-        .then(pl.lit(_ALONE.format(side="A", what=what)))
+        .then(pl.lit(_ALONE.format(side="A", what=subject)))
         .when(pl.col("a").is_null())
-        .then(pl.lit(_ALONE.format(side="B", what=what)))
+        .then(pl.lit(_ALONE.format(side="B", what=subject)))
         .otherwise(pl.coalesce(*unlike))
         .alias("reason"),
     )
 
 
-def _judged(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
+def _judge(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with ``noise`` and ``verdict``: of the work, where that is known, else of the step."""
     rows = rows.with_row_index("place")
     rows = rows.with_columns(
@@ -299,36 +301,39 @@ def _judged(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFram
     for (many_a, many_b), part in rows.filter(pl.col("change").is_not_null()).group_by(
         "steps_a", "steps_b", maintain_order=True
     ):
-        sides = [_typical(one, part, many) for one, many in ((a, int(many_a)), (b, int(many_b)))]
-        found = noise(sides[0], sides[1])
-        if found is None:
+        sides = [
+            _typical(side_rows, part, side_count)
+            for side_rows, side_count in ((a, int(many_a)), (b, int(many_b)))
+        ]
+        limit = noise(sides[0], sides[1])
+        if limit is None:
             continue
         place = part["place"].to_numpy()
         moved = sides[1].middle - sides[0].middle
         mean = part.select(pl.coalesce("work_change", "change")).to_series().to_numpy()
-        width[place], few[place] = np.ceil(found), np.isnan(found)
-        beyond = np.abs(moved) > found
+        width[place], few[place] = np.ceil(limit), np.isnan(limit)
+        beyond = np.abs(moved) > limit
         slower, faster = beyond & (moved > 0) & (mean > 0), beyond & (moved < 0) & (mean < 0)
         verdict[place] = np.where(
             mean == 0,
             "same",
             np.where(
-                np.isnan(found),
+                np.isnan(limit),
                 "",
                 np.where(slower, "slower", np.where(faster, "faster", "within noise")),
             ),
         )
     return rows.with_columns(
         pl.Series("noise", width).fill_nan(None).cast(pl.Int64),
-        pl.Series("verdict", [one or None for one in verdict.tolist()], pl.String),
+        pl.Series("verdict", [text or None for text in verdict.tolist()], pl.String),
         pl.coalesce("reason", pl.when(pl.Series(few)).then(pl.lit(_FEW))).alias("reason"),
     )
 
 
-def _typical(one: pl.DataFrame, rows: pl.DataFrame, many: int) -> Typical:
-    """Return what is typical of the steps of each of ``rows``, all of which have ``many``."""
+def _typical(table: pl.DataFrame, rows: pl.DataFrame, count: int) -> Typical:
+    """Return what is typical of the steps of each of ``rows``, all of which have ``count``."""
     named = rows.select(*_KEY, "by_work").with_row_index("group")
     value = pl.when("by_work").then("work").otherwise("time").alias("time")
-    held = one.join(named, on=_KEY, how="inner", nulls_equal=True, maintain_order="left")
+    named_rows = table.join(named, on=_KEY, how="inner", nulls_equal=True, maintain_order="left")
     unit = pl.int_range(pl.len(), dtype=pl.Int64).over("group").alias("unit")
-    return typical(held.select(pl.col("group").cast(pl.Int64), unit, value), len(rows), many)
+    return typical(named_rows.select(pl.col("group").cast(pl.Int64), unit, value), len(rows), count)

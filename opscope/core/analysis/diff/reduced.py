@@ -120,7 +120,7 @@ Ending = Callable[[], Reduced]
 
 def begin(
     ops: Ops,
-    found: pl.DataFrame,
+    table: pl.DataFrame,
     exchanged: Callable[[], pl.DataFrame],
     waits: tuple[pl.DataFrame, pl.DataFrame],
     *,
@@ -129,17 +129,17 @@ def begin(
 ) -> tuple[str, Ending]:
     """Return what the unit is, and what ends reducing the profile: a third of the time, on one thread.
 
-    ``found`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
+    ``table`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
     ``whole`` they are not looked at. ``exchanged`` returns ``timed.exchanged``. ``waits``: those for
     data loaders, and ``input_waits.input_waits``: a step whose input was fetched before it begins with that.
     """
     trace = ops.attribution.trace
-    whole = whole or not found["step"].is_not_null().any()
+    whole = whole or not table["step"].is_not_null().any()
     unit = RUN if whole else ITERATION if inferred else STEP
     if whole:
-        units, left_out = _runs(ops, found.filter(pl.col("step").is_null())), 0
+        units, left_out = _runs(ops, table.filter(pl.col("step").is_null())), 0
     else:
-        units, left_out = _counted(found, waits[1])
+        units, left_out = _count(table, waits[1])
     reason = None
     if units.is_empty():
         parts = trace.origin.get("parts") or [trace.origin]
@@ -148,8 +148,8 @@ def begin(
     with Pool(1) as pool:  # NumPy and Polars release the GIL; only this thread gives labels
         cutting = pool.submit(_cut, ops, units, keys, exchanged)
         work, kernels = _work(ops, units, keys)
-        spent, known = _spent(*cutting.result())
-    units, spent, work, known, bare = _recorded(units, spent, work, known)
+        spent, known_parts = _spend(*cutting.result())
+    units, spent, work, known_parts, bare = _record(units, spent, work, known_parts)
     units = sampled(units)
     left_out += bare
     begun = Reduced(
@@ -161,24 +161,24 @@ def begin(
         spent,
         work,
         kernels,
-        known,
+        known_parts,
         about(trace, unit, units, left_out, waits[0]),
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
         waiting=waiting_in(trace, units, lambda: iter((exchanged(),))),
         ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
     )
-    return unit, partial(_ended, begun, keys.labels())
+    return unit, partial(_end, begun, keys.labels())
 
 
-def _ended(begun: Reduced, labels: pl.DataFrame) -> Reduced:
+def _end(begun: Reduced, labels: pl.DataFrame) -> Reduced:
     """Return the reduced profile of one whose tables still have a ``label`` in place of a key."""
     distinct, number = numbered(labels)
     spent = _by_key(begun.spent, number, "unit", "part")
     work = _by_key(begun.work, number, "unit")
     kernels = _by_key(begun.kernels, number, "name", "copy")
     used, time = np.zeros(len(distinct), bool), np.zeros(len(distinct), np.int64)
-    for one in (spent, work, kernels):
-        key = one["key"].to_numpy()
+    for table in (spent, work, kernels):
+        key = table["key"].to_numpy()
         used[key[key >= 0]] = True  # -1: the rest, which is of no key
     np.add.at(time, work["key"].to_numpy(), work["time"].to_numpy())
     timed = distinct.with_columns(pl.Series("time", time)).filter(pl.Series(used, dtype=pl.Boolean))
@@ -196,12 +196,12 @@ def waiting_in(trace: Trace, units: pl.DataFrame, exchanged: Pieces) -> pl.DataF
     """Return how long ranks waited for each rank in collectives that began inside the units (``WAITING``)."""
     if units["process"].n_unique() < 2:
         return pl.DataFrame(schema=WAITING)
-    place = steps_at(units)
+    step_of = steps_at(units)
 
-    def within(found: pl.DataFrame) -> pl.DataFrame:
-        begin = found.select(pl.coalesce("start", "called")).to_series().fill_null(NONE).to_numpy()
-        inside = place(processes_of(found["process"]), begin) >= 0
-        return found.filter(pl.Series(inside, dtype=pl.Boolean))
+    def within(table: pl.DataFrame) -> pl.DataFrame:
+        begin = table.select(pl.coalesce("start", "called")).to_series().fill_null(NONE).to_numpy()
+        inside = step_of(processes_of(table["process"]), begin) >= 0
+        return table.filter(pl.Series(inside, dtype=pl.Boolean))
 
     ranks = trace["processes"].select(pl.col("process").alias("late"), "rank").unique("late")
     return (
@@ -214,9 +214,9 @@ def waiting_in(trace: Trace, units: pl.DataFrame, exchanged: Pieces) -> pl.DataF
     )
 
 
-def _counted(found: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+def _count(table: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     """Return the steps to compare, and how many are left out: warm-up, and what was not captured whole."""
-    steps = found.with_columns(warm_up(found)).filter(pl.col("step").is_not_null())
+    steps = table.with_columns(warm_up(table)).filter(pl.col("step").is_not_null())
     kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
     for otherwise in (pl.col("seen"), pl.lit(True)):
         kept = steps.filter(otherwise) if kept.is_empty() else kept
@@ -227,10 +227,10 @@ def _counted(found: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, i
     return kept.select(*UNITS).cast(dict(UNITS.items())), len(steps) - len(kept)
 
 
-def _runs(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
+def _runs(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:
     """Return each process from its first event to its last, also one of which only the device was seen."""
     trace = ops.attribution.trace
-    units = found.select(*UNITS)
+    units = table.select(*UNITS)
     rest = bounds(trace).filter(
         (pl.col("end") > pl.col("start"))
         & ~made_up(trace)
@@ -246,21 +246,21 @@ def _cut(
     """Return per process its rows of ``units``, what each class of events has of these, and the rest (ns);
     and which parts any process knows. Nothing is given a label yet."""
     process = processes_of(units["process"])
-    known = np.zeros(len(PART_NAMES), bool)
-    found = []
+    known_parts = np.zeros(len(PART_NAMES), bool)
+    parts = []
     classes = _Classes(ops, keys, exchanged)
     for number in np.unique(process).tolist():
         rows = np.flatnonzero(process == number)
         start, end = (units[name].gather(rows).to_numpy() for name in ("start", "end"))
         events = classes.of(number)
-        found.append((rows, *cut(events, start, end)))
-        known[:-1] |= [one is not None for one in events]
-        known[-1] = True
-    return found, tuple(known.tolist())
+        parts.append((rows, *cut(events, start, end)))
+        known_parts[:-1] |= [event is not None for event in events]
+        known_parts[-1] = True
+    return parts, tuple(known_parts.tolist())
 
 
-def _spent(
-    found: list[tuple[Ints, list[Cut], Ints]], known: tuple[bool, ...]
+def _spend(
+    found: list[tuple[Ints, list[Cut], Ints]], known_parts: tuple[bool, ...]
 ) -> tuple[pl.DataFrame, tuple[bool, ...]]:
     """Return the time that each unit spent by part and label, and which parts any process knows."""
     parts = [pl.DataFrame(schema=_PIECES)]
@@ -277,11 +277,11 @@ def _spent(
                 schema=_PIECES,
             )
         )
-    return pl.concat(parts), known
+    return pl.concat(parts), known_parts
 
 
-def _recorded(
-    units: pl.DataFrame, spent: pl.DataFrame, work: pl.DataFrame, known: tuple[bool, ...]
+def _record(
+    units: pl.DataFrame, spent: pl.DataFrame, work: pl.DataFrame, known_parts: tuple[bool, ...]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, tuple[bool, ...], int]:
     """Leave out units in which nothing was recorded, and say how many; of such units alone no part is known.
 
@@ -290,17 +290,17 @@ def _recorded(
     seen = np.zeros(len(units), bool)
     seen[spent.filter((pl.col("label") != NONE) & (pl.col("time") > 0))["unit"].to_numpy()] = True
     if seen.all():
-        return units, spent, work, known, 0
+        return units, spent, work, known_parts, 0
     if not seen.any():
         return units, spent, work, (*(False for _ in PARTS), bool(len(units))), 0
-    place = np.where(seen, np.cumsum(seen) - 1, NONE)
+    number_of_unit = np.where(seen, np.cumsum(seen) - 1, NONE)
     spent, work = (
-        one.with_columns(pl.Series("unit", place[one["unit"].to_numpy()])).filter(
+        table.with_columns(pl.Series("unit", number_of_unit[table["unit"].to_numpy()])).filter(
             pl.col("unit") >= 0
         )
-        for one in (spent, work)
+        for table in (spent, work)
     )
-    return units.filter(pl.Series(seen)), spent, work, known, int((~seen).sum())
+    return units.filter(pl.Series(seen)), spent, work, known_parts, int((~seen).sum())
 
 
 class _Classes:
@@ -320,7 +320,8 @@ class _Classes:
             for name in ("kernels", "memops", "calls", "ranges")
         }
         speaks = np.array(
-            [one.direction == "communication" for one in ops.attribution.meaning.readings], bool
+            [reading.direction == "communication" for reading in ops.attribution.meaning.readings],
+            bool,
         )
         reading = ops.attribution.meaning.reading.astype(np.int64)
         self._speaks = at(speaks, reading, False) if len(speaks) else reading >= 0
@@ -343,7 +344,7 @@ class _Classes:
             communication = self._collectives(process)
         elif not trace.has("kernels") and (trace.used_gpu or not len(own)):
             communication = None
-        found: list[Events | None] = [
+        events_of_parts: list[Events | None] = [
             communication,
             self._events("kernels", computed, lambda places: keys.of_kernels()[computed[places]])
             if trace.has("kernels")
@@ -351,7 +352,10 @@ class _Classes:
             *(self._copies(rows) if trace.has("memops") else None for rows in (copies, sets)),
             self._called(np.flatnonzero(mine["calls"])) if trace.has("calls") else None,
         ]
-        return [*found, *(self._ranges(rows) if len(rows) else None for rows in (loading, own))]
+        return [
+            *events_of_parts,
+            *(self._ranges(rows) if len(rows) else None for rows in (loading, own)),
+        ]
 
     def _copies(self, rows: Ints) -> Events:
         keys = self._keys
@@ -392,7 +396,7 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
     """Return per unit and label the time and calls of its work, and per label and kernel name both."""
     trace, attribution = ops.attribution.trace, ops.attribution
     columns = ("unit", "label", "time", "calls")
-    made, named = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))], []
+    tables, named = [pl.DataFrame(schema=dict.fromkeys(columns, pl.Int64))], []
     device = (
         ("kernels", attribution.kernels, keys.of_kernels),
         ("memops", attribution.memops, keys.of_memops),
@@ -405,47 +409,47 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
         label = labels()
         start = table["start"].fill_null(0).to_numpy()
         lasted = table["end"].fill_null(0).to_numpy() - start
-        unit = _placed(units, processes_of(table["process"]), _launch_times(trace, launched, start))
+        unit = _place(units, processes_of(table["process"]), _launch_times(trace, launched, start))
         first = _first_of_calls(launched)
         first[launched.op >= 0] &= ~counted[launched.op[launched.op >= 0]]
         counted[launched.op[launched.op >= 0]] = True
-        made.append(_sums(unit, label, lasted, first))
-        named.append(_named(table, name == "memops", label, unit, launched))
+        tables.append(_sums(unit, label, lasted, first))
+        named.append(_name(table, name == "memops", label, unit, launched))
     if not trace.used_gpu and not ops.on_device:
         rows = ops.rows
         ranges = trace["ranges"]
         start = ranges["start"].gather(rows).to_numpy()
-        unit = _placed(units, processes_of(ranges["process"].gather(rows)), start)
+        unit = _place(units, processes_of(ranges["process"].gather(rows)), start)
         every = np.ones(len(rows), bool)
-        made.append(_sums(unit, keys.of_ranges(rows), ops.times.self_time, every))
+        tables.append(_sums(unit, keys.of_ranges(rows), ops.times.self_time, every))
     empty = {"label" if name == "key" else name: kind for name, kind in KERNELS.items()}
-    return pl.concat(made), pl.concat([pl.DataFrame(schema=empty), *named])
+    return pl.concat(tables), pl.concat([pl.DataFrame(schema=empty), *named])
 
 
-def _named(
+def _name(
     table: pl.DataFrame, copy: bool, label: Ints, unit: Ints, launched: Launched
 ) -> pl.DataFrame:
     """Return per label and name (of copies: kind) in the units what ``KERNELS`` has."""
-    held = unit >= 0
+    in_unit = unit >= 0
     codes, texts = compact(table["kind" if copy else "name"].cast(pl.Categorical))
-    one, other, number = pairs(label[held], codes[held])
+    labels, other, number = pairs(label[in_unit], codes[in_unit])
     lasted = (table["end"].fill_null(0) - table["start"].fill_null(0)).to_numpy()
     unlaunched = (launched.call < 0) & (launched.replay < 0)
     counts = {
-        name: np.bincount(number, weights[held], len(one)).astype(np.int64)
+        name: np.bincount(number, weights[in_unit], len(labels)).astype(np.int64)
         for name, weights in (
-            ("calls", np.ones(len(held))),
+            ("calls", np.ones(len(in_unit))),
             ("unlaunched", unlaunched),
             ("early", unlaunched & _before_launched(table, unlaunched)),
         )
     }
-    time = np.zeros(len(one), np.int64)
-    np.add.at(time, number, lasted[held])
+    time = np.zeros(len(labels), np.int64)
+    np.add.at(time, number, lasted[in_unit])
     return pl.DataFrame(
         {
-            "label": one,
+            "label": labels,
             "name": spread("name", texts, other),
-            "copy": pl.repeat(copy, len(one), dtype=pl.Boolean, eager=True),
+            "copy": pl.repeat(copy, len(labels), dtype=pl.Boolean, eager=True),
             "time": time,
             **counts,
         }
@@ -473,7 +477,7 @@ def _launch_times(trace: Any, launched: Launched, start: Ints) -> Ints:
     return np.where(time >= 0, time, start)
 
 
-def _placed(units: pl.DataFrame, process: Ints, time: Ints) -> Ints:
+def _place(units: pl.DataFrame, process: Ints, time: Ints) -> Ints:
     """Return the unit of each time; all are of unit 0 if nothing has times."""
     if units.is_empty():
         return np.zeros(len(time), np.int64)
@@ -485,8 +489,8 @@ def _first_of_calls(launched: Launched) -> NDArray[np.bool_]:
     first = launched.op < 0
     rows = np.flatnonzero(~first)
     if len(rows):
-        one, _, number = pairs(launched.op[rows], launched.replay[rows])
-        begin = np.zeros(len(one), np.int64)
+        ops_of_calls, _, number = pairs(launched.op[rows], launched.replay[rows])
+        begin = np.zeros(len(ops_of_calls), np.int64)
         begin[number[::-1]] = rows[::-1]
         first[begin] = True
     return first
@@ -494,12 +498,12 @@ def _first_of_calls(launched: Launched) -> NDArray[np.bool_]:
 
 def _sums(unit: Ints, label: Ints, lasted: Ints, first: NDArray[np.bool_]) -> pl.DataFrame:
     """Return time and calls of each unit and label; ``first``: which rows begin a call."""
-    held = np.flatnonzero(unit >= 0)
-    one, other, number = pairs(unit[held], label[held])
-    time = np.zeros(len(one), np.int64)
-    np.add.at(time, number, lasted[held])
-    calls = np.bincount(number, first[held], len(one)).astype(np.int64)
-    return pl.DataFrame({"unit": one, "label": other, "time": time, "calls": calls})
+    in_unit = np.flatnonzero(unit >= 0)
+    units, other, number = pairs(unit[in_unit], label[in_unit])
+    time = np.zeros(len(units), np.int64)
+    np.add.at(time, number, lasted[in_unit])
+    calls = np.bincount(number, first[in_unit], len(units)).astype(np.int64)
+    return pl.DataFrame({"unit": units, "label": other, "time": time, "calls": calls})
 
 
 def _by_key(frame: pl.DataFrame, number: Ints, *by: str) -> pl.DataFrame:

@@ -35,12 +35,12 @@ def means(values: pl.DataFrame, units: pl.DataFrame) -> tuple[pl.DataFrame, int]
     sizes = units.group_by("sample").agg(pl.col("steps").sum()).sort("sample")
     if len(sizes) == len(units) and (sizes["steps"] == 1).all():
         return values.select("group", "unit", "time"), len(units)
-    found = values.select(
+    times_of_units = values.select(
         "group", units["sample"].gather(values["unit"]).alias("unit"), pl.col("time")
     )
-    size = sizes["steps"].gather(found["unit"])
+    size = sizes["steps"].gather(times_of_units["unit"])
     return (
-        found.with_columns(pl.Series("time", found["time"] / size))
+        times_of_units.with_columns(pl.Series("time", times_of_units["time"] / size))
         .group_by("group", "unit")
         .agg(pl.col("time").sum()),
         len(sizes),

@@ -134,9 +134,9 @@ class Difference:
     @staticmethod
     def unlike(a: Reduced, b: Reduced) -> str:
         """Return why the steps of two profiles of which only one has any are not compared."""
-        one, other, held = ("B", "A", b) if a.unit == RUN else ("A", "B", a)
-        many = f"{held.many:,} {held.unit}s"
-        return UNLIKE.format(one=one, other=other, many=many)
+        run_side, other, reduced = ("B", "A", b) if a.unit == RUN else ("A", "B", a)
+        extent = f"{reduced.many:,} {reduced.unit}s"
+        return UNLIKE.format(one=run_side, other=other, many=extent)
 
     @once
     def matched(self) -> Matched:
@@ -150,26 +150,26 @@ class Difference:
     @once
     def step(self) -> pl.DataFrame:
         """One row (``STEP``): the mean step of both, and what of it is noise."""
-        sides = [_lengths(one) for one in (self.a, self.b)]
+        sides = [_lengths(side) for side in (self.a, self.b)]
         row = {
             "unit": self.a.unit if self.a.unit == self.b.unit else "step",
             "steps_a": int(self.a.units["steps"].sum()),
             "steps_b": int(self.b.units["steps"].sum()),
         }
-        reasons = [one.reason for one in (self.a, self.b) if one.reason is not None]
+        reasons = [side.reason for side in (self.a, self.b) if side.reason is not None]
         if reasons:
             return pl.DataFrame([row | {"reason": reasons[0]}], schema=STEP)
         a, b = (
-            int(lengths["time"].sum()) // one.many
-            for one, lengths in zip((self.a, self.b), sides, strict=True)
+            int(lengths["time"].sum()) // side.many
+            for side, lengths in zip((self.a, self.b), sides, strict=True)
         )
-        held = None
+        typicals = None
         if not self.whole:
-            held = [
-                typical_of(one, _one_group(lengths), 1)
-                for one, lengths in zip((self.a, self.b), sides, strict=True)
+            typicals = [
+                typical_of(side, _one_group(lengths), 1)
+                for side, lengths in zip((self.a, self.b), sides, strict=True)
             ]
-        frame = judged(pl.DataFrame({"a": [a], "b": [b]}), held)
+        frame = judged(pl.DataFrame({"a": [a], "b": [b]}), typicals)
         lone = self.whole or min(samples(self.a), samples(self.b)) < 2
         reason = ONE_STEP.format(unit=row["unit"]) if lone else None
         return frame.with_columns(
@@ -187,16 +187,17 @@ class Difference:
                 ("_described", "_pieces", "_work"),
                 ("ops", "causes", "kernels", "parts"),
             ):
-                for made in [pool.submit(getattr, self, name) for name in names]:
-                    made.result()
+                for table_of_name in [pool.submit(getattr, self, name) for name in names]:
+                    table_of_name.result()
 
-    def _typical(self, values: Sequence[pl.DataFrame], many: int) -> list[Typical] | None:
-        """Return what is typical of both runs' ``values`` (group, unit, time) in ``many`` groups; None of
+    def _typical(self, values: Sequence[pl.DataFrame], count: int) -> list[Typical] | None:
+        """Return what is typical of both runs' ``values`` (group, unit, time) in ``count`` groups; None of
         whole runs: processes are no sample of steps."""
         if self.whole:
             return None
         return [
-            typical_of(side, one, many) for one, side in zip(values, (self.a, self.b), strict=True)
+            typical_of(side, side_values, count)
+            for side_values, side in zip(values, (self.a, self.b), strict=True)
         ]
 
     @once
@@ -207,21 +208,23 @@ class Difference:
             self.a.has_ops and self.b.has_ops
         ):  # parts alone: the ops of one are not those of none
             groups = (np.full_like(groups[0], NONE), np.full_like(groups[1], NONE))
-        made = []
-        for one, group in zip((self.a, self.b), groups, strict=True):
-            places = _by_key(one, group)
-            made.append(
-                one.spent.with_columns(pl.Series("group", at(places, one.spent["key"].to_numpy())))
+        parts = []
+        for side, group in zip((self.a, self.b), groups, strict=True):
+            places = _by_key(side, group)
+            parts.append(
+                side.spent.with_columns(
+                    pl.Series("group", at(places, side.spent["key"].to_numpy()))
+                )
                 .group_by("part", "group", "unit")
                 .agg(pl.col("time").sum())
                 .sort("part", "group", "unit")
             )
-        both = pl.concat(one.select("part", "group") for one in made)
+        both = pl.concat(part.select("part", "group") for part in parts)
         part, group, number = pairs(both["part"].to_numpy(), both["group"].to_numpy())
-        edges = [0, len(made[0]), len(both)]
+        edges = [0, len(parts[0]), len(both)]
         values = [
-            one.select(pl.Series("group", number[low:high].astype(np.int64)), "unit", "time")
-            for one, low, high in zip(made, edges[:-1], edges[1:], strict=True)
+            part.select(pl.Series("group", number[low:high].astype(np.int64)), "unit", "time")
+            for part, low, high in zip(parts, edges[:-1], edges[1:], strict=True)
         ]
         return part, group, values
 
@@ -231,22 +234,22 @@ class Difference:
         if not len(self.a.units) or not len(self.b.units):
             return pl.DataFrame(schema=CAUSES)
         part, group, values = self._pieces
-        many = len(part)
+        count = len(part)
         a, b = (
-            means(_sums(one, many), side.many)
-            for one, side in zip(values, (self.a, self.b), strict=True)
+            means(_sums(side_values, count), side.many)
+            for side_values, side in zip(values, (self.a, self.b), strict=True)
         )
-        held = self._typical(values, many)
+        typicals = self._typical(values, count)
         frame = pl.DataFrame({"a": a, "b": b, "place": part, "group": group})
-        hidden = self._hidden[frame["place"].to_numpy()]
-        frame = judged(frame, held, hidden=hidden, of_pieces=True).with_columns(_share())
+        hidden = self._hide[frame["place"].to_numpy()]
+        frame = judged(frame, typicals, hidden=hidden, of_pieces=True).with_columns(_share())
         both = pl.Series([x and y for x, y in zip(self.a.known, self.b.known, strict=True)])
         comparable = both.gather(frame["place"])
         frame = frame.with_columns(
             pl.when(comparable).then(name).alias(name) for name in ("noise", "verdict")
         ).with_columns(
-            pl.when(pl.Series(one.known).gather(frame["place"])).then(name).alias(name)
-            for name, one in (("a", self.a), ("b", self.b))
+            pl.when(pl.Series(side.known).gather(frame["place"])).then(name).alias(name)
+            for name, side in (("a", self.a), ("b", self.b))
         )
         names = pl.Series(self.a.parts, dtype=pl.String).gather(frame["place"])
         frame = frame.with_columns(names.alias("part"))
@@ -258,17 +261,17 @@ class Difference:
         )
 
     @once
-    def _hidden(self) -> NDArray[np.int64]:
+    def _hide(self) -> NDArray[np.int64]:
         """Per part the time (ns) of the parts before it that only one run tells, in that run: as much may be
         in this part of the other."""
-        found, before = [], 0
-        for place, (x, y) in enumerate(zip(self.a.known, self.b.known, strict=True)):
-            found.append(before)
+        sums, before = [], 0
+        for index, (x, y) in enumerate(zip(self.a.known, self.b.known, strict=True)):
+            sums.append(before)
             if x != y:
-                one = self.a if x else self.b
-                mine = one.spent.filter(pl.col("part") == place)["time"].sum()
-                before += -(-int(mine) // one.many)
-        return np.array(found, np.int64)
+                reduced = self.a if x else self.b
+                mine = reduced.spent.filter(pl.col("part") == index)["time"].sum()
+                before += -(-int(mine) // reduced.many)
+        return np.array(sums, np.int64)
 
     @once
     def parts(self) -> pl.DataFrame:
@@ -279,26 +282,26 @@ class Difference:
         every = pl.DataFrame({"part": self.a.parts}, schema={"part": pl.String}).with_row_index(
             "place"
         )
-        known = [one.known for one in (self.a, self.b)]
+        known_parts = [side.known for side in (self.a, self.b)]
         frame = every.join(sums, on="part", how="left", maintain_order="left").with_columns(
             pl.when(pl.Series(flags)).then(pl.col(name).fill_null(0)).alias(name)
-            for name, flags in zip(("a", "b"), known, strict=True)
+            for name, flags in zip(("a", "b"), known_parts, strict=True)
         )
         sides = [
-            one.spent.select(pl.col("part").alias("group"), "unit", "time")
+            side.spent.select(pl.col("part").alias("group"), "unit", "time")
             .group_by("group", "unit")
             .agg(pl.col("time").sum())
-            for one in (self.a, self.b)
+            for side in (self.a, self.b)
         ]
-        held = self._typical(sides, len(self.a.parts))
-        frame = judged(frame, held, hidden=self._hidden, of_pieces=True).with_columns(_share())
+        typicals = self._typical(sides, len(self.a.parts))
+        frame = judged(frame, typicals, hidden=self._hide, of_pieces=True).with_columns(_share())
         where = [
             "A and B" if not x and not y else "A" if not x else "B"
-            for x, y in zip(*known, strict=True)
+            for x, y in zip(*known_parts, strict=True)
         ]
         why = [
-            None if x and y else NOT_KNOWN.format(where=one)
-            for x, y, one in zip(*known, where, strict=True)
+            None if x and y else NOT_KNOWN.format(where=side)
+            for x, y, side in zip(*known_parts, where, strict=True)
         ]
         return (
             frame.with_columns(
@@ -375,10 +378,11 @@ class Difference:
             names.gather(np.where(rule < 0, len(RULES), rule).astype(np.uint32)).alias("matched")
         )
         for suffix, side in zip(("_a", "_b"), sides, strict=True):
-            place = np.full(len(rule), NONE, np.int64)
-            place[side["group"].to_numpy()] = np.arange(len(side))
+            index = np.full(len(rule), NONE, np.int64)
+            index[side["group"].to_numpy()] = np.arange(len(side))
             frame = frame.with_columns(
-                one.alias(f"{one.name}{suffix}") for one in _at(side.select(columns), place)
+                column.alias(f"{column.name}{suffix}")
+                for column in _at(side.select(columns), index)
             )
         other = pl.col("all_a") != pl.col("all_b")
         plain = [
@@ -413,42 +417,45 @@ class Difference:
     @once
     def _work(self) -> list[pl.DataFrame]:
         """Per run: group, unit, time and calls of its device work."""
-        made = []
-        for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
-            places = _by_key(one, group)
-            made.append(
-                one.work.with_columns(pl.Series("group", places[one.work["key"].to_numpy()]))
+        tables = []
+        for side, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
+            places = _by_key(side, group)
+            tables.append(
+                side.work.with_columns(pl.Series("group", places[side.work["key"].to_numpy()]))
                 .group_by("group", "unit")
                 .agg(pl.col("time", "calls").sum())
             )
-        return made
+        return tables
 
     @once
     def ops(self) -> pl.DataFrame:
         """One row per op (``OPS``): its device time in a step, what is called first, then by change."""
         if not (self.a.has_ops and self.b.has_ops):
             return pl.DataFrame(schema=OPS)
-        work, many = self._work, self.matched.many
+        work, group_count = self._work, self.matched.many
         sums = [
-            {name: pl.Series(_sums(one, many, name)) for name in ("time", "calls")} for one in work
+            {name: pl.Series(_sums(side_work, group_count, name)) for name in ("time", "calls")}
+            for side_work in work
         ]
         sides = (self.a, self.b)
         frame = pl.DataFrame(
             {
-                "group": np.arange(many),
+                "group": np.arange(group_count),
                 **{
-                    name: (one["time"] + side.many // 2) // side.many
-                    for name, one, side in zip(("a", "b"), sums, sides, strict=True)
+                    name: (sums_of_side["time"] + side.many // 2) // side.many
+                    for name, sums_of_side, side in zip(("a", "b"), sums, sides, strict=True)
                 },
                 **{
-                    f"calls_{name}": one["calls"] / side.many
-                    for name, one, side in zip(("a", "b"), sums, sides, strict=True)
+                    f"calls_{name}": sums_of_side["calls"] / side.many
+                    for name, sums_of_side, side in zip(("a", "b"), sums, sides, strict=True)
                 },
             }
         )
-        held = self._typical(work, many)
+        typicals = self._typical(work, group_count)
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = judged(frame, held, (frame["calls_a"] > 0, frame["calls_b"] > 0), of_pieces=True)
+        frame = judged(
+            frame, typicals, (frame["calls_a"] > 0, frame["calls_b"] > 0), of_pieces=True
+        )
         described = self._described.drop("group", "calls_a", "calls_b")
         frame = pl.concat([frame, described], how="horizontal").filter(there)
         frame = self._with_opless(frame)
@@ -483,24 +490,24 @@ class Difference:
     def kernels(self) -> pl.DataFrame:
         """One row per op with the same inputs and other kernels (``KERNELS``), by time in both runs."""
         sums = []
-        for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
-            places = _by_key(one, group)
-            named = one.keys.filter("named")["key"]
-            rows = one.kernels.filter(~pl.col("copy"), ~pl.col("key").is_in(named.implode()))
+        for side, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
+            places = _by_key(side, group)
+            named = side.keys.filter("named")["key"]
+            rows = side.kernels.filter(~pl.col("copy"), ~pl.col("key").is_in(named.implode()))
             rows = rows.with_columns(pl.Series("group", places[rows["key"].to_numpy()]))
             sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
         # lists are made only of groups whose names differ, which are few
         marks = [
-            one.group_by("group").agg(
+            sum_.group_by("group").agg(
                 (pl.col("name").to_physical().hash() % (1 << 40)).sum(), pl.len()
             )
-            for one in sums
+            for sum_ in sums
         ]
         other = marks[0].join(marks[1], on="group")
         other = other.filter(
             (pl.col("name") != pl.col("name_right")) | (pl.col("len") != pl.col("len_right"))
         )
-        made = [
+        tables = [
             named.join(other, on="group", how="semi")
             .with_columns(pl.col("name").cast(pl.String))
             .sort("time", "name", descending=[True, False])
@@ -508,7 +515,7 @@ class Difference:
             .agg(pl.col("name").alias("names"), (pl.col("time").sum() // one.many).alias("time"))
             for one, named in zip((self.a, self.b), sums, strict=True)
         ]
-        both = made[0].join(made[1], on="group", how="inner", suffix="_b")
+        both = tables[0].join(tables[1], on="group", how="inner", suffix="_b")
         both = both.filter(pl.col("names").list.sort() != pl.col("names_b").list.sort())
         alike = self._described.filter(
             pl.col("work").is_in([SAME_WORK, OTHER_CALLS]) | pl.col("work").is_null()
@@ -529,20 +536,22 @@ class Difference:
     def of_op(self, pattern: pl.Expr) -> pl.DataFrame | None:
         """Return one row (a, b, change, noise, verdict) of all ops whose name matches ``pattern``; None if
         neither run has one."""
-        held, sums = [], []
-        for one in (self.a, self.b):
-            keys = one.keys.filter(pattern)["key"]
-            mine = one.work.filter(pl.col("key").is_in(keys.implode()))
+        typicals, sums = [], []
+        for side in (self.a, self.b):
+            keys = side.keys.filter(pattern)["key"]
+            mine = side.work.filter(pl.col("key").is_in(keys.implode()))
             mine = mine.group_by("unit").agg(pl.col("time").sum())
-            held.append(typical_of(one, _one_group(mine), 1))
+            typicals.append(typical_of(side, _one_group(mine), 1))
             sums.append(
-                None if keys.is_empty() else (int(mine["time"].sum()) + one.many // 2) // one.many
+                None if keys.is_empty() else (int(mine["time"].sum()) + side.many // 2) // side.many
             )
         if sums[0] is None and sums[1] is None:
             return None
-        there = [pl.Series([one is not None]) for one in sums]
+        there = [pl.Series([sum_ is not None]) for sum_ in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return judged(frame, held if not self.whole else None, (there[0], there[1]), of_pieces=True)
+        return judged(
+            frame, typicals if not self.whole else None, (there[0], there[1]), of_pieces=True
+        )
 
 
 def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Difference:
@@ -554,45 +563,45 @@ def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Differenc
     with Pool(1) as pool:  # while one thread ends the first, the second begins
         ending = pool.submit(a(STEPS))
         other = b(STEPS)()
-        one = ending.result()
-    if (one.unit == RUN) != (other.unit == RUN):
-        told = Difference.unlike(one, other)
-        return Difference(a(WHOLE)(), b(WHOLE)(), told)
-    if one.parts != other.parts:
-        told = LIGHT.format(one="A" if other.parts == PART_NAMES else "B")
-        return Difference(a(BY_PART)(), b(BY_PART)(), told)
-    if (one.totals is None) != (other.totals is None) and one.parts == PART_NAMES:
-        if one.totals is None:
-            one = a(TOTALS)()
+        first = ending.result()
+    if (first.unit == RUN) != (other.unit == RUN):
+        unlike_text = Difference.unlike(first, other)
+        return Difference(a(WHOLE)(), b(WHOLE)(), unlike_text)
+    if first.parts != other.parts:
+        unlike_text = LIGHT.format(one="A" if other.parts == PART_NAMES else "B")
+        return Difference(a(BY_PART)(), b(BY_PART)(), unlike_text)
+    if (first.totals is None) != (other.totals is None) and first.parts == PART_NAMES:
+        if first.totals is None:
+            first = a(TOTALS)()
         else:
             other = b(TOTALS)()
-    return Difference(one, other)
+    return Difference(first, other)
 
 
-def means(total: Ints, many: int) -> Ints:
-    """Return whole means of sums over ``many``: they add up to the mean of all, rounded down.
+def means(total: Ints, count: int) -> Ints:
+    """Return whole means of sums over ``count``: they add up to the mean of all, rounded down.
 
     Each is the exact mean rounded down or up; the largest remainders are rounded up.
     """
-    whole, rest = np.divmod(total, many)
-    short = int(total.sum()) // many - int(whole.sum())
+    quotient, rest = np.divmod(total, count)
+    short = int(total.sum()) // count - int(quotient.sum())
     if short:
         largest = np.argsort(-rest, kind="stable")[:short]
-        whole[largest] += 1
-    return whole
+        quotient[largest] += 1
+    return quotient
 
 
-def _by_key(one: Reduced, group: Ints) -> Ints:
+def _by_key(reduced: Reduced, group: Ints) -> Ints:
     """Return the group of each key by its number, NONE for those that no event has."""
-    keys = one.keys["key"].to_numpy()
+    keys = reduced.keys["key"].to_numpy()
     places = np.full(int(keys.max(initial=-1)) + 1, NONE, np.int64)
     places[keys] = group
     return places
 
 
-def _lengths(one: Reduced) -> pl.DataFrame:
+def _lengths(reduced: Reduced) -> pl.DataFrame:
     """Return unit and time (ns) of each unit."""
-    return one.units.select(
+    return reduced.units.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("unit"),
         (pl.col("end") - pl.col("start")).alias("time"),
     )
@@ -608,14 +617,14 @@ def _sums(values: pl.DataFrame, groups: int, name: str = "time") -> Ints:
     return total
 
 
-def _worked(one: Reduced) -> list[pl.Series]:
+def _worked(reduced: Reduced) -> list[pl.Series]:
     """Return the time and calls of each key's work: of a key without any the time is -1, the calls are 0."""
-    keys = one.keys["key"].to_numpy()
-    place = _by_key(one, np.arange(len(keys)))[one.work["key"].to_numpy()]
+    keys = reduced.keys["key"].to_numpy()
+    index = _by_key(reduced, np.arange(len(keys)))[reduced.work["key"].to_numpy()]
     time, calls = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), np.int64)
-    time[place] = 0
-    np.add.at(time, place, one.work["time"].to_numpy())
-    np.add.at(calls, place, one.work["calls"].to_numpy())
+    time[index] = 0
+    np.add.at(time, index, reduced.work["time"].to_numpy())
+    np.add.at(calls, index, reduced.work["calls"].to_numpy())
     return [pl.Series("time", time), pl.Series("calls", calls)]
 
 
@@ -631,9 +640,9 @@ def _ratio() -> pl.Expr:
 
 def _share() -> pl.Expr:
     """Return the change as a fraction of the step's change; null where that is 0."""
-    whole = pl.col("change").sum()
-    share = pl.col("change") / whole + 0.0  # 0.0 for -0.0
-    return pl.when(whole != 0).then(share).alias("share")
+    total = pl.col("change").sum()
+    share = pl.col("change") / total + 0.0  # 0.0 for -0.0
+    return pl.when(total != 0).then(share).alias("share")
 
 
 def _size() -> pl.Expr:

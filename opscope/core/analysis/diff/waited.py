@@ -28,7 +28,7 @@ class Waited:
 
 def waited(a: Reduced, b: Reduced, change: int) -> Waited | None:
     """Return what waiting explains of ``change``, communication's change (ns); None if less than half."""
-    sums = [int(one.waiting["waiting"].sum() or 0) // one.many for one in (a, b)]
+    sums = [int(side.waiting["waiting"].sum() or 0) // side.many for side in (a, b)]
     moved = sums[1] - sums[0]
     if not change or moved / change < MOST:
         return None
@@ -37,28 +37,28 @@ def waited(a: Reduced, b: Reduced, change: int) -> Waited | None:
         return Waited(moved)
     rank = most[0]["rank"]
     for_it = [
-        int(one.waiting.filter(pl.col("rank") == rank)["waiting"].sum() or 0) // one.many
-        for one in (a, b)
+        int(side.waiting.filter(pl.col("rank") == rank)["waiting"].sum() or 0) // side.many
+        for side in (a, b)
     ]
     if (for_it[1] - for_it[0]) / moved < MOST:
         return Waited(moved)
-    parts = [_of_rank(one, rank) for one in (a, b)]
+    parts = [_of_rank(side, rank) for side in (a, b)]
     if not parts[0] or not parts[1]:
         return Waited(moved, rank)
     longer = {name: parts[1].get(name, 0) - parts[0].get(name, 0) for name in a.parts[1:]}
-    name = max(longer, key=lambda one: longer[one] * (1 if moved > 0 else -1))
+    name = max(longer, key=lambda rank: longer[rank] * (1 if moved > 0 else -1))
     if longer[name] / moved < MOST:
         return Waited(moved, rank)
     return Waited(moved, rank, name, longer[name])
 
 
-def _of_rank(one: Reduced, rank: int) -> dict[str, int]:
+def _of_rank(reduced: Reduced, rank: int) -> dict[str, int]:
     """Return the mean time (ns) of each part in a step of a rank; nothing if it has none."""
-    known = dict(one.ranks)
-    process = next((process for process, held in known.items() if held == rank), None)
-    mine = one.units.with_row_index("unit").filter(pl.col("process") == process)
+    ranks = dict(reduced.ranks)
+    process = next((process for process, own_rank in ranks.items() if own_rank == rank), None)
+    mine = reduced.units.with_row_index("unit").filter(pl.col("process") == process)
     if mine.is_empty():
         return {}
-    spent = one.spent.filter(pl.col("unit").is_in(mine["unit"].implode()))
+    spent = reduced.spent.filter(pl.col("unit").is_in(mine["unit"].implode()))
     sums = dict(spent.group_by("part").agg(pl.col("time").sum()).iter_rows())
-    return {name: int(sums.get(place, 0)) // len(mine) for place, name in enumerate(one.parts)}
+    return {name: int(sums.get(index, 0)) // len(mine) for index, name in enumerate(reduced.parts)}

@@ -70,8 +70,8 @@ def kernel_totals(a: Totals | None, b: Totals | None) -> pl.DataFrame:
 def _beside(a: pl.DataFrame, b: pl.DataFrame, by: list[str]) -> pl.DataFrame:
     """Return the rows of both; what one of them lacks took no time there."""
     sides = [
-        one.rename({"time": side, "calls": f"total_calls_{side}"})
-        for one, side in zip((a, b), ("a", "b"), strict=True)
+        table.rename({"time": side, "calls": f"total_calls_{side}"})
+        for table, side in zip((a, b), ("a", "b"), strict=True)
     ]
     rows = sides[0].join(sides[1], on=by, how="full", coalesce=True, nulls_equal=True)
     rows = rows.with_columns(pl.col("a", "b").fill_null(0))

@@ -104,10 +104,10 @@ class Held:
 
     def __init__(self, time: Ints, value: Floats) -> None:
         """``time``: ascending; ``value``: NaN begins the first interval, and any after an interruption."""
-        known = ~np.isnan(value[1:]) & (time[1:] > time[:-1])
-        self.start: Ints = time[:-1][known]
-        self.end: Ints = time[1:][known]
-        self.value: Floats = value[1:][known]
+        is_sampled = ~np.isnan(value[1:]) & (time[1:] > time[:-1])
+        self.start: Ints = time[:-1][is_sampled]
+        self.end: Ints = time[1:][is_sampled]
+        self.value: Floats = value[1:][is_sampled]
         length = (self.end - self.start).astype(np.float64)
         self._edges: Ints = np.stack([self.start, self.end], axis=1).ravel()
         zero = np.zeros_like(length)
@@ -123,12 +123,12 @@ class Held:
         low, high = (start - origin).astype(np.float64), (end - origin).astype(np.float64)
         covered = np.interp(high, edges, self._covered) - np.interp(low, edges, self._covered)
         area = np.interp(high, edges, self._area) - np.interp(low, edges, self._area)
-        many = np.searchsorted(self.start, end, side="left") - np.searchsorted(
+        counts = np.searchsorted(self.start, end, side="left") - np.searchsorted(
             self.end, start, side="right"
         )
         mean = np.full(len(start), np.nan)
-        np.divide(area, covered, out=mean, where=(covered > 0) & (many > 0))
-        return mean, np.where(covered > 0, np.maximum(many, 0), 0).astype(np.int64)
+        np.divide(area, covered, out=mean, where=(covered > 0) & (counts > 0))
+        return mean, np.where(covered > 0, np.maximum(counts, 0), 0).astype(np.int64)
 
 
 def held(trace: Trace, name: str) -> dict[int, Held]:
@@ -136,12 +136,12 @@ def held(trace: Trace, name: str) -> dict[int, Held]:
     samples = trace["samples"].filter(
         (pl.col("name").cast(pl.String) == name) & pl.col("device").is_null()
     )
-    found = {}
+    samples_of_process = {}
     for (process,), part in samples.sort("time", maintain_order=True).group_by("process"):
         time = part["time"].to_numpy()
         value = part["value"].fill_null(float("nan")).to_numpy()
-        found[NONE if process is None else int(process)] = Held(time, value)
-    return found
+        samples_of_process[NONE if process is None else int(process)] = Held(time, value)
+    return samples_of_process
 
 
 def _points(trace: Trace, name: str, how: Any) -> dict[int, float]:
@@ -163,23 +163,27 @@ def cpu_utilization(trace: Trace) -> pl.DataFrame:
     memory = _points(trace, PROCESS_MEMORY, pl.col("value").max())
     rows = []
     for process in sorted(set(machine) | set(own)):
-        busy, used, below = (one.get(process) for one in (machine, own, children))
-        known = [one for one in (used, busy) if one is not None and len(one.start)]
-        if not known:
+        busy, used, below = (samples.get(process) for samples in (machine, own, children))
+        measured = [
+            samples for samples in (used, busy) if samples is not None and len(samples.start)
+        ]
+        if not measured:
             continue
-        cores, many = _mean(used), processors.get(process)
+        cores, processor_count = _mean(used), processors.get(process)
         rows.append(
             {
                 "process": None if process == NONE else process,
-                "samples": len(known[0].start),
-                "sampled_time": int((known[0].end - known[0].start).sum()),
+                "samples": len(measured[0].start),
+                "sampled_time": int((measured[0].end - measured[0].start).sum()),
                 "machine": _mean(busy),
                 "machine_max": _most(busy),
                 "cores": cores,
                 "cores_max": _most(used),
-                "process_share": cores / many if cores is not None and many else None,
+                "process_share": cores / processor_count
+                if cores is not None and processor_count
+                else None,
                 "child_cores": _mean(below),
-                "processors": many,
+                "processors": processor_count,
                 "threads": threads.get(process),
                 "peak_process_memory": memory.get(process),
             }
@@ -188,15 +192,15 @@ def cpu_utilization(trace: Trace) -> pl.DataFrame:
     return frame.cast(WHOLE).select(*WHOLE)  # type: ignore[arg-type]
 
 
-def _mean(one: Held | None) -> float | None:
-    if one is None or not len(one.start):
+def _mean(samples: Held | None) -> float | None:
+    if samples is None or not len(samples.start):
         return None
-    length = one.end - one.start
-    return float((one.value * length).sum() / length.sum() / 100)
+    length = samples.end - samples.start
+    return float((samples.value * length).sum() / length.sum() / 100)
 
 
-def _most(one: Held | None) -> float | None:
-    return None if one is None or not len(one.start) else float(one.value.max() / 100)
+def _most(samples: Held | None) -> float | None:
+    return None if samples is None or not len(samples.start) else float(samples.value.max() / 100)
 
 
 def cpu_samples(trace: Trace) -> pl.DataFrame:
@@ -207,9 +211,9 @@ def cpu_samples(trace: Trace) -> pl.DataFrame:
     memory = trace["samples"].filter(pl.col("name").cast(pl.String) == PROCESS_MEMORY)
     for process in sorted(set(machine) | set(own)):
         frames = [
-            pl.DataFrame({"start": one.start, "end": one.end, name: one.value / 100})
-            for name, one in (("machine", machine.get(process)), ("cores", own.get(process)))
-            if one is not None
+            pl.DataFrame({"start": samples.start, "end": samples.end, name: samples.value / 100})
+            for name, samples in (("machine", machine.get(process)), ("cores", own.get(process)))
+            if samples is not None
         ]
         joined = (
             frames[0]
@@ -241,13 +245,15 @@ def cpu_by_step(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
         columns: dict[str, Any] = {}
         counts = np.zeros(len(part), np.int64)
         for name, by_process in series.items():
-            one = by_process.get(key)
-            mean, many = (
-                (np.full(len(part), np.nan), counts) if one is None else one.mean(start, end)
+            samples = by_process.get(key)
+            mean, least = (
+                (np.full(len(part), np.nan), counts)
+                if samples is None
+                else samples.mean(start, end)
             )
             columns[name] = pl.Series(mean / _MEANS[name][1], dtype=pl.Float64).fill_nan(None)
             if name != "child_cores":  # sampled more rarely
-                counts = np.maximum(counts, many)
+                counts = np.maximum(counts, least)
         parts.append(
             part.select(
                 "process",
@@ -283,19 +289,23 @@ def cpu_by_op(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
         middle = (one.start + one.end) // 2
         mine = ops.filter(pl.col("process") == process)
         busy = machine.get(process)
-        whole = np.full(len(middle), np.nan) if busy is None else busy.mean(one.start, one.end)[0]
-        found = [_open(mine, middle)]
-        idle = np.flatnonzero(~np.isin(np.arange(len(middle)), found[0]["sample"].to_numpy()))
-        found.append(
+        machine_share = (
+            np.full(len(middle), np.nan) if busy is None else busy.mean(one.start, one.end)[0]
+        )
+        parts_of_thread = [_open(mine, middle)]
+        idle = np.flatnonzero(
+            ~np.isin(np.arange(len(middle)), parts_of_thread[0]["sample"].to_numpy())
+        )
+        parts_of_thread.append(
             pl.DataFrame({"sample": idle}, schema={"sample": pl.Int64}).with_columns(
                 pl.lit(None, pl.String).alias("op"), pl.lit(None, pl.String).alias("direction")
             )
         )
-        samples = pl.concat(found)
-        place = samples["sample"].to_numpy()
+        samples = pl.concat(parts_of_thread)
+        index = samples["sample"].to_numpy()
         samples = samples.with_columns(
-            pl.Series("machine", whole[place] / 100, dtype=pl.Float64).fill_nan(None),
-            pl.Series("cores", one.value[place] / 100, dtype=pl.Float64),
+            pl.Series("machine", machine_share[index] / 100, dtype=pl.Float64).fill_nan(None),
+            pl.Series("cores", one.value[index] / 100, dtype=pl.Float64),
         )
         enough = pl.len() >= LEAST
         parts.append(
@@ -315,8 +325,8 @@ def cpu_by_op(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
             )
             .select(*BY_OP)
         )
-    made = pl.concat(parts)
-    return made.sort(
+    table = pl.concat(parts)
+    return table.sort(
         "process",
         "samples",
         "op",

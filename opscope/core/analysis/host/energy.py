@@ -77,9 +77,9 @@ def energy(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
         begin, end = counted["time"][0], counted["time"][-1]
         row |= {"sampled_time": end - begin}
         row["power"] = row["energy"] / (end - begin) * 1e9 if end > begin else None
-        many = _within(steps.filter(pl.col("process") == process), begin, end)
-        if many >= 1:
-            row |= {"counted_steps": round(many), "step_energy": row["energy"] / many}
+        step_count = _within(steps.filter(pl.col("process") == process), begin, end)
+        if step_count >= 1:
+            row |= {"counted_steps": round(step_count), "step_energy": row["energy"] / step_count}
         else:
             row["reason"] = NO_STEPS
         rows.append(row)

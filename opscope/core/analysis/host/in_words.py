@@ -18,12 +18,12 @@ def ns(time: float) -> str:
     return f"{time:.0f} ns"
 
 
-def size(many: float) -> str:
+def size(number: float) -> str:
     """Return a size (bytes): ``1.34 GB``."""
     for scale, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if many >= scale:
-            return f"{_digits(many / scale)} {unit}"
-    return f"{many:.0f} B"
+        if number >= scale:
+            return f"{_digits(number / scale)} {unit}"
+    return f"{number:.0f} B"
 
 
 def share(part: float) -> str:

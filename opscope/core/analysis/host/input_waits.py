@@ -129,7 +129,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     )[meaning.reading[rows]]
     payload = gather(ranges["payload"], rows)
     domain = gather(ranges["domain"], rows).cast(pl.String)
-    found = pl.DataFrame(
+    waits_of_input = pl.DataFrame(
         {
             "process": gather(ranges["process"], rows).fill_null(NONE),
             "thread": gather(ranges["thread"], rows).fill_null(NONE),
@@ -138,27 +138,29 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
             "kind": gather(ranges["kind"], rows).cast(pl.String),
         }
     ).with_columns(pl.when(domain == INPUT_DOMAIN).then(payload).alias("queue_depth"))
-    found = pl.concat([found, described], how="horizontal").filter(pl.col("kind") != "mark")
+    waits_of_input = pl.concat([waits_of_input, described], how="horizontal").filter(
+        pl.col("kind") != "mark"
+    )
     stepping = _steps(trace, meaning).select(pl.col("process", "thread").fill_null(NONE)).unique()
     only = stepping.group_by("process").agg(
         pl.col("thread").first().alias("only"), pl.len().alias("n")
     )
-    found = found.join(
+    waits_of_input = waits_of_input.join(
         only.filter(pl.col("n") == 1), on="process", how="left", maintain_order="left"
     )
-    found = found.with_columns(
+    waits_of_input = waits_of_input.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
     # what a graph announces is also timed in opscope's own recordings
     several = pl.col("timed").any().over("process")
-    return _outermost(found.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
+    return _outermost(waits_of_input.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 
 
-def _outermost(found: pl.DataFrame) -> pl.DataFrame:
+def _outermost(table: pl.DataFrame) -> pl.DataFrame:
     """Join the waits that lie inside others; a named loader inside gives its name to one without."""
-    place = ["process", "thread"]
-    ordered = found.sort(*place, "start", "end", descending=[False, False, False, True])
-    reached = pl.col("end").cum_max().shift().over(place)
+    keys = ["process", "thread"]
+    ordered = table.sort(*keys, "start", "end", descending=[False, False, False, True])
+    reached = pl.col("end").cum_max().shift().over(keys)
     ordered = ordered.with_columns(
         (reached.is_null() | (pl.col("start") >= reached)).cum_sum().alias("outermost")
     )
@@ -168,11 +170,11 @@ def _outermost(found: pl.DataFrame) -> pl.DataFrame:
         for name in ("loader", "source", *_SIZES)
     ]
     depth = pl.col("queue_depth").drop_nulls().first()
-    joined = ordered.group_by(*place, "outermost", maintain_order=True).agg(
+    joined = ordered.group_by(*keys, "outermost", maintain_order=True).agg(
         pl.col("start").first(), pl.col("end").max(), *about, depth, pl.col("timed").any()
     )
     return joined.with_columns(
-        pl.when(pl.col(name) != NONE).then(name).alias(name) for name in place
+        pl.when(pl.col(name) != NONE).then(name).alias(name) for name in keys
     )
 
 
@@ -192,7 +194,7 @@ def _loader_of(
     torch = _TORCH.search(text)
     if torch is not None and reading.role in ("op", "user", "phase"):
         single = torch[1].startswith("_SingleProcess")
-        source = _source(call or _parsed(text))
+        source = _source(call or _parse(text))
         workers = 0 if single else None
         return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
     if reading.role == "op" and call is not None and _TENSORFLOW.match(call.name):
@@ -208,7 +210,7 @@ def _loader_of(
     return None
 
 
-def _parsed(text: str) -> OpCall | None:
+def _parse(text: str) -> OpCall | None:
     try:
         return parse(text)
     except RangeTextError:
@@ -234,10 +236,12 @@ def _steps(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     ranges = trace["ranges"]
     numbers = pl.Series([reading.step for reading in meaning.readings], dtype=pl.Int64)
     unclosed = pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
-    found = ranges[rows].select("process", "thread", "start", "end", (~unclosed).alias("ended"))
-    found = found.with_columns(gather(numbers, meaning.reading[rows]).alias("step"))
-    found = found.sort("process", "start", "thread", maintain_order=True)
-    return found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    step_ranges = ranges[rows].select(
+        "process", "thread", "start", "end", (~unclosed).alias("ended")
+    )
+    step_ranges = step_ranges.with_columns(gather(numbers, meaning.reading[rows]).alias("step"))
+    step_ranges = step_ranges.sort("process", "start", "thread", maintain_order=True)
+    return step_ranges.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
 
 
 def ended(trace: Trace, meaning: Meaning) -> pl.DataFrame:
@@ -247,15 +251,15 @@ def ended(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     )
 
 
-def _placed(steps: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+def _place(steps: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
 
     It is the innermost step around the wait's start, else the next one on its thread: but none follows a
     step that did not end, so the wait at the end of the last epoch belongs to no step.
     """
-    row = np.full(len(found), NONE, np.int64)
-    keys = [found[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]
-    starts = found["start"].to_numpy()
+    row = np.full(len(table), NONE, np.int64)
+    keys = [table[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]
+    starts = table["start"].to_numpy()
     for (process, thread), part in steps.group_by("process", "thread"):
         mine = np.flatnonzero((keys[0] == _number(process)) & (keys[1] == _number(thread)))
         if not len(mine):
@@ -265,16 +269,16 @@ def _placed(steps: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
         around = nest(begins, ends).innermost(starts[mine])
         after = np.searchsorted(begins, starts[mine], side="left")
         chosen = np.where(around >= 0, around, np.where(after < len(begins), after, NONE))
-        known = (chosen >= 0) & ended[np.maximum(chosen, 0)]
-        row[mine] = np.where(known, rows[np.maximum(chosen, 0)], NONE)
-    return found.with_columns(pl.Series("row", row))
+        is_inside = (chosen >= 0) & ended[np.maximum(chosen, 0)]
+        row[mine] = np.where(is_inside, rows[np.maximum(chosen, 0)], NONE)
+    return table.with_columns(pl.Series("row", row))
 
 
 def _number(value: object) -> int:
     return NONE if value is None else int(value)  # type: ignore[call-overload]
 
 
-def input_waits(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataFrame:
+def input_waits(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per ended step, in order: process, thread, step, start, duration, input_wait (ns),
     share, calls, queue_depth, loader, source, input_bound, reason.
 
@@ -284,24 +288,26 @@ def input_waits(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataF
     step asked for one. ``loader``: the one with most of the wait. All are null, with the reason, if no
     loader was seen on the step's thread: nobody knows then what the step waited for.
     """
-    steps, timed = _steps(trace, meaning), found.filter("timed")
-    whole = _per_step(steps, _placed(steps, timed))
-    if whole.is_empty():
+    steps, timed = _steps(trace, meaning), table.filter("timed")
+    steps_with_waits = _per_step(steps, _place(steps, timed))
+    if steps_with_waits.is_empty():
         return pl.DataFrame(schema=STEPS)
-    known = {
+    flags = {
         "seen": (timed, ["process", "thread"]),
         "elsewhere": (timed, ["process"]),
-        "announced": (found.filter(~pl.col("timed")), ["process"]),
+        "announced": (table.filter(~pl.col("timed")), ["process"]),
     }
-    for name, (rows, place) in known.items():
-        one = rows.select(place).unique().with_columns(pl.lit(True).alias(name))
-        whole = whole.join(one, on=place, how="left", nulls_equal=True, maintain_order="left")
-    whole = whole.with_columns(
-        pl.col(*known).fill_null(False),
+    for name, (rows, keys) in flags.items():
+        marks = rows.select(keys).unique().with_columns(pl.lit(True).alias(name))
+        steps_with_waits = steps_with_waits.join(
+            marks, on=keys, how="left", nulls_equal=True, maintain_order="left"
+        )
+    steps_with_waits = steps_with_waits.with_columns(
+        pl.col(*flags).fill_null(False),
         (pl.col("input_wait") / pl.when(pl.col("duration") > 0).then("duration")).alias("share"),
     )
     names = ("input_wait", "share", "calls", "queue_depth", "loader", "source")
-    whole = whole.with_columns(
+    steps_with_waits = steps_with_waits.with_columns(
         *(pl.when("seen").then(pl.col(name)).alias(name) for name in names),
         pl.when("seen").then(pl.col("share") > INPUT_BOUND).alias("input_bound"),
         pl.when("seen")
@@ -313,7 +319,7 @@ def input_waits(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataF
         .otherwise(pl.lit(NO_LOADER))
         .alias("reason"),
     )
-    return whole.cast(STEPS).select(*STEPS)  # type: ignore[arg-type]
+    return steps_with_waits.cast(STEPS).select(*STEPS)  # type: ignore[arg-type]
 
 
 def _per_step(steps: pl.DataFrame, waited: pl.DataFrame) -> pl.DataFrame:
@@ -331,9 +337,9 @@ def _per_step(steps: pl.DataFrame, waited: pl.DataFrame) -> pl.DataFrame:
         pl.col("loader").get(longest),
         pl.col("source").get(longest),
     )
-    whole = steps.filter("ended").join(sums, on="row", how="left", maintain_order="left")
+    joined = steps.filter("ended").join(sums, on="row", how="left", maintain_order="left")
     begin = pl.min_horizontal("start", "asked")
-    return whole.with_columns(
+    return joined.with_columns(
         pl.col("input_wait", "calls").fill_null(0), (pl.col("end") - begin).alias("duration")
     )
 
@@ -341,7 +347,7 @@ def _per_step(steps: pl.DataFrame, waited: pl.DataFrame) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------- loaders
 
 
-def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.DataFrame:
+def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and loader, the longest waits first; times in ns.
 
     calls, total, mean, median, p90 and max are of all its waits. ``input_wait`` is the part of ``total`` that
@@ -352,10 +358,10 @@ def data_preparation(trace: Trace, meaning: Meaning, found: pl.DataFrame) -> pl.
     ``INPUT_BOUND`` without the longest wait too: one wait alone, such as that for the workers to start, says
     nothing of the loader.
     """
-    if found.is_empty():
+    if table.is_empty():
         return pl.DataFrame(schema=LOADERS)
     steps = _steps(trace, meaning)
-    waited = _placed(steps, found)
+    waited = _place(steps, table)
     time = pl.col("end") - pl.col("start")
     waited = waited.with_columns(pl.when("timed").then(time).alias("wait"))
     each = _per_step(steps, waited.filter("timed")).select("row", "duration")

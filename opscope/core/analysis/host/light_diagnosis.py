@@ -82,12 +82,12 @@ def diagnosis(trace: Trace) -> pl.DataFrame:
         return pl.DataFrame(schema=FINDINGS)
     by_rank = dict(ranks(trace).rows())
     rows: list[dict[str, Any]] = []
-    told: list[dict[str, Any]] = []
-    for whole in trace["light"].sort("process").to_dicts():
-        one = _One(trace, whole)
-        who = {"process": one.process, "rank": by_rank.get(one.process)}
-        rows += [who | row for row in one.findings()]
-        told += [who | row for row in one.not_told()]
+    cannot_tell: list[dict[str, Any]] = []
+    for totals_row in trace["light"].sort("process").to_dicts():
+        process_diagnosis = _One(trace, totals_row)
+        who = {"process": process_diagnosis.process, "rank": by_rank.get(process_diagnosis.process)}
+        rows += [who | row for row in process_diagnosis.findings()]
+        cannot_tell += [who | row for row in process_diagnosis.not_told()]
     rows += [{"process": None, "rank": None} | row for row in _late_ranks(trace, by_rank)]
     rows.sort(key=lambda row: -(row["lost"] or 0))
     if not rows:
@@ -100,18 +100,18 @@ def diagnosis(trace: Trace) -> pl.DataFrame:
             )
             | {"process": None, "rank": None}
         )
-    return pl.DataFrame(rows + _once(told), schema=FINDINGS)
+    return pl.DataFrame(rows + _once(cannot_tell), schema=FINDINGS)
 
 
 def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rows of equal text once, without a process if there are several."""
-    found: dict[str, dict[str, Any]] = {}
+    rows_by_text: dict[str, dict[str, Any]] = {}
     for row in rows:
-        if row["text"] in found:
-            found[row["text"]] |= {"process": None, "rank": None}
+        if row["text"] in rows_by_text:
+            rows_by_text[row["text"]] |= {"process": None, "rank": None}
         else:
-            found[row["text"]] = row
-    return list(found.values())
+            rows_by_text[row["text"]] = row
+    return list(rows_by_text.values())
 
 
 def _row(finding: str, share: float | None, lost: float | None, text: str) -> dict[str, Any]:
@@ -133,9 +133,9 @@ def _sure(row: dict[str, Any], limit: float) -> dict[str, Any]:
 class _One:
     """One process."""
 
-    def __init__(self, trace: Trace, whole: Mapping[str, Any]) -> None:
-        self.process: int = whole["process"]
-        self.whole = whole
+    def __init__(self, trace: Trace, totals_row: Mapping[str, Any]) -> None:
+        self.process: int = totals_row["process"]
+        self.whole = totals_row
         mine = pl.col("process") == self.process
         self.blocks = trace["light_blocks"].filter(mine).sort("start")
         lengths = trace["light_lengths"].filter(mine)
@@ -203,11 +203,11 @@ class _One:
                 f"the first steps took {ns(starting)} more than steps do later: what is compiled, allocated"
                 " or read for the first time",
             )
-        many = int(slow["steps"].sum()) - len(begin)
+        count = int(slow["steps"].sum()) - len(begin)
         lost = float(((slow["length"] - self.median) * slow["steps"]).sum()) - starting
-        if lost < WORTH * self.total or many <= 0:
+        if lost < WORTH * self.total or count <= 0:
             return
-        worst = self.slowest.join(begin, on="start", how="anti").head(many)
+        worst = self.slowest.join(begin, on="start", how="anti").head(count)
         mean = {name: self.sums[name] / self.steps for name in PHASES}
         more = {name: float((worst[name] - mean[name]).sum()) for name in PHASES}
         part = max(more, key=lambda name: more[name])
@@ -217,7 +217,7 @@ class _One:
             "uneven steps",
             lost / self.total,
             lost,
-            f"{many} of {self.steps} steps took more than {SLOW} times the median of {ns(self.median)}"
+            f"{count} of {self.steps} steps took more than {SLOW} times the median of {ns(self.median)}"
             f" and cost {said(lost / self.total)} of the time (99 of 100 take at most {ns(p99)});"
             f" the slowest, step {first['step']}, took {ns(first['duration'])}; most of it was"
             f" {_NAMES[part]}",
@@ -267,7 +267,10 @@ class _One:
             return
         quarter = len(late) // 4
         mean = (late["duration"] / late["steps"]).to_numpy()
-        quarters = [float(np.median(mean[place * quarter :][:quarter])) for place in range(4)]
+        quarters = [
+            float(np.median(mean[quarter_index * quarter :][:quarter]))
+            for quarter_index in range(4)
+        ]
         grows = all(a <= b * 1.01 for a, b in pairwise(quarters))
         if quarters[3] > (1 + DRIFT) * quarters[0] and grows:
             lost = float(((mean - quarters[0]) * late["steps"].to_numpy()).sum())
@@ -286,9 +289,9 @@ class _One:
                 continue
             series = self.samples.filter(names == name).sort("time")
             for (device,), part in series.group_by("device", maintain_order=True):
-                found = _growth(part["time"].to_numpy(), part["value"].to_numpy())
-                if found is not None:
-                    first, last, per_hour = found
+                growth = _growth(part["time"].to_numpy(), part["value"].to_numpy())
+                if growth is not None:
+                    first, last, per_hour = growth
                     whose = "process's" if device is None else f"GPU {device}'s"
                     yield _row(
                         "growing memory",
@@ -315,8 +318,8 @@ class _One:
                     )
 
     def _outside(self) -> Iterator[dict[str, Any]]:
-        rest, known = self.sums["other"], self.total - self.sums["other"]
-        if known and self.sums["backward"] and rest > OUTSIDE * self.total:
+        rest, in_phases = self.sums["other"], self.total - self.sums["other"]
+        if in_phases and self.sums["backward"] and rest > OUTSIDE * self.total:
             row = _row(
                 "time outside of phases",
                 rest / self.total,

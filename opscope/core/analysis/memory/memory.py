@@ -117,11 +117,11 @@ def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
         size.sum(),
     )
     peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
-    whole = pl.concat([rows, _from_before(rows, peak)], how="diagonal_relaxed").join(
+    held_blocks = pl.concat([rows, _from_before(rows, peak)], how="diagonal_relaxed").join(
         peak, on=_PLACE, how="left", nulls_equal=True
     )
     return (
-        whole.with_columns((pl.col("at_peak") / pl.col("peak")).alias("share"))
+        held_blocks.with_columns((pl.col("at_peak") / pl.col("peak")).alias("share"))
         .cast(dict(BY_OP.items()))
         .with_columns(pl.col(_OP).cast(pl.String).fill_null("").name.prefix("by_"))
         .sort(
@@ -141,9 +141,9 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
     first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
     until = pl.col("row").shift(-1).over(*_PLACE, "address")
     # without a device number one list may contain the events of several allocators
-    known = pl.col("address").is_not_null() & pl.col("device").is_not_null()
+    has_place = pl.col("address").is_not_null() & pl.col("device").is_not_null()
     return events.with_columns(first.alias("peak_row")).with_columns(
-        pl.when(known)
+        pl.when(has_place)
         .then(
             (pl.col("row") <= pl.col("peak_row"))
             & (until.fill_null(len(events)) > pl.col("peak_row"))
@@ -154,15 +154,15 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
     """Return the blocks with the columns of the op that allocated each, or the reason why it has none."""
-    found = blocks["op_row"].to_numpy()
-    distinct, place = np.unique(found[found >= 0], return_inverse=True)
-    code = np.full(len(found), NONE, np.int32)
-    code[found >= 0] = place
+    op_row = blocks["op_row"].to_numpy()
+    distinct, index = np.unique(op_row[op_row >= 0], return_inverse=True)
+    code = np.full(len(op_row), NONE, np.int32)
+    code[op_row >= 0] = index
     about = ops.describe(distinct)
     columns = (about.call["op"], about.direction, about.layer, about.source)
     return blocks.with_columns(
         *(gather(column, code).alias(name) for name, column in zip(_OP, columns, strict=True)),
-        pl.when(pl.Series(found < 0)).then(pl.lit(OUTSIDE)).alias("reason"),
+        pl.when(pl.Series(op_row < 0)).then(pl.lit(OUTSIDE)).alias("reason"),
     )
 
 
@@ -194,16 +194,16 @@ def _open_ops(ops: Ops, events: pl.DataFrame) -> Ints:
     has_thread = events["thread"].is_not_null().to_numpy()
     thread = events["thread"].fill_null(NONE).to_numpy()
     time = events["time"].to_numpy()
-    found = np.full(len(events), NONE, np.int64)
+    op_of_event = np.full(len(events), NONE, np.int64)
     several = np.zeros(len(events), bool)
     for key, here in lanes_of(columns[0], columns[1]).rows(np.ones(len(ops.rows), bool)):
         tree = nest(times[0][here], times[1][here])
         rows_here: Any = np.flatnonzero((process == key[0]) & (~has_thread | (thread == key[1])))
         open_here = at(ops.rows[here], tree.innermost(time[rows_here]))
-        several[rows_here] |= (found[rows_here] >= 0) & (open_here >= 0)
-        found[rows_here] = np.where(open_here >= 0, open_here, found[rows_here])
-    found[several] = NONE
-    return found
+        several[rows_here] |= (op_of_event[rows_here] >= 0) & (open_here >= 0)
+        op_of_event[rows_here] = np.where(open_here >= 0, open_here, op_of_event[rows_here])
+    op_of_event[several] = NONE
+    return op_of_event
 
 
 def memory_changes(ops: Ops) -> pl.DataFrame:

@@ -45,19 +45,19 @@ def blocks(events: pl.DataFrame) -> pl.DataFrame:
     """
     rows = events.with_row_index("row").cast({"row": pl.Int64}).filter(pl.col("bytes") != 0)
     rows = rows.select("row", *_BLOCK, "thread", "bytes", "time").sort(*_BLOCK, "row")
-    known = pl.all_horizontal(pl.col(name).is_not_null() for name in ("device", "address"))
+    is_complete = pl.all_horizontal(pl.col(name).is_not_null() for name in ("device", "address"))
     follows = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in _BLOCK)
     followed = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in _BLOCK)
     gained = pl.col("bytes") > 0
-    before = gained.shift(1) & follows & known
-    after_is_release = ~gained.shift(-1) & followed & known
+    before = gained.shift(1) & follows & is_complete
+    after_is_release = ~gained.shift(-1) & followed & is_complete
     found = rows.with_columns(
         gained.alias("gained"),
-        known.alias("known"),
+        is_complete.alias("known"),
         before.fill_null(False).alias("ends_block"),
-        (follows & known).fill_null(False).alias("seen_before"),
+        (follows & is_complete).fill_null(False).alias("seen_before"),
         after_is_release.fill_null(False).alias("paired"),
-        (followed & known).fill_null(False).alias("seen_again"),
+        (followed & is_complete).fill_null(False).alias("seen_again"),
         pl.col("row").shift(-1).alias("next_row"),
         pl.col("time").shift(-1).alias("next_time"),
     ).filter(pl.col("gained") | ~pl.col("ends_block"))
@@ -93,10 +93,10 @@ def blocks(events: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def unpaired(found: pl.DataFrame) -> pl.DataFrame:
+def unpaired(table: pl.DataFrame) -> pl.DataFrame:
     """Return by process and device how many ``blocks`` lack one of the two; null without addresses."""
     why = pl.col("unpaired")
     untold = why.is_in([NO_ADDRESS, NO_DEVICE]).any()
-    return found.group_by(_PLACE).agg(
+    return table.group_by(_PLACE).agg(
         pl.when(~untold).then(why.is_not_null().sum().cast(pl.Int64)).alias("unpaired")
     )

@@ -46,7 +46,7 @@ def memory_curve(trace: Trace, points: int = 1200) -> pl.DataFrame:
         raise ValueError(f"points must be at least {_KEPT}, not {points}")
     events = ordered(trace).with_columns((pl.col("reserved") - pl.col("total")).alias("unused"))
     parts = [
-        device if len(device) <= points else device[np.sort(_chosen(device, points // _KEPT))]
+        device if len(device) <= points else device[np.sort(_choose(device, points // _KEPT))]
         for device in events.partition_by(_PLACE, maintain_order=True)
     ]
     if not parts:
@@ -59,7 +59,7 @@ def memory_curve(trace: Trace, points: int = 1200) -> pl.DataFrame:
     )
 
 
-def _chosen(events: pl.DataFrame, spans: int) -> Ints:
+def _choose(events: pl.DataFrame, spans: int) -> Ints:
     """Return the places of the events to keep, of those of one device in order."""
     time = events["time"].to_numpy()
     low, length = int(time[0]), max(int(time[-1]) - int(time[0]), 1)

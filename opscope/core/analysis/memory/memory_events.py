@@ -64,15 +64,17 @@ def memory_events(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """
     if changes.is_empty():
         return pl.DataFrame(schema=EVENTS)
-    found = blocks(changes)
+    blocks_of_changes = blocks(changes)
     op_row = changes["op_row"].to_numpy()
-    row, end_row = (found[name].fill_null(NONE).to_numpy() for name in ("row", "end_row"))
+    row, end_row = (
+        blocks_of_changes[name].fill_null(NONE).to_numpy() for name in ("row", "end_row")
+    )
     of_start, of_end = at(op_row, row), at(op_row, end_row)
     name, direction, layer, ids = _about(ops, of_start)
     end_name, _, _, end_ids = _about(ops, of_end)
     layered = layer.is_not_null().to_numpy()
-    rules = block_rules(ops, found, of_start, layered)
-    return found.select(
+    rules = block_rules(ops, blocks_of_changes, of_start, layered)
+    return blocks_of_changes.select(
         *_PLACE,
         "address",
         "bytes",
@@ -82,10 +84,10 @@ def memory_events(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
         name.alias("op"),
         direction.alias("direction"),
         layer.alias("layer"),
-        _step(ops, found, "start").alias("step"),
+        _step(ops, blocks_of_changes, "start").alias("step"),
         ids.alias("op_id"),
         end_name.alias("release_op"),
-        _step(ops, found, "end").alias("release_step"),
+        _step(ops, blocks_of_changes, "end").alias("release_step"),
         end_ids.alias("release_op_id"),
         spread("kind", [kind for kind, _ in RULES], rules),
         spread("kind_reason", [why for _, why in RULES], rules),
@@ -95,9 +97,9 @@ def memory_events(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
 
 def _about(ops: Ops, rows: Ints) -> tuple[pl.Series, pl.Series, pl.Series, pl.Series]:
     """Return name, direction, layer and id of op rows, null for -1; each distinct op is described once."""
-    distinct, place = np.unique(rows[rows >= 0], return_inverse=True)
+    distinct, index = np.unique(rows[rows >= 0], return_inverse=True)
     code = np.full(len(rows), NONE, np.int64)
-    code[rows >= 0] = place
+    code[rows >= 0] = index
     about = ops.identify(distinct)
     ids = ops.attribution.trace["ranges"]["id"].gather(distinct)
     return (
@@ -108,12 +110,12 @@ def _about(ops: Ops, rows: Ints) -> tuple[pl.Series, pl.Series, pl.Series, pl.Se
     )
 
 
-def _step(ops: Ops, found: pl.DataFrame, name: str) -> pl.Series:
+def _step(ops: Ops, table: pl.DataFrame, name: str) -> pl.Series:
     """Return the step of the process in which each block was allocated or released; null outside steps."""
-    process = found["process"].fill_null(NONE).cast(pl.Int64).to_numpy()
-    known = found[name].is_not_null()
-    time = found[name].fill_null(0).to_numpy()
-    return ops.context.step(process, np.zeros_like(process), time).set(~known, None)
+    process = table["process"].fill_null(NONE).cast(pl.Int64).to_numpy()
+    has_step = table[name].is_not_null()
+    time = table[name].fill_null(0).to_numpy()
+    return ops.context.step(process, np.zeros_like(process), time).set(~has_step, None)
 
 
 def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
@@ -132,9 +134,9 @@ def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
             pl.col("row").get(pl.col("total").arg_max()).cast(pl.Int64).alias("peak_row"),
         )
     )
-    found = blocks(changes).select("row", "end_row")
-    held = (
-        pl.concat([events, found], how="horizontal")
+    block_rows = blocks(changes).select("row", "end_row")
+    held_blocks = (
+        pl.concat([events, block_rows], how="horizontal")
         .join(peaks, on=_PLACE, how="left", nulls_equal=True)
         .filter(
             (pl.col("row") <= pl.col("peak_row"))
@@ -143,7 +145,7 @@ def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
         )
     )
     rows = (
-        held.group_by(*_PLACE, "kind", "layer", pl.col("kind_reason").alias("reason"))
+        held_blocks.group_by(*_PLACE, "kind", "layer", pl.col("kind_reason").alias("reason"))
         .agg(pl.col("bytes").sum().alias("at_peak"), pl.len().alias("held_blocks"))
         .with_columns(pl.col("kind", "layer", "reason").cast(pl.String))
     )

@@ -79,29 +79,31 @@ _DETACH: Final = ("aten::detach", "detach")
 _LIBRARY: Final = "::"
 
 
-def block_rules(ops: Ops, found: pl.DataFrame, op_rows: Ints, layered: NDArray[np.bool_]) -> Ints:
+def block_rules(ops: Ops, table: pl.DataFrame, op_rows: Ints, layered: NDArray[np.bool_]) -> Ints:
     """Return for each block (``memory_blocks.blocks``) the place in RULES of what proves its kind.
 
     ``op_rows``: the innermost op open when each was allocated, -1 for none; ``layered``: whether that has
     a layer.
     """
-    rules = np.full(len(found), _NOT_YET, np.int64)
-    untold = found["device"].is_null() | found["address"].is_null()
+    rules = np.full(len(table), _NOT_YET, np.int64)
+    untold = table["device"].is_null() | table["address"].is_null()
     rules[untold.to_numpy()] = UNTOLD
-    rules[found["row"].is_null().to_numpy() & (rules == _NOT_YET)] = BEFORE
-    start = found["start"].fill_null(0).to_numpy()
-    end = found["end"].fill_null(_NEVER).to_numpy()
-    process = found["process"].fill_null(NONE).to_numpy()
+    rules[table["row"].is_null().to_numpy() & (rules == _NOT_YET)] = BEFORE
+    start = table["start"].fill_null(0).to_numpy()
+    end = table["end"].fill_null(_NEVER).to_numpy()
+    process = table["process"].fill_null(NONE).to_numpy()
     ended = _end_of_op(ops, op_rows)
     rules[(rules == _NOT_YET) & (end < ended)] = _IN_OP
-    direction = np.full(len(found), NONE, np.int64)
+    direction = np.full(len(table), NONE, np.int64)
     direction[op_rows >= 0] = ops.direction(op_rows[op_rows >= 0])
     backward = direction == DIRECTIONS.index("backward")
     for number, here in passes(ops):
         mine = np.flatnonzero((process == number) & (rules == _NOT_YET))
         if len(mine):
-            one = _Process(ops, number, here, found[mine], op_rows[mine])
-            rules[mine] = one.rules(start[mine], end[mine], backward[mine], layered[mine])
+            rules_of_process = _Process(ops, number, here, table[mine], op_rows[mine])
+            rules[mine] = rules_of_process.rules(
+                start[mine], end[mine], backward[mine], layered[mine]
+            )
     rest = rules == _NOT_YET
     rules[rest] = np.where(layered[rest] & (end[rest] < _NEVER), _IN_LAYER, NO_PASS)
     return rules
@@ -114,23 +116,23 @@ def _end_of_op(ops: Ops, rows: Ints) -> Ints:
     named = library[meaning.reading]
     # an op whose parent is no library op is where a climb through library ops ends
     top = ~named | (parent < 0) | ~named[np.maximum(parent, 0)]
-    found = ops.attribution.climb(rows, top)
-    return at(ops.attribution.trace["ranges"]["end"].to_numpy(), found, 0)
+    op_of_row = ops.attribution.climb(rows, top)
+    return at(ops.attribution.trace["ranges"]["end"].to_numpy(), op_of_row, 0)
 
 
 class _Process:
     """The blocks of one process whose kind is asked for, and the passes of the process."""
 
     def __init__(
-        self, ops: Ops, number: int, ran: Passes, found: pl.DataFrame, op_rows: Ints
+        self, ops: Ops, number: int, ran: Passes, table: pl.DataFrame, op_rows: Ints
     ) -> None:
         self._ops, self._number, self._ran = ops, number, ran
         self._op_rows = op_rows
-        self._device = found["device"].fill_null(NONE).to_numpy()
-        size = found["bytes"].to_numpy()
+        self._device = table["device"].fill_null(NONE).to_numpy()
+        size = table["bytes"].to_numpy()
         #: sizes of a GPU are compared as the allocator rounds them
-        self._size = np.where(self._device >= 0, _rounded(size), size)
-        self._thread = found["thread"]
+        self._size = np.where(self._device >= 0, _round(size), size)
+        self._thread = table["thread"]
 
     def rules(
         self, start: Ints, end: Ints, backward: NDArray[np.bool_], layered: NDArray[np.bool_]
@@ -149,18 +151,18 @@ class _Process:
         rules = np.full(len(start), _OUTSIDE, np.int64)
         same = (begin_pass >= 0) & (end_pass == begin_pass)
         next_step = _after(steps, at(ran.end, begin_pass, 0))
-        held = end > next_step  # kept until the optimizer's next step has begun
+        is_kept = end > next_step  # kept until the optimizer's next step has begun
         self._group = np.where(next_step < _NEVER, next_step, NONE - begin_pass)
         rules[kind == INPUT] = _INPUT
         of_step = kind == OPTIMIZER
-        kept = held | ((next_step == _NEVER) & (end == _NEVER))
+        kept = is_kept | ((next_step == _NEVER) & (end == _NEVER))
         rules[of_step] = np.where(same, _IN_STEP, np.where(kept, _STATE, _LONG_STEP))[of_step]
         of_backward = kind == BACKWARD
-        used = held & (end < _after(begins, next_step))
+        used = is_kept & (end < _after(begins, next_step))
         rules[of_backward] = np.where(
             same, _IN_BACKWARD, np.where(used, _GRADIENT, _LONG_BACKWARD)
         )[of_backward]
-        self._sized_gradients(rules, begin_pass, held)
+        self._sized_gradients(rules, begin_pass, is_kept)
         forward = (kind == FORWARD) | ((kind == NONE) & layered & (not (ran.kind == FORWARD).any()))
         rules[forward] = self._forward(start, end, end_pass)[forward]
         foreign = ~self._of_passes()
@@ -176,10 +178,10 @@ class _Process:
         """Return whether each block was allocated by a thread of the passes, or by one that is not told."""
         if not self._ran.threads:
             return np.ones(len(self._size), bool)
-        known: NDArray[np.bool_] = (
+        is_of_pass: NDArray[np.bool_] = (
             self._thread.is_in(list(self._ran.threads)).fill_null(True).to_numpy()
         )
-        return known
+        return is_of_pass
 
     def _forward(self, start: Ints, end: Ints, end_pass: Ints) -> Ints:
         begins = self._ran.starts(BACKWARD)
@@ -193,49 +195,58 @@ class _Process:
             _LONG_FORWARD,
         )
 
-    def _sized_gradients(self, rules: Ints, begin_pass: Ints, held: NDArray[np.bool_]) -> None:
+    def _sized_gradients(self, rules: Ints, begin_pass: Ints, is_held: NDArray[np.bool_]) -> None:
         """Tell gradients among the blocks that outlive a backward pass by the sizes that ops name."""
         kept = np.flatnonzero(rules == _LONG_BACKWARD)
         if not len(kept):
             return
-        by_pass, worked_on = self._accumulated(), self._optimized()
-        key = np.stack([begin_pass[kept], held[kept], self._device[kept], self._size[kept]], axis=1)
-        distinct, place = np.unique(key, axis=0, return_inverse=True)
-        told = np.full(len(distinct), _LONG_BACKWARD, np.int64)
+        by_pass, worked_on = self._accumulate(), self._optimized()
+        key = np.stack(
+            [begin_pass[kept], is_held[kept], self._device[kept], self._size[kept]], axis=1
+        )
+        distinct, index = np.unique(key, axis=0, return_inverse=True)
+        rules_of_keys = np.full(len(distinct), _LONG_BACKWARD, np.int64)
         example = np.zeros(len(distinct), np.int64)
-        example[place.reshape(-1)] = kept
-        for number, (one, for_optimizer, _, _) in enumerate(distinct.tolist()):
+        example[index.reshape(-1)] = kept
+        for number, (pass_number, for_optimizer, _, _) in enumerate(distinct.tolist()):
             block = int(example[number])
-            if self._is_one_of(block, by_pass.get(one, frozenset())):
-                told[number] = _ACCUMULATED
+            if self._is_one_of(block, by_pass.get(pass_number, frozenset())):
+                rules_of_keys[number] = _ACCUMULATED
             elif for_optimizer and self._is_one_of(block, worked_on):
-                told[number] = _WORKED_ON
-        rules[kept] = told[place.reshape(-1)]
+                rules_of_keys[number] = _WORKED_ON
+        rules[kept] = rules_of_keys[index.reshape(-1)]
 
-    def _accumulated(self) -> dict[int, frozenset[int]]:
+    def _accumulate(self) -> dict[int, frozenset[int]]:
         """Return the sizes of the gradients that each backward pass accumulated, where shapes are told."""
         meaning = self._ops.attribution.meaning
         sizes = [
-            _sizes(one.call.inputs)
-            if one.call is not None and one.call.name == _ACCUMULATE
+            _sizes(reading.call.inputs)
+            if reading.call is not None and reading.call.name == _ACCUMULATE
             else frozenset()
-            for one in meaning.readings
+            for reading in meaning.readings
         ]
-        rows = self._rows(np.array([bool(one) for one in sizes], bool))
+        rows = self._rows(np.array([bool(size) for size in sizes], bool))
         if not len(rows):
             return {}
         start = self._ops.attribution.trace["ranges"]["start"].gather(rows).to_numpy()
-        place, code = self._ran.at(start), meaning.reading[rows]
-        found: dict[int, frozenset[int]] = {}
-        for one, reading in np.unique(np.stack([place, code], axis=1), axis=0).tolist():
-            found[one] = found.get(one, frozenset()) | sizes[reading]
-        return found
+        pass_index, code = self._ran.at(start), meaning.reading[rows]
+        sizes_by_pass: dict[int, frozenset[int]] = {}
+        for pass_number, reading in np.unique(
+            np.stack([pass_index, code], axis=1), axis=0
+        ).tolist():
+            sizes_by_pass[pass_number] = (
+                sizes_by_pass.get(pass_number, frozenset()) | sizes[reading]
+            )
+        return sizes_by_pass
 
     def _optimized(self) -> frozenset[int]:
         """Return the sizes of the tensors that the process's optimizer ops take, where they are told."""
         readings = self._ops.attribution.meaning.readings
-        sizes = [frozenset() if one.call is None else _sizes(one.call.inputs) for one in readings]
-        rows = self._rows(np.array([bool(one) for one in sizes], bool))
+        sizes = [
+            frozenset() if reading.call is None else _sizes(reading.call.inputs)
+            for reading in readings
+        ]
+        rows = self._rows(np.array([bool(size) for size in sizes], bool))
         rows = rows[self._ops.direction(rows) == DIRECTIONS.index("optimizer")]
         codes = np.unique(self._ops.attribution.meaning.reading[rows]).tolist()
         return frozenset().union(*(sizes[code] for code in codes))
@@ -260,29 +271,29 @@ class _Process:
         if not wanted or not len(kept):
             return
         key = np.stack([self._device[kept], self._size[kept]], axis=1)
-        distinct, place = np.unique(key, axis=0, return_inverse=True)
-        place = place.reshape(-1)
+        distinct, index = np.unique(key, axis=0, return_inverse=True)
+        index = index.reshape(-1)
         there = [(device, size) for device, size in distinct.tolist()]
-        many = dict(zip(there, np.bincount(place).tolist(), strict=True))
-        if any(many.get(one, 0) < count for one, count in wanted.items()):
+        counts = dict(zip(there, np.bincount(index).tolist(), strict=True))
+        if any(counts.get(size, 0) < count for size, count in wanted.items()):
             return
-        made = self._made_parameters(kept)
+        makers = self._made_parameters(kept)
         for number, one in enumerate(there):
             count = wanted.get(one, 0)
-            those = kept[place == number]
+            those = kept[index == number]
             if count == len(those):
                 rules[those] = _PARAMETER
-            elif count and int(made[place == number].sum()) == count:
-                rules[those[made[place == number]]] = _MADE_PARAMETER
+            elif count and int(makers[index == number].sum()) == count:
+                rules[those[makers[index == number]]] = _MADE_PARAMETER
 
     def _gradients(self, rules: Ints) -> dict[tuple[int, int], int]:
         """Return how many gradients of each device and size were there for one optimizer step at most."""
         rows = np.flatnonzero(np.isin(rules, (_GRADIENT, _ACCUMULATED, _WORKED_ON)))
         key = np.stack([self._group[rows], self._device[rows], self._size[rows]], axis=1)
-        found: dict[tuple[int, int], int] = {}
-        for (_, device, size), many in zip(*_counted(key), strict=True):
-            found[device, size] = max(many, found.get((device, size), 0))
-        return found
+        largest: dict[tuple[int, int], int] = {}
+        for (_, device, size), count in zip(*_count(key), strict=True):
+            largest[device, size] = max(count, largest.get((device, size), 0))
+        return largest
 
     def _made_parameters(self, kept: Ints) -> NDArray[np.bool_]:
         """Return whether a tensor of each block's size was detached right after the op that allocated it.
@@ -294,22 +305,23 @@ class _Process:
         rows = rows[self._ops.attribution.parent[rows] < 0]
         start, thread = (trace["ranges"][name].gather(rows) for name in ("start", "thread"))
         rows = rows[np.lexsort((start.to_numpy(), thread.fill_null(NONE).to_numpy()))]
-        place = np.full(len(meaning.reading) + 1, len(rows), np.int64)
-        place[rows] = np.arange(len(rows))
+        index = np.full(len(meaning.reading) + 1, len(rows), np.int64)
+        index[rows] = np.arange(len(rows))
         every = np.ones(len(meaning.reading), bool)
         every[self._ops.attribution.parent >= 0] = False
         top = self._ops.attribution.climb(self._op_rows[kept], every)
-        following = np.append(rows, [NONE, NONE])[place[top] + 1]
+        following = np.append(rows, [NONE, NONE])[index[top] + 1]
         sizes = [
-            _sizes(one.call.inputs)
-            if one.call is not None and one.call.name in _DETACH
+            _sizes(reading.call.inputs)
+            if reading.call is not None and reading.call.name in _DETACH
             else frozenset()
-            for one in meaning.readings
+            for reading in meaning.readings
         ]
         code = at(meaning.reading, following).tolist()
         taken = zip(kept.tolist(), code, strict=True)
         return np.array(
-            [one >= 0 and self._is_one_of(block, sizes[one]) for block, one in taken], bool
+            [reading >= 0 and self._is_one_of(block, sizes[reading]) for block, reading in taken],
+            bool,
         )
 
     def _is_one_of(self, block: int, sizes: frozenset[int]) -> bool:
@@ -320,19 +332,19 @@ class _Process:
         )
 
 
-def _counted(key: NDArray[np.int64]) -> tuple[list[list[int]], list[int]]:
+def _count(key: NDArray[np.int64]) -> tuple[list[list[int]], list[int]]:
     """Return the distinct rows and how often each is there."""
-    distinct, many = np.unique(key, axis=0, return_counts=True)
-    return distinct.tolist(), many.tolist()
+    distinct, counts = np.unique(key, axis=0, return_counts=True)
+    return distinct.tolist(), counts.tolist()
 
 
 def _after(times: Ints, time: Ints) -> Ints:
     """Return for each time the first of ``times`` after it (ns); the largest integer if there is none."""
-    found: Ints = np.append(times, _NEVER)[np.searchsorted(times, time, side="right")]
-    return found
+    later: Ints = np.append(times, _NEVER)[np.searchsorted(times, time, side="right")]
+    return later
 
 
-def _rounded(size: Ints) -> Ints:
+def _round(size: Ints) -> Ints:
     return -(-size // _ROUNDED) * _ROUNDED
 
 
@@ -342,5 +354,5 @@ def _rounded_one(size: int) -> int:
 
 def _sizes(args: tuple[object, ...]) -> frozenset[int]:
     """Return the sizes (bytes) of the tensors among an op's arguments, where shapes and dtypes are told."""
-    found = (leaf.nbytes for leaf in leaves(args) if isinstance(leaf, TensorSpec))  # type: ignore[arg-type]
-    return frozenset(size for size in found if size)
+    sizes = (leaf.nbytes for leaf in leaves(args) if isinstance(leaf, TensorSpec))  # type: ignore[arg-type]
+    return frozenset(size for size in sizes if size)

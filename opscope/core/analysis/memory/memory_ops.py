@@ -56,9 +56,11 @@ def memory_ops(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     for key, part in changes.group_by(_PLACE, maintain_order=True):
         parts.append(_of_device(ops, part, names, texts, key))
     calls = _calls(ops, names, texts)
-    whole = pl.concat(parts).join(calls, on=["process", "op"], how="left", nulls_equal=True)
+    ops_of_devices = pl.concat(parts).join(
+        calls, on=["process", "op"], how="left", nulls_equal=True
+    )
     return (
-        whole.cast({name: OPS[name] for name in whole.columns})
+        ops_of_devices.cast({name: OPS[name] for name in ops_of_devices.columns})
         .with_columns(pl.col("op").fill_null("").alias("by_op"))
         .sort(
             *_PLACE,
@@ -74,7 +76,7 @@ def memory_ops(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
 def _names(ops: Ops) -> tuple[NDArray[np.int32], list[str | None]]:
     """Return the number of each reading's op name, and the names."""
     codes, texts = compact(ops.readings["op"])
-    first = {text: place for place, text in reversed(list(enumerate(texts)))}
+    first = {text: index for index, text in reversed(list(enumerate(texts)))}
     same = np.array([first[text] for text in texts], np.int32)
     return same[codes], texts
 
@@ -87,22 +89,22 @@ def _of_device(
     key: tuple[Any, ...],
 ) -> pl.DataFrame:
     """Return the rows of one process and device."""
-    size, found = events["bytes"].to_numpy(), events["op_row"].to_numpy()
+    size, op_row = events["bytes"].to_numpy(), events["op_row"].to_numpy()
     gained = size > 0
     values = np.stack([size, np.where(gained, size, 0), gained.astype(np.int64)], axis=1)
-    rows, own, whole = _with_ancestors(ops, found[found >= 0], values[found >= 0])
+    rows, own, totals = _with_ancestors(ops, op_row[op_row >= 0], values[op_row >= 0])
     name = names[ops.attribution.meaning.reading[rows]]
     outermost = ~_inside_namesake(ops, rows, name)
     summed = pl.DataFrame(
         {
-            "op": pl.Series([texts[one] for one in name.tolist()], dtype=pl.String),
+            "op": pl.Series([texts[code] for code in name.tolist()], dtype=pl.String),
             **{column: own[:, number] for number, column in enumerate(_SELF)},
-            **{column: whole[:, number] * outermost for number, column in enumerate(_WHOLE)},
+            **{column: totals[:, number] * outermost for number, column in enumerate(_WHOLE)},
         }
     )
     by_name = summed.group_by("op").sum().with_columns(pl.lit(None, pl.String).alias("reason"))
-    outside = values[found < 0].sum(axis=0)
-    if (found < 0).any():
+    outside = values[op_row < 0].sum(axis=0)
+    if (op_row < 0).any():
         both = [*zip(_SELF, outside, strict=True), *zip(_WHOLE, outside, strict=True)]
         row = {"op": None, **{column: int(value) for column, value in both}, "reason": OUTSIDE}
         by_name = pl.concat([by_name, pl.DataFrame([row], schema=by_name.schema)])
@@ -112,23 +114,23 @@ def _of_device(
 
 
 def _with_ancestors(
-    ops: Ops, found: Ints, values: NDArray[np.int64]
+    ops: Ops, ints: Ints, values: NDArray[np.int64]
 ) -> tuple[Ints, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the op rows ``found`` and all ops around them, each once, in order.
+    """Return the op rows ``ints`` and all ops around them, each once, in order.
 
     With them the sums of their own ``values``, and those with the values of all ops inside.
     """
     attribution = ops.attribution
     there = np.zeros(len(attribution.parent), bool)  # a flag a row takes less time than a sort
-    there[found] = True
+    there[ints] = True
     there |= attribution.above(there)
     every = np.flatnonzero(there)
-    place = np.cumsum(there) - 1
+    index = np.cumsum(there) - 1
     parent = attribution.parent[every].astype(np.int64)
-    above = np.where(parent >= 0, place[np.maximum(parent, 0)], NONE)
+    above = np.where(parent >= 0, index[np.maximum(parent, 0)], NONE)
     alone = np.zeros((len(every), values.shape[1]), np.int64)
-    np.add.at(alone, place[found], values)
-    whole = alone.copy()
+    np.add.at(alone, index[ints], values)
+    with_inside = alone.copy()
     level = depth(above)
     order = np.argsort(
         -level, kind="stable"
@@ -136,8 +138,8 @@ def _with_ancestors(
     edges = np.flatnonzero(np.diff(level[order])) + 1
     for part in np.split(order, edges):
         inner = part[above[part] >= 0]
-        np.add.at(whole, above[inner], whole[inner])
-    return every, alone, whole
+        np.add.at(with_inside, above[inner], with_inside[inner])
+    return every, alone, with_inside
 
 
 def _inside_namesake(ops: Ops, rows: Ints, name: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -186,7 +188,7 @@ def _calls(ops: Ops, names: NDArray[np.int32], texts: list[str | None]) -> pl.Da
         .group_by("process", "code")
         .agg(pl.len().cast(pl.Int64).alias("calls"))
     )
-    named = pl.Series("op", [texts[one] for one in counted["code"].to_list()], pl.String)
+    named = pl.Series("op", [texts[code] for code in counted["code"].to_list()], pl.String)
     return counted.with_columns(named).select("process", "op", "calls")
 
 

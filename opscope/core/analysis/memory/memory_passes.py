@@ -20,7 +20,7 @@ PASSES: Final = ("input", "forward", "backward", "optimizer")
 INPUT, FORWARD, BACKWARD, OPTIMIZER = range(4)
 #: The pass of each direction, and, last, of none.
 _CODE: Final = np.array(
-    [*(PASSES.index(one) if one in PASSES else NONE for one in DIRECTIONS), NONE]
+    [*(PASSES.index(direction) if direction in PASSES else NONE for direction in DIRECTIONS), NONE]
 )
 _LONG_AGO: Final = int(np.iinfo(np.int64).min)
 #: How PyTorch's profiler calls an optimizer's step, which is one pass, and what is none.
@@ -45,13 +45,13 @@ class Passes:
 
     def starts(self, kind: int) -> Ints:
         """Return the starts (ns) of the passes of a kind, in order."""
-        found: Ints = self.start[self.kind == kind]
-        return found
+        times: Ints = self.start[self.kind == kind]
+        return times
 
     def ends(self, kind: int) -> Ints:
         """Return the ends (ns) of the passes of a kind, in order of their starts."""
-        found: Ints = self.end[self.kind == kind]
-        return found
+        times: Ints = self.end[self.kind == kind]
+        return times
 
 
 def passes(ops: Ops) -> Iterator[tuple[int, Passes]]:
@@ -66,8 +66,8 @@ def passes(ops: Ops) -> Iterator[tuple[int, Passes]]:
     meaning = ops.attribution.meaning
     both = list(zip(meaning.readings, meaning.texts, strict=True))
     process = ops.attribution.trace["ranges"]["process"].fill_null(NONE).to_numpy()
-    mark = np.array([_marked(*one) for one in both], np.int64)[meaning.reading]
-    code = np.array([_code(*one) for one in both], np.int64)[meaning.reading]
+    mark = np.array([_mark(*pair) for pair in both], np.int64)[meaning.reading]
+    code = np.array([_code(*pair) for pair in both], np.int64)[meaning.reading]
     outermost = (ops.attribution.parent < 0) & ((code >= 0) | ops.attribution.is_op)
     outermost &= ~np.array([_ZERO in text[:64] for text in meaning.texts], bool)[meaning.reading]
     for number in np.unique(process[(mark >= 0) | (code >= BACKWARD)]).tolist():
@@ -95,8 +95,8 @@ def _of_process(ops: Ops, rows: Ints, mark: Ints, outermost: Ints) -> Passes:
     if not (kind == FORWARD).any():
         kind, start, end = _with(kind, start, end, FORWARD, *_forwards(began, kind, start, end))
     low, high = merge(start[kind == BACKWARD], end[kind == BACKWARD])
-    place = np.searchsorted(low, start, side="right") - 1
-    again = (kind == FORWARD) & (place >= 0) & (end <= at(high, place, NONE))
+    index = np.searchsorted(low, start, side="right") - 1
+    again = (kind == FORWARD) & (index >= 0) & (end <= at(high, index, NONE))
     threads = {*thread.tolist(), *on[code >= BACKWARD].tolist(), *differentiated_on.tolist()}
     return Passes(kind[~again], start[~again], end[~again], frozenset(threads - {NONE}))
 
@@ -146,7 +146,7 @@ def _times(ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:
     return start, end, thread
 
 
-def _marked(reading: Reading, text: str) -> int:
+def _mark(reading: Reading, text: str) -> int:
     """Return the pass that a range marks, -1 for none."""
     if _STEP in text[:64]:
         return OPTIMIZER

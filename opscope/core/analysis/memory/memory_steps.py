@@ -62,7 +62,9 @@ def memory_steps(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
 def _steps(ops: Ops) -> pl.DataFrame:
     """Return process, number, start and end (ns) of the steps that ended; one row for parts of one step."""
     attribution = ops.attribution
-    numbers = pl.Series("step", [one.step for one in attribution.meaning.readings], pl.Int64)
+    numbers = pl.Series(
+        "step", [reading.step for reading in attribution.meaning.readings], pl.Int64
+    )
     ranges = attribution.trace["ranges"].with_columns(
         gather(numbers, attribution.meaning.reading).alias("step")
     )
@@ -80,25 +82,25 @@ def _of_device(
 ) -> pl.DataFrame:
     time, size, total = (events[name].to_numpy() for name in ("time", "bytes", "total"))
     start, end = (steps[name].to_numpy() for name in ("start", "end"))
-    first, last = (np.searchsorted(time, one, side="left") for one in (start, end))
+    first, last = (np.searchsorted(time, edge, side="left") for edge in (start, end))
     gained = np.concatenate(([0], np.cumsum(np.where(size > 0, size, 0))))
     lost = np.concatenate(([0], np.cumsum(np.where(size < 0, -size, 0))))
     before = np.concatenate(([0], total))  # in use before each event; not known before the first
-    known = last > 0
+    has_event = last > 0
     # the most of a span of events, the one before it included: reduceat takes pairs of ends
     ends = np.stack([np.maximum(first, 1), np.maximum(last, first) + 1], axis=1)
     highest = np.maximum.reduceat(
         np.append(before, before[-1:]), np.minimum(ends, len(before)).ravel()
     )[::2]
-    found = blocks(events.drop("op_row"))
-    kept = found.filter(
+    blocks_of_device = blocks(events.drop("op_row"))
+    kept = blocks_of_device.filter(
         pl.col("row").is_not_null() & (pl.col("end").fill_null(_NEVER) >= int(end.max()))
     )
     kept_time = kept["start"].to_numpy()
     kept_sum = np.concatenate(([0], np.cumsum(kept["bytes"].to_numpy())))
-    inside = [np.searchsorted(kept_time, one, side="left") for one in (start, end)]
-    told = device is not None and not events["address"].has_nulls()
-    in_use = pl.Series("in_use", before[last]).set(pl.Series(~known), None)
+    inside = [np.searchsorted(kept_time, edge, side="left") for edge in (start, end)]
+    is_told_apart = device is not None and not events["address"].has_nulls()
+    in_use = pl.Series("in_use", before[last]).set(pl.Series(~has_event), None)
     reserved = events["reserved"].gather(np.maximum(last - 1, 0))
     return (
         steps.with_columns(
@@ -106,14 +108,14 @@ def _of_device(
             pl.lit(device, pl.Int32).alias("device"),
             in_use,
             in_use.diff().alias("growth"),
-            pl.Series("peak_memory", highest).set(pl.Series(~known), None),
-            reserved.set(pl.Series(~known), None).alias("reserved"),
+            pl.Series("peak_memory", highest).set(pl.Series(~has_event), None),
+            reserved.set(pl.Series(~has_event), None).alias("reserved"),
             pl.Series("allocated", gained[last] - gained[first]),
             pl.Series("released", lost[last] - lost[first]),
             pl.Series("kept", kept_sum[inside[1]] - kept_sum[inside[0]]),
             pl.Series("kept_blocks", inside[1] - inside[0]),
         )
-        .with_columns(pl.when(told).then(pl.col("kept", "kept_blocks")))
+        .with_columns(pl.when(is_told_apart).then(pl.col("kept", "kept_blocks")))
         .cast(STEPS)  # type: ignore[arg-type]
     )
 

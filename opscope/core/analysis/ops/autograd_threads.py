@@ -35,7 +35,9 @@ class AutogradThreads:
         )
         seq = attribution.meaning.seq
         meaning = attribution.meaning
-        names = [one.call.name if one.call is not None else "" for one in meaning.readings]
+        names = [
+            reading.call.name if reading.call is not None else "" for reading in meaning.readings
+        ]
         is_node = np.array([_NODE.search(name) is not None for name in names], bool)
         first = False
         self._seq = seq
@@ -61,12 +63,12 @@ class AutogradThreads:
     def has(self, rows: Ints) -> NDArray[np.bool_]:
         """Return whether each row is on a thread of autograd's engine."""
         process, thread = self._places(rows)
-        found = np.isin(thread, [thread for _, thread in self.lanes])
-        mine = np.flatnonzero(found)
+        on_lane = np.isin(thread, [thread for _, thread in self.lanes])
+        mine = np.flatnonzero(on_lane)
         for number, on in np.unique(np.stack((process[mine], thread[mine]), 1), axis=0).tolist():
             if (number, on) not in self.lanes:
-                found &= (process != number) | (thread != on)
-        return found
+                on_lane &= (process != number) | (thread != on)
+        return on_lane
 
     def _of(self, rows: Ints) -> set[tuple[int, int]]:
         lanes = pl.DataFrame(dict(zip(("process", "thread"), self._places(rows), strict=True)))

@@ -89,13 +89,13 @@ class _Paths:
         """Return the number of each pair of a path around (-1: none) and a name in it."""
         if not len(parent):
             return np.empty(0, np.int64)
-        found = self._numbering.of(parent, name).astype(np.int64)
+        numbers = self._numbering.of(parent, name).astype(np.int64)
         new = self._numbering.many - len(self.parent)
         if new:
             self.parent = np.append(self.parent, np.zeros(new, np.int64))
             self.name = np.append(self.name, np.zeros(new, np.int64))
-            self.parent[found], self.name[found] = parent, name
-        return found
+            self.parent[numbers], self.name[numbers] = parent, name
+        return numbers
 
 
 @dataclass(slots=True)
@@ -121,27 +121,29 @@ def call_tree(ops: Ops, idle: int, depth: int = DEPTH, nodes: int = NODES) -> pl
     root = int(paths.of(np.array([NONE]), np.array([names.number(ALL, "all")]))[0])
     hosted, calls, host = _on_host(ops, names, paths, root, depth)
     device = np.zeros(0, np.int64)
-    known = ops.on_device or not ops.attribution.trace.used_gpu
+    is_timed = ops.on_device or not ops.attribution.trace.used_gpu
     if ops.on_device:
         launched, device = _on_device(ops, hosted, names, paths, root)
-        calls = _padded(calls, len(launched)) + launched
-    elif known:
+        calls = _pad(calls, len(launched)) + launched
+    elif is_timed:
         rows = ops.times.rows
         np.add.at(
             device := np.zeros(len(paths.parent), np.int64), hosted.path[rows], ops.times.self_time
         )
         if idle:
-            place = int(paths.of(np.array([root]), np.array([names.number(IDLE, "outside")]))[0])
-            device = _padded(device, len(paths.parent))
-            device[place] += idle
-    many = len(paths.parent)
-    sums = [_padded(one, many) for one in (calls, host, device)]
-    made = _pruned(paths, list(names.of), sums, known, nodes)
-    return made if len(made) > 1 else made.clear()  # nothing was open, and nothing ran
+            idle_path = int(
+                paths.of(np.array([root]), np.array([names.number(IDLE, "outside")]))[0]
+            )
+            device = _pad(device, len(paths.parent))
+            device[idle_path] += idle
+    count = len(paths.parent)
+    sums = [_pad(column, count) for column in (calls, host, device)]
+    tree = _prune(paths, list(names.of), sums, is_timed, nodes)
+    return tree if len(tree) > 1 else tree.clear()  # nothing was open, and nothing ran
 
 
-def _padded(values: Ints, many: int) -> Ints:
-    return np.append(values, np.zeros(many - len(values), np.int64))
+def _pad(values: Ints, count: int) -> Ints:
+    return np.append(values, np.zeros(count - len(values), np.int64))
 
 
 def named_frame(reading: Reading, text: str) -> tuple[str, str] | None:
@@ -167,15 +169,19 @@ def _on_host(
     attribution = ops.attribution
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     frames = [named_frame(*pair) for pair in zip(meaning.readings, meaning.texts, strict=True)]
-    number = np.array([NONE if one is None else names.number(*one) for one in frames], np.int64)
+    number = np.array(
+        [NONE if frame is None else names.number(*frame) for frame in frames], np.int64
+    )
     name = number.astype(np.int32)[meaning.reading]
     lasted = (ranges["end"] - ranges["start"]).fill_null(0).to_numpy()
-    if (is_step := np.array([one == ("step", "step") for one in frames], bool)).any():
+    if (is_step := np.array([frame == ("step", "step") for frame in frames], bool)).any():
         rows = np.flatnonzero(is_step[meaning.reading])
         unended = ranges["attrs"].gather(rows).str.contains(UNCLOSED_MARK, literal=True)
         name[rows[unended.fill_null(False).to_numpy()]] = names.number(AFTER, "step")
     chosen = (name >= 0) & ((lasted > 0) | attribution.is_op)
-    if (user := np.array([one is not None and one[1] == "range" for one in frames], bool)).any():
+    if (
+        user := np.array([frame is not None and frame[1] == "range" for frame in frames], bool)
+    ).any():
         internal = (ranges["domain"] == RUNTIME).fill_null(False).to_numpy()
         chosen &= ~(user[meaning.reading] & internal & ~attribution.is_op)
     parent = np.full(len(ranges), NONE, np.int32)
@@ -192,10 +198,10 @@ def _on_host(
             trees[key] = tree, rows
         del tree, placed, empty
     rows = np.flatnonzero(chosen)
-    place = np.full(len(ranges), NONE, np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    forest = Forest(at(place, parent[rows]))
-    del place, parent, chosen
+    index = np.full(len(ranges), NONE, np.int32)
+    index[rows] = np.arange(len(rows), dtype=np.int32)
+    forest = Forest(at(index, parent[rows]))
+    del index, parent, chosen
     lasted = lasted[rows]
     own = self_time(lambda part: lasted[part], forest.parent)
     found = np.full(len(rows), root, np.int32)
@@ -220,12 +226,12 @@ def _threads_of_bare(ops: Ops, chosen: NDArray[np.bool_]) -> set[tuple[int, int]
     """Return the (process, thread) of the launches that have no op with a frame: only in the nests of these
     is looked for what was open; a nest takes 40 bytes a range."""
     calls = ops.attribution.trace["calls"]
-    found: set[tuple[int, int]] = set()
+    threads: set[tuple[int, int]] = set()
     for launched in (ops.attribution.kernels, ops.attribution.memops):
         bare = (launched.call >= 0) & ~at(chosen, launched.op, 0)
         of = calls.select("process", "thread")[pl.Series(launched.call[bare], dtype=pl.UInt32)]
-        found |= set(of.fill_null(NONE).unique().rows())
-    return found
+        threads |= set(of.fill_null(NONE).unique().rows())
+    return threads
 
 
 def _on_device(
@@ -233,7 +239,7 @@ def _on_device(
 ) -> tuple[Ints, Ints]:
     """Return per path the number of its kernels, copies and sets, and their time."""
     trace = ops.attribution.trace
-    made: list[tuple[Ints, Ints]] = []
+    parts: list[tuple[Ints, Ints]] = []
     for table, launched, kind, column in (
         ("kernels", ops.attribution.kernels, "kernel", "name"),
         ("memops", ops.attribution.memops, "copy", "kind"),
@@ -245,9 +251,9 @@ def _on_device(
         number = np.array([names.number(text or f"({kind})", kind) for text in texts], np.int64)
         above = _around(ops, hosted, launched, names, paths, root)
         duration = (frame["end"] - frame["start"]).fill_null(0).to_numpy()
-        made.append((paths.of(above, number[codes]), duration))
+        parts.append((paths.of(above, number[codes]), duration))
     calls, device = (np.zeros(len(paths.parent), np.int64) for _ in range(2))
-    for path, duration in made:
+    for path, duration in parts:
         np.add.at(calls, path, 1)
         np.add.at(device, path, duration)
     return calls, device
@@ -258,9 +264,9 @@ def _around(
 ) -> Ints:
     """Return the path below which each kernel is: its op's, else the one open around its launch, else that
     of the reason why neither is known."""
-    found = at(hosted.path, launched.op.astype(np.int64))
+    path = at(hosted.path, launched.op.astype(np.int64))
     calls = ops.attribution.trace["calls"]
-    bare = np.flatnonzero((found < 0) & (launched.call >= 0))
+    bare = np.flatnonzero((path < 0) & (launched.call >= 0))
     if len(bare):
         of = launched.call[bare].astype(np.int64)
         process, thread = (
@@ -271,22 +277,22 @@ def _around(
             here = np.flatnonzero((process == number) & (thread == on))
             if len(here):
                 inner = at(rows, tree.innermost(time[here]))
-                found[bare[here]] = at(hosted.path, inner)
+                path[bare[here]] = at(hosted.path, inner)
     reasons = [names.number(f"({reason})", "reason") for reason in REASONS]
-    lost = np.flatnonzero(found < 0)
+    lost = np.flatnonzero(path < 0)
     if len(lost):
         why = np.asarray(reasons)[launched.reason[lost]]
-        found[lost] = paths.of(np.full(len(lost), root), why)
-    return found
+        path[lost] = paths.of(np.full(len(lost), root), why)
+    return path
 
 
-def _pruned(
-    paths: _Paths, names: list[tuple[str, str]], sums: list[Ints], known: bool, nodes: int
+def _prune(
+    paths: _Paths, names: list[tuple[str, str]], sums: list[Ints], is_timed: bool, nodes: int
 ) -> pl.DataFrame:
     """Return the paths with the most time as rows, the others summed up beside those that are kept."""
     forest = Forest(paths.parent)
     calls, host, device = sums
-    totals = [forest.with_inside(one) for one in (host, device)]
+    totals = [forest.with_inside(column) for column in (host, device)]
     weight = sum(total / max(int(total[0]), 1) for total in totals)
     order = np.lexsort((forest.level, -np.asarray(weight)))
     kept = np.zeros(len(forest), bool)
@@ -296,17 +302,17 @@ def _pruned(
     above = forest.parent
     cut = np.flatnonzero(~kept & (above >= 0) & at(kept, above, 0).astype(bool))
     rest, of = np.unique(above[cut], return_inverse=True)
-    many = len(rest)
-    left = [np.zeros(many, np.int64) for _ in range(4)]
+    count = len(rest)
+    left = [np.zeros(count, np.int64) for _ in range(4)]
     for values, amounts in zip(
         left, (forest.size.astype(np.int64), forest.with_inside(calls), *totals), strict=True
     ):
         np.add.at(values, of, amounts[cut])
     rows = np.flatnonzero(kept)
-    place = np.full(len(forest), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
-    parent = np.concatenate((at(place, above[rows]), place[rest]))
-    text = [names[number] for number in paths.name[rows].tolist()] + [(OTHER, "other")] * many
+    index = np.full(len(forest), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
+    parent = np.concatenate((at(index, above[rows]), index[rest]))
+    text = [names[number] for number in paths.name[rows].tolist()] + [(OTHER, "other")] * count
     columns = {
         "calls": np.concatenate((calls[rows], left[1])),
         "merged": np.concatenate((np.ones(len(rows), np.int64), left[0])),
@@ -315,16 +321,16 @@ def _pruned(
         "device_self": np.concatenate((device[rows], left[3])),
         "device_total": np.concatenate((totals[1][rows], left[3])),
     }
-    return _rows(parent, text, columns, known)
+    return _rows(parent, text, columns, is_timed)
 
 
 def _rows(
-    parent: Ints, text: list[tuple[str, str]], columns: dict[str, NDArray[Any]], known: bool
+    parent: Ints, text: list[tuple[str, str]], columns: dict[str, NDArray[Any]], is_timed: bool
 ) -> pl.DataFrame:
     """Return the rows in the order of a tree, siblings by their time, each with its whole stack."""
     weight = (
         columns["device_total"]
-        if known and columns["device_total"].any()
+        if is_timed and columns["device_total"].any()
         else columns["host_total"]
     )
     names = np.array([_short(name) for name, _ in text], dtype=np.str_)
@@ -335,7 +341,7 @@ def _rows(
     number = np.empty(len(parent), np.int64)
     number[order] = np.arange(len(parent))
     above = at(number, parent[order])
-    frames = [_short(text[place][0]) for place in order.tolist()]
+    frames = [_short(text[index][0]) for index in order.tolist()]
     stacks: list[str] = []
     for name, around in zip(frames, above.tolist(), strict=True):
         # the root is in no stack: it is what a flame graph draws below all of them
@@ -346,13 +352,13 @@ def _rows(
             "parent_path": pl.Series(above).replace(NONE, None),
             "depth": Forest(above).level,
             "frame": frames,
-            "frame_kind": [text[place][1] for place in order.tolist()],
+            "frame_kind": [text[index][1] for index in order.tolist()],
             **{name: values[order] for name, values in columns.items()},
             "stack": stacks,
         },
         schema=COLUMNS,
     )
-    if known:
+    if is_timed:
         return frame
     return frame.with_columns(
         pl.lit(None, pl.Int64).alias(name) for name in ("device_self", "device_total")

@@ -92,7 +92,7 @@ def _dtypes(call: OpCall) -> str | None:
     Arguments that give a size or an axis do not count as data.
     """
     for args in (data_arguments(call), call.outputs or (), call.inputs):
-        found = [leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)]
-        if found:
-            return ",".join(dict.fromkeys(found))
+        dtypes = [leaf.dtype for leaf in leaves(args) if isinstance(leaf, TensorSpec)]
+        if dtypes:
+            return ",".join(dict.fromkeys(dtypes))
     return None

@@ -60,10 +60,10 @@ class Costs:
 
     def cost_owners(self, rows: Ints) -> Ints:
         """Return for each op row the op whose cost its kernels share, or -1 if none is known."""
-        found = self._attribution.climb(rows, self.canonical)
-        free = (found < 0) & (rows >= 0)
+        owner = self._attribution.climb(rows, self.canonical)
+        free = (owner < 0) & (rows >= 0)
         free[free] = self.free[rows[free]]
-        return np.where(free, rows, found)
+        return np.where(free, rows, owner)
 
     def sources(self, rows: Ints) -> Ints:
         """Return for each op row the op by which its own work has a known cost, or -1: ``cost_owners``, and
@@ -100,7 +100,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     names = Names(attribution)
     idle = fake_runs(names), idle_calls(names, launches)
     catalogue, place = _without_work(catalogue, place, [rows for rows in idle if len(rows)])
-    known = catalogue["matrix_flops"].is_not_null().to_numpy()
+    is_priced = catalogue["matrix_flops"].is_not_null().to_numpy()
     something = (
         pl.sum_horizontal(
             catalogue[name].fill_null(0)
@@ -108,33 +108,34 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
         )
         > 0
     )
-    something_known = catalogue.select(something).to_series().to_numpy() & known
+    something_known = catalogue.select(something).to_series().to_numpy() & is_priced
     matrix = (
-        catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy() & known
+        catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy()
+        & is_priced
     )
     is_op, mapped = attribution.is_op, attribution.mapped
-    many = len(is_op)
-    canonical, others, free, around = (zeros(mapped, many, bool) for _ in range(4))
-    for part in pieces(many):
+    count = len(is_op)
+    canonical, others, free, around = (zeros(mapped, count, bool) for _ in range(4))
+    for part in pieces(count):
         canonical[part] = is_op[part] & matrix[place[part]]
-        free[part] = is_op[part] & (known & ~something_known)[place[part]]
+        free[part] = is_op[part] & (is_priced & ~something_known)[place[part]]
     enclosing = attribution.above(canonical)
     _clear(canonical, enclosing)
-    for part in pieces(many):
+    for part in pieces(count):
         rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
         others[rows] = attribution.climb(rows, canonical) == NONE
     _clear(others, enclosing)
     outer = kernels_of_their_own(names, others, launches)
-    for part in pieces(many):
+    for part in pieces(count):
         rows = part.start + np.flatnonzero(others[part] & ~outer[part] & ~launches[part])
         others[rows] = attribution.climb(rows, outer) == NONE
     enclosing = attribution.above(others)
-    for part in pieces(many):
+    for part in pieces(count):
         canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])
     enclosing = attribution.above(canonical)
-    passing = known.copy()
+    passing = is_priced.copy()
     passing[: len(calls)] |= only_calls_ops(names)
-    for part in pieces(many):
+    for part in pieces(count):
         around[part] = is_op[part] & passing[place[part]] & enclosing[part] & ~canonical[part]
     return Costs(catalogue, attribution.kept(place), canonical, free, around, attribution)
 
@@ -173,12 +174,12 @@ class Sharing:
         counts = np.diff(np.append(begin, len(rows)))
         weight = duration[self._order]
         if len(rows):
-            whole = np.repeat(np.add.reduceat(weight, begin), counts)
-            weight = np.where(whole > 0, weight, 1)
-            whole = np.repeat(np.add.reduceat(weight, begin), counts)
+            total = np.repeat(np.add.reduceat(weight, begin), counts)
+            weight = np.where(total > 0, weight, 1)
+            total = np.repeat(np.add.reduceat(weight, begin), counts)
             done = np.cumsum(weight)
             self._done = done - np.repeat(done[begin] - weight[begin], counts)
-            self._whole = whole
+            self._whole = total
 
     def split(self, total: pl.Series) -> pl.Series:
         """Return each row's part of its group's ``total`` (equal within a group); null if that is null.
@@ -197,8 +198,8 @@ class Sharing:
             np.rint(amount * (self._done / self._whole)).astype(np.int64),
         )
         part = upto - np.where(self._first, 0, np.roll(upto, 1))
-        known = amount >= 0
-        return column.scatter(self._order[known], part[known])
+        is_stated = amount >= 0
+        return column.scatter(self._order[is_stated], part[is_stated])
 
 
 class Shares:
@@ -214,16 +215,19 @@ class Shares:
     ) -> None:
         """``group``: a number per row, -1 for none. ``start``, ``end``: ns per row."""
         self._group, self._start, self._end = group, start, end
-        many = 1 + max(int(group[part].max(initial=NONE)) for part in pieces(len(group)))
-        self._many = zeros(mapped, many, np.int32)
+        group_count = 1 + max(int(group[part].max(initial=NONE)) for part in pieces(len(group)))
+        self._many = zeros(mapped, group_count, np.int32)
         for part in pieces(len(group)):
-            held = group[part]
-            held, count = np.unique(held[held >= 0], return_counts=True)
-            self._many[held] += count.astype(np.int32)
-        self._several = any((self._many[part] > 1).any() for part in pieces(many))
+            groups = group[part]
+            groups, count = np.unique(groups[groups >= 0], return_counts=True)
+            self._many[groups] += count.astype(np.int32)
+        self._several = any((self._many[part] > 1).any() for part in pieces(group_count))
         if not self._several:
             return
-        self._whole, so_far = zeros(mapped, many, np.int64), zeros(mapped, many, np.int32)
+        self._whole, so_far = (
+            zeros(mapped, group_count, np.int64),
+            zeros(mapped, group_count, np.int32),
+        )
         self._upto, self._place = (zeros(mapped, len(group), kind) for kind in (np.int64, np.int32))
         for part in pieces(len(group)):
             rows = part.start + np.flatnonzero(group[part] >= 0)
@@ -267,27 +271,27 @@ class Shares:
         upto = np.where(even, self._place[some], upto)
         took = np.where(even, 1, took)
         # rounded sums up to a row and up to the one before it: the last row reaches the total exactly
-        reached, before = (_rounded(amount, done, whole) for done in (upto, upto - took))
+        reached, before = (_round(amount, done, whole) for done in (upto, upto - took))
         changed: pl.Series = column.clone().scatter(here, reached - before)  # in place
         return changed
 
 
-def _rounded(amount: Ints, done: Ints, whole: Ints) -> Ints:
-    exact = np.rint(amount * (done / whole)).astype(np.int64)
-    found: Ints = np.where(done == whole, amount, exact)
-    return found
+def _round(amount: Ints, done: Ints, ints: Ints) -> Ints:
+    exact = np.rint(amount * (done / ints)).astype(np.int64)
+    rounded: Ints = np.where(done == ints, amount, exact)
+    return rounded
 
 
 def _of_several(group: NDArray[np.signedinteger[Any]]) -> Ints:
     """Return, in order, the rows of the groups with more than one row, by a table of groups, not a sort."""
     rows = np.flatnonzero(group >= 0).astype(np.int32)
-    held = group[rows]
-    last = np.empty(int(held.max(initial=NONE)) + 1, np.int32)
-    last[held] = rows
+    group_of_row = group[rows]
+    last = np.empty(int(group_of_row.max(initial=NONE)) + 1, np.int32)
+    last[group_of_row] = rows
     several = np.zeros(len(last), bool)
-    several[held[last[held] != rows]] = True
-    found: Ints = rows[several[held]].astype(np.int64)
-    return found
+    several[group_of_row[last[group_of_row] != rows]] = True
+    last_rows: Ints = rows[several[group_of_row]].astype(np.int64)
+    return last_rows
 
 
 def cost_column(costs: Costs, name: str, rows: NDArray[np.signedinteger[Any]]) -> pl.Series:

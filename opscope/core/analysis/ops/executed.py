@@ -98,7 +98,7 @@ def _whose(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
     frame = pl.DataFrame(
         [
             table["name"],
-            *_named(ops, launched),
+            *_name(ops, launched),
             spread("reason", list(REASONS), launched.reason),
         ]
     )
@@ -122,14 +122,14 @@ def _as_the_compiler_wrote(frame: pl.DataFrame, table: pl.DataFrame) -> pl.DataF
         written.str.json_path_match(f"$.{name}").cast(pl.Float64, strict=False)
         for name in ("kernel_flop", "kernel_num_gb")
     )
-    known = (flop.is_finite() & (flop >= 0)).fill_null(False)
+    is_stated = (flop.is_finite() & (flop >= 0)).fill_null(False)
     sized = (giga.is_finite() & (giga >= 0)).fill_null(False)
     return frame.with_columns(
-        pl.when(known)
+        pl.when(is_stated)
         .then(flop.round().cast(pl.Int64, strict=False))
         .otherwise("matrix_flops")
         .alias("matrix_flops"),
-        pl.when(known).then(0).otherwise("vector_flops").alias("vector_flops"),
+        pl.when(is_stated).then(0).otherwise("vector_flops").alias("vector_flops"),
         pl.when(sized)
         .then((giga * 1e9).round().cast(pl.Int64, strict=False))
         .otherwise("bytes")
@@ -156,7 +156,7 @@ def _where(table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
     )
 
 
-def _named(ops: Ops, launched: Launched) -> list[pl.Series]:
+def _name(ops: Ops, launched: Launched) -> list[pl.Series]:
     reading = at(ops.attribution.meaning.reading, launched.op)
     return [gather(ops.readings[name], reading) for name in ("op", "op_type")]
 
@@ -165,10 +165,10 @@ def _cost_owners(
     ops: Ops, op: NDArray[np.int32], mapped: Mapped | None = None
 ) -> NDArray[np.int32]:
     """Return ``Costs.cost_owners`` of op rows, a piece at a time: ten million at once take half a GiB."""
-    costs, found = ops.costs, zeros(mapped, len(op), np.int32)
+    costs, owner = ops.costs, zeros(mapped, len(op), np.int32)
     for part, rows in ahead(lambda part: costs.cost_owners(op[part].astype(np.int64)), len(op)):
-        found[part] = rows
-    return found
+        owner[part] = rows
+    return owner
 
 
 def _executions(owners: NDArray[np.int32], replay: NDArray[np.int32]) -> NDArray[np.int32]:

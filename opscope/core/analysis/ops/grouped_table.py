@@ -65,9 +65,9 @@ def grouped(report: Report, profile: Answers, view: View) -> Table:
     return Table(report.heading, made, rows, notes)
 
 
-def and_others(text: str, many: object) -> str:
-    """Return ``text and 3 others`` if ``many`` is 4; the text alone if it is 1."""
-    others = many - 1 if isinstance(many, int) else 0
+def and_others(text: str, count: object) -> str:
+    """Return ``text and 3 others`` if ``count`` is 4; the text alone if it is 1."""
+    others = count - 1 if isinstance(count, int) else 0
     return f"{text} and {others:,} {'other' if others == 1 else 'others'}" if others > 0 else text
 
 

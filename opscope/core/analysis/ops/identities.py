@@ -40,15 +40,15 @@ def identities(ops: Ops, *, outlined: bool = False) -> Identities:
     ``outlined``: also keep the outline of each identity, 20 bytes.
     """
     attribution = ops.attribution
-    many = len(attribution.parent)
+    count = len(attribution.parent)
     numbering = Numbering(7)
-    seen, inside = np.ones(many, np.int8), None
+    seen, inside = np.ones(count, np.int8), None
     # without windows ``ops.rows``, 8 bytes per op, is not needed
     if len(attribution.trace["windows"]):
         inside = captured(attribution.trace, ops.rows)
     if inside is not None:
         seen[ops.rows] = inside
-    number = np.full(many, NONE, np.int32)
+    number = np.full(count, NONE, np.int32)
 
     def identify_part(part: slice) -> tuple[Ints, list[NDArray[Any]]]:
         rows = part.start + np.flatnonzero(attribution.is_op[part])
@@ -63,35 +63,35 @@ def identities(ops: Ops, *, outlined: bool = False) -> Identities:
     identify_part(slice(0, 0))
     row = np.empty(0, np.int64)
     outline = [np.empty(0, np.int32) for _ in range(5)] if outlined else None
-    with progress.stage("telling ops apart", many, progress.ROWS) as stage:
-        for part, (rows, columns) in ahead(identify_part, many):
-            number[rows] = found = numbering.of(*columns)
-            known = len(row)
-            if numbering.many > known:
-                row = np.append(row, np.zeros(numbering.many - known, np.int64))
+    with progress.stage("telling ops apart", count, progress.ROWS) as stage:
+        for part, (rows, columns) in ahead(identify_part, count):
+            number[rows] = numbers = numbering.of(*columns)
+            known_count = len(row)
+            if numbering.many > known_count:
+                row = np.append(row, np.zeros(numbering.many - known_count, np.int64))
                 if outline is not None:
-                    outline = _extended(outline, columns, found, numbering.many)
-            row[found] = rows
+                    outline = _extend(outline, columns, numbers, numbering.many)
+            row[numbers] = rows
             stage.add(part.stop - part.start)
     if numbering.many <= np.iinfo(np.int16).max:
         number = number.astype(np.int16)
     return Identities(number, row, None if inside is None else seen[row].astype(bool), outline)
 
 
-def _extended(
+def _extend(
     outline: list[NDArray[np.int32]],
     columns: list[NDArray[Any]],
-    found: NDArray[np.int32],
-    many: int,
+    numbers: NDArray[np.int32],
+    count: int,
 ) -> list[NDArray[np.int32]]:
-    """Return the outline of the first ``many`` identities: with those that are new in a piece of rows."""
-    known = len(outline[0])
-    fresh = np.flatnonzero(found >= known)
-    place = found[fresh] - known
+    """Return the outline of the first ``count`` identities: with those that are new in a piece of rows."""
+    known_count = len(outline[0])
+    fresh = np.flatnonzero(numbers >= known_count)
+    index = numbers[fresh] - known_count
     made = []
     reading, _, *others, _ = columns
-    for held, column in zip(outline, (reading, *others), strict=True):
-        new = np.empty(many - known, np.int32)
-        new[place] = column[fresh]
-        made.append(np.append(held, new))
+    for part, column in zip(outline, (reading, *others), strict=True):
+        new = np.empty(count - known_count, np.int32)
+        new[index] = column[fresh]
+        made.append(np.append(part, new))
     return made

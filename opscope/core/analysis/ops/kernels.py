@@ -132,8 +132,8 @@ def _piece(
 def shared_memory() -> pl.Expr:
     """A kernel's shared memory: static and dynamic, or the one that the source has, which is then the sum."""
     both = pl.col("shared_static", "shared_dynamic")
-    known = pl.any_horizontal(both.is_not_null())
-    return pl.when(known).then(pl.sum_horizontal("shared_static", "shared_dynamic"))
+    is_stated = pl.any_horizontal(both.is_not_null())
+    return pl.when(is_stated).then(pl.sum_horizontal("shared_static", "shared_dynamic"))
 
 
 def memops_frame(ops: Ops) -> pl.DataFrame:
@@ -159,8 +159,8 @@ class Told:
         elif costs is not None:
             self._costs = costs.select(ALL_FLOPS, "bytes").__getitem__
         else:
-            known = KernelCosts(ops)
-            self._costs = lambda rows: known.of(rows).select(ALL_FLOPS, "bytes")
+            kernel_costs = KernelCosts(ops)
+            self._costs = lambda rows: kernel_costs.of(rows).select(ALL_FLOPS, "bytes")
 
     def of(self, rows: Ints) -> pl.DataFrame:
         """Return op, layer, source, direction, inputs, reason, flops (of kernels), bytes and step of rows."""
@@ -168,7 +168,7 @@ class Told:
         distinct, code = _distinct_ops(launched)
         about = ops.identify(distinct, inherit=True)
         step = gather(ops.context.step(*ops.places(distinct)), code)
-        found = pl.DataFrame(
+        table = pl.DataFrame(
             [
                 *(gather(about.call[name], code) for name in ("op", "op_type", "inputs")),
                 _layers(ops, launched, gather(about.layer, code)).alias("layer"),
@@ -180,16 +180,16 @@ class Told:
             ]
         )
         if self._generated:
-            named = name_fused(found.with_columns(self._table["name"].gather(rows)))
-            found = named.with_columns(region_as_layer(named, found["op"])).drop("name")
-        return found.drop("op_type")
+            named = name_fused(table.with_columns(self._table["name"].gather(rows)))
+            table = named.with_columns(region_as_layer(named, table["op"])).drop("name")
+        return table.drop("op_type")
 
 
 def _distinct_ops(launched: Launched) -> tuple[Ints, NDArray[np.int32]]:
     """Return the ops of kernels or copies, each once, and which of them each has (-1: none)."""
-    distinct, place = np.unique(launched.op[launched.op >= 0], return_inverse=True)
+    distinct, index = np.unique(launched.op[launched.op >= 0], return_inverse=True)
     code = np.full(len(launched.op), NONE, np.int32)
-    code[launched.op >= 0] = place
+    code[launched.op >= 0] = index
     return distinct.astype(np.int64), code
 
 

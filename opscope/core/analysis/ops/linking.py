@@ -62,14 +62,14 @@ def linked_costs(
     It completes only ops whose own FLOPs or bytes are not known, and only if they are known afterwards.
     """
     ops = _Ops.of(attribution, catalogue, forward_of, target)
-    place = ops.reading.copy()
+    reading = ops.reading.copy()
     for way in _WAYS:
-        rows, numbers, added = _priced(ops, catalogue, way(ops))
+        rows, numbers, added = _price(ops, catalogue, way(ops))
         let_go()
-        place[rows] = numbers
+        reading[rows] = numbers
         if len(added):
             catalogue = pl.concat([catalogue, added])
-    return catalogue, place
+    return catalogue, reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +118,11 @@ class _Ops:
     def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> CostFunction:
         """Return a function that costs calls after ``change(call, completing call)``."""
 
-        def changed(one: OpCall, other: OpCall) -> OpCall:
-            return replace(change(one, other), truncated=one.truncated or other.truncated)
+        def changed(op_call: OpCall, other: OpCall) -> OpCall:
+            return replace(change(op_call, other), truncated=op_call.truncated or other.truncated)
 
         return lambda own, others: perf.columns(
-            [changed(one, self.calls[other]) for one, other in zip(own, others, strict=True)],
+            [changed(number, self.calls[other]) for number, other in zip(own, others, strict=True)],
             target=self.target,
         )
 
@@ -188,7 +188,7 @@ def _by_kernels(ops: _Ops) -> _Pairs:
 _WAYS: Final = (_by_forward, _by_gradient, _by_mean, _by_engine, _by_kernels)
 
 
-def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Ints, pl.DataFrame]:
+def _price(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Ints, pl.DataFrame]:
     """Return the op rows whose cost becomes known, their places in the catalogue, and its additional rows.
 
     Each distinct pair of a reading and what completes it is costed once.
@@ -202,14 +202,16 @@ def _priced(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, In
     keys = ops.reading[rows].astype(np.int64) * span + others
     distinct, which = np.unique(keys, return_inverse=True)
     own, completing = np.divmod(distinct, span)
-    found = pairs.cost([ops.calls[number] for number in own.tolist()], completing.tolist())
+    costs_of_pairs = pairs.cost([ops.calls[number] for number in own.tolist()], completing.tolist())
     # an op whose FLOPs were known before gains only if its bytes are known now
     bare = catalogue["matrix_flops"].is_null().gather(own)
-    better = found["matrix_flops"].is_not_null() & (bare | found["bytes"].is_not_null())
-    known = better.to_numpy()
-    placed = np.where(known, len(catalogue) + np.cumsum(known) - 1, NONE)[which]
+    better = costs_of_pairs["matrix_flops"].is_not_null() & (
+        bare | costs_of_pairs["bytes"].is_not_null()
+    )
+    is_better = better.to_numpy()
+    placed = np.where(is_better, len(catalogue) + np.cumsum(is_better) - 1, NONE)[which]
     gained = placed >= 0
-    return rows[gained], placed[gained], found.filter(pl.Series(known))
+    return rows[gained], placed[gained], costs_of_pairs.filter(pl.Series(is_better))
 
 
 def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints) -> Ints:
@@ -227,7 +229,7 @@ def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints)
         return forward
     around = attribution.climb(bare, attribution.is_op & shaped[reading])
     families = {name: perf.op_type(name) for name in {call.name for call in calls}}
-    number = {family: place for place, family in enumerate(sorted(filter(None, families.values())))}
+    number = {family: index for index, family in enumerate(sorted(filter(None, families.values())))}
     code = np.array([number.get(families[call.name] or "", NONE) for call in calls])
     alike = (
         (around >= 0)
@@ -238,9 +240,9 @@ def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints)
     alone = alike & np.isin(around, markers[times == 1])
     stands = distinct.copy()
     stands[np.searchsorted(distinct, bare[alone])] = around[alone]
-    found: Ints = forward.copy()
-    found[forward >= 0] = stands[which]
-    return found
+    op_row: Ints = forward.copy()
+    op_row[forward >= 0] = stands[which]
+    return op_row
 
 
 def _with_outputs(call: OpCall, node: OpCall) -> OpCall:
@@ -289,9 +291,9 @@ def _summed_gradient(call: OpCall, forward: OpCall) -> OpCall:
     if not isinstance(grad, TensorSpec):
         return call
     shapes = {
-        one.shape
-        for one in forward.input_leaves()
-        if one is not None and not is_scalar_slot(one) and _broadcasts(one.shape, grad.shape)
+        leaf.shape
+        for leaf in forward.input_leaves()
+        if leaf is not None and not is_scalar_slot(leaf) and _broadcasts(leaf.shape, grad.shape)
     }
     if len(shapes) != 1:
         return call
@@ -404,18 +406,18 @@ def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward:
 def _next(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
     """Return for each row the first of ``order`` (sorted by lane and start) at or after it on its lane."""
     keys, asked = _keys(lane, start, order, rows)
-    found = np.searchsorted(keys, asked, side="left")
-    hit = order[np.minimum(found, len(order) - 1)]
-    return np.where((found < len(order)) & (lane[hit] == lane[rows]), hit, NONE)
+    index = np.searchsorted(keys, asked, side="left")
+    hit = order[np.minimum(index, len(order) - 1)]
+    return np.where((index < len(order)) & (lane[hit] == lane[rows]), hit, NONE)
 
 
 def _last(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
     """Return for each row (-1: none) the last of ``order`` before it on its lane."""
     safe = np.where(rows >= 0, rows, 0)
     keys, asked = _keys(lane, start, order, safe)
-    found = np.searchsorted(keys, asked, side="left") - 1
-    hit = order[np.maximum(found, 0)]
-    return np.where((rows >= 0) & (found >= 0) & (lane[hit] == lane[safe]), hit, NONE)
+    index = np.searchsorted(keys, asked, side="left") - 1
+    hit = order[np.maximum(index, 0)]
+    return np.where((rows >= 0) & (index >= 0) & (lane[hit] == lane[safe]), hit, NONE)
 
 
 def _keys(lane: Ints, start: Ints, order: Ints, rows: Ints) -> tuple[Ints, Ints]:
@@ -425,6 +427,6 @@ def _keys(lane: Ints, start: Ints, order: Ints, rows: Ints) -> tuple[Ints, Ints]
     into 64 bits: the number has the place of a time among those in question.
     """
     both = np.concatenate([order, rows])
-    times, place = np.unique(start[both], return_inverse=True)
-    key = lane[both].astype(np.int64) * (len(times) + 1) + place.reshape(-1)
+    times, index = np.unique(start[both], return_inverse=True)
+    key = lane[both].astype(np.int64) * (len(times) + 1) + index.reshape(-1)
     return key[: len(order)], key[len(order) :]

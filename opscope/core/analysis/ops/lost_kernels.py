@@ -316,7 +316,7 @@ def idle_unknown(profile: Answers) -> str | None:
 
     None where it is known, as where less than 1 % of the kernels of each process is lost.
     """
-    said = _dropped(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
+    said = _drop(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
     if len(said):
         number = int(said["how_many"].sum())
         return _not_known(f"the recorder dropped records ({units.count(number)})")
@@ -330,7 +330,7 @@ def _not_known(what: str) -> str:
     return f"{what}: idle time, and what rests on it, is not known"
 
 
-def _dropped(trace: Trace) -> pl.DataFrame:
+def _drop(trace: Trace) -> pl.DataFrame:
     """Return the notes in which the recorder says that it dropped records."""
     notes = trace["notes"]
     serious = (
@@ -360,7 +360,7 @@ def losses(profile: Answers) -> list[str]:
     for name, what in (("lost_launches", "launches of kernels"), ("lost_steps", "steps")):
         number = int(lost[name].sum() or 0)
         found.append(f"{units.count(number)} {what} are missing in the file" if number else None)
-    for what, number in _dropped(profile.trace).select("what", "how_many").rows():
+    for what, number in _drop(profile.trace).select("what", "how_many").rows():
         found.append(units.text(what) + (f" ({units.count(number)})" if number else ""))
     return [text for text in found if text]
 

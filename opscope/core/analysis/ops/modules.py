@@ -85,7 +85,7 @@ def modules(
     own = _own(sums, memory).join(called, on="layer", how="full", coalesce=True, nulls_equal=True)
     nodes = _tree(own["layer"].drop_nulls().to_list(), typed)
     if deepest is not None:
-        nodes, own = _folded(nodes, own, deepest)
+        nodes, own = _fold(nodes, own, deepest)
     outside = own.filter(pl.col("layer").is_null()).with_columns(
         row_kind=pl.lit(OUTSIDE), module=pl.lit(NAMES[OUTSIDE]), parent=pl.lit(0, pl.Int64)
     )
@@ -99,8 +99,8 @@ def modules(
     )
     inside = nodes.join(own.drop_nulls("layer"), on="layer", how="left")
     frame = pl.concat([inside.sort("number"), outside, reasons], how="diagonal_relaxed")
-    made = _ordered(_with_totals(frame))
-    return made if len(made) > 1 else made.clear()  # nothing ran
+    tree = _order(_with_totals(frame))
+    return tree if len(tree) > 1 else tree.clear()  # nothing ran
 
 
 def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
@@ -110,8 +110,8 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
     device = pl.col("device_time")
 
     def part(chosen: pl.Expr, name: str) -> pl.Expr:
-        known = device.is_not_null().any()
-        return pl.when(known).then(device.filter(chosen.fill_null(False)).sum()).alias(name)
+        is_timed = device.is_not_null().any()
+        return pl.when(is_timed).then(device.filter(chosen.fill_null(False)).sum()).alias(name)
 
     ops = sums.group_by("layer").agg(
         known_sum("device_time").alias("device_self"),
@@ -124,14 +124,14 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
         known_sum("bytes"),
     )
     on_gpu = (memory["device"] >= 0).any()
-    held = (
+    direct = (
         memory.filter((pl.col("device") >= 0) if on_gpu else pl.lit(True))
         .with_columns(pl.col("layer").cast(pl.String))
         .group_by("layer")
         .agg(known_sum("bytes").alias("allocated"), known_sum("at_peak"))
     )
     return ops.with_columns(pl.col("layer").cast(pl.String)).join(
-        held, on="layer", how="full", coalesce=True, nulls_equal=True
+        direct, on="layer", how="full", coalesce=True, nulls_equal=True
     )
 
 
@@ -141,20 +141,20 @@ def module_calls(context: Context) -> pl.DataFrame:
     calls: dict[str, int] = {}
     time: dict[str, int] = {}
     for tree, texts, value, called in context.layers():
-        many = np.bincount(value[called], minlength=len(texts))
+        counts = np.bincount(value[called], minlength=len(texts))
         placed, call = value[tree.order], called[tree.order]
         outermost = call & ~Forest(tree.parent).inside_alike(placed)
         lasted = np.zeros(len(texts), np.int64)
         np.add.at(lasted, placed[outermost], (tree.end - tree.start)[outermost])
-        for number in np.flatnonzero(many).tolist():
+        for number in np.flatnonzero(counts).tolist():
             layer = texts[number]
-            calls[layer] = calls.get(layer, 0) + int(many[number])
+            calls[layer] = calls.get(layer, 0) + int(counts[number])
             time[layer] = time.get(layer, 0) + int(lasted[number])
     return pl.DataFrame(
         {
             "layer": list(calls),
             "module_calls": list(calls.values()),
-            "call_time": [one or None for one in time.values()],
+            "call_time": [time_of_layer or None for time_of_layer in time.values()],
         },
         schema={"layer": pl.String, "module_calls": pl.Int64, "call_time": pl.Int64},
     )
@@ -167,18 +167,18 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
     longest other layer that its path begins with, and between the two the parts of the path, which hold
     modules but are never called themselves (a list of blocks).
     """
-    known = set(layers)
+    all_layers = set(layers)
     number = {"": 0}
     rows: list[tuple[int, int | None, str, str | None, str | None, str]] = [
         (0, None, NAMES[WHOLE], None, None, WHOLE)
     ]
-    for layer in sorted(known):
+    for layer in sorted(all_layers):
         above = ""
-        for end in _ends(layer, known):
+        for end in _ends(layer, all_layers):
             path = layer[:end]
             if path not in number:
                 name = path[len(above) :].lstrip("./") if above else path
-                kind = MODULE if path in known else GROUP
+                kind = MODULE if path in all_layers else GROUP
                 of = _CLASS.match(name) if typed and kind == MODULE else None
                 number[path] = len(rows)
                 rows.append((len(rows), number[above], name, path, of[1] if of else None, kind))
@@ -189,21 +189,21 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
     )
 
 
-def _ends(layer: str, known: set[str]) -> list[int]:
+def _ends(layer: str, all_layers: set[str]) -> list[int]:
     """Return where the paths around a layer end, and its own: at marks outside of brackets."""
     first = layer.partition(_JOINED)[0]  # what follows is no path in this one
     mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
-    for place, letter in enumerate(first):
+    for index, letter in enumerate(first):
         level += (letter in "([{<") - (letter in ")]}>")
-        path = layer[:place]
-        ends_here = (letter == mark and level <= 0) or (letter in "./" and path in known)
+        path = layer[:index]
+        ends_here = (letter == mark and level <= 0) or (letter in "./" and path in all_layers)
         if ends_here and path.strip("./") and len(ends) < _DEEPEST:
-            ends.append(place)
+            ends.append(index)
     return [*ends, len(layer)]
 
 
-def _folded(
+def _fold(
     nodes: pl.DataFrame, own: pl.DataFrame, deepest: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the nodes down to this depth, and ``own`` with the layers below given to those that are kept."""
@@ -229,14 +229,14 @@ def _folded(
 
 def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows with the sums over the rows inside each, and with their depth and number."""
-    position = {number: place for place, number in enumerate(frame["number"].to_list())}
+    position = {number: index for index, number in enumerate(frame["number"].to_list())}
     parent = np.array(
         [NONE if above is None else position[above] for above in frame["parent"].to_list()],
         np.int64,
     )
     forest = Forest(parent)
     modules = frame["row_kind"].is_in([MODULE, GROUP]).cast(pl.Int64).to_numpy()
-    made = [
+    totals = [
         pl.Series("module_id", np.arange(len(frame))),
         pl.Series("parent_module", parent).set(pl.Series(parent < 0), None),
         pl.Series("depth", forest.level),
@@ -253,25 +253,25 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         .alias(own)
         for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
     ]
-    whole = frame.with_columns(made).with_columns(alone)
+    table = frame.with_columns(totals).with_columns(alone)
     total = pl.col("device_total")
     of = total.first()
     # Polars multiplies by the reciprocal of one number: the whole would be 0.9999…
     share = pl.when(total == of).then(1.0).otherwise(total / of)
-    return whole.with_columns(pl.when((of > 0) & total.is_not_null()).then(share).alias("share"))
+    return table.with_columns(pl.when((of > 0) & total.is_not_null()).then(share).alias("share"))
 
 
 def _total(own: pl.Series, forest: Forest) -> pl.Series:
     """Return the sums of a column over each row and the rows inside it; null where none of these is known."""
-    known = own.is_not_null().to_numpy().astype(np.int64)
+    is_stated = own.is_not_null().to_numpy().astype(np.int64)
     sums = forest.with_inside(own.fill_null(0).cast(pl.Int64).to_numpy())
     column: pl.Series = pl.Series(own.name, sums).set(
-        pl.Series(forest.with_inside(known) == 0), None
+        pl.Series(forest.with_inside(is_stated) == 0), None
     )
     return column
 
 
-def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
+def _order(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the rows as a tree is read: a row, what is inside it, siblings by their time."""
     time = [frame[name].fill_null(-1) for name in ("device_total", "host_total")]
     rank = pl.DataFrame([frame["module"], *time]).with_row_index("row")
@@ -298,8 +298,8 @@ def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
 
 def names_classes(layers: Iterable[str | None]) -> bool:
     """Whether the texts of layers are Kineto's, whose parts are a class and a number (``Linear_3``)."""
-    found = [layer for layer in layers if layer is not None]
-    return bool(found) and all(layer.startswith(_ALONE) for layer in found)
+    named_layers = [layer for layer in layers if layer is not None]
+    return bool(named_layers) and all(layer.startswith(_ALONE) for layer in named_layers)
 
 
 def answer(profile: Answers, *, depth: int | None = None) -> pl.DataFrame:

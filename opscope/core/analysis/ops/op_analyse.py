@@ -48,9 +48,9 @@ def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list
     ranges = ops.attribution.trace["ranges"]
     start, end = (ranges[name].gather(times.rows).to_numpy() for name in ("start", "end"))
     reading = ops.attribution.meaning.reading[times.rows]
-    found: dict[str, list[Entry]] = {}
+    entries: dict[str, list[Entry]] = {}
     for name in names:
-        wanted = _named(ops, name)[reading]
+        wanted = _name(ops, name)[reading]
         if not wanted.any():
             raise NoSuchOperator(
                 f"no operator of this profile is named {name!r}; operator_statistics() lists them"
@@ -59,33 +59,33 @@ def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list
         here = wanted & ~forest.inside_alike(wanted.astype(np.int8)) & (works | ~elsewhere)
         rows = np.flatnonzero(here)
         lasted = np.where(works, total, end - start)[rows]
-        found[name] = _entries(ops, times.rows[rows], works[rows], lasted)
-    return found
+        entries[name] = _entries(ops, times.rows[rows], works[rows], lasted)
+    return entries
 
 
 def _on(ops: Ops, device: int) -> tuple[Ints, Ints]:
     """Return per op the time of the work that it launched on the device, and how many kernels and copies."""
     attribution, rows = ops.attribution, ops.times.rows
-    place = np.full(len(attribution.is_op), NONE, np.int64)
-    place[rows] = np.arange(len(rows))
+    index = np.full(len(attribution.is_op), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
     time, count = (np.zeros(len(rows), np.int64) for _ in range(2))
-    known: set[int] = set()
+    devices: set[int] = set()
     for name, executed in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         table = attribution.trace[name]
-        known |= set(table["device"].drop_nulls().unique())
+        devices |= set(table["device"].drop_nulls().unique())
         which = (table["device"] == device).fill_null(device == 0).to_numpy() & (executed.op >= 0)
-        by = place[executed.op[which]]
+        by = index[executed.op[which]]
         np.add.at(time, by, (table["end"] - table["start"]).fill_null(0).to_numpy()[which])
         np.add.at(count, by, 1)
-    if known and device not in known:
-        listed = ", ".join(map(str, sorted(known)))
+    if devices and device not in devices:
+        listed = ", ".join(map(str, sorted(devices)))
         raise NoSuchDevice(f"nothing of this profile ran on device {device}; there is {listed}")
-    if not known and device != 0:
+    if not devices and device != 0:
         raise NoSuchDevice(f"nothing of this profile ran on device {device}; the CPU is device 0")
     return time, count
 
 
-def _named(ops: Ops, name: str) -> NDArray[np.bool_]:
+def _name(ops: Ops, name: str) -> NDArray[np.bool_]:
     """Return for each reading whether it is an operator, or a node, of this name."""
     flags = []
     for reading in ops.attribution.meaning.readings:
@@ -110,10 +110,10 @@ def _entries(ops: Ops, rows: Ints, on_gpu: NDArray[np.bool_], lasted: Ints) -> l
         .agg(pl.col("many").sum(), pl.col("time").sum())
         .sort("time", "side", "shapes", descending=[True, False, False])
     )
-    made: list[Entry] = []
+    entries: list[Entry] = []
     row: dict[str, Any]
     for row in grouped.iter_rows(named=True):
-        made.append(
+        entries.append(
             {
                 "op_side": row["side"],
                 "input_shape": row["shapes"],
@@ -122,7 +122,7 @@ def _entries(ops: Ops, rows: Ints, on_gpu: NDArray[np.bool_], lasted: Ints) -> l
                 "op_avg_time(us)": round(row["time"] / 1000 / row["many"], _DIGITS),
             }
         )
-    return made
+    return entries
 
 
 def _shapes(inputs: str | None) -> str:
@@ -132,27 +132,27 @@ def _shapes(inputs: str | None) -> str:
     """
     if inputs is None:
         return ""
-    found: list[object] = []
+    specs: list[object] = []
     for part in _parts(inputs):
         try:
-            found += leaves(parse(f"_({part})").inputs)
+            specs += leaves(parse(f"_({part})").inputs)
         except RangeTextError:  # a number that stands in a tensor's place
-            found.append(None)
+            specs.append(None)
     same = [
-        found[arg.index] if isinstance(arg, SameAs) and 0 <= arg.index < len(found) else arg
-        for arg in found
+        specs[arg.index] if isinstance(arg, SameAs) and 0 <= arg.index < len(specs) else arg
+        for arg in specs
     ]
-    return ",".join(f"input_{place}:{_shape(arg)}" for place, arg in enumerate(same, 1))
+    return ",".join(f"input_{index}:{_shape(arg)}" for index, arg in enumerate(same, 1))
 
 
 def _parts(inputs: str) -> list[str]:
     """Split arguments at the commas that are outside of brackets."""
     parts, level, begin = [], 0, 0
-    for place, letter in enumerate(inputs):
+    for index, letter in enumerate(inputs):
         level += (letter in "[{(") - (letter in "]})")
         if letter == "," and level == 0:
-            parts.append(inputs[begin:place])
-            begin = place + 1
+            parts.append(inputs[begin:index])
+            begin = index + 1
     return [part.strip() for part in [*parts, inputs[begin:]] if part.strip()]
 
 

@@ -44,8 +44,8 @@ def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
         device = with_descendants(device, times.parent) if ops.on_device else ops.counted_time
     start, end = (ranges[name].gather(rows) for name in ("start", "end"))
     seen = None if times.seen is None else times.seen[here]
-    known = None if device is None else device[here]
-    device_time = device_column("device_time", known, len(rows), seen)
+    device_part = None if device is None else device[here]
+    device_time = device_column("device_time", device_part, len(rows), seen)
     return pl.DataFrame(
         {
             "op_id": ids.gather(rows),

@@ -37,15 +37,15 @@ def times(attribution: Attribution) -> Times:
     """Return the times of every op of an attributed trace."""
     trace = attribution.trace
     rows = np.flatnonzero(attribution.is_op)
-    place = np.full(len(attribution.is_op), NONE, np.int32)
-    place[rows] = np.arange(len(rows), dtype=np.int32)
-    parent = at(place, attribution.parent[rows])
+    index = np.full(len(attribution.is_op), NONE, np.int32)
+    index[rows] = np.arange(len(rows), dtype=np.int32)
+    parent = at(index, attribution.parent[rows])
     start, end = (trace["ranges"][name].gather(rows).to_numpy() for name in ("start", "end"))
     own = self_time(lambda part: end[part] - start[part], parent)
     device: Ints | None = None
     kernels = np.zeros(len(rows), np.int64)
     if trace.has("kernels") or trace.has("memops"):
-        device, kernels = launched(attribution, place, len(rows))
+        device, kernels = launched(attribution, index, len(rows))
     elif not trace.used_gpu:
         device = own
     return Times(rows, parent, own, device, kernels, captured(trace, rows))
@@ -56,23 +56,23 @@ def self_time(lasted: Callable[[slice], Ints], parent: NDArray[np.signedinteger]
     of a slice of nodes."""
     alone: Ints = np.zeros(len(parent), np.int64)
     for part in pieces(len(parent)):
-        whole = lasted(part)
-        alone[part] += whole
+        length = lasted(part)
+        alone[part] += length
         inner = parent[part] >= 0
-        np.subtract.at(alone, parent[part][inner], whole[inner])
+        np.subtract.at(alone, parent[part][inner], length[inner])
     np.maximum(alone, 0, out=alone)
     return alone
 
 
 def launched(
     attribution: Attribution,
-    place: NDArray[np.signedinteger],
+    index: NDArray[np.signedinteger],
     many: int,
     owner: Callable[[Ints], Ints] | None = None,
 ) -> tuple[Ints, Ints]:
     """Return per place the time (ns) of the work that its op launched, and the number of kernels.
 
-    ``place`` is the place of each range row, ``many`` the number of places; ops may share one. ``owner``
+    ``index`` is the place of each range row, ``many`` the number of places; ops may share one. ``owner``
     returns for op rows that launched work the rows that get its time (default: the same rows).
     """
     time, count = np.zeros(many, np.int64), np.zeros(many, np.int64)
@@ -82,7 +82,7 @@ def launched(
         for part in pieces(len(duration)):
             op = executed.op[part]
             rows = op[op >= 0].astype(np.int64)
-            by = place[rows if owner is None else owner(rows)]
+            by = index[rows if owner is None else owner(rows)]
             np.add.at(time, by, duration[part][op >= 0])
             if name == "kernels":
                 np.add.at(count, by, 1)
@@ -103,12 +103,12 @@ def with_descendants(values: Ints, parent: NDArray[np.signedinteger]) -> Ints:
 
 
 def device_column(
-    name: str, values: Ints | None, many: int, seen: NDArray[np.bool_] | None = None
+    name: str, values: Ints | None, count: int, seen: NDArray[np.bool_] | None = None
 ) -> pl.Series:
     """Return a column of device times, null where a GPU's kernels were not captured (``seen`` is false)."""
     column: pl.Series = pl.Series(name, [None], dtype=pl.Int64)
     if values is None:
-        unknown: pl.Series = column.new_from_index(0, many)
+        unknown: pl.Series = column.new_from_index(0, count)
         return unknown
     if seen is None:
         return pl.Series(name, values)

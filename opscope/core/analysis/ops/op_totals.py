@@ -67,19 +67,21 @@ def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
 
     ``op_sums`` takes 120 bytes for each distinct op, and 80 more while it is made.
     """
-    known = identities(ops, outlined=True)
-    kinds = kinds_of_ops(ops, known)
+    identities_of_ops = identities(ops, outlined=True)
+    kinds = kinds_of_ops(ops, identities_of_ops)
     reasons = (kinds[part].select("reason") for part in pieces(len(kinds), _ROWS))
-    coded = [*_described(ops, known), *_columns(reasons)]
+    coded = [*_described(ops, identities_of_ops), *_columns(reasons)]
     small = {name: kinds[name].shrink_dtype() for name in ("priced", *SUMMED, "device_time")}
-    del known, kinds
+    del identities_of_ops, kinds
 
     def numbers(name: str, rows: NDArray[np.uint32]) -> pl.Series:
         places = pl.Series(rows)
         if name in small:
-            found: pl.Series = small[name].gather(places).cast(pl.Int64)
-            return found
-        priced, calls = (small[one].gather(places) for one in ("priced", "calls"))
+            column: pl.Series = small[name].gather(places).cast(pl.Int64)
+            return column
+        priced, calls = (
+            small[name_of_column].gather(places) for name_of_column in ("priced", "calls")
+        )
         return costs_of_kinds(ops, name, priced.to_numpy(), calls.cast(pl.Int64))
 
     return _in_order(coded, numbers)
@@ -96,9 +98,9 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     coded.clear()
     hand_back()  # what making the rows took
     by_text, begin = _by_text(packed.keys)
-    times = [_added(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
-    whole = int(times[0].sum())
-    share = pl.col("device_time") / whole if whole else pl.lit(None, pl.Float64)
+    times = [_add(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
+    total = int(times[0].sum())
+    share = pl.col("device_time") / total if total else pl.lit(None, pl.Float64)
     order = _stable_order(_in_one(map(_from_most, times)))
     del times
     edges: Ints = np.append(begin, len(by_text))
@@ -106,13 +108,13 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
         first, last = edges[order[part]], edges[order[part] + 1]
         rows = by_text[_stretches(first, last)]  # those of equal ops after each other
         where = np.cumsum(last - first) - (last - first)
-        one = packed.texts(by_text[first])
+        texts = packed.texts(by_text[first])
         yield pl.DataFrame(
             [
-                *(one[name] for name in SAME_OP),
-                *(_added(numbers(name, rows), where).alias(name) for name in (*SUMMED, *PARTIAL)),
+                *(texts[name] for name in SAME_OP),
+                *(_add(numbers(name, rows), where).alias(name) for name in (*SUMMED, *PARTIAL)),
             ]
-        ).with_columns(share.alias("share"), one["reason"])
+        ).with_columns(share.alias("share"), texts["reason"])
 
 
 @dataclass(slots=True)
@@ -132,40 +134,40 @@ def _columns(parts: Iterable[pl.DataFrame]) -> list[_Coded]:
     return [column.coded(name) for name, column in columns.items()]
 
 
-def _described(ops: Ops, known: Identities) -> list[_Coded]:
+def _described(ops: Ops, identities: Identities) -> list[_Coded]:
     """Return the texts (``SAME_OP``) of each identity.
 
     What gives a text is known by number (``Ops.outline``), so that one op of each number is described: of a
     million distinct ops there are some thousands of calls, and some hundreds of layers.
     """
-    row, outline = known.row, known.outline
+    row, outline = identities.row, identities.outline
     if outline is None or ops.of_several.any():  # the layer then hangs on more than its number
         return _columns(
             pl.DataFrame(identity_of(ops, row[part])) for part in pieces(len(row), _ROWS)
         )
     reading, theirs, direction, layer, source = outline
-    many, call = combinations(reading, theirs)
+    count, call = combinations(reading, theirs)
     return [
-        _one_each(ops, row, call, many, _OF_CALL),
+        _one_each(ops, row, call, count, _OF_CALL),
         _one_each(ops, row, *_numbered(direction), ("direction",)),
         _one_each(ops, row, *_numbered(layer), ("layer",)),
         # without a source around it, the call itself may name one
-        _one_each(ops, row, *_numbered(np.where(source < 0, call, many + source)), ("source",)),
+        _one_each(ops, row, *_numbered(np.where(source < 0, call, count + source)), ("source",)),
     ]
 
 
 def _numbered(column: NDArray[Any]) -> tuple[NDArray[np.int32], int]:
-    many, number = combinations(column)
-    return number, many
+    count, number = combinations(column)
+    return number, count
 
 
 def _one_each(
-    ops: Ops, row: Ints, code: NDArray[np.int32], many: int, names: Sequence[str]
+    ops: Ops, row: Ints, code: NDArray[np.int32], count: int, names: Sequence[str]
 ) -> _Coded:
     """Return columns whose texts follow from ``code``, by describing one op row of each."""
-    place = np.zeros(many, np.int64)
-    place[code] = np.arange(len(code))
-    described = identity_of(ops, row[place])
+    first = np.zeros(count, np.int64)
+    first[code] = np.arange(len(code))
+    described = identity_of(ops, row[first])
     return _Coded([code], {name: described[name] for name in names})
 
 
@@ -174,27 +176,31 @@ class _Packed:
 
     def __init__(self, coded: list[_Coded]) -> None:
         """``coded``: the columns _TEXTS of the rows."""
-        given = {name: column for one in coded for name, column in one.texts.items()}
+        given = {name: column for coded_part in coded for name, column in coded_part.texts.items()}
         texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
         ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
         self._known = {name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS}
         #: The columns whose texts each key has, and by what to divide the key to have a column's last.
         self._held: list[dict[str, int]] = []
         size = 1
-        for name, known in reversed(self._known.items()):
-            if not self._held or size * len(known) > _WIDEST:
+        for name, distinct in reversed(self._known.items()):
+            if not self._held or size * len(distinct) > _WIDEST:
                 self._held.append({})
                 size = 1
             self._held[-1][name] = size
-            size *= max(len(known), 1)
+            size *= max(len(distinct), 1)
         self._held.reverse()
         ranks = {name: _ranks(texts[name], ordered[name]) for name in _TEXTS}
-        many = sum(map(len, coded[0].codes))
+        row_count = sum(map(len, coded[0].codes))
         self.keys: list[Ints] = []
-        for held in self._held:
-            key: Ints = np.zeros(many, np.int64)
+        for ranks_by_column in self._held:
+            key: Ints = np.zeros(row_count, np.int64)
             for one in coded:
-                add: Any = sum(ranks[name] * held[name] for name in one.texts if name in held)
+                add: Any = sum(
+                    ranks[name] * ranks_by_column[name]
+                    for name in one.texts
+                    if name in ranks_by_column
+                )
                 begin = 0
                 for codes in one.codes if np.any(add) else ():
                     key[begin : begin + len(codes)] += add[codes]
@@ -203,14 +209,14 @@ class _Packed:
 
     def texts(self, rows: NDArray[np.uint32]) -> dict[str, pl.Series]:
         """Return the columns of ``rows``."""
-        found = {}
-        for key, held in zip(self.keys, self._held, strict=True):
+        columns = {}
+        for key, strides in zip(self.keys, self._held, strict=True):
             of_rows = key[rows]
-            for name, by in held.items():
-                known = self._known[name]
-                rank = of_rows // by % max(len(known), 1)
-                found[name] = known.gather(pl.Series(rank.astype(np.uint32))).alias(name)
-        return found
+            for name, by in strides.items():
+                distinct = self._known[name]
+                rank = of_rows // by % max(len(distinct), 1)
+                columns[name] = distinct.gather(pl.Series(rank.astype(np.uint32))).alias(name)
+        return columns
 
 
 class _Column:
@@ -235,8 +241,8 @@ class _Column:
 
 def _ranks(texts: list[str | None], ordered: list[str | None]) -> Ints:
     """Return the place of each text in the order of all."""
-    place = {text: number for number, text in enumerate(ordered)}
-    return np.array([place[text] for text in texts], np.int64)
+    rank_of_text = {text: number for number, text in enumerate(ordered)}
+    return np.array([rank_of_text[text] for text in texts], np.int64)
 
 
 def _last_if_none(text: str | None) -> tuple[bool, str]:
@@ -257,22 +263,24 @@ def _by_text(keys: list[Ints]) -> tuple[NDArray[np.uint32], Ints]:
 
 def _stretches(first: Ints, last: Ints) -> Ints:
     """Return the numbers ``first[0]`` to ``last[0]`` (without it), ``first[1]`` to ``last[1]`` …"""
-    many = last - first
-    if (many == 1).all():
+    lengths = last - first
+    if (lengths == 1).all():
         return first
-    return np.repeat(first - (np.cumsum(many) - many), many) + np.arange(int(many.sum()))
+    return np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(
+        int(lengths.sum())
+    )
 
 
-def _added(held: pl.Series, begin: Ints) -> pl.Series:
+def _add(column: pl.Series, begin: Ints) -> pl.Series:
     """Return the sums of a column from each place ``begin`` to the next; null if all are null."""
-    if len(begin) == len(held):
-        return held
-    values = held.fill_null(0).to_numpy()
-    found = pl.Series(held.name, np.add.reduceat(values, begin))
-    if not held.null_count():
-        return found
-    known = np.add.reduceat(held.is_not_null().to_numpy().astype(np.int64), begin)
-    some: pl.Series = found.set(pl.Series(known == 0), None)
+    if len(begin) == len(column):
+        return column
+    values = column.fill_null(0).to_numpy()
+    sums = pl.Series(column.name, np.add.reduceat(values, begin))
+    if not column.null_count():
+        return sums
+    counts = np.add.reduceat(column.is_not_null().to_numpy().astype(np.int64), begin)
+    some: pl.Series = sums.set(pl.Series(counts == 0), None)
     return some
 
 
@@ -295,14 +303,14 @@ def _in_one(ranks: Iterable[Ints]) -> list[Ints]:
     keys: list[Ints] = []
     size = 1
     for rank in ranks:
-        many = int(rank.max(initial=0)) + 1
-        if not keys or size * many > _WIDEST:
+        count = int(rank.max(initial=0)) + 1
+        if not keys or size * count > _WIDEST:
             keys.append(rank)
-            size = many
+            size = count
         else:
-            keys[-1] *= many
+            keys[-1] *= count
             keys[-1] += rank
-            size *= many
+            size *= count
     return keys
 
 
@@ -333,7 +341,7 @@ def detail_table(report: Report, profile: Answers, view: View) -> Table:
     """
     frame, outside = report.frame(profile), 0
     if len(profile.trace["windows"]):
-        frame, outside = _captured(frame, OUTSIDE_WINDOW)
+        frame, outside = _capture(frame, OUTSIDE_WINDOW)
     frame = _over_layers(frame).sort("device_time", descending=True, nulls_last=True)
     table = listed(report, running(frame), view)
     notes = list(table.footnotes)
@@ -347,7 +355,7 @@ def detail_table(report: Report, profile: Answers, view: View) -> Table:
     return replace(table, footnotes=notes)
 
 
-def _captured(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
+def _capture(frame: pl.DataFrame, reason: str) -> tuple[pl.DataFrame, int]:
     """Return the totals without the rows of this ``reason``, and how many calls these rows have."""
     outside = (frame["reason"].cast(str) == reason).fill_null(False)
     return frame.filter(~outside), int(frame["calls"].filter(outside).sum())
@@ -357,7 +365,7 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
     """Add up equal calls of layers that differ only in a number; ``h.*.mlp (24)`` is 24 layers."""
     keys = ["op", "op_type", "direction", "inputs", "outputs", "dtypes", "params"]
     sums = ["share", "device_time", "self_time", "cpu_time", "calls", "kernels", "flops", "bytes"]
-    many = pl.col("layer").n_unique()
+    layer_count = pl.col("layer").n_unique()
     patterns = layer_patterns(frame["layer"].drop_nulls().unique().cast(pl.String).to_list())
     starred = pl.col("layer").replace_strict(patterns, default=None, return_dtype=pl.String)
     return (
@@ -367,8 +375,8 @@ def _over_layers(frame: pl.DataFrame) -> pl.DataFrame:
         .group_by(*keys, "pattern", maintain_order=True)
         .agg(
             *map(known_sum, sums),
-            pl.when(many > 1)
-            .then(pl.format("{} ({})", pl.col("pattern").first(), many))
+            pl.when(layer_count > 1)
+            .then(pl.format("{} ({})", pl.col("pattern").first(), layer_count))
             .otherwise(pl.col("layer").first())
             .alias("layer"),
             pl.col("source").first(),

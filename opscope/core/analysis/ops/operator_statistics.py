@@ -42,7 +42,7 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     device time is known. Raises KeyError for another ``by``. Times in ns.
     """
     keys = BY[by]
-    known = pl.col("device_time").is_not_null()
+    is_timed = pl.col("device_time").is_not_null()
     # a million ops of as many shapes become few rows before their texts are looked into
     alike = ("op", "op_type", "direction", "layer", "params")
     fewer = (
@@ -50,7 +50,7 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
         .group_by(alike)
         .agg(
             pl.col("calls").sum(),
-            pl.col("calls").filter(known).sum().alias("timed"),
+            pl.col("calls").filter(is_timed).sum().alias("timed"),
             known_sum("device_time").alias("total"),
         )
     )
@@ -58,15 +58,15 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
         pl.col(alike).cast(pl.String),
         pl.col("params").cast(pl.String).str.extract(_NODE).alias("operator"),
     )
-    place = pl.concat_str(
+    location = pl.concat_str(
         pl.col(name).fill_null("\0") for name in BY["operator"]
     )  # \0 is in no name
-    made = named.group_by(keys).agg(
+    totals = named.group_by(keys).agg(
         pl.col("op_type").drop_nulls().first(),
         pl.col("calls").sum().cast(pl.Int64),
         pl.col("timed").sum(),
         known_sum("total"),
-        place.n_unique().cast(pl.Int64).alias("operators"),
+        location.n_unique().cast(pl.Int64).alias("operators"),
     )
     without = gaps.lazy().select(
         pl.col("reason").cast(pl.String),
@@ -76,7 +76,7 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     )
     counted = ("operators",) if by == "type" else ()
     return (
-        pl.concat([made, without], how="diagonal_relaxed")
+        pl.concat([totals, without], how="diagonal_relaxed")
         .with_columns(
             (pl.col("total") / pl.col("timed").replace(0, None)).alias("mean"),
             (pl.col("total") / pl.col("total").sum().replace(0, None)).alias("share"),
@@ -118,11 +118,11 @@ def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
     Of a Categorical column each distinct text is looked into once.
     """
     pattern = f"(?i){re.escape(text)}"
-    found = np.zeros(len(frame), bool)
+    is_match = np.zeros(len(frame), bool)
     for name in _SEARCHED:
         if name in frame.columns:
-            found |= matching(frame[name].cast(pl.Categorical), pattern)
-    return frame.filter(pl.Series(found))
+            is_match |= matching(frame[name].cast(pl.Categorical), pattern)
+    return frame.filter(pl.Series(is_match))
 
 
 def answer(profile: Answers, by: str = "type", *, search: str | None = None) -> pl.DataFrame:

@@ -80,30 +80,32 @@ _OUTERMOST: Final = ("host_total", "device_total", "used_total", "hidden_total")
 
 def inclusive(ops: Ops, executed: pl.DataFrame) -> Inclusive:
     """Return the times of the ops by identity; ``executed`` is ``executed_kernels(ops)``."""
-    times, known, reading = ops.times, ops.identities, ops.attribution.meaning.reading
-    identity, many = known.number[times.rows], len(known.row)
+    times, identities_of_ops, reading = ops.times, ops.identities, ops.attribution.meaning.reading
+    identity, count = identities_of_ops.number[times.rows], len(identities_of_ops.row)
     forest = Forest(times.parent)
     sums = {
-        "calls": np.bincount(identity, minlength=many).astype(np.int64),
-        "kernels": _added(identity, many, times.kernels),
-        "host_self": _added(identity, many, times.self_time),
+        "calls": np.bincount(identity, minlength=count).astype(np.int64),
+        "kernels": _add(identity, count, times.kernels),
+        "host_self": _add(identity, count, times.self_time),
     }
     outer: dict[str, Ints] = {"host_total": _lasted(ops)}
-    eligible, judged = _judged(ops, forest, identity)
+    eligible, judged = _judge(ops, forest, identity)
     nothing = np.zeros(len(identity), np.int64)
     for name, own in (
         ("device", nothing if times.device_time is None else times.device_time),
         *zip(("used", "hidden"), _of_tensor_cores(ops, executed), strict=True),
     ):
-        sums[f"{name}_self"] = _added(identity, many, own)
+        sums[f"{name}_self"] = _add(identity, count, own)
         outer[f"{name}_total"] = forest.with_inside(own) if own.any() else nothing
     eligible[identity[outer["used_total"] > 0]] = True
-    sums |= {name: _added(identity, many, values) for name, values in outer.items()}
-    captured = np.ones(many, bool) if known.captured is None else known.captured
+    sums |= {name: _add(identity, count, values) for name, values in outer.items()}
+    captured = (
+        np.ones(count, bool) if identities_of_ops.captured is None else identities_of_ops.captured
+    )
     captured = captured & (times.device_time is not None)
     sums["known"] = np.where(captured, sums["calls"], 0)
     sums["known_total"] = np.where(captured, sums["device_total"], 0)
-    names, _ = compact(gather(ops.readings["op"], reading[known.row]))
+    names, _ = compact(gather(ops.readings["op"], reading[identities_of_ops.row]))
     rows = np.flatnonzero(forest.inside_alike(names[identity]))
     nested = Nested(forest, rows, {name: values[rows] for name, values in outer.items()})
     return Inclusive(sums, eligible, judged, nested)
@@ -118,34 +120,36 @@ def _lasted(ops: Ops) -> Ints:
 
 def _of_tensor_cores(ops: Ops, executed: pl.DataFrame) -> Iterator[Ints]:
     """Yield per op the time of its kernels that use Tensor Cores, then of those of which it is unknown."""
-    many, op = len(ops.times.rows), ops.attribution.kernels.op
+    op_count, op = len(ops.times.rows), ops.attribution.kernels.op
     if not len(executed):
-        yield from (np.zeros(many, np.int64) for _ in range(2))
+        yield from (np.zeros(op_count, np.int64) for _ in range(2))
         return
-    place = np.full(len(ops.attribution.is_op), NONE, np.int32)
-    place[ops.times.rows] = np.arange(many, dtype=np.int32)
+    index = np.full(len(ops.attribution.is_op), NONE, np.int32)
+    index[ops.times.rows] = np.arange(op_count, dtype=np.int32)
     duration, tensor_core = executed["duration"].to_numpy(), executed["tensor_core"]
     for which in (tensor_core.fill_null(False), tensor_core.is_null()):
-        sums = np.zeros(many, np.int64)
+        sums = np.zeros(op_count, np.int64)
         rows = np.flatnonzero(which.to_numpy() & (op >= 0))
-        np.add.at(sums, place[op[rows]], duration[rows])
+        np.add.at(sums, index[op[rows]], duration[rows])
         yield sums
 
 
-def _judged(
+def _judge(
     ops: Ops, forest: Forest, identity: NDArray[np.signedinteger[Any]]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Return per identity whether an op or one in it could use Tensor Cores, and whether that is known."""
     rows, row = ops.times.rows, ops.identities.row
     could = ops.costs.catalogue["tc_eligible"].fill_null(False).to_numpy()
     own = could[ops.costs.place[rows]]
-    found = np.zeros(len(row), bool)
+    uses = np.zeros(len(row), bool)
     if own.any():
-        found[identity[forest.with_inside(own.astype(np.int64)) > 0]] = True
+        uses[identity[forest.with_inside(own.astype(np.int64)) > 0]] = True
     # a user's range that stands for an op could hold anything
-    called = np.array([one.call is not None for one in ops.attribution.meaning.readings], bool)
+    called = np.array(
+        [reading.call is not None for reading in ops.attribution.meaning.readings], bool
+    )
     judged = ops.readings["op_type"].is_not_null().to_numpy() & called
-    return found, judged[ops.attribution.meaning.reading[row]]
+    return uses, judged[ops.attribution.meaning.reading[row]]
 
 
 def operators(
@@ -158,8 +162,8 @@ def operators(
     ``host_total``: with them; an op inside another of the same row is not counted again. ``device_mean``,
     ``host_mean``: of one call, with the ops inside. Times in ns.
     """
-    group, names = _grouped(ops, by)
-    frame = names.with_columns(_summed(ops, inclusive, group, len(names)))
+    group, names = _group(ops, by)
+    frame = names.with_columns(_sum(ops, inclusive, group, len(names)))
     without = gaps.lazy().select(
         pl.col("reason").cast(pl.String),
         pl.col("time").cast(pl.Int64).alias("device_self"),
@@ -186,7 +190,7 @@ def operators(
     )
 
 
-def _grouped(ops: Ops, by: tuple[str, ...]) -> tuple[NDArray[np.int32], pl.DataFrame]:
+def _group(ops: Ops, by: tuple[str, ...]) -> tuple[NDArray[np.int32], pl.DataFrame]:
     """Return per identity of ops the number of its row, and the texts of each row."""
     row = ops.identities.row
     if by:
@@ -202,16 +206,16 @@ def _grouped(ops: Ops, by: tuple[str, ...]) -> tuple[NDArray[np.int32], pl.DataF
     return group, pl.DataFrame([*values, texts["op_type"].gather(last)])
 
 
-def _added(group: NDArray[np.signedinteger[Any]], many: int, values: Ints) -> Ints:
-    sums = np.zeros(many, np.int64)
+def _add(group: NDArray[np.signedinteger[Any]], count: int, values: Ints) -> Ints:
+    sums = np.zeros(count, np.int64)
     np.add.at(sums, group, values)
     return sums
 
 
-def _summed(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], many: int) -> list[pl.Series]:
+def _sum(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], count: int) -> list[pl.Series]:
     """Return the numbers of each row's calls, and their times on the host and on the device; null where no
     call's kernels were captured."""
-    sums = {name: _added(group, many, values) for name, values in inclusive.sums.items()}
+    sums = {name: _add(group, count, values) for name, values in inclusive.sums.items()}
     mean = sums["host_total"] / np.maximum(sums["calls"], 1)
     nested = inclusive.nested
     if len(nested.rows):
@@ -219,20 +223,20 @@ def _summed(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], many: int)
         inside = nested.forest.inside_alike(of, nested.rows)
         for name in _OUTERMOST:
             np.subtract.at(sums[name], of[nested.rows[inside]], nested.times[name][inside])
-    calls, known = sums["calls"], sums["known"]
-    unknown = pl.Series((known == 0) & (sums["device_total"] == 0))
-    eligible = np.bincount(group[inclusive.eligible], minlength=many) > 0
-    judged = np.bincount(group[~inclusive.judged], minlength=many) == 0
-    device_mean = pl.Series("device_mean", sums["known_total"] / np.maximum(known, 1))
-    made = [
+    calls, timed = sums["calls"], sums["known"]
+    unknown = pl.Series((timed == 0) & (sums["device_total"] == 0))
+    eligible = np.bincount(group[inclusive.eligible], minlength=count) > 0
+    judged = np.bincount(group[~inclusive.judged], minlength=count) == 0
+    device_mean = pl.Series("device_mean", sums["known_total"] / np.maximum(timed, 1))
+    columns = [
         *(pl.Series(name, sums[name]) for name in ("calls", "host_self", "host_total", "kernels")),
         pl.Series("host_mean", mean),
         *(
             pl.Series(name, sums[name]).set(unknown, None)
             for name in ("device_self", "device_total")
         ),
-        device_mean.set(pl.Series(known == 0), None),
-        pl.Series("uncaptured", calls - known),
+        device_mean.set(pl.Series(timed == 0), None),
+        pl.Series("uncaptured", calls - timed),
         pl.Series("tc_eligible", eligible).set(pl.Series(~eligible & ~judged), None),
     ]
     work = {
@@ -241,14 +245,17 @@ def _summed(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], many: int)
         "used_total": sums["used_total"],
         "hidden_total": sums["hidden_total"],
     }
-    on_gpu = pl.Series([ops.on_device], dtype=pl.Boolean).new_from_index(0, many)
-    return [*made, *(pl.Series(name, values).set(~on_gpu, None) for name, values in work.items())]
+    on_gpu = pl.Series([ops.on_device], dtype=pl.Boolean).new_from_index(0, count)
+    return [
+        *columns,
+        *(pl.Series(name, values).set(~on_gpu, None) for name, values in work.items()),
+    ]
 
 
-def _share(part: str, hidden: str, whole: str) -> pl.Expr:
+def _share(part: str, hidden: str, total: str) -> pl.Expr:
     """A part of the time; null where nothing proves that any, or that none of it, is such a part."""
     proved = (pl.col(part) > 0) | (pl.col(hidden) == 0)
-    return pl.when((pl.col(whole) > 0) & proved).then(pl.col(part) / pl.col(whole))
+    return pl.when((pl.col(total) > 0) & proved).then(pl.col(part) / pl.col(total))
 
 
 def inclusive_times(profile: Answers) -> Inclusive:

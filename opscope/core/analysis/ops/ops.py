@@ -106,8 +106,8 @@ class Ops:
         The op with the shapes and the FLOPs gets the time: a marker's ``conv2d``, not the
         ``aten::cudnn_convolution`` without shapes inside it.
         """
-        found = self.costs.cost_owners(rows)
-        return np.where(found >= 0, found, rows)
+        owner = self.costs.cost_owners(rows)
+        return np.where(owner >= 0, owner, rows)
 
     @property
     def on_device(self) -> bool:
@@ -150,10 +150,10 @@ class Ops:
             if none_above:
                 codes[rows] = np.where(is_call[reading[rows]], _FORWARD, NONE)
                 continue
-            found = self.attribution.climb(rows, has_own)
+            owner = self.attribution.climb(rows, has_own)
             otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
-            codes[rows] = np.where(found >= 0, at(codes, found), otherwise)
-            engine.without(rows[(found < 0) & (otherwise == _FORWARD)])
+            codes[rows] = np.where(owner >= 0, at(codes, owner), otherwise)
+            engine.without(rows[(owner < 0) & (otherwise == _FORWARD)])
         if engine.lanes:
             for part in pieces(len(reading)):
                 rows = part.start + np.flatnonzero(~has_own[part] & (codes[part] == _FORWARD))
@@ -176,21 +176,21 @@ class Ops:
             self._directions,
             self.attribution.mapped,
         )
-        many = len(directions)
-        if not any((directions[part] == _BACKWARD).any() for part in pieces(many)):
-            return np.broadcast_to(np.int32(NONE), many)  # allocates one number only
+        count = len(directions)
+        if not any((directions[part] == _BACKWARD).any() for part in pieces(count)):
+            return np.broadcast_to(np.int32(NONE), count)  # allocates one number only
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)
         is_op, others = self.attribution.is_op, self.attribution.also_forward
-        keyed, chosen = zeros(mapped, many, bool), zeros(mapped, many, bool)
-        for part in pieces(many):
+        keyed, chosen = zeros(mapped, count, bool), zeros(mapped, count, bool)
+        for part in pieces(count):
             numbered = meaning.seq.at_least(0, part)
             has_thread = meaning.fwd_thread.at_least(1, part)
             keyed[part] = numbered & (has_thread | is_node[meaning.reading[part]])
             ours = is_op[part] if others is None else is_op[part] | others[part]
             chosen[part] = ours & numbered & (directions[part] != _BACKWARD)
-        found = full(mapped, many, NONE, np.int32)
+        giver_of_row = full(mapped, count, NONE, np.int32)
         if not keyed.any():
-            return found
+            return giver_of_row
         let_go()
         given = self._givers(chosen)
 
@@ -206,11 +206,11 @@ class Ops:
                 if lane in given:
                     giver = given[lane](wanted[ours])
                     # an op around a backward op is not its forward op
-                    found[rows[ours]] = np.where(giver == node[ours], NONE, giver)
+                    giver_of_row[rows[ours]] = np.where(giver == node[ours], NONE, giver)
 
-        for _ in ahead(pair, many):
+        for _ in ahead(pair, count):
             pass
-        return found
+        return giver_of_row
 
     def _givers(self, chosen: NDArray[np.bool_]) -> dict[int, LookUp]:
         """Return per lane a lookup from sequence number to the row of the latest ``chosen`` op with it."""
@@ -218,20 +218,20 @@ class Ops:
         lanes: set[int] = set()
         for part in pieces(len(chosen)):
             lanes.update(np.unique(self._lanes(part.start + np.flatnonzero(chosen[part]))).tolist())
-        known = np.array(sorted(lanes), np.int64)
-        of = zeros(mapped, len(chosen), np.min_scalar_type(len(known)))
+        distinct = np.array(sorted(lanes), np.int64)
+        of = zeros(mapped, len(chosen), np.min_scalar_type(len(distinct)))
         for part in pieces(len(chosen)):
             rows = part.start + np.flatnonzero(chosen[part])
-            of[rows] = np.searchsorted(known, self._lanes(rows))
-        found = {}
-        for number, rows in rows_of(len(known), of, chosen, mapped):
+            of[rows] = np.searchsorted(distinct, self._lanes(rows))
+        lookups = {}
+        for number, rows in rows_of(len(distinct), of, chosen, mapped):
             rows = in_order(start, rows, mapped)
             seq = zeros(mapped, len(rows), np.int64)
             for part in pieces(len(rows)):
                 seq[part] = self.attribution.meaning.seq.gather(rows[part]).to_numpy()
-            found[int(known[number])] = LookUp(seq, rows, mapped)
+            lookups[int(distinct[number])] = LookUp(seq, rows, mapped)
         let_go()
-        return found
+        return lookups
 
     def recomputed(self, rows: Ints) -> NDArray[np.bool_]:
         """Return whether each op recomputes an activation (checkpointing): a forward op in backward.
@@ -245,16 +245,16 @@ class Ops:
         is_node = np.array([_is_node(r) for r in meaning.readings], bool)[meaning.reading[rows]]
         numbered = meaning.seq.at_least(0, rows)
         in_backward = self.direction(rows) == _BACKWARD
-        found: NDArray[np.bool_] = (
+        is_recomputed: NDArray[np.bool_] = (
             numbered & ~is_node & (in_backward | self._in_backward_phase(rows))
         )
-        return found
+        return is_recomputed
 
     def _in_backward_phase(self, rows: Ints) -> NDArray[np.bool_]:
         """Return whether each op starts while its process is in a backward phase, on any thread."""
         ranges = self.attribution.trace["ranges"]
         phases = ranges.filter((pl.col("category") == "phase") & (pl.col("text") == "backward"))
-        found = np.zeros(len(rows), bool)
+        is_inside = np.zeros(len(rows), bool)
         process, start = (
             self._process.gather(rows).to_numpy(),
             self._start.gather(rows).to_numpy(),
@@ -265,25 +265,25 @@ class Ops:
             inside = (
                 (at_most >= 0) & (start < last[np.maximum(at_most, 0)]) if len(first) else False
             )
-            found |= (process == number) & inside
-        return found
+            is_inside |= (process == number) & inside
+        return is_inside
 
     @once
     def _forward_thread(self) -> tuple[Numbers, int]:
         """The forward threads, and a number greater than any of them."""
         fwd_thread = self.attribution.meaning.fwd_thread
         top = fwd_thread.max()
-        many = 2 if top is None else top + 2
-        if many > 1 << 32:
+        count = 2 if top is None else top + 2
+        if count > 1 << 32:
             fwd_thread = Numbers.of(fwd_thread.column.rank("dense").cast(pl.Int64))
-            many = len(fwd_thread) + 2
-        return fwd_thread, many
+            count = len(fwd_thread) + 2
+        return fwd_thread, count
 
     def _lanes(self, rows: Ints | NDArray[np.int32]) -> Ints:
         """Return for each row the number of its (process, forward thread)."""
-        fwd_thread, many = self._forward_thread
+        fwd_thread, thread_count = self._forward_thread
         thread = fwd_thread.gather(rows).fill_null(NONE).to_numpy()
-        lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * many + thread
+        lane: Ints = self._process.gather(rows).cast(pl.Int64).to_numpy() * thread_count + thread
         return lane
 
     @once
@@ -291,8 +291,8 @@ class Ops:
         """Whether each range row's own text gives shapes: kernels are described in pieces, and a trace of
         ten million has eighty."""
         flags: NDArray[np.bool_] = self.readings["shaped"].to_numpy()
-        found: NDArray[np.bool_] = flags[self.attribution.meaning.reading]
-        return self.attribution.kept(found)
+        is_shaped: NDArray[np.bool_] = flags[self.attribution.meaning.reading]
+        return self.attribution.kept(is_shaped)
 
     def shapes_around(self, rows: Ints) -> pl.DataFrame:
         """Return ``inputs``, ``dtypes`` and ``params`` of the nearest op around each row that has shapes.
@@ -301,8 +301,8 @@ class Ops:
         (``aten::cudnn_convolution``).
         """
         meaning = self.attribution.meaning
-        found = self.attribution.climb(rows, self._shaped)
-        code = at(meaning.reading, found)
+        shaped = self.attribution.climb(rows, self._shaped)
+        code = at(meaning.reading, shaped)
         return pl.DataFrame([gather(self.readings[name], code) for name in _INHERITED])
 
     def describe(self, rows: Ints, *, inherit: bool = False) -> Described:
@@ -430,35 +430,39 @@ class Ops:
         Autograd works on its own threads while the user's thread waits inside the user's ranges.
         """
         process, thread, time = self.places(rows)
-        found = self.context.user(process, thread, time)
-        bare = np.flatnonzero((forward >= 0) & found.is_null().to_numpy())
+        user_ranges = self.context.user(process, thread, time)
+        bare = np.flatnonzero((forward >= 0) & user_ranges.is_null().to_numpy())
         if len(bare):
             of = self.places(forward[bare])[1]
-            found = found.scatter(bare, self.context.user(process[bare], of, time[bare]))
+            user_ranges = user_ranges.scatter(
+                bare, self.context.user(process[bare], of, time[bare])
+            )
         meaning = self.attribution.meaning
-        user = np.array([is_user_range(one) for one in meaning.readings], bool)
+        user = np.array([is_user_range(reading) for reading in meaning.readings], bool)
         own = np.flatnonzero(at(user, at(meaning.reading, rows), False))
         if len(own):  # an op that is a user range itself gets the next one around it
             around = at(self.attribution.parent, rows[own]).astype(np.int64)
             around = self.attribution.climb(around, user[meaning.reading])
-            found = found.scatter(own, spread("", meaning.texts, at(meaning.reading, around)))
-        return found.alias("range")
+            user_ranges = user_ranges.scatter(
+                own, spread("", meaning.texts, at(meaning.reading, around))
+            )
+        return user_ranges.alias("range")
 
     def _lines(self, rows: Ints, forward: Ints) -> tuple[pl.Series, pl.Series]:
         """Return layer and source of op rows, also from their ``forward`` ops (-1: none)."""
         layer, source = self._own_lines(rows)
         paired = np.flatnonzero(forward >= 0)
         if len(paired):
-            place = np.full(len(rows), NONE, np.int64)
-            place[paired] = np.arange(len(paired))
+            index = np.full(len(rows), NONE, np.int64)
+            index[paired] = np.arange(len(paired))
             their_layer, their_source = self._own_lines(forward[paired])
-            theirs = gather(their_layer, place)
+            theirs = gather(their_layer, index)
             of_one = self._of_one(forward)
             if not of_one.all():
                 other = pl.Series(~of_one) & ~_within(layer, theirs)
                 theirs = layer.rename(theirs.name).zip_with(other, theirs)
             layer = first(theirs, layer)
-            source = first(source, gather(their_source, place))
+            source = first(source, gather(their_source, index))
         return layer.alias("layer"), source.alias("source")
 
     @once
@@ -466,8 +470,8 @@ class Ops:
         """Whether each reading is a kernel that does the work of several nodes."""
         return np.array(
             [
-                one.call is not None and one.call.param("fused") is not None
-                for one in self.attribution.meaning.readings
+                reading.call is not None and reading.call.param("fused") is not None
+                for reading in self.attribution.meaning.readings
             ],
             bool,
         )
@@ -477,7 +481,9 @@ class Ops:
         places = self.places(rows)
         meaning = self.attribution.meaning
         code = at(meaning.reading, rows)
-        layers = [one.layer if one.role != "layer" else None for one in meaning.readings]
+        layers = [
+            reading.layer if reading.role != "layer" else None for reading in meaning.readings
+        ]
         layer = spread("layer", layers, code)
         source = gather(self.readings["source"], code)
         return (

@@ -54,17 +54,17 @@ class Kept:
 class Cut:
     """The tables of a trace with only what is kept, and the attribution with the rows renumbered."""
 
-    def __init__(self, whole: Attribution, kept: Kept) -> None:
-        self._whole, self._kept = whole, kept
+    def __init__(self, attribution: Attribution, kept: Kept) -> None:
+        self._whole, self._kept = attribution, kept
         self._in_ops: Spans | None = None
         if kept.within is not None:
-            self._in_ops = spans_of(whole.trace, np.flatnonzero(kept.ops))
+            self._in_ops = spans_of(attribution.trace, np.flatnonzero(kept.ops))
         self._ranges = np.flatnonzero(self._range_flags())
         self._calls = np.flatnonzero(self._call_flags())
 
     def trace(self) -> Trace:
         """Return the tables."""
-        whole, kept = self._whole.trace, self._kept
+        trace, kept = self._whole.trace, self._kept
         rows = {
             "ranges": self._ranges,
             "calls": self._calls,
@@ -72,8 +72,8 @@ class Cut:
             "memops": np.flatnonzero(kept.memops),
         }
         tables = {}
-        for name in whole.present:
-            frame = whole[name]
+        for name in trace.present:
+            frame = trace[name]
             if name in rows:
                 tables[name] = frame if len(rows[name]) == len(frame) else frame[rows[name]]
             elif name != "notes":
@@ -82,31 +82,31 @@ class Cut:
                 tables[name] = frame
         if "ranges" in tables:  # without its own number a row would get that of its new place
             tables["ranges"] = tables["ranges"].with_columns(
-                range_ids(whole["ranges"]).gather(self._ranges)
+                range_ids(trace["ranges"]).gather(self._ranges)
             )
-        return Trace.of(tables, {**whole.origin})
+        return Trace.of(tables, {**trace.origin})
 
     def attribution(self, trace: Trace) -> Attribution:
         """Return the attribution of ``trace``."""
-        whole = self._whole
+        all_ranges = self._whole
         rows, calls = self._ranges, self._calls
-        place = np.full(len(whole.is_op), NONE, np.int32)
-        place[rows] = np.arange(len(rows), dtype=np.int32)
-        called_at = np.full(len(whole.trace["calls"]), NONE, np.int32)
+        index = np.full(len(all_ranges.is_op), NONE, np.int32)
+        index[rows] = np.arange(len(rows), dtype=np.int32)
+        called_at = np.full(len(all_ranges.trace["calls"]), NONE, np.int32)
         called_at[calls] = np.arange(len(calls), dtype=np.int32)
         is_op = self._kept.ops[rows]
-        around = whole.climb(whole.parent[rows].astype(np.int64), self._kept.ops)
+        around = all_ranges.climb(all_ranges.parent[rows].astype(np.int64), self._kept.ops)
         meaning = replace(
-            whole.meaning,
-            reading=whole.meaning.reading[rows],
-            seq=Numbers.of(whole.meaning.seq.gather(rows)),
-            fwd_thread=Numbers.of(whole.meaning.fwd_thread.gather(rows)),
+            all_ranges.meaning,
+            reading=all_ranges.meaning.reading[rows],
+            seq=Numbers.of(all_ranges.meaning.seq.gather(rows)),
+            fwd_thread=Numbers.of(all_ranges.meaning.fwd_thread.gather(rows)),
         )
 
         def moved(launched: Launched, flags: Flags) -> Launched:
             return Launched(
                 at(called_at, launched.call[flags]),
-                at(place, launched.op[flags]),
+                at(index, launched.op[flags]),
                 launched.reason[flags],
                 launched.inferred[flags],
                 at(called_at, launched.replay[flags]),
@@ -116,68 +116,68 @@ class Cut:
             trace,
             meaning,
             is_op,
-            at(place, around),
-            moved(whole.kernels, self._kept.kernels),
-            moved(whole.memops, self._kept.memops),
+            at(index, around),
+            moved(all_ranges.kernels, self._kept.kernels),
+            moved(all_ranges.memops, self._kept.memops),
             self._kept.forward[rows],
         )
 
-    def costs(self, whole: Costs, attribution: Attribution) -> Costs:
+    def costs(self, costs: Costs, attribution: Attribution) -> Costs:
         """Return the costs of ``attribution``: those that the ops have in the whole trace."""
         rows = self._ranges
         return Costs(
-            whole.catalogue,
-            whole.place[rows],
-            whole.canonical[rows] & attribution.is_op,
-            whole.free[rows] & attribution.is_op,
-            whole.around[rows] & attribution.is_op,
+            costs.catalogue,
+            costs.place[rows],
+            costs.canonical[rows] & attribution.is_op,
+            costs.free[rows] & attribution.is_op,
+            costs.around[rows] & attribution.is_op,
             attribution,
         )
 
     def _moments(self, process: Ints, thread: Ints, time: Ints) -> Flags:
         """Return whether each event is in a selected step and, of parts of steps, in an op that is kept."""
-        found = np.ones(len(time), bool)
+        is_kept = np.ones(len(time), bool)
         if self._kept.processes is not None:
-            found &= np.isin(process, list(self._kept.processes))
+            is_kept &= np.isin(process, list(self._kept.processes))
         if self._kept.windows is not None:
-            found &= inside(self._kept.windows, process, thread, time)
+            is_kept &= inside(self._kept.windows, process, thread, time)
         if self._in_ops is not None:
-            found &= inside(self._in_ops, process, thread, time)
-        return found
+            is_kept &= inside(self._in_ops, process, thread, time)
+        return is_kept
 
     def _range_flags(self) -> Flags:
         """Return the range rows to keep: ops, steps, what explains graphs, and what is around kept ops."""
-        whole, kept = self._whole, self._kept
-        ranges = whole.trace["ranges"]
-        role = np.array([one.role for one in whole.meaning.readings], object)
-        explaining = np.isin(role, _EXPLAINING)[whole.meaning.reading]
+        attribution, kept = self._whole, self._kept
+        ranges = attribution.trace["ranges"]
+        role = np.array([reading.role for reading in attribution.meaning.readings], object)
+        explaining = np.isin(role, _EXPLAINING)[attribution.meaning.reading]
         process, thread = (
             ranges[name].fill_null(NONE).to_numpy() for name in ("process", "thread")
         )
         start, end = (ranges[name].to_numpy() for name in ("start", "end"))
-        found = kept.ops | kept.forward
-        is_step = (role == "step")[whole.meaning.reading]
-        others = ~whole.is_op & ~explaining & ~is_step
+        flags = kept.ops | kept.forward
+        is_step = (role == "step")[attribution.meaning.reading]
+        others = ~attribution.is_op & ~explaining & ~is_step
         if kept.within is None:
             rows = np.flatnonzero(others)
-            found[rows] = True
+            flags[rows] = True
             if kept.windows is not None:  # call stacks and user ranges may hold several steps
                 where = (process[rows], thread[rows], start[rows], end[rows])
-                found[rows] = overlapping(kept.windows, *where)
-        held = kept.forward if kept.within is None else kept.forward | kept.ops
-        if held.any():  # an op has the layer of its forward op
-            found |= others & _holding(held, process, thread, start, end)
+                flags[rows] = overlapping(kept.windows, *where)
+        holders = kept.forward if kept.within is None else kept.forward | kept.ops
+        if holders.any():  # an op has the layer of its forward op
+            flags |= others & _holding(holders, process, thread, start, end)
         if kept.windows is None and kept.within is None:
-            found |= is_step & ~kept.steps  # a step that did not end
-        found |= kept.steps | explaining
+            flags |= is_step & ~kept.steps  # a step that did not end
+        flags |= kept.steps | explaining
         if kept.processes is not None:
-            found &= np.isin(process, list(kept.processes))
-        counted = whole.trace["counters"]["range_id"].drop_nulls().unique()
+            flags &= np.isin(process, list(kept.processes))
+        counted = attribution.trace["counters"]["range_id"].drop_nulls().unique()
         if len(
             counted
         ):  # marks have the names of the kernels that were measured, and made-up times
-            found |= range_ids(ranges).is_in(counted.implode()).to_numpy()
-        return found
+            flags |= range_ids(ranges).is_in(counted.implode()).to_numpy()
+        return flags
 
     def _call_flags(self) -> Flags:
         """Return the calls to keep: those of the kept work, and those of the kept time that launched none."""
@@ -199,29 +199,29 @@ class Cut:
     def _chosen(self, name: str, frame: pl.DataFrame) -> Flags:
         """Return the rows of any other table to keep."""
         kept = self._kept
-        found: Flags = np.ones(len(frame), bool)
+        is_chosen: Flags = np.ones(len(frame), bool)
         if "process" in frame.columns:
             process = frame["process"].fill_null(NONE).to_numpy()
             if kept.processes is not None:
-                found &= np.isin(process, [*kept.processes, NONE])
+                is_chosen &= np.isin(process, [*kept.processes, NONE])
         if "device" in frame.columns and kept.devices:
             # what has no device is of all devices
-            found &= frame["device"].is_in(list(kept.devices)).fill_null(True).to_numpy()
+            is_chosen &= frame["device"].is_in(list(kept.devices)).fill_null(True).to_numpy()
         if name == "counters" and (kept.windows is not None or kept.within is not None):
-            found &= self._of_kept_work(frame)
+            is_chosen &= self._of_kept_work(frame)
         if name not in _TIMED:
-            return found
+            return is_chosen
         time = frame[_TIMED[name]].fill_null(0).to_numpy()
         if kept.windows is not None:
             every = np.full(len(frame), EVERY, np.int64)
             ours = inside(kept.windows, process, every, time)
-            found &= ours | (process == NONE if name == "samples" else False)
+            is_chosen &= ours | (process == NONE if name == "samples" else False)
         if self._in_ops is not None and "thread" in frame.columns:
             thread = frame["thread"].fill_null(NONE).to_numpy()
-            found &= inside(self._in_ops, process, thread, time)
+            is_chosen &= inside(self._in_ops, process, thread, time)
         elif self._in_ops is not None and name == "syncs":
-            found &= self._by_correlation(frame)
-        return found
+            is_chosen &= self._by_correlation(frame)
+        return is_chosen
 
     def _of_kept_work(self, frame: pl.DataFrame) -> Flags:
         """Return whether each row is of a kernel that is kept, or of a launch where there are no kernels."""
@@ -239,20 +239,20 @@ class Cut:
         calls = launched.select("process", "correlation")
         key = ["process", "correlation"]
         mine = frame.with_row_index("row").join(calls.unique(), on=key, how="semi")["row"]
-        found = np.zeros(len(frame), bool)
-        found[mine.to_numpy()] = True
-        return found
+        is_chosen = np.zeros(len(frame), bool)
+        is_chosen[mine.to_numpy()] = True
+        return is_chosen
 
 
 def _holding(ops: Flags, process: Ints, thread: Ints, start: Ints, end: Ints) -> Flags:
     """Return per range row whether an op that is kept begins inside it, on its thread."""
-    found = np.zeros(len(ops), bool)
+    is_holder = np.zeros(len(ops), bool)
     rows = np.arange(len(ops))
     for _, here in lanes_of(process, thread).rows(np.ones(len(rows), bool)):
         begins = np.sort(start[here][ops[here]])
         first = np.searchsorted(begins, start[here], side="left")
-        found[here] = np.searchsorted(begins, end[here], side="left") > first
-    return found
+        is_holder[here] = np.searchsorted(begins, end[here], side="left") > first
+    return is_holder
 
 
 def span(trace: Trace, kept: Kept) -> tuple[int, int] | tuple[None, None]:

@@ -93,12 +93,12 @@ def select(ops: Ops, selection: Selection) -> tuple[Ops, Flags, Flags]:
     Raises NothingSelected if a field of ``selection`` matches nothing in the trace.
     """
     _refuse_unknown(ops, selection)
-    kept = _kept(ops, selection)
+    kept = _keep(ops, selection)
     if not any(flags.any() for flags in (kept.ops, kept.kernels, kept.memops)):
         raise NothingSelected(f"no op, kernel or copy is of {selection} together")
-    whole = ops.attribution
-    low, high = span(whole.trace, kept)
-    cut = Cut(whole, kept)
+    attribution = ops.attribution
+    low, high = span(attribution.trace, kept)
+    cut = Cut(attribution, kept)
     trace = cut.trace()
     trace.origin[SELECTED] = {
         "what": str(selection),
@@ -106,8 +106,8 @@ def select(ops: Ops, selection: Selection) -> tuple[Ops, Flags, Flags]:
         "within": kept.within,
     }
     left = sum(int((~flags).sum()) for flags in (kept.kernels, kept.memops))
-    what = f"selected: {selection}; the kernels, copies and sets of all else are left out"
-    trace.note("info", what, left)
+    description = f"selected: {selection}; the kernels, copies and sets of all else are left out"
+    trace.note("info", description, left)
     part = Ops(cut.attribution(trace))
     part.costs = cut.costs(ops.costs, part.attribution)
     return part, kept.kernels, kept.memops
@@ -125,14 +125,18 @@ def _refuse_unknown(ops: Ops, selection: Selection) -> None:
                 )
             continue
         matches = _layer_matches if word == "layer" else _matches
-        lost = [one for one in wanted if not any(matches(str(has), str(one)) for has in there)]
+        lost = [
+            name_wanted
+            for name_wanted in wanted
+            if not any(matches(str(has), str(name_wanted)) for has in there)
+        ]
         if lost:
-            known = [str(has) for has in there]
-            near = get_close_matches(str(lost[0]), known, _NAMED, 0.7) if word in _TEXTS else []
+            names = [str(has) for has in there]
+            near = get_close_matches(str(lost[0]), names, _NAMED, 0.7) if word in _TEXTS else []
             has = (
                 f"did you mean {', '.join(near)}?"
                 if near
-                else f"the trace has {_listed(word, known)}"
+                else f"the trace has {_list(word, names)}"
             )
             raise NothingSelected(f"nothing here is of {word} {lost[0]}: {has}")
 
@@ -145,7 +149,7 @@ def _there(ops: Ops, selection: Selection) -> Iterator[tuple[str, Sequence[objec
         yield "step", selection.steps, np.unique(number[is_step]).tolist()
     if selection.devices:
         tables = ("kernels", "memops", "allocations", "devices")
-        numbers = {one for name in tables for one in trace[name]["device"].unique().to_list()}
+        numbers = {device for name in tables for device in trace[name]["device"].unique().to_list()}
         yield "device", selection.devices, sorted(numbers - {None})
     if selection.ranks:
         yield "rank", selection.ranks, sorted(trace["processes"]["rank"].drop_nulls().unique())
@@ -159,7 +163,7 @@ def _there(ops: Ops, selection: Selection) -> Iterator[tuple[str, Sequence[objec
         yield "range", selection.ranges, sorted(texts | labels)
 
 
-def _listed(word: str, values: Sequence[object]) -> str:
+def _list(word: str, values: Sequence[object]) -> str:
     if not values:
         return f"no {word}s"
     more = f" and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
@@ -167,7 +171,7 @@ def _listed(word: str, values: Sequence[object]) -> str:
     return f"{word}{several} {', '.join(map(str, values[:_NAMED]))}{more}"
 
 
-def _kept(ops: Ops, selection: Selection) -> Kept:
+def _keep(ops: Ops, selection: Selection) -> Kept:
     attribution = ops.attribution
     trace = attribution.trace
     process = trace["ranges"]["process"].fill_null(NONE).to_numpy()
@@ -236,21 +240,21 @@ def _steps(attribution: Attribution) -> tuple[Flags, Ints]:
     """Return per range row whether it is a step that ended, and the step's number."""
     meaning = attribution.meaning
     numbers = [
-        one.step if one.role == "step" and one.step is not None else NONE
-        for one in meaning.readings
+        reading.step if reading.role == "step" and reading.step is not None else NONE
+        for reading in meaning.readings
     ]
     number = np.array(numbers, np.int64)[meaning.reading]
-    found = number >= 0
-    if found.any():
+    is_step = number >= 0
+    if is_step.any():
         attrs = attribution.trace["ranges"]["attrs"]
-        found &= ~attrs.str.contains(UNCLOSED_MARK, literal=True).fill_null(False).to_numpy()
-    return found, number
+        is_step &= ~attrs.str.contains(UNCLOSED_MARK, literal=True).fill_null(False).to_numpy()
+    return is_step, number
 
 
 def _among(steps: Ints, wanted: tuple[int | None, int | None]) -> Flags:
     first, last = wanted
-    found: Flags = steps >= (0 if first is None else max(first, 0))
-    return found if last is None else found & (steps <= last)
+    is_chosen: Flags = steps >= (0 if first is None else max(first, 0))
+    return is_chosen if last is None else is_chosen & (steps <= last)
 
 
 def _by_device(
@@ -270,8 +274,8 @@ def _by_device(
 
 
 def _processes(trace: Trace, ranks: Sequence[int]) -> frozenset[int]:
-    found = trace["processes"].filter(pl.col("rank").is_in(list(ranks)))["process"]
-    return frozenset(found.drop_nulls().to_list())
+    processes = trace["processes"].filter(pl.col("rank").is_in(list(ranks)))["process"]
+    return frozenset(processes.drop_nulls().to_list())
 
 
 def _parts(ops: Ops, selection: Selection) -> Iterator[tuple[Callable[[Ints], Flags], Spans]]:
@@ -279,7 +283,7 @@ def _parts(ops: Ops, selection: Selection) -> Iterator[tuple[Callable[[Ints], Fl
     attribution = ops.attribution
     trace, meaning = attribution.trace, attribution.meaning
     if selection.layers:
-        is_layer = np.array([one.role == "layer" for one in meaning.readings], bool)
+        is_layer = np.array([reading.role == "layer" for reading in meaning.readings], bool)
         rows = np.flatnonzero(is_layer[meaning.reading])
         paths = ops.context.layer(*ops.places(rows))
         chosen = _texts_in(paths, selection.layers, _layer_matches)
@@ -290,24 +294,24 @@ def _parts(ops: Ops, selection: Selection) -> Iterator[tuple[Callable[[Ints], Fl
         yield of_layer, spans_of(trace, rows[chosen])
     if selection.ranges:
         fits = [
-            is_user_range(one)
+            is_user_range(reading)
             and any(
                 _matches(text, name) or _matches(serving.label(text) or text, name)
                 for name in selection.ranges
             )
-            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ]
         spans = spans_of(trace, np.flatnonzero(np.array(fits, bool)[meaning.reading]))
 
         def in_range(some: Ints) -> Flags:
             process, thread, time = ops.places(some)
-            found = inside(spans, process, thread, time)
+            is_inside = inside(spans, process, thread, time)
             forward = ops.forward_of(some)
-            theirs = np.flatnonzero(~found & (forward >= 0))
+            theirs = np.flatnonzero(~is_inside & (forward >= 0))
             # autograd works on its own thread while the user's thread waits inside the range
             thread = ops.places(forward[theirs])[1]
-            found[theirs] = inside(spans, process[theirs], thread, time[theirs])
-            return found
+            is_inside[theirs] = inside(spans, process[theirs], thread, time[theirs])
+            return is_inside
 
         yield in_range, spans
 
@@ -320,7 +324,7 @@ def _layer_matches(path: str, name: str) -> bool:
     """Return whether the layer or a layer around it is ``name``, a path or a pattern."""
     if _matches(path, name):
         return True
-    around = (path[:place] for place, letter in enumerate(path) if letter in "./")
+    around = (path[:index] for index, letter in enumerate(path) if letter in "./")
     return any(_matches(outer, name) for outer in around)
 
 
@@ -332,5 +336,5 @@ def _texts_in(
     chosen = np.array(
         [text is not None and any(matches(text, name) for name in names) for text in distinct], bool
     )
-    found: Flags = chosen[codes]
-    return found
+    is_chosen: Flags = chosen[codes]
+    return is_chosen

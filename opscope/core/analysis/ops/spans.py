@@ -35,35 +35,35 @@ def spans_of(trace: Trace, rows: Ints, *, per_process: bool = False) -> Spans:
 
 def inside(spans: Spans, process: Ints, thread: Ints, time: Ints) -> Flags:
     """Return whether each time is inside the spans of its thread or process."""
-    found = np.zeros(len(time), bool)
+    is_inside = np.zeros(len(time), bool)
     for (number, on), (low, high) in spans.items():
         here = np.flatnonzero((process == number) & ((thread == on) | (on == EVERY)))
-        place = np.searchsorted(low, time[here], side="right") - 1
-        found[here] |= (place >= 0) & (time[here] < high[np.maximum(place, 0)])
-    return found
+        index = np.searchsorted(low, time[here], side="right") - 1
+        is_inside[here] |= (index >= 0) & (time[here] < high[np.maximum(index, 0)])
+    return is_inside
 
 
 def overlapping(spans: Spans, process: Ints, thread: Ints, start: Ints, end: Ints) -> Flags:
     """Return whether each interval has a moment inside the spans of its thread or process."""
-    found = inside(spans, process, thread, start)
+    overlaps = inside(spans, process, thread, start)
     for (number, on), (low, _) in spans.items():
         here = np.flatnonzero((process == number) & ((thread == on) | (on == EVERY)))
         first = np.searchsorted(low, start[here], side="left")
-        found[here] |= np.searchsorted(low, end[here], side="left") > first
-    return found
+        overlaps[here] |= np.searchsorted(low, end[here], side="left") > first
+    return overlaps
 
 
 def both(one: Spans, other: Spans) -> Spans:
     """Return the times that are in both."""
-    found: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
+    spans_of_key: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
     for (process, thread), spans in one.items():
         for (number, on), theirs in other.items():
             if process == number and (thread == on or EVERY in (thread, on)):
                 key = (process, max(thread, on))
-                found.setdefault(key, []).append(intersect(spans, theirs))
+                spans_of_key.setdefault(key, []).append(intersect(spans, theirs))
     return {
         key: merge(*(np.concatenate(side) for side in zip(*parts, strict=True)))
-        for key, parts in found.items()
+        for key, parts in spans_of_key.items()
     }
 
 
@@ -76,5 +76,5 @@ def selected_part(
     if within is None:
         return times
     nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
-    found = intersect(times, within.get((process, thread), nothing))
-    return found if (process, EVERY) not in within else intersect(times, within[process, EVERY])
+    selected = intersect(times, within.get((process, thread), nothing))
+    return selected if (process, EVERY) not in within else intersect(times, within[process, EVERY])

@@ -124,32 +124,32 @@ def op_sums(ops: Ops) -> pl.DataFrame:
     )
 
 
-def kinds_of_ops(ops: Ops, known: Identities) -> pl.DataFrame:
+def kinds_of_ops(ops: Ops, identities: Identities) -> pl.DataFrame:
     """Return one row per kind of op: the ``row`` of one such op, its place in the catalogue (``priced``),
     and the sums."""
     attribution = ops.attribution
     ranges, parent = attribution.trace["ranges"], attribution.parent
-    kind, row, within = known.number, known.row, known.captured
-    many = len(row)
+    kind, row, within = identities.number, identities.row, identities.captured
+    count = len(row)
 
     def lasted(rows: slice) -> Ints:  # of a slice: the lengths of all ranges take 8 bytes each
         lengths: Ints = (ranges["end"][rows] - ranges["start"][rows]).fill_null(0).to_numpy()
         return lengths
 
-    sums = {name: np.zeros(many, np.int64) for name in SUMMED}
+    sums = {name: np.zeros(count, np.int64) for name in SUMMED}
     alone = self_time(lasted, parent)
     for part in pieces(len(parent)):
         rows = part.start + np.flatnonzero(attribution.is_op[part])
-        whole = lasted(part)
+        length = lasted(part)
         of = kind[rows]
         np.add.at(sums["calls"], of, 1)
-        np.add.at(sums["cpu_time"], of, whole[rows - part.start])
+        np.add.at(sums["cpu_time"], of, length[rows - part.start])
         np.add.at(sums["self_time"], of, alone[rows])
     device = None
     if ops.on_device:
-        device, sums["kernels"] = launched(attribution, kind, many, ops.counted_ops)
+        device, sums["kernels"] = launched(attribution, kind, count, ops.counted_ops)
     elif not attribution.trace.used_gpu:
-        device = np.zeros(many, np.int64)
+        device = np.zeros(count, np.int64)
         for part in pieces(len(ops.rows)):
             rows = ops.rows[part]
             np.add.at(device, kind[ops.counted_ops(rows)], alone[rows])
@@ -198,16 +198,16 @@ def added_unattributed(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.group_by("reason").agg(pl.all().sum())
 
 
-def unattributed(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+def unattributed(sums: pl.DataFrame, total: int) -> pl.DataFrame:
     """Return one row per reason why kernels or copies have no op: reason, kernels, copies, kernel_time,
     time (ns, both), share of all device time.
 
     ``time`` adds up to the summary's ``device_unattributed_time``, ``kernel_time`` to its
-    ``unattributed_time``. ``sums`` is ``unattributed_sums``, ``whole`` (ns) all device time.
+    ``unattributed_time``. ``sums`` is ``unattributed_sums``, ``total`` (ns) all device time.
     """
     return (
         added_unattributed(sums)
-        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .with_columns((pl.col("time") / (total or None)).alias("share"))
         .sort("time", "reason", descending=[True, False])
     )
 

@@ -33,16 +33,16 @@ def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Tab
     forms = columns(report.keys, report.holds.columns, report.forms)
     if frame.is_empty():
         return Table(report.title, forms, (), (report.no_rows,))
-    kept = _kept(frame, view.top, shape)
+    kept = _keep(frame, view.top, shape)
     rows = _rows(frame, kept, report.keys, shape)
     notes = []
     if len(kept) < len(frame):
         notes.append(f"{len(kept)} of {len(frame):,} rows; --top 0 shows all")
-    made = [_plain(form, shape.name) for form in forms if _said(form, rows, shape.name)]
-    return Table(report.title, made, rows, notes)
+    tables = [_plain(form, shape.name) for form in forms if _say(form, rows, shape.name)]
+    return Table(report.title, tables, rows, notes)
 
 
-def _kept(frame: pl.DataFrame, top: int | None, shape: Shape) -> list[int]:
+def _keep(frame: pl.DataFrame, top: int | None, shape: Shape) -> list[int]:
     """Return the numbers of the rows with the most time, in order."""
     if top is None or top >= len(frame):
         return list(range(len(frame)))
@@ -65,22 +65,22 @@ def _rows(
     columns_needed = list(dict.fromkeys([shape.number, shape.parent, *keys]))
     for row in frame[kept].select(columns_needed).to_dicts():
         inside.setdefault(row[shape.parent], []).append(row)
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     waiting = [(row, "", "") for row in reversed(inside.get(None, []))]
     while waiting:
         row, lead, under = waiting.pop()
         more = hidden.get(row[shape.number])
         name = f"{lead}{row[shape.name]}" + (f"  … {more:,} more" if more else "")
-        found.append({**row, shape.name: name})
-        for place, child in enumerate(reversed(inside.get(row[shape.number], []))):
-            last = place == 0 and not more
+        rows.append({**row, shape.name: name})
+        for index, child in enumerate(reversed(inside.get(row[shape.number], []))):
+            last = index == 0 and not more
             waiting.append(
                 (child, under + (_LAST if last else _BRANCH), under + (_BELOW if last else _BESIDE))
             )
-    return found
+    return rows
 
 
-def _said(form: Column, rows: Sequence[Mapping[str, Any]], name: str) -> bool:
+def _say(form: Column, rows: Sequence[Mapping[str, Any]], name: str) -> bool:
     return form.key == name or any(row.get(form.key) is not None for row in rows)
 
 

@@ -31,7 +31,7 @@ def captured(trace: Trace, rows: Ints) -> NDArray[np.bool_] | None:
 
 def inside(trace: Trace, frame: pl.DataFrame) -> NDArray[np.bool_]:
     """Return whether each row (``process``, ``start``, ``end``) is inside a window of its process."""
-    found = np.ones(len(frame), bool)
+    is_inside = np.ones(len(frame), bool)
     process = frame["process"].fill_null(-1).to_numpy()
     start, end = (frame[name].fill_null(0).to_numpy() for name in ("start", "end"))
     for (number,), part in trace["windows"].group_by("process"):
@@ -39,10 +39,10 @@ def inside(trace: Trace, frame: pl.DataFrame) -> NDArray[np.bool_]:
         # parts of one process may touch: merge them, since a row may span two
         low, high = merge(part["start"].to_numpy(), part["end"].to_numpy())
         at_most = np.searchsorted(low, start[here], side="right") - 1
-        known = at_most >= 0
-        place = np.maximum(at_most, 0)
-        found[here] = known & (end[here] <= high[place]) if len(low) else False
-    return found
+        has_window = at_most >= 0
+        window = np.maximum(at_most, 0)
+        is_inside[here] = has_window & (end[here] <= high[window]) if len(low) else False
+    return is_inside
 
 
 def captured_steps(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
@@ -58,9 +58,9 @@ def bounds(trace: Trace) -> pl.DataFrame:
     ends = (pl.col("start").min(), pl.col("end").max())
     parts = []
     for name in ("ranges", "calls", "kernels", "memops"):
-        whole = trace[name].select("process", "start", "end")
-        for part in pieces(len(whole)):
-            table = whole[part]
+        table_of_spans = trace[name].select("process", "start", "end")
+        for part in pieces(len(table_of_spans)):
+            table = table_of_spans[part]
             process = table["process"]
             alike = len(table) > 0 and not process.null_count() and process.min() == process.max()
             # most traces are of one process: a minimum is many times faster than a group of a million

@@ -44,21 +44,21 @@ def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFra
         (pl.col("start") - before).clip(lower_bound=0).cast(pl.Int64).alias("since")
     )
     parts = {name: np.zeros(len(rows), np.int64) for name in PARTS}
-    known = np.zeros(len(rows), bool)
+    is_divided = np.zeros(len(rows), bool)
     has = rows["since"].is_not_null().to_numpy()
     start = rows["start"].to_numpy()
     since = rows["since"].fill_null(0).to_numpy()
     process = rows["process"].fill_null(-1).to_numpy()
-    for one in np.unique(process).tolist():
-        held = did.get(one)
-        mine = np.flatnonzero((process == one) & has)
-        if held is None or not len(mine) or held.parts[0] is None:
+    for number in np.unique(process).tolist():
+        happened_there = did.get(number)
+        mine = np.flatnonzero((process == number) & has)
+        if happened_there is None or not len(mine) or happened_there.parts[0] is None:
             continue
-        for name, value in _divided(held, start[mine] - since[mine], start[mine]).items():
+        for name, value in _divide(happened_there, start[mine] - since[mine], start[mine]).items():
             parts[name][mine] = value
-        known[mine] = True
+        is_divided[mine] = True
     return rows.with_columns(
-        pl.Series(name, parts[name]).set(pl.Series(~known), None) for name in PARTS
+        pl.Series(name, parts[name]).set(pl.Series(~is_divided), None) for name in PARTS
     )
 
 
@@ -69,17 +69,17 @@ def arrived_apart(exchanged: Pieces, parts: Pieces) -> Pieces:
 
     def made() -> Iterator[pl.DataFrame]:
         beside = parts()
-        held = next(beside).select(*ARRIVALS)
+        arrivals_so_far = next(beside).select(*ARRIVALS)
         for piece in exchanged():
             rows = _entered(piece)
-            while len(held) < len(rows):
+            while len(arrivals_so_far) < len(rows):
                 more = next(beside, None)
                 if more is None:
                     raise ValueError("fewer arrivals than collectives that synchronise")
-                held = pl.concat([held, more.select(*ARRIVALS)])
-            yield rows.with_columns(held[: len(rows)].get_columns())
-            held = held[len(rows) :]
-        if len(held) or any(len(more) for more in beside):
+                arrivals_so_far = pl.concat([arrivals_so_far, more.select(*ARRIVALS)])
+            yield rows.with_columns(arrivals_so_far[: len(rows)].get_columns())
+            arrivals_so_far = arrivals_so_far[len(rows) :]
+        if len(arrivals_so_far) or any(len(more) for more in beside):
             raise ValueError("more arrivals than collectives that synchronise")
 
     return made
@@ -93,9 +93,9 @@ def _entered(exchanged: pl.DataFrame) -> pl.DataFrame:
     ).sort("process", "start", maintain_order=True)
 
 
-def _divided(held: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
+def _divide(happened: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
     """Return the parts of the intervals [start, end) of a process."""
-    communication, computed, copies, sets, _, loader, ops = held.parts
+    communication, computed, copies, sets, _, loader, ops = happened.parts
     nothing = np.zeros(len(start), np.int64)
     if computed is None or not len(computed[0]):
         # on a CPU what waits and what loads are ops too: they come first
@@ -105,12 +105,16 @@ def _divided(held: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
             ("compute_part", computed), ("compute_part", copies), ("compute_part", sets),
             ("wait_part", communication), ("input_part", loader),
         ]  # fmt: skip
-    made = dict.fromkeys(PARTS, nothing)
-    for (name, _), value in zip(order, split([one for _, one in order], start, end), strict=True):
+    parts_of_wait = dict.fromkeys(PARTS, nothing)
+    for (name, _), value in zip(
+        order, split([times for _, times in order], start, end), strict=True
+    ):
         if value is not None:
-            made[name] = made[name] + value
-    made["launch_part"] = (end - start) - sum((made[name] for name in PARTS[:3]), nothing)
-    return made
+            parts_of_wait[name] = parts_of_wait[name] + value
+    parts_of_wait["launch_part"] = (end - start) - sum(
+        (parts_of_wait[name] for name in PARTS[:3]), nothing
+    )
+    return parts_of_wait
 
 
 def arrival_table(profile: Answers) -> pl.DataFrame:

@@ -47,16 +47,16 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
     ``differing``: collectives whose ends are farther apart than that, and than a microsecond. The rank that
     leaves last most often of these, and how often.
     """
-    key, one = ["kind", *GROUP], list(_ONE)
-    known = errors.unique("process", keep="first").with_columns(
+    key, instance = ["kind", *GROUP], list(_ONE)
+    first_errors = errors.unique("process", keep="first").with_columns(
         pl.col("machine").cast(pl.String).rank("dense").cast(pl.Int64).alias("place")
     )
-    ended = each(exchanged, lambda piece: _ended(piece, known))
-    kinds, found = Gathered([*key, "number"]), _gathered()
+    ended = each(exchanged, lambda piece: _end(piece, first_errors))
+    kinds, last_members = Gathered([*key, "number"]), _gather()
     for piece in ended():
         kinds.add(piece.select(*key, "number").unique(maintain_order=True))
-        found.add(
-            piece.group_by(one).agg(
+        last_members.add(
+            piece.group_by(instance).agg(
                 pl.col("process").n_unique().cast(pl.Int64).alias("ranks"),
                 pl.col("place").min().alias("low"),
                 pl.col("place").max().alias("high"),
@@ -74,10 +74,10 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
         .otherwise(pl.col("error") + pl.col("next_error").fill_null(0))
     )
     judged = (
-        found.all()
+        last_members.all()
         .filter(pl.col("ranks") > 1)
         .select(
-            *one,
+            *instance,
             "end",
             (pl.col("end") - pl.col("first")).alias("apart"),
             error.alias("clock_error"),
@@ -91,7 +91,7 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
         return pl.DataFrame(schema=ENDS)
     sums = (
         kinds.all()
-        .join(judged, on=one, nulls_equal=True)
+        .join(judged, on=instance, nulls_equal=True)
         .group_by(key)
         .agg(
             pl.len().alias("compared"),
@@ -103,21 +103,21 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
             pl.when(pl.col("differs").count() > 0).then(pl.col("differs").sum()).alias("differing"),
         )
     )
-    differing = judged.filter("differs").select(*one, "end")
+    differing = judged.filter("differs").select(*instance, "end")
     most = pl.col("left_last") == pl.col("left_last").max().over(key)
     latest = pl.concat(
-        piece.join(differing, on=[*one, "end"], how="semi", nulls_equal=True)
+        piece.join(differing, on=[*instance, "end"], how="semi", nulls_equal=True)
         .group_by(*key, "process")
         .agg(pl.len().alias("left_last"))
         .filter(most)
         for piece in ended()
     )
     latest = latest.filter(most).filter(pl.len().over(key) == 1)
-    made = sums.join(latest, on=key, how="left", nulls_equal=True).join(
+    ends = sums.join(latest, on=key, how="left", nulls_equal=True).join(
         ranks.unique("process", keep="first").select("process", "rank"), on="process", how="left"
     )
     return (
-        made.with_columns(
+        ends.with_columns(
             pl.when(pl.col("clock_error").is_null())
             .then(pl.lit(UNKNOWN))
             .when((pl.col("differing") > 0) & pl.col("process").is_null())
@@ -133,7 +133,7 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
     )  # fmt: skip
 
 
-def _ended(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
+def _end(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
     """Return the ends that can be compared, with the ``place`` and the error of each rank's machine."""
     kind = pl.col("kind").cast(pl.String)
     rows = exchanged.filter(
@@ -146,7 +146,7 @@ def _ended(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _gathered() -> Gathered:
+def _gather() -> Gathered:
     """Return what gathers each collective's ends; its two largest errors say how far clocks may be apart."""
     return Gathered(
         list(_ONE),

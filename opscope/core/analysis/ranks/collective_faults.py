@@ -84,98 +84,104 @@ def collective_faults(entered: Pieces, ranks: pl.DataFrame, ran: Pieces) -> pl.D
     rank that has a later one of the group is missing. ``waited`` (ns): how long the others had waited when
     the recording ended; if that is no longer than usual, it may just have ended too early.
     """
-    return pl.concat([_found(entered, ranks), _untold(entered, ran)])
+    return pl.concat([_find(entered, ranks), _untold(entered, ran)])
 
 
-def _found(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
-    one, group = list(_ONE), list(GROUP)
-    there = Gathered(one, pl.col("entered", "completed", "processes").sum(), pl.col("waited").max())
-    kinds = Gathered([*one, "kind"], pl.col("many").sum())
-    values = {column: Gathered([*one, column]) for column in _WHAT}
+def _find(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
+    instance, group = list(_ONE), list(GROUP)
+    there = Gathered(
+        instance, pl.col("entered", "completed", "processes").sum(), pl.col("waited").max()
+    )
+    kinds = Gathered([*instance, "kind"], pl.col("many").sum())
+    values = {column: Gathered([*instance, column]) for column in _WHAT}
     members = Gathered(group, pl.col("all").sum())
-    for rows in _placed(entered, ranks):
+    for rows in _place(entered, ranks):
         there.add(
-            rows.group_by(one, maintain_order=True).agg(
+            rows.group_by(instance, maintain_order=True).agg(
                 pl.len().cast(pl.Int64).alias("entered"),
                 pl.col("end").count().cast(pl.Int64).alias("completed"),
                 pl.col("process").n_unique().cast(pl.Int64).alias("processes"),
                 _waited().max().alias("waited"),
             )
         )
-        kinds.add(rows.group_by(*one, "kind").agg(pl.len().cast(pl.Int64).alias("many")))
+        kinds.add(rows.group_by(*instance, "kind").agg(pl.len().cast(pl.Int64).alias("many")))
         members.add(
             rows.group_by(group).agg(pl.col("process").n_unique().cast(pl.Int64).alias("all"))
         )
         for column, distinct in values.items():
-            distinct.add(_valued(rows, column).select(*one, column).unique())
+            distinct.add(_valued(rows, column).select(*instance, column).unique())
     usual = (
         kinds.all()
         .drop_nulls("kind")
         .sort("many", "kind", descending=[True, False])
-        .unique(one, keep="first", maintain_order=True)
+        .unique(instance, keep="first", maintain_order=True)
         .drop("many")
     )
-    whole = there.all().join(usual, on=one, how="left", nulls_equal=True, maintain_order="left")
-    if whole.is_empty():
+    collectives = there.all().join(
+        usual, on=instance, how="left", nulls_equal=True, maintain_order="left"
+    )
+    if collectives.is_empty():
         return pl.DataFrame(schema=FAULTS)
     lacking = (
-        whole.filter(pl.col("completed") == 0)
+        collectives.filter(pl.col("completed") == 0)
         .join(members.all(), on=group, how="left", nulls_equal=True)
         .filter(pl.col("processes") < pl.col("all"))
     )
     unlike = {
-        column: distinct.all().filter(pl.len().over(one) > 1).select(one).unique()
+        column: distinct.all().filter(pl.len().over(instance) > 1).select(instance).unique()
         for column, distinct in values.items()
     }
-    any_end = bool(whole["completed"].sum())
-    gone = Gathered([*one, "rank_name"], pl.col("rank", "process").first())
+    any_end = bool(collectives["completed"].sum())
+    gone = Gathered([*instance, "rank_name"], pl.col("rank", "process").first())
     having = {
-        column: Gathered([*one, "value", "rank_name"], pl.col("rank", "process").first())
+        column: Gathered([*instance, "value", "rank_name"], pl.col("rank", "process").first())
         for column in _WHAT
     }
     some = len(lacking) or any(map(len, unlike.values()))
-    for rows in _placed(entered, ranks) if some else ():
+    for rows in _place(entered, ranks) if some else ():
         if len(lacking):
-            gone.add(_first_named(_gone(rows, lacking, any_end), one, ranks))
+            gone.add(_first_named(_gone(rows, lacking, any_end), instance, ranks))
         for column, distinct in having.items():
             if len(unlike[column]):
                 mine = _valued(rows, column).join(
-                    unlike[column], on=one, how="semi", nulls_equal=True
+                    unlike[column], on=instance, how="semi", nulls_equal=True
                 )
                 distinct.add(
-                    _first_named(mine.with_columns(_value(column)), [*one, "value"], ranks)
+                    _first_named(mine.with_columns(_value(column)), [*instance, "value"], ranks)
                 )
-    found = []
+    faults = []
     if len(lacking):
         missing = (
             _by_rank(gone.all())
-            .group_by(one, maintain_order=True)
-            .agg(_listed("rank_name").alias("missing_ranks"))
+            .group_by(instance, maintain_order=True)
+            .agg(_list("rank_name").alias("missing_ranks"))
         )
-        found.append(
-            _shaped(
-                missing.join(whole, on=one, nulls_equal=True, maintain_order="left").with_columns(
-                    pl.lit(MISSING).alias("fault"), pl.lit(None, pl.String).alias("who")
-                )
+        faults.append(
+            _shape(
+                missing.join(
+                    collectives, on=instance, nulls_equal=True, maintain_order="left"
+                ).with_columns(pl.lit(MISSING).alias("fault"), pl.lit(None, pl.String).alias("who"))
             )
         )
     for column, fault in _WHAT.items():
         if len(unlike[column]):
-            found.append(_shaped(_differing(having[column].all(), whole, fault)))
-    if not found:
+            faults.append(_shape(_differing(having[column].all(), collectives, fault)))
+    if not faults:
         return pl.DataFrame(schema=FAULTS)
-    return pl.concat(found).sort("group", "members", "collective", "fault", nulls_last=True)
+    return pl.concat(faults).sort("group", "members", "collective", "fault", nulls_last=True)
 
 
 def _gone(rows: pl.DataFrame, lacking: pl.DataFrame, any_end: bool) -> pl.DataFrame:
     """Return the processes of these rows that did not call the collectives ``lacking`` and should have."""
-    one, group = list(_ONE), list(GROUP)
+    instance, group = list(_ONE), list(GROUP)
     mine = rows.group_by("process", *group).agg(
         pl.col("number").min().alias("first"), pl.col("number").max().alias("last")
     )
-    called = rows.join(lacking, on=one, how="semi", nulls_equal=True).select("process", *one)
-    absent = mine.join(lacking.select(one), on=group, nulls_equal=True).join(
-        called, on=["process", *one], how="anti", nulls_equal=True
+    called = rows.join(lacking, on=instance, how="semi", nulls_equal=True).select(
+        "process", *instance
+    )
+    absent = mine.join(lacking.select(instance), on=group, nulls_equal=True).join(
+        called, on=["process", *instance], how="anti", nulls_equal=True
     )
     # whoever has no later one may have stopped there; that it never came is shown by those that still wait
     waits = pl.lit(any_end) & (pl.col("number") > pl.col("last"))
@@ -189,20 +195,20 @@ def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
     judged = Gathered(group, pl.col("many", "there").sum())
     nameless, unheard = (Gathered(group, pl.col("many").sum()) for _ in range(2))
     heard = []
-    many = pl.len().cast(pl.Int64).alias("many")
+    count = pl.len().cast(pl.Int64).alias("many")
     for piece in entered():
         rows = _collective(piece)
         judged.add(
             rows.filter(pl.col("number").is_not_null() & pl.col("kind").is_not_null())
             .group_by(group)
-            .agg(many, pl.col("process").n_unique().cast(pl.Int64).alias("there"))
+            .agg(count, pl.col("process").n_unique().cast(pl.Int64).alias("there"))
         )
-        nameless.add(rows.filter(pl.col("number").is_null()).group_by(group).agg(many))
+        nameless.add(rows.filter(pl.col("number").is_null()).group_by(group).agg(count))
         heard.append(piece.select("process").unique())
     calling = pl.concat(heard).unique()
     for piece in ran():
         silent = _collective(piece).join(calling, on="process", how="anti")
-        unheard.add(silent.group_by(group).agg(many))
+        unheard.add(silent.group_by(group).agg(count))
     without = nameless.all()
     parts = {
         ALONE: judged.all().filter((pl.col("there") == 1) & (pl.col("size") != 1).fill_null(True)),
@@ -210,7 +216,7 @@ def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
         SHARED: without.filter(pl.col("group").is_not_null()),
         NO_CALLS: unheard.all(),
     }
-    told = []
+    reasons = []
     for why, part in parts.items():
         if part.is_empty():
             continue
@@ -219,13 +225,13 @@ def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
         of = units.counted(calls, "call" if why != NO_CALLS else "collective")
         others = "" if len(groups) == 1 else f" of {len(groups):,} groups"
         same = groups.row(0, named=True) if len(groups) == 1 else {}
-        told.append({**same, "reason": f"cannot tell of {of}{others}: {why}"})
-    return pl.DataFrame(told, schema=FAULTS)
+        reasons.append({**same, "reason": f"cannot tell of {of}{others}: {why}"})
+    return pl.DataFrame(reasons, schema=FAULTS)
 
 
-def _collective(found: pl.DataFrame) -> pl.DataFrame:
+def _collective(table: pl.DataFrame) -> pl.DataFrame:
     """Return the rows that are no messages between two ranks: those are not judged."""
-    return found.filter(~pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False))
+    return table.filter(~pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False))
 
 
 def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
@@ -246,7 +252,7 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
             _waited().last().alias("waited"),
             pl.col("ends").last(),
         )
-        for rows in _placed(entered, ranks)
+        for rows in _place(entered, ranks)
     )
     if last.is_empty():
         return pl.DataFrame(schema=LAST)
@@ -289,9 +295,9 @@ def _waited() -> pl.Expr:
 def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return ``waits_for`` of each group and number that is the last of some rank: those that have not come
     so far."""
-    one, group = list(_ONE), list(GROUP)
+    instance, group = list(_ONE), list(GROUP)
     reached = last.select(*group, "process", pl.col("number").alias("reached"))
-    asked = last.select(one).unique(maintain_order=True)
+    asked = last.select(instance).unique(maintain_order=True)
     # so many at once that their pairs with all ranks of their groups are few
     pairs = asked.join(
         reached.group_by(group).len(), on=group, nulls_equal=True, maintain_order="left"
@@ -303,14 +309,14 @@ def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
             pl.col("reached") < pl.col("number")
         )
         listed.append(
-            _named(behind, "process", ranks)
-            .group_by(one, maintain_order=True)
-            .agg(_listed("rank_name").alias("waits_for"))
+            _name(behind, "process", ranks)
+            .group_by(instance, maintain_order=True)
+            .agg(_list("rank_name").alias("waits_for"))
         )
     return pl.concat(listed)
 
 
-def _placed(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def _place(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield the numbered collectives with ``until``, and ``ends``: how many of the process's ended."""
     kind = pl.col("kind").cast(pl.String)
     until = ranks.unique("process", keep="first").select("process", "until")
@@ -325,8 +331,8 @@ def _placed(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 def _valued(rows: pl.DataFrame, column: str) -> pl.DataFrame:
     """Return the rows whose values of ``column`` should be those of the other ranks."""
-    known = rows.drop_nulls(column)
-    return known.filter(~pl.col("kind").is_in(_UNEVEN)) if column == "bytes" else known
+    valued = rows.drop_nulls(column)
+    return valued.filter(~pl.col("kind").is_in(_UNEVEN)) if column == "bytes" else valued
 
 
 def _value(column: str) -> pl.Expr:
@@ -335,22 +341,22 @@ def _value(column: str) -> pl.Expr:
 
 def _differing(having: pl.DataFrame, there: pl.DataFrame, fault: str) -> pl.DataFrame:
     """Return the collectives in which the ranks' values differ, and who has which."""
-    told = (
+    differing = (
         _by_rank(having)
         .group_by(*_ONE, "value", maintain_order=True)
-        .agg(_listed("rank_name").alias("having"))
+        .agg(_list("rank_name").alias("having"))
         .sort(*_ONE, "value")
         .group_by(*_ONE, maintain_order=True)
         .agg(pl.format("{}: {}", "value", "having").str.join("; ").alias("who"))
     )
-    return told.join(there, on=list(_ONE), nulls_equal=True, maintain_order="left").with_columns(
-        pl.lit(fault).alias("fault"), pl.lit(None, pl.String).alias("missing_ranks")
-    )
+    return differing.join(
+        there, on=list(_ONE), nulls_equal=True, maintain_order="left"
+    ).with_columns(pl.lit(fault).alias("fault"), pl.lit(None, pl.String).alias("missing_ranks"))
 
 
 def _first_named(rows: pl.DataFrame, key: list[str], ranks: pl.DataFrame) -> pl.DataFrame:
     """Return of each ``key`` the processes of ``rows`` whose names a text has room for."""
-    named = _named(rows.select("process", *key), "process", ranks)
+    named = _name(rows.select("process", *key), "process", ranks)
     return (
         named.unique([*key, "rank_name"], keep="first", maintain_order=True)
         .filter(pl.int_range(pl.len()).over(key) < _NAMES)
@@ -362,7 +368,7 @@ def _by_rank(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.sort("rank", "process", nulls_last=True, maintain_order=True)
 
 
-def _named(rows: pl.DataFrame, process: str, ranks: pl.DataFrame) -> pl.DataFrame:
+def _name(rows: pl.DataFrame, process: str, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return ``rows`` by rank, with ``rank_name``: the rank, or the process if it is not known."""
     named = ranks.unique("process", keep="first").select(pl.col("process").alias(process), "rank")
     return rows.join(named, on=process, how="left", maintain_order="left").sort(
@@ -372,15 +378,13 @@ def _named(rows: pl.DataFrame, process: str, ranks: pl.DataFrame) -> pl.DataFram
     )  # fmt: skip
 
 
-def _listed(name: str) -> pl.Expr:
+def _list(name: str) -> pl.Expr:
     """Return the texts of a group in one; of more than ``_TEXT`` characters the rest is cut."""
-    whole = pl.col(name).unique(maintain_order=True).str.join(", ")
-    return (
-        pl.when(whole.str.len_chars() > _TEXT).then(whole.str.head(_TEXT) + " …").otherwise(whole)
-    )
+    text = pl.col(name).unique(maintain_order=True).str.join(", ")
+    return pl.when(text.str.len_chars() > _TEXT).then(text.str.head(_TEXT) + " …").otherwise(text)
 
 
-def _shaped(rows: pl.DataFrame) -> pl.DataFrame:
+def _shape(rows: pl.DataFrame) -> pl.DataFrame:
     rows = rows.rename({"number": "collective"}).with_columns(pl.lit(None).alias("reason"))
     return rows.select(*FAULTS).cast(dict(FAULTS.items()))
 

@@ -87,14 +87,14 @@ def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFram
         .join(ranks.all(), on=list(GROUP), how="left", nulls_equal=True)
         .with_columns(pl.col("group", "members").cast(pl.String))
     )
-    whole = (pl.col("ranks") == pl.col("size")) & ~pl.col("unknown")
+    is_complete = (pl.col("ranks") == pl.col("size")) & ~pl.col("unknown")
     seen = seen.with_columns(
         pl.when(pl.col("machines") > 1)
         .then(pl.lit(BETWEEN))
-        .when(whole & (pl.col("machines") == 1))
+        .when(is_complete & (pl.col("machines") == 1))
         .then(pl.lit(WITHIN))
         .alias("place"),
-        pl.when(whole | (pl.col("machines") > 1)).then("machines").alias("machines"),
+        pl.when(is_complete | (pl.col("machines") > 1)).then("machines").alias("machines"),
     )
     each = (
         compared.all()
@@ -120,7 +120,7 @@ def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFram
         pl.col("rate").median().alias("median_bandwidth"),
         pl.col("rate").max().alias("best_bandwidth"),
     )
-    made = (
+    rates_of_kinds = (
         every.join(sums, on=key, how="left", nulls_equal=True, maintain_order="left")
         .join(seen, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
@@ -135,7 +135,7 @@ def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFram
         )
     )
     return (
-        made.cast(dict(RATES.items()), strict=False)
+        rates_of_kinds.cast(dict(RATES.items()), strict=False)
         .sort("transfer_time", *key, descending=[True, *[False] * len(key)], nulls_last=True)
         .select(*RATES)
     )

@@ -80,16 +80,16 @@ def machine_errors(trace: Trace) -> pl.DataFrame:
     ).unique("process", keep="first", maintain_order=True)
 
 
-def communication(rows: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+def communication(rows: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that ran kernels or collectives: how communication and computation share
-    the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``found`` the result of
+    the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``table`` the result of
     ``exchanged``; ``collectives``, ``message_bytes`` and ``waiting_time`` are those of the window, as the
     times are: of collectives that ran in it, at least in part.
     """
-    return communication_in(rows, one_piece(found))
+    return communication_in(rows, one_piece(table))
 
 
-def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
+def communication_in(rows: pl.DataFrame, pieces: Pieces) -> pl.DataFrame:
     """Return ``communication``, of a table in pieces."""
     windows = rows.select("process", "first", "last")
     sums = pl.concat(
@@ -102,7 +102,7 @@ def communication_in(rows: pl.DataFrame, found: Pieces) -> pl.DataFrame:
             .alias("message_bytes"),
             known_sum("waiting").alias("waiting_time"),
         )
-        for piece in found()
+        for piece in pieces()
     )
     none = {"collectives": 0, "message_bytes": 0}
     return (
@@ -128,7 +128,7 @@ def _within(found: pl.DataFrame, windows: pl.DataFrame) -> pl.DataFrame:
     ).filter(~outside.fill_null(False))
 
 
-def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataFrame:
+def own_communication(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
     """Return the columns of ``communication`` that need no other rank, and whether a process is ``on_gpu``.
 
     Times are inside the window: [first step start, last step end] of the steps whose kernels were
@@ -138,7 +138,7 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     are kernels, and what a backend ran on the host (gloo) communicates too. On a CPU communication is what
     the backend ran (null if only the calls were seen), and computation is all other ops, while no collective
     holds them up. The definitions are those of Holistic Trace Analysis, without its trimming of steps.
-    ``found`` is the result of ``exchanged``, or of ``exchanges``.
+    ``table`` is the result of ``exchanged``, or of ``exchanges``.
     """
     trace = attribution.trace
     rows = []
@@ -151,14 +151,16 @@ def own_communication(attribution: Attribution, found: pl.DataFrame) -> pl.DataF
     steps = captured_steps(trace, ended_steps(trace["ranges"]))
     ranks = dict(trace["processes"].select("process", "rank").rows())
     on_gpu = set(kernels["process"].unique().to_list())
-    talking = [one for one in found["process"].unique().sort().to_list() if one not in on_gpu]
+    talking = [
+        process for process in table["process"].unique().sort().to_list() if process not in on_gpu
+    ]
     parts = [(key[0], part) for key, part in kernels.group_by("process", maintain_order=True)]
     outermost = attribution.is_op & (attribution.parent < 0)
     computed = computing(attribution, outermost) if talking else {}
-    parts += [(one, _on_cpu(computed, found, one)) for one in talking]
+    parts += [(process, _on_cpu(computed, table, process)) for process in talking]
     hosted = on_host(attribution)
     for process, part in parts:
-        exchanged_here = found.filter(_of(process))
+        exchanged_here = table.filter(_of(process))
         seen = process in on_gpu or exchanged_here["end"].is_not_null().any()
         comm = _union(part.filter("communicates"))
         beside = hosted.get(NONE if process is None else int(process))
@@ -196,12 +198,12 @@ def _of(process: int | None) -> pl.Expr:
 
 
 def _on_cpu(
-    computed: Mapping[int, tuple[Ints, Ints]], found: pl.DataFrame, process: int | None
+    computed: Mapping[int, tuple[Ints, Ints]], table: pl.DataFrame, process: int | None
 ) -> pl.DataFrame:
     """Return start, end, communicates: the collectives of a process, and when its other ops ran."""
     none = np.empty(0, np.int64)
     start, end = computed.get(NONE if process is None else process, (none, none))
-    ran = found.filter(_of(process) & pl.col("end").is_not_null())
+    ran = table.filter(_of(process) & pl.col("end").is_not_null())
     return pl.concat(
         [
             ran.select("start", "end", pl.lit(True).alias("communicates")),
@@ -210,7 +212,7 @@ def _on_cpu(
     )
 
 
-def collectives(found: pl.DataFrame) -> pl.DataFrame:
+def collectives(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per group, kind of collective, dtype and reduction, over all ranks, by time, in ns.
 
     ``present``: the processes seen in them. ``partial``: how many of these collectives lack members of their
@@ -219,13 +221,13 @@ def collectives(found: pl.DataFrame) -> pl.DataFrame:
     that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
     rank, over the collectives of which several ranks are known; null if there are none.
     """
-    return collectives_in(one_piece(found))
+    return collectives_in(one_piece(table))
 
 
-def collectives_in(found: Pieces) -> pl.DataFrame:
+def collectives_in(pieces: Pieces) -> pl.DataFrame:
     """Return ``collectives``, of a table in pieces."""
     key = ["kind", "group", "members", "size", "dtype", "reduction"]
-    incomplete = lacking_in(found)
+    incomplete = lacking_in(pieces)
     sums = Gathered(
         key,
         pl.col("calls", "present", "moved", "least").sum(),
@@ -233,7 +235,7 @@ def collectives_in(found: Pieces) -> pl.DataFrame:
         *(known_sum(name) for name in ("message_bytes", "time", "waiting_time")),
     )
     partial = Gathered([*key, "number"])
-    for piece in found():
+    for piece in pieces():
         sums.add(_collective_sums(piece, key))
         partial.add(
             piece.join(incomplete, on=list(_WITHIN), how="semi", nulls_equal=True)
@@ -255,14 +257,14 @@ def collectives_in(found: Pieces) -> pl.DataFrame:
     return table.select(pl.col(name).cast(kind) for name, kind in _COLLECTIVES.items())
 
 
-def _collective_sums(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+def _collective_sums(table: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """Return the sums of ``collectives``. ``moved`` (bytes) and ``least`` (ns) are those of the bandwidth."""
-    sized = found.select("kind", "bytes", "size").unique().drop_nulls()
+    sized = table.select("kind", "bytes", "size").unique().drop_nulls()
     wire = [
         wire_bytes(kind, size, ranks) or None
         for kind, size, ranks in sized.with_columns(pl.col("kind").cast(pl.String)).rows()
     ]
-    rated = found.join(
+    rated = table.join(
         sized.with_columns(pl.Series("wire", wire, pl.Int64)),
         on=["kind", "bytes", "size"],
         how="left",
@@ -280,19 +282,21 @@ def _collective_sums(found: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     )
 
 
-def lacking(found: pl.DataFrame) -> pl.DataFrame:
+def lacking(table: pl.DataFrame) -> pl.DataFrame:
     """Return ``group``, ``members``, ``size`` and ``number`` of each collective that fewer processes are seen
-    in than its group has ranks: it is partial. ``found`` is the result of ``exchanged``."""
-    return lacking_in(one_piece(found))
+    in than its group has ranks: it is partial. ``table`` is the result of ``exchanged``."""
+    return lacking_in(one_piece(table))
 
 
-def lacking_in(found: Pieces) -> pl.DataFrame:
+def lacking_in(pieces: Pieces) -> pl.DataFrame:
     """Return ``lacking``, of a table in pieces."""
     there = Gathered(list(_WITHIN), pl.col("there").sum())
-    for piece in found():
-        known = piece.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
+    for piece in pieces():
+        numbered = piece.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())
         there.add(
-            known.group_by(*_WITHIN).agg(pl.col("process").n_unique().cast(pl.Int64).alias("there"))
+            numbered.group_by(*_WITHIN).agg(
+                pl.col("process").n_unique().cast(pl.Int64).alias("there")
+            )
         )
     return there.all().filter(pl.col("there") < pl.col("size")).select(*_WITHIN)
 

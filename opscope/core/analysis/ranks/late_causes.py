@@ -54,21 +54,21 @@ def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     ``waiting``. ``ranks``: process and rank. ``more``: how much longer it did what is the cause than the
     first rank. ``cause`` is null, with a ``reason``, where the trace does not show it.
     """
-    one = list(_ONE)
+    instance = list(_ONE)
     late = late_rows(each(arrived, _after))
-    firsts, lasts = Gathered(one, pl.col("before", "since", *PARTS).first()), []
+    firsts, lasts = Gathered(instance, pl.col("before", "since", *PARTS).first()), []
     for piece in late():
         lasts.append(piece.filter("last"))
         firsts.add(
             piece.filter(pl.col("duration") - pl.col("shortest") == pl.col("late"))
-            .unique(one, keep="first", maintain_order=True)
-            .select(*one, "before", "since", *PARTS)
+            .unique(instance, keep="first", maintain_order=True)
+            .select(*instance, "before", "since", *PARTS)
         )
-    both = pl.concat(lasts).join(firsts.all(), on=one, suffix="_first", nulls_equal=True)
+    both = pl.concat(lasts).join(firsts.all(), on=instance, suffix="_first", nulls_equal=True)
     if both.is_empty():
         return pl.DataFrame(schema=LATE_CAUSES)
     gaps = [pl.col(name) - pl.col(f"{name}_first") for name in PARTS]
-    both = both.with_columns(one.alias(name) for one, name in zip(gaps, PARTS, strict=True))
+    both = both.with_columns(gap.alias(name) for gap, name in zip(gaps, PARTS, strict=True))
     most = pl.max_horizontal(*PARTS)
     which = pl.coalesce(
         pl.when(pl.col(name) == most).then(pl.lit(cause)) for name, cause in CAUSES.items()
@@ -91,18 +91,18 @@ def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("reason").is_null()).then(which).alias("cause"),
         pl.when(pl.col("reason").is_null()).then(most).alias("more"),
     )
-    made = both.group_by("process", "cause", "reason").agg(
+    causes = both.group_by("process", "cause", "reason").agg(
         pl.len().alias("last"),
         pl.col("late").sum().alias("lateness"),
         pl.col("caused").sum().alias("caused_waiting"),
         pl.when(pl.col("more").count() > 0).then(pl.col("more").sum()).alias("more"),
         pl.struct(*GROUP).n_unique().alias("groups"),
     )
-    whole = pl.col("caused_waiting").sum()
+    total = pl.col("caused_waiting").sum()
     return (
-        made.join(ranks.unique("process", keep="first"), on="process", how="left")
+        causes.join(ranks.unique("process", keep="first"), on="process", how="left")
         .with_columns(
-            pl.when(whole > 0).then(pl.col("caused_waiting") / whole).alias("caused_share")
+            pl.when(total > 0).then(pl.col("caused_waiting") / total).alias("caused_share")
         )
         .cast(dict(LATE_CAUSES.items()))
         .sort(

@@ -81,10 +81,10 @@ def rank_outliers(
     rank. ``outlier`` is null, with a ``reason``, where fewer than four ranks are compared.
     """
     owner = ["process", "device"]
-    many = speeds.select(owner).n_unique()
+    rank_count = speeds.select(owner).n_unique()
     alike = speeds.with_columns(
         pl.len().over(_KEY).alias("ranks"), pl.col("median").median().over(_KEY).alias("middle")
-    ).filter((2 * pl.col("ranks") > many) & (pl.col("ranks") > 1) & (pl.col("middle") > 0))
+    ).filter((2 * pl.col("ranks") > rank_count) & (pl.col("ranks") > 1) & (pl.col("middle") > 0))
     weight = pl.col("middle") * pl.col("runs").median().over(_KEY)
     ratio = pl.col("median") / pl.col("middle")
     speed = (
@@ -151,7 +151,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     return rank_outliers(speeds, samples, profile.of(rank_names))
 
 
-def _measured(value: object) -> str:
+def _measure(value: object) -> str:
     """Return four digits of a ratio; of a clock rate or a power its whole number where it has more."""
     if not isinstance(value, float):
         return units.UNKNOWN
@@ -188,7 +188,7 @@ QUESTION = Question(
             title="Ranks unlike the others",
             empty="no kernel that several ranks ran, and no clock, temperature or power that was sampled",
             forms=[
-                Column(name, name.replace("_", " "), _measured)
+                Column(name, name.replace("_", " "), _measure)
                 for name in ("value", "typical", "z_score")
             ],
         ),

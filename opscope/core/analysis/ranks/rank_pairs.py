@@ -52,17 +52,17 @@ LOADS: Final = {
 }
 
 
-def moved(attribution: Attribution, found: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
+def moved(attribution: Attribution, table: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, kind and pair of ranks (``MOVED``): what its records say that moved.
 
-    ``found`` is ``exchanges``. Of an all-to-all the splits say how its bytes are divided; without splits they
+    ``table`` is ``exchanges``. Of an all-to-all the splits say how its bytes are divided; without splits they
     are divided evenly. A rank that is not known is null.
     """
     rank_of = dict(
         ranks.drop_nulls("rank").unique("process", keep="first").select("process", "rank").rows()
     )
     kind = pl.col("kind").cast(pl.String)
-    rows = found.filter(kind.is_in(("all_to_all", "send", "recv"))).with_columns(kind.alias("kind"))
+    rows = table.filter(kind.is_in(("all_to_all", "send", "recv"))).with_columns(kind.alias("kind"))
     parts = [_messages(rows, rank_of), _splits(attribution, rows, rank_of)]
     return pl.concat(parts).sort("process", "kind", "recorded_by", "source", "target")
 
@@ -82,14 +82,14 @@ def rank_pairs(sums: pl.DataFrame) -> pl.DataFrame:
     if rows.is_empty():
         return pl.DataFrame(schema=PAIRS)
     size = pl.col("bytes")
-    whole = size.sum().over("kind", "source")
+    total = size.sum().over("kind", "source")
     mean = size.mean().over("kind")
     unknown = pl.col("source").is_null() | pl.col("target").is_null()
     return (
         rows.group_by(*key, "recorded_by")
         .agg(pl.col("calls").sum(), size.sum())
         .with_columns(
-            pl.when(whole > 0).then(size / whole).alias("share"),
+            pl.when(total > 0).then(size / total).alias("share"),
             pl.when(mean > 0).then(size / mean).alias("over_mean"),
             pl.when(unknown).then(pl.lit(NO_MEMBERS)).alias("reason"),
         )
@@ -103,9 +103,9 @@ def rank_pairs(sums: pl.DataFrame) -> pl.DataFrame:
 def rank_loads(pairs: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and rank (``LOADS``): what it sent and received in all, as experts' ranks get
     unequal numbers of tokens. ``pairs`` is ``rank_pairs``; what a rank sends to itself counts too."""
-    known = pairs.drop_nulls(["source_rank", "target_rank"])
+    placed = pairs.drop_nulls(["source_rank", "target_rank"])
     out, back = (
-        known.group_by("kind", pl.col(end).alias("rank")).agg(pl.col("bytes").sum().alias(name))
+        placed.group_by("kind", pl.col(end).alias("rank")).agg(pl.col("bytes").sum().alias(name))
         for end, name in (("source_rank", "sent_bytes"), ("target_rank", "received_bytes"))
     )
     both = out.join(back, on=["kind", "rank"], how="full", coalesce=True).with_columns(
@@ -129,9 +129,9 @@ def _messages(rows: pl.DataFrame, rank_of: dict[int, int]) -> pl.DataFrame:
     """Return the sends and receives whose bytes and other end are known, under the kind ``send``."""
     own = pl.col("process").replace_strict(rank_of, default=None, return_dtype=pl.Int64)
     sends = pl.col("kind") == "send"
-    known = rows.filter(pl.col("kind").is_in(("send", "recv"))).drop_nulls(["bytes", "peer"])
+    messages = rows.filter(pl.col("kind").is_in(("send", "recv"))).drop_nulls(["bytes", "peer"])
     return (
-        known.with_columns(
+        messages.with_columns(
             pl.lit("send").alias("kind"),
             pl.when(sends).then(own).otherwise("peer").alias("source"),
             pl.when(sends).then("peer").otherwise(own).alias("target"),
@@ -159,35 +159,35 @@ def _splits(attribution: Attribution, rows: pl.DataFrame, rank_of: dict[int, int
     )  # fmt: skip
     rows = rows.with_columns(pl.coalesce("attrs", on_range).alias("attrs"))
     alike = rows.drop_nulls("attrs").group_by("process", "attrs", "members", "size").len()
-    made: list[tuple[Any, ...]] = []
-    for process, attrs, members, size, many in alike.cast({"members": pl.String}).rows():
-        told = record(attrs)
+    moves: list[tuple[Any, ...]] = []
+    for process, attrs, members, size, count in alike.cast({"members": pl.String}).rows():
+        params = record(attrs)
         for name, by in (("in", SENT), ("out", RECEIVED)):
-            for place, moved_ in enumerate(_divided(told, name, size)):
-                other = None if members is None else rank_at(members, place)
+            for index, moved_ in enumerate(_divide(params, name, size)):
+                other = None if members is None else rank_at(members, index)
                 own = rank_of.get(process)
                 source, target = (own, other) if by == SENT else (other, own)
-                made.append((process, "all_to_all", by, source, target, many, moved_ * many))
+                moves.append((process, "all_to_all", by, source, target, count, moved_ * count))
     return (
-        pl.DataFrame(made, schema=MOVED, orient="row")
+        pl.DataFrame(moves, schema=MOVED, orient="row")
         .group_by("process", "kind", "recorded_by", "source", "target")
         .agg(pl.col("calls").sum(), pl.col("bytes").sum())
         .select(*MOVED)
     )
 
 
-def _divided(told: dict[str, Any], side: str, size: int | None) -> list[int]:
+def _divide(params: dict[str, Any], side: str, size: int | None) -> list[int]:
     """Return the bytes to (``in``) or from (``out``) each place of the group; nothing where not recorded."""
-    elements, dtype = told.get(f"{side}_nelems"), KINETO_DTYPES.get(str(told.get("dtype")))
+    elements, dtype = params.get(f"{side}_nelems"), KINETO_DTYPES.get(str(params.get("dtype")))
     if type(elements) is not int or not 0 <= elements < 1 << 44 or dtype is None:
         return []
-    whole = elements * DTYPE_BITS[dtype] // 8
-    rows_of = split(told.get(f"{side}_split"))
+    total = elements * DTYPE_BITS[dtype] // 8
+    rows_of = split(params.get(f"{side}_split"))
     if not rows_of:
         even = rows_of is not None and size is not None and 0 < size <= MOST_RANKS
-        return [whole // size] * size if even and size else []
+        return [total // size] * size if even and size else []
     rows = sum(rows_of)
-    return [whole * one // rows for one in rows_of] if rows else [0] * len(rows_of)
+    return [total * row_count // rows for row_count in rows_of] if rows else [0] * len(rows_of)
 
 
 def messages(profile: Answers) -> pl.DataFrame:

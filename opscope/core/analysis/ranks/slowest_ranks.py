@@ -44,7 +44,7 @@ def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
     unsure = work.is_null().any()
     slowest = work == work.max()
     alone = slowest.sum() == 1
-    made = worked.group_by("step").agg(
+    steps_of_ranks = worked.group_by("step").agg(
         pl.len().alias("compared"),
         *(
             pl.when(alone).then(pl.col(name).filter(slowest).first()).alias(name)
@@ -58,7 +58,7 @@ def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
     middle = pl.col("median_work")
     spread = pl.col("most") - pl.col("least_work")
     return (
-        made.with_columns(
+        steps_of_ranks.with_columns(
             pl.col("most").alias("slowest_work"),
             spread.alias("spread"),
             pl.when(middle > 0).then(spread / middle).alias("relative_spread"),

@@ -13,19 +13,19 @@ _MOST_ROWS: Final = 1 << 44
 def record(text: str) -> dict[str, Any]:
     """Return the record that ``text`` (JSON) holds; an empty one if it holds none."""
     try:
-        told = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def split(told: object) -> list[int] | None:
+def split(value: object) -> list[int] | None:
     """Return the numbers of a split; None if it is cut short or of another form."""
-    if isinstance(told, str):
+    if isinstance(value, str):
         try:
-            told = json.loads(told)
+            value = json.loads(value)
         except (ValueError, RecursionError):
             return None
-    if not isinstance(told, list) or len(told) > MOST_RANKS:
+    if not isinstance(value, list) or len(value) > MOST_RANKS:
         return None
-    return told if all(type(one) is int and 0 <= one < _MOST_ROWS for one in told) else None
+    return value if all(type(rows) is int and 0 <= rows < _MOST_ROWS for rows in value) else None

@@ -118,7 +118,7 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
     """
     last = pl.col("last")
     ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
-    made = [
+    tables = [
         marked.group_by("process", maintain_order=True).agg(
             pl.len().cast(pl.Int64).alias("compared"),
             last.sum().cast(pl.Int64).alias("last"),
@@ -133,7 +133,7 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
         for marked in late_rows(each(exchanged, _for_stragglers))()
     ]
     return (
-        pl.concat(made)
+        pl.concat(tables)
         .join(ranks, on="process", how="left", maintain_order="left")
         .cast(dict(STRAGGLERS.items()), strict=False)
         .sort("caused_waiting", "process", descending=[True, False])
@@ -150,13 +150,14 @@ def waits_for(exchanged: Pieces) -> pl.DataFrame:
     """Return one row per pair of processes: ``late``, which alone entered last, ``process``, which waited
     for it, and its ``waiting`` (ns). The waiting of a ``late`` adds up to its ``caused_waiting``.
     """
-    marked, one = late_rows(each(exchanged, _for_stragglers)), list(_ONE)
+    marked, instance = late_rows(each(exchanged, _for_stragglers)), list(_ONE)
     late = pl.concat(
-        piece.filter("last").select(*one, pl.col("process").alias("late")) for piece in marked()
+        piece.filter("last").select(*instance, pl.col("process").alias("late"))
+        for piece in marked()
     )
     return pl.concat(
         piece.drop("late")
-        .join(late, on=one, how="left", nulls_equal=True, maintain_order="left")
+        .join(late, on=instance, how="left", nulls_equal=True, maintain_order="left")
         .filter(pl.col("late").is_not_null() & ~pl.col("last"))
         .group_by("late", "process", maintain_order=True)
         .agg(pl.col("waiting").sum().cast(pl.Int64))
@@ -167,24 +168,26 @@ def waits_for(exchanged: Pieces) -> pl.DataFrame:
 def late_rows(exchanged: Pieces) -> Pieces:
     """Return the collectives of each rank that can be compared, with ``late`` (ns: how much the last came
     after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process alone was last)."""
-    one, compared = list(_ONE), each(exchanged, _compared)
+    instance, compared = list(_ONE), each(exchanged, _compare)
     shortest = pl.col("duration") == pl.col("shortest")
-    sums = Gathered(one, pl.col("longest").max(), pl.col("caused", "least").sum())
+    sums = Gathered(instance, pl.col("longest").max(), pl.col("caused", "least").sum())
     for piece in compared():
         sums.add(
-            piece.group_by(one).agg(
+            piece.group_by(instance).agg(
                 pl.col("duration").max().alias("longest"),
                 pl.col("waiting").sum().alias("caused"),
                 shortest.sum().cast(pl.Int64).alias("least"),
             )
         )
-    whole = sums.all()
+    sums_of_all = sums.all()
 
     def made() -> Iterator[pl.DataFrame]:
         for piece in compared():
             late = pl.col("longest") - pl.col("shortest")
             yield (
-                piece.join(whole, on=one, how="left", nulls_equal=True, maintain_order="left")
+                piece.join(
+                    sums_of_all, on=instance, how="left", nulls_equal=True, maintain_order="left"
+                )
                 .with_columns(late.alias("late"))
                 .with_columns(
                     (shortest & (pl.col("least") == 1) & (pl.col("late") > NOISE)).alias("last")
@@ -195,26 +198,26 @@ def late_rows(exchanged: Pieces) -> Pieces:
     return made
 
 
-def _compared(exchanged: pl.DataFrame) -> pl.DataFrame:
+def _compare(exchanged: pl.DataFrame) -> pl.DataFrame:
     kind = pl.col("kind").cast(pl.String)
     return exchanged.filter(
         kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
     ).with_columns(kind.alias("kind"))
 
 
-def work_by_step(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
+def work_by_step(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     """Return the steps that several processes have, each once, with ``work`` (ns): a step's time less the
     waiting in the collectives that ended in it.
 
-    It is null in a step in which a rank has a collective whose waiting is not known. ``found`` is
+    It is null in a step in which a rank has a collective whose waiting is not known. ``table`` is
     ``step_times.steps_of``, ``exchanged`` ``timed.exchanged``.
     """
-    rows = found.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-    place = steps_at(found)
+    rows = table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    step_of = steps_at(table)
     sums = Gathered(["row"], pl.col("waiting").sum(), pl.col("unsure").any())
     for piece in exchanged():
         timed = piece.filter(pl.col("end").is_not_null())
-        row = place(processes_of(timed["process"]), timed["end"].to_numpy() - 1)
+        row = step_of(processes_of(timed["process"]), timed["end"].to_numpy() - 1)
         sums.add(
             timed.select("waiting", pl.Series("row", np.asarray(row, np.int64)))
             .filter(pl.col("row") >= 0)
@@ -227,7 +230,7 @@ def work_by_step(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     waits = sums.all()
     several = pl.col("process").n_unique().over("step") > 1
     once = pl.len().over("process", "step") == 1
-    known = (
+    work_of_steps = (
         rows.filter(pl.col("step").is_not_null())
         .join(waits, on="row", how="left")
         .filter(once)
@@ -235,10 +238,10 @@ def work_by_step(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     )
     unsure = pl.col("unsure").fill_null(False).any().over("step")
     work = pl.col("time") - pl.col("waiting").fill_null(0)
-    return known.with_columns(pl.when(~unsure).then(work.clip(lower_bound=0)).alias("work"))
+    return work_of_steps.with_columns(pl.when(~unsure).then(work.clip(lower_bound=0)).alias("work"))
 
 
-def step_imbalance(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
+def step_imbalance(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     """Return one row per process (``IMBALANCE``; ns), the one with most work first: how its steps compare
     with the same steps of the others.
 
@@ -246,13 +249,13 @@ def step_imbalance(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     the waiting in the collectives that ended in it: ranks that synchronise have equal steps and unequal
     work. It is null in a step in which a rank has a collective whose waiting is not known.
     ``over_mean``: median over the steps of work / mean work of the processes in that step.
-    ``found`` is ``step_times.steps_of``, ``exchanged`` ``timed.exchanged``.
+    ``table`` is ``step_times.steps_of``, ``exchanged`` ``timed.exchanged``.
     """
-    known = work_by_step(found, exchanged)
-    if known.is_empty():
+    work_of_steps = work_by_step(table, exchanged)
+    if work_of_steps.is_empty():
         return pl.DataFrame(schema=IMBALANCE)
     most = pl.col("work") == pl.col("work").max().over("step")
-    known = known.with_columns(
+    work_of_steps = work_of_steps.with_columns(
         (pl.col("work") / pl.col("work").mean().over("step")).alias("over"),
         pl.when(pl.col("work").is_not_null())
         .then(most & (most.sum().over("step") == 1))
@@ -260,7 +263,7 @@ def step_imbalance(found: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     )
     judged = pl.col("most").is_not_null()
     return (
-        known.group_by("process", "rank")
+        work_of_steps.group_by("process", "rank")
         .agg(
             pl.len().cast(pl.Int64).alias("steps"),
             pl.col("time").median().alias("median_step"),

@@ -33,7 +33,7 @@ def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
     """
     codes, names = compact(kernels["name"].cast(pl.Categorical))
     widths = pl.Series(
-        [None if one is None else _bytes_an_element(one) for one in names], dtype=pl.Int64
+        [None if name is None else _bytes_an_element(name) for name in names], dtype=pl.Int64
     )
     width = gather(widths, codes)
     if width.null_count() == len(width):
@@ -49,11 +49,11 @@ def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
 
 @cache
 def _bytes_an_element(name: str) -> int | None:
-    found = _LISTS.search(name)
-    if found is None:
+    match = _LISTS.search(name)
+    if match is None:
         return None
     template = name.partition("(int")[0]
-    return 2 * int(found.group(1)) * (8 if _WIDE.search(template) else 4)
+    return 2 * int(match.group(1)) * (8 if _WIDE.search(template) else 4)
 
 
 def bound(elements: int | None, moved: int | None) -> str:

@@ -52,7 +52,7 @@ _NO_OP: Final = "the kernel's op is not known"
 
 
 def counter_roofline(
-    ops: Ops, found: Executions, kernels: pl.DataFrame, device: Device | None
+    ops: Ops, executions: Executions, kernels: pl.DataFrame, device: Device | None
 ) -> pl.DataFrame:
     """Return one row per op, inputs and direction of which kernels were measured, the most time first.
 
@@ -61,23 +61,23 @@ def counter_roofline(
     Cores, and half-precision instructions if the op has a tensor of f16 or bf16. ``_bound`` is the unit that
     takes the longest at its peak; the efficiencies are null without durations or a known device.
     """
-    each = _kernels(ops, found, kernels)
+    each = _kernels(ops, executions, kernels)
     calls = _calls(ops, each)
-    made = _grouped(calls)
-    made = _rated(made, device)
+    grouped = _group(calls)
+    grouped = _rate(grouped, device)
     order = pl.coalesce("duration", pl.lit(0))
-    return made.sort(order, pl.coalesce("counted_flops", pl.lit(0)), "op", "inputs", "name",
+    return grouped.sort(order, pl.coalesce("counted_flops", pl.lit(0)), "op", "inputs", "name",
                      descending=[True, True, False, False, False]).select(COLUMNS)  # fmt: skip
 
 
-def _kernels(ops: Ops, found: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
+def _kernels(ops: Ops, executions: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return per measured kernel the op that its work counts for, and its FLOPs, bytes and time."""
-    owner = ops.costs.cost_owners(found.op)
-    owner = np.where(owner >= 0, owner, found.op)
-    replay = at(ops.attribution.kernels.replay, found.kernel)
-    place = at(ops.costs.place, owner)
-    work = counted_work(found.values, len(found))
-    proven = _without_products(ops, kernels["name"], found.op)
+    owner = ops.costs.cost_owners(executions.op)
+    owner = np.where(owner >= 0, owner, executions.op)
+    replay = at(ops.attribution.kernels.replay, executions.kernel)
+    reading = at(ops.costs.place, owner)
+    work = counted_work(executions.values, len(executions))
+    proven = _without_products(ops, kernels["name"], executions.op)
     unknown = work["tensor_flops"].is_null()
     tensor = work["tensor_flops"].set(unknown & proven, 0)
     dtypes = _dtypes(ops, owner)
@@ -93,7 +93,7 @@ def _kernels(ops: Ops, found: Executions, kernels: pl.DataFrame) -> pl.DataFrame
         half.alias("half"),
         pl.Series("owner", owner),
         pl.Series("replay", replay.astype(np.int64)),
-        pl.Series("place", place.astype(np.int64)),
+        pl.Series("place", reading.astype(np.int64)),
         kernels["name"],
         kernels["duration"],
     )
@@ -125,12 +125,12 @@ def _without_products(ops: Ops, names: pl.Series, op: Ints) -> pl.Series:
 
 def _dtypes(ops: Ops, rows: Ints) -> pl.Series:
     """Return the dtypes of each op's tensors, as a list; null if they are not known."""
-    distinct, place = np.unique(rows, return_inverse=True)
+    distinct, index = np.unique(rows, return_inverse=True)
     described = ops.identify(distinct.astype(np.int64), inherit=True)
     texts = described.call["dtypes"].cast(pl.String)
-    known = texts.str.extract_all(r"[a-z]+\d\w*|bool")
-    known = known.set(known.list.len() == 0, None)
-    return gather(known, np.where(rows >= 0, place.reshape(-1), NONE))
+    dtypes = texts.str.extract_all(r"[a-z]+\d\w*|bool")
+    dtypes = dtypes.set(dtypes.list.len() == 0, None)
+    return gather(dtypes, np.where(rows >= 0, index.reshape(-1), NONE))
 
 
 def _calls(ops: Ops, each: pl.DataFrame) -> pl.DataFrame:
@@ -138,7 +138,7 @@ def _calls(ops: Ops, each: pl.DataFrame) -> pl.DataFrame:
     launched = ops.attribution.kernels
     owners = ops.costs.cost_owners(launched.op.astype(np.int64))
     owners = np.where(owners >= 0, owners, launched.op)
-    whole = (
+    measured = (
         pl.DataFrame({"owner": owners.astype(np.int64), "replay": launched.replay.astype(np.int64)})
         .group_by("owner", "replay")
         .agg(pl.len().alias("launched"))
@@ -155,7 +155,7 @@ def _calls(ops: Ops, each: pl.DataFrame) -> pl.DataFrame:
         *(pl.col(name).drop_nulls().first() for name in ("no_flops", "no_dram")),
         pl.col("execution").min(),
     )  # fmt: skip
-    sums = sums.join(whole, on=["owner", "replay"], how="left").sort("execution")
+    sums = sums.join(measured, on=["owner", "replay"], how="left").sort("execution")
     part = (pl.col("owner") >= 0) & (pl.col("launched") > pl.col("kernels")).fill_null(False)
     counted = ("duration", "off_tensor", "tensor_flops", "counted_flops", "dram_bytes")
     sums = sums.with_columns(
@@ -164,10 +164,10 @@ def _calls(ops: Ops, each: pl.DataFrame) -> pl.DataFrame:
         pl.when(part).then(pl.lit(_SOME)).otherwise("no_dram").alias("no_dram"),
         pl.when(pl.col("owner") < 0).then("name").alias("name"),
     )
-    owner, place = sums["owner"].to_numpy(), sums["place"].to_numpy()
+    owner, reading = sums["owner"].to_numpy(), sums["place"].to_numpy()
     described = ops.identify(owner, inherit=True)
     catalogue = ops.costs.catalogue
-    cost = {name: gather(catalogue[name], place) for name in _COST}
+    cost = {name: gather(catalogue[name], reading) for name in _COST}
     masked = cost["masked_flops"].fill_null(0)
     why = pl.coalesce("reason", "bytes_reason")
     return sums.with_columns(
@@ -185,18 +185,18 @@ def _calls(ops: Ops, each: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _grouped(calls: pl.DataFrame) -> pl.DataFrame:
+def _group(calls: pl.DataFrame) -> pl.DataFrame:
     """Return the sums over equal calls; a sum is null if one of its calls is not known."""
     summed = (
         *("duration", "off_tensor", "tensor_flops", "counted_flops", "dram_bytes"),
         *("model_matrix", "model_vector", "model_bytes"),
     )
-    made = calls.group_by(_KEYS, maintain_order=True).agg(
+    grouped = calls.group_by(_KEYS, maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("calls"),
         pl.col("kernels").sum().cast(pl.Int64),
         *(
-            pl.when(pl.col(one).null_count() == 0).then(pl.col(one).sum()).alias(one)
-            for one in summed
+            pl.when(pl.col(counter).null_count() == 0).then(pl.col(counter).sum()).alias(counter)
+            for counter in summed
         ),
         pl.col("dtype").drop_nulls().first(),
         pl.col("model_reason").drop_nulls().first(),
@@ -205,7 +205,7 @@ def _grouped(calls: pl.DataFrame) -> pl.DataFrame:
     )
     both = pl.concat_str("no_flops", "no_dram", separator="; ", ignore_nulls=True)
     same = pl.col("no_flops") == pl.col("no_dram")
-    return made.with_columns(
+    return grouped.with_columns(
         (pl.col("model_matrix") + pl.col("model_vector")).alias("model_flops"),
         pl.col("dram_bytes").alias("counted_bytes"),
         pl.when(same)
@@ -223,14 +223,14 @@ def _difference(counted: str, model: str) -> pl.Expr:
     return pl.when(pl.col(model) > 0).then(pl.col(counted) / pl.col(model) - 1)
 
 
-def _rated(made: pl.DataFrame, device: Device | None) -> pl.DataFrame:
+def _rate(table: pl.DataFrame, device: Device | None) -> pl.DataFrame:
     """Return the groups with the roofline of either side."""
     timed = pl.col("duration").is_not_null()
     for side, matrix, vector, moved in (
         ("model", "model_matrix", "model_vector", "model_bytes"),
         ("counted", "tensor_flops", "off_tensor", "counted_bytes"),
     ):
-        work = made.select(
+        work = table.select(
             # without a duration only the bound is wanted, which is then of the units alone
             pl.coalesce("duration", pl.lit(1)).alias("duration"),
             timed.alias("timed"),
@@ -241,14 +241,14 @@ def _rated(made: pl.DataFrame, device: Device | None) -> pl.DataFrame:
             (pl.col("tensor_flops") > 0).alias("tensor_core"),
         )
         rated = roofline(work, device)
-        made = made.with_columns(
+        table = table.with_columns(
             rated["intensity"]
             .set(~rated["intensity"].is_finite(), None)
             .alias(f"{side}_intensity"),
             rated["bound"].cast(pl.String).alias(f"{side}_bound"),
             rated["efficiency"].set(~rated["timed"], None).alias(f"{side}_efficiency"),
         )
-    return made
+    return table
 
 
 def answer(profile: Answers) -> pl.DataFrame:

@@ -80,5 +80,7 @@ def beside_the_model(report: Report, profile: Answers, view: View) -> Table:
     shown = [name for name in report.keys if name in frame.columns and frame[name].count()]
     table = listed(report, frame, view, f"{report.title}, {against}")
     notes = [*table.footnotes, *(about(device) if device is not None and len(frame) else ())]
-    columns = [one for one in table.columns if one.key in shown] if len(frame) else table.columns
+    columns = (
+        [column for column in table.columns if column.key in shown] if len(frame) else table.columns
+    )
     return Table(table.title, columns, table.rows, notes)

@@ -35,8 +35,8 @@ _OTHER_TYPES: Final = (
 _UNKNOWN_SIZE: Final = "an instruction on the Tensor Cores has a size that its name does not tell"
 
 
-def counted_work(values: pl.DataFrame, many: int) -> pl.DataFrame:
-    """Return a row for each of ``many`` executions: ``execution``, the columns WORK and the reasons WHY.
+def counted_work(values: pl.DataFrame, count: int) -> pl.DataFrame:
+    """Return a row for each of ``count`` executions: ``execution``, the columns WORK and the reasons WHY.
 
     ``values``: execution, name and value of each counter. FLOPs off the Tensor Cores (``f64_flops`` …) are
     those of add, multiply and multiply-add instructions; a precision is known if all its counters were
@@ -48,9 +48,9 @@ def counted_work(values: pl.DataFrame, many: int) -> pl.DataFrame:
     facts = {name: fact for name in names if (fact := known(name)) is not None}
     table = pl.DataFrame(
         [
-            (name, one.what, float(one.factor), one.dtype, one.part, "|".join(one.parts),
-             len(one.parts), int(one.rank))
-            for name, one in facts.items()
+            (name, fact.what, float(fact.factor), fact.dtype, fact.part, "|".join(fact.parts),
+             len(fact.parts), int(fact.rank))
+            for name, fact in facts.items()
         ],
         schema={"name": pl.String, "what": pl.String, "factor": pl.Float64, "dtype": pl.String,
                 "part": pl.String, "parts": pl.String, "needed": pl.Int64, "rank": pl.Int64},
@@ -59,10 +59,14 @@ def counted_work(values: pl.DataFrame, many: int) -> pl.DataFrame:
     rows = values.with_columns(pl.col("name").cast(pl.String)).join(table, on="name", how="inner")
     rows = rows.filter(pl.col("value").is_finite())
     rows = rows.with_columns((pl.col("value") * pl.col("factor")).alias("amount"))
-    found = pl.DataFrame({"execution": pl.int_range(many, dtype=pl.Int64, eager=True)})
+    work_of_executions = pl.DataFrame(
+        {"execution": pl.int_range(count, dtype=pl.Int64, eager=True)}
+    )
     for part in (_vector(rows), _tensor(rows), _dram(rows), _time(rows)):
-        found = found.join(part, on="execution", how="left", maintain_order="left")
-    return found.select("execution", *map(_whole, WORK), *_reasons())
+        work_of_executions = work_of_executions.join(
+            part, on="execution", how="left", maintain_order="left"
+        )
+    return work_of_executions.select("execution", *map(_whole, WORK), *_reasons())
 
 
 def _whole(name: str) -> pl.Expr:
@@ -70,13 +74,13 @@ def _whole(name: str) -> pl.Expr:
     return pl.when(fits).then(pl.col(name).round()).cast(pl.Int64).alias(name)
 
 
-def _preferred(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
+def _prefer(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return the rows of the counters of the lowest rank of each group."""
     return rows.filter(pl.col("rank") == pl.col("rank").min().over("execution", *by))
 
 
 def _vector(rows: pl.DataFrame) -> pl.DataFrame:
-    mine = _preferred(rows.filter(pl.col("what") == "vector"), "dtype", "parts", "part")
+    mine = _prefer(rows.filter(pl.col("what") == "vector"), "dtype", "parts", "part")
     # one counter may be in the file under several names of sections
     mine = mine.unique(["execution", "name"], keep="first")
     sums = mine.group_by("execution", "dtype", "parts").agg(
@@ -84,15 +88,15 @@ def _vector(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("part").n_unique().alias("measured"),
         pl.col("needed").first(),
     )
-    whole = sums.filter(pl.col("measured") >= pl.col("needed"))
-    each = whole.group_by("execution", "dtype").agg(pl.col("amount").max())
-    made = each.select("execution").unique()
+    complete = sums.filter(pl.col("measured") >= pl.col("needed"))
+    each = complete.group_by("execution", "dtype").agg(pl.col("amount").max())
+    flops = each.select("execution").unique()
     for dtype in _PRECISIONS:
         column = each.filter(pl.col("dtype") == dtype).select(
             "execution", pl.col("amount").alias(f"{dtype}_flops")
         )
-        made = made.join(column, on="execution", how="left")
-    return made
+        flops = flops.join(column, on="execution", how="left")
+    return flops
 
 
 def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
@@ -102,9 +106,9 @@ def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
     ops = mine.filter(pl.col("part") != "opcode")
     plain = ops.with_columns(pl.col("part").str.replace(r"_dst_\w+$", "").alias("source"))
     # src_fp16 holds src_fp16_dst_fp32, and that its shares by sparsity and by instruction
-    whole = (pl.col("source") == pl.col("part")).any().over("execution", "source")
-    plain = plain.filter(~whole | (pl.col("source") == pl.col("part")))
-    plain = _preferred(plain, "part").unique(["execution", "name"], keep="first")
+    has_own_part = (pl.col("source") == pl.col("part")).any().over("execution", "source")
+    plain = plain.filter(~has_own_part | (pl.col("source") == pl.col("part")))
+    plain = _prefer(plain, "part").unique(["execution", "name"], keep="first")
     by_type = plain.group_by("execution").agg(pl.col("amount").sum().alias("counted"))
     by_name = opcodes.group_by("execution").agg(
         pl.col("amount").fill_nan(None).sum().alias("by_opcode"),
@@ -112,10 +116,10 @@ def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
     )
     ran = rows.filter(pl.col("what") == "tensor instructions")
     ran = ran.group_by("execution").agg(pl.col("value").first().alias("instructions"))
-    made = by_type.join(by_name, on="execution", how="full", coalesce=True)
-    made = made.join(ran, on="execution", how="full", coalesce=True)
+    flops = by_type.join(by_name, on="execution", how="full", coalesce=True)
+    flops = flops.join(ran, on="execution", how="full", coalesce=True)
     sized = pl.when(~pl.col("unsized")).then("by_opcode")
-    return made.with_columns(
+    return flops.with_columns(
         pl.when(pl.col("counted") > 0)
         .then("counted")
         .when(pl.col("instructions") == 0)
@@ -127,19 +131,19 @@ def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _dram(rows: pl.DataFrame) -> pl.DataFrame:
     mine = rows.filter(pl.col("what").str.starts_with("dram"))
-    mine = _preferred(mine, "what").unique(["execution", "what"], keep="first")
-    made = mine.select("execution").unique()
-    for what, name in (
+    mine = _prefer(mine, "what").unique(["execution", "what"], keep="first")
+    traffic = mine.select("execution").unique()
+    for direction, name in (
         ("dram read", "dram_read"),
         ("dram written", "dram_written"),
         ("dram", "both"),
     ):
-        column = mine.filter(pl.col("what") == what).select(
+        column = mine.filter(pl.col("what") == direction).select(
             "execution", pl.col("amount").alias(name)
         )
-        made = made.join(column, on="execution", how="left")
-    whole = pl.coalesce("both", pl.col("dram_read") + pl.col("dram_written"))
-    return made.with_columns(whole.alias("dram_bytes"))
+        traffic = traffic.join(column, on="execution", how="left")
+    traffic_of_both = pl.coalesce("both", pl.col("dram_read") + pl.col("dram_written"))
+    return traffic.with_columns(traffic_of_both.alias("dram_bytes"))
 
 
 def _time(rows: pl.DataFrame) -> pl.DataFrame:
@@ -173,7 +177,9 @@ def _reasons() -> list[pl.Expr]:
         .then(pl.lit("only reads or only writes of the device's memory were measured"))
         .otherwise(pl.lit("no counter of the device's memory was measured"))
     )
-    known_vector = pl.all_horizontal(pl.col(f"{one}_flops").is_not_null() for one in _PRECISIONS)
+    known_vector = pl.all_horizontal(
+        pl.col(f"{prefix}_flops").is_not_null() for prefix in _PRECISIONS
+    )
     return [
         pl.when(~known_vector).then(vector).alias("no_vector"),
         pl.when(pl.col("tensor_flops").is_null()).then(tensor).alias("no_tensor"),

@@ -92,7 +92,7 @@ def _kernels(ops: Ops, key: pl.DataFrame, mark: Ints) -> Ints:
         gather(ranges["text"], mark).cast(pl.String).alias("text"),
         pl.int_range(pl.len()).alias("execution"),
     )
-    found = kernels.select(
+    counted_kernels = kernels.select(
         "process",
         "correlation",
         pl.col("start").alias("began"),
@@ -100,7 +100,7 @@ def _kernels(ops: Ops, key: pl.DataFrame, mark: Ints) -> Ints:
         pl.int_range(pl.len()).alias("row"),
     )
     both = marked.filter(pl.col("correlation").is_not_null()).join(
-        found, on=["process", "correlation"], how="inner"
+        counted_kernels, on=["process", "correlation"], how="inner"
     )
     alone = pl.len().over("execution") == 1
     named = (pl.col("at") == pl.col("began")) & (pl.col("text") == pl.col("name"))
@@ -114,10 +114,10 @@ def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[In
     """Return the call that launched each execution, and the innermost op around it."""
     attribution = ops.attribution
     calls, ranges = attribution.trace["calls"], attribution.trace["ranges"]
-    known = kernel >= 0
-    call = np.where(known, at(attribution.kernels.call, kernel), NONE).astype(np.int64)
-    op = np.where(known, at(attribution.kernels.op, kernel), NONE).astype(np.int64)
-    alone = np.flatnonzero(~known & key["correlation"].is_not_null().to_numpy())
+    is_linked = kernel >= 0
+    call = np.where(is_linked, at(attribution.kernels.call, kernel), NONE).astype(np.int64)
+    op = np.where(is_linked, at(attribution.kernels.op, kernel), NONE).astype(np.int64)
+    alone = np.flatnonzero(~is_linked & key["correlation"].is_not_null().to_numpy())
     if not len(alone):
         return call, op
     wanted = (
@@ -135,7 +135,7 @@ def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[In
     return call, op
 
 
-def measured_kernels(ops: Ops, found: Executions) -> pl.DataFrame:
+def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
     """Return one row per execution with counters: the columns COLUMNS, then one per counter, by name.
 
     ``start`` (ns) is the kernel's, or its launch's where the trace has no kernels; ``duration`` (ns) is null
@@ -144,29 +144,31 @@ def measured_kernels(ops: Ops, found: Executions) -> pl.DataFrame:
     trace = ops.attribution.trace
     kernels, calls = trace["kernels"], trace["calls"]
     ranges = trace["ranges"]
-    described = ops.describe(found.op)
-    stack, top = _stacks(ops, found.op)
-    start = gather(kernels["start"], found.kernel)
-    start = start.zip_with(start.is_not_null(), gather(calls["start"], found.call))
-    name = gather(kernels["name"], found.kernel).cast(pl.String)
-    name = name.zip_with(name.is_not_null(), gather(ranges["text"], found.mark).cast(pl.String))
-    bare = np.flatnonzero((found.op < 0) & (found.call >= 0))
+    described = ops.describe(executions.op)
+    stack, top = _stacks(ops, executions.op)
+    start = gather(kernels["start"], executions.kernel)
+    start = start.zip_with(start.is_not_null(), gather(calls["start"], executions.call))
+    name = gather(kernels["name"], executions.kernel).cast(pl.String)
+    name = name.zip_with(
+        name.is_not_null(), gather(ranges["text"], executions.mark).cast(pl.String)
+    )
+    bare = np.flatnonzero((executions.op < 0) & (executions.call >= 0))
     layer, step, within = described.layer, described.step, described.range
     if len(bare):  # without an op, the launch gives the layer, the step and the user range
-        where = called(calls, found.call[bare].astype(np.int32))
+        where = called(calls, executions.call[bare].astype(np.int32))
         layer = layer.scatter(bare, ops.context.layer(*where))
         step = step.scatter(bare, ops.context.step(*where))
         within = within.scatter(bare, ops.context.user(*where))
     ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
-    about = found.key.select("process", "device", "correlation").join(
+    about = executions.key.select("process", "device", "correlation").join(
         ranks, on="process", how="left", maintain_order="left"
     )
     frame = about.with_columns(
-        gather(kernels["stream"], found.kernel).alias("stream"),
+        gather(kernels["stream"], executions.kernel).alias("stream"),
         start.alias("start"),
-        gather(kernels["end"] - kernels["start"], found.kernel).alias("duration"),
+        gather(kernels["end"] - kernels["start"], executions.kernel).alias("duration"),
         name.alias("name"),
-        gather(range_ids(ranges), found.op).alias("op_id"),
+        gather(range_ids(ranges), executions.op).alias("op_id"),
         described.call["op"].alias("bottom_op"),
         top.alias("top_op"),
         stack.alias("op_stack"),
@@ -174,9 +176,9 @@ def measured_kernels(ops: Ops, found: Executions) -> pl.DataFrame:
         layer.alias("layer"),
         step.alias("step"),
         within.alias("range"),
-        _reasons(found).alias("reason"),
+        _reasons(executions).alias("reason"),
     )
-    wide = _wide(found.values)
+    wide = _wide(executions.values)
     numbered = frame.with_row_index("execution").with_columns(pl.col("execution").cast(pl.Int64))
     joined = numbered.join(wide, on="execution", how="left", maintain_order="left")
     counters = [column for column in wide.columns if column != "execution"]
@@ -200,15 +202,15 @@ def _wide(values: pl.DataFrame) -> pl.DataFrame:
     return wide.select("execution", *order)
 
 
-def _reasons(found: Executions) -> pl.Series:
+def _reasons(executions: Executions) -> pl.Series:
     """Return why an execution has no op; null where it has one."""
-    unlinked = found.key["correlation"].is_null().to_numpy()
-    place = np.select(
-        [found.op >= 0, unlinked & (found.kernel < 0), found.call < 0],
+    unlinked = executions.key["correlation"].is_null().to_numpy()
+    reason = np.select(
+        [executions.op >= 0, unlinked & (executions.kernel < 0), executions.call < 0],
         [NONE, 0, 1],
         default=2,
     )
-    return spread("reason", [_NOT_LINKED, _NO_LAUNCH, _NO_OP], place)
+    return spread("reason", [_NOT_LINKED, _NO_LAUNCH, _NO_OP], reason)
 
 
 def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
@@ -228,12 +230,12 @@ def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
         reading = at(attribution.meaning.reading, here)
         before, code, number = pairs(number, reading)
         stacks = [
-            stacks[one]
+            stacks[code]
             if two < 0
             else names[two]
-            if stacks[one] is None
-            else f"{names[two]} | {stacks[one]}"
-            for one, two in zip(before.tolist(), code.tolist(), strict=True)
+            if stacks[code] is None
+            else f"{names[two]} | {stacks[code]}"
+            for code, two in zip(before.tolist(), code.tolist(), strict=True)
         ]
         here = at(attribution.parent, here).astype(np.int64)
     texts = pl.Series("op_stack", stacks, pl.String).gather(number.astype(np.uint32))
@@ -242,28 +244,28 @@ def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
     return texts, outermost
 
 
-def counter_totals(found: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
+def counter_totals(executions: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kernel name, innermost op and counter: how many were measured, and the values.
 
     ``kernels`` is ``measured_kernels``. ``total`` is null for a counter whose values do not add up (a rate, a
     percentage, a mean).
     """
-    named = found.values.select(
-        kernels["name"].gather(found.values["execution"]).alias("name"),
-        kernels["bottom_op"].cast(pl.String).gather(found.values["execution"]).alias("op"),
+    named = executions.values.select(
+        kernels["name"].gather(executions.values["execution"]).alias("name"),
+        kernels["bottom_op"].cast(pl.String).gather(executions.values["execution"]).alias("op"),
         pl.col("name").cast(pl.String).alias("counter"),
         "value",
     )
-    made = named.group_by("name", "op", "counter").agg(
+    totals = named.group_by("name", "op", "counter").agg(
         pl.len().cast(pl.Int64).alias("counted_kernels"),
         pl.col("value").sum().alias("counted"),
         pl.col("value").mean().alias("mean_count"),
         pl.col("value").min().alias("least_count"),
         pl.col("value").max().alias("most_count"),
     )
-    codes, texts = compact(made["counter"].cast(pl.Categorical))
+    codes, texts = compact(totals["counter"].cast(pl.Categorical))
     summed = pl.Series([adds_up(text or "") for text in texts], dtype=pl.Boolean)
-    made = made.with_columns(
+    totals = totals.with_columns(
         pl.when(summed.gather(codes.astype(np.uint32))).then("counted").alias("counted")
     )
     first = kernels.with_row_index("first").group_by(
@@ -271,7 +273,7 @@ def counter_totals(found: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
     )
     order = first.agg(pl.col("first").min())
     return (
-        made.join(order, on=["name", "op"], how="left", nulls_equal=True)
+        totals.join(order, on=["name", "op"], how="left", nulls_equal=True)
         .sort("first", "counter")
         .drop("first")
     )
@@ -300,16 +302,16 @@ def as_hta(frame: pl.DataFrame) -> pl.DataFrame:
     Its frame is one a rank: filter by ``rank``. Where its file has no value, it has -1, this frame null;
     ``ts`` is the launch's time, not the one that Kineto makes up.
     """
-    made = frame.select(
+    table = frame.select(
         pl.lit(_CATEGORY).alias("cat"),
         *(pl.col(ours).alias(theirs) for theirs, ours in _NAMES.items() if ours is not None),
         *(pl.col(name) for name in frame.columns if name not in COLUMNS),
     )
     counters = [name for name in frame.columns if name not in COLUMNS]
     stack = pl.col("op_stack").str.split(" | ").fill_null([])
-    made = made.with_columns(stack.alias("op_stack"), pl.col("ts") / 1e3, pl.col("dur") / 1e3)
+    table = table.with_columns(stack.alias("op_stack"), pl.col("ts") / 1e3, pl.col("dur") / 1e3)
     first = ["cat", "name", "pid", "ts", "dur", "stream", "correlation", "rank"]
-    return made.select(*first, *counters, "op_stack", "top_level_op", "bottom_level_op")
+    return table.select(*first, *counters, "op_stack", "top_level_op", "bottom_level_op")
 
 
 def counter_executions(profile: Answers) -> Executions:
@@ -324,11 +326,11 @@ def answer(profile: Answers, *, names: Literal["opscope", "hta"] = "opscope") ->
     of which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
     ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
     """
-    measured = profile._frame("counters", lambda: _measured(profile))
+    measured = profile._frame("counters", lambda: _measure(profile))
     return measured if names == "opscope" else as_hta(measured)
 
 
-def _measured(profile: Answers) -> pl.DataFrame:
+def _measure(profile: Answers) -> pl.DataFrame:
     return measured_kernels(profile.of(op_index), profile.of(counter_executions))
 
 

@@ -33,9 +33,9 @@ def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.D
     its own name. Without kernels, time is the ops' self time. What took no time is left out.
     """
     if not ops.on_device:
-        return _summed(_of_ops(ops))
+        return _sum(_of_ops(ops))
     rows = [_of_kernels(ops, executed), _of_memops(ops, memops)]
-    return _summed(pl.concat(rows, how="diagonal_relaxed"))
+    return _sum(pl.concat(rows, how="diagonal_relaxed"))
 
 
 def costs_of(profile: Answers) -> dict[str, int]:
@@ -57,19 +57,19 @@ def costs_of(profile: Answers) -> dict[str, int]:
     }
 
 
-def missing_costs(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+def missing_costs(sums: pl.DataFrame, total: int) -> pl.DataFrame:
     """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
     why.
 
     ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. ``calls`` counts kernels. ``share`` is of the
-    device time with a launch record, as in the summary (``whole``; where the source records no launches, of
+    device time with a launch record, as in the summary (``total``; where the source records no launches, of
     all): over the rows that lack FLOPs it adds up to 1 − ``flops_share``, apart from the kernels without a
     launch record, which are listed too (``why`` says so). For kernels over lists of tensors ``why`` ends
     with the bounds of their grids (``chunks``). ``sums`` is ``missing_sums``.
     """
     ranked = (
         added_missing(sums)
-        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .with_columns((pl.col("time") / (total or None)).alias("share"))
         .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
     )
     limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
@@ -90,8 +90,10 @@ def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     lacking = pl.any_horizontal(ALL_FLOPS.is_null(), pl.col("bytes").is_null()) & (
         pl.col("duration") > 0
     )
-    whole = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
-    kinds = pl.concat(_lacking(ops, executed, whole[part]) for part in pieces(len(whole)))
+    lacking_rows = np.flatnonzero(executed.select(lacking).to_series().to_numpy())
+    kinds = pl.concat(
+        _lacking(ops, executed, lacking_rows[part]) for part in pieces(len(lacking_rows))
+    )
     gap = spread("gap", list(REASONS), kinds["gap"].to_numpy()).cast(pl.String)
     return _read(ops, kinds).with_columns(
         pl.coalesce(pl.col("op"), kinds["name"].cast(pl.String)).alias("op"),
@@ -181,29 +183,29 @@ def _of_all(name: str) -> pl.Expr:
 
 def _read(ops: Ops, kinds: pl.DataFrame) -> pl.DataFrame:
     """Return op, op_type, and why the FLOPs and the bytes are not known, for each of the ``kinds``."""
-    reading, place, priced = (kinds[name].to_numpy() for name in ("reading", "place", "priced"))
+    reading, cost_row, priced = (kinds[name].to_numpy() for name in ("reading", "place", "priced"))
     catalogue = ops.costs.catalogue
     return pl.DataFrame(
         {
             "op": gather(ops.readings["op"], reading).cast(pl.String),
             "op_type": gather(ops.readings["op_type"], reading).cast(pl.String),
-            "why": gather(catalogue["reason"], place),
+            "why": gather(catalogue["reason"], cost_row),
             "bytes_why": gather(catalogue["bytes_reason"], priced),
             **{name: kinds[name] for name in ("has_flops", "has_bytes", "calls", "time")},
         }
     )
 
 
-def _summed(found: pl.DataFrame) -> pl.DataFrame:
+def _sum(table: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of ``missing_sums`` from one row per kind of kernel, copy or op."""
-    if "elements" not in found.columns:
-        found = found.with_columns(
+    if "elements" not in table.columns:
+        table = table.with_columns(
             pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items()
         )
     free = pl.col("op_type").is_in(FREE).fill_null(value=False)
     no_flops, no_bytes = ~pl.col("has_flops") & ~free, ~pl.col("has_bytes")
     return (
-        found.lazy()
+        table.lazy()
         .filter((no_flops | no_bytes) & (pl.col("time") > 0))
         .with_columns(
             pl.when(no_flops & no_bytes)

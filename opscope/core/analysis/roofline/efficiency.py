@@ -65,10 +65,10 @@ def op_efficiency(
     kernels than equal calls have; or a kernel's time is not known, as it was clipped. They have no roof.
     """
     ran = executions(ops, frame, kernels)
-    place = ran["place"].to_numpy()
-    priced = ops.costs.place[ops.rows[place]]
-    collective = frame["op_type"].gather(place).cast(pl.String).eq_missing(_COLLECTIVE)
-    table = frame.select(_ABOUT)[place].with_columns(
+    index = ran["place"].to_numpy()
+    priced = ops.costs.place[ops.rows[index]]
+    collective = frame["op_type"].gather(index).cast(pl.String).eq_missing(_COLLECTIVE)
+    table = frame.select(_ABOUT)[index].with_columns(
         *ran.drop("place", "over_link").get_columns(),
         (ran["over_link"] | collective).alias("over_link"),
         *(gather(ops.costs.catalogue[name], priced) for name in _PRICED),
@@ -131,8 +131,8 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
         .filter(pl.col("duration") > 0)
         .sort("row", "replay")
     )
-    place = pl.Series("place", np.searchsorted(ops.rows, done["row"].to_numpy()), dtype=pl.Int64)
-    return done.select(place, pl.exclude("row"))
+    index = pl.Series("place", np.searchsorted(ops.rows, done["row"].to_numpy()), dtype=pl.Int64)
+    return done.select(index, pl.exclude("row"))
 
 
 def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
@@ -196,10 +196,10 @@ def replays(ops: Ops) -> pl.DataFrame:
     )
 
 
-def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Return the roofline by kernel name: the columns of ``group_efficiency``, and the most frequent ``op``.
 
-    ``found`` is ``op_efficiency``. A kernel has its op's efficiency, and its share of the ideal time.
+    ``table`` is ``op_efficiency``. A kernel has its op's efficiency, and its share of the ideal time.
     """
     launched = ops.attribution.kernels
     owners = ops.costs.cost_owners(launched.op.astype(np.int64))
@@ -208,7 +208,7 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
         ids.alias("op_id"), pl.Series("replay", launched.replay)
     )
     masked = pl.col("masked_flops").fill_null(0) / pl.col("matrix_flops")
-    rated = found.select(
+    rated = table.select(
         "op_id", "replay", "op", "efficiency", "bound", "over_reason", "incomplete", "over_link",
         pl.when(pl.col("matrix_flops") > 0).then(masked).otherwise(0.0).alias("masked_share"),
     )  # fmt: skip
@@ -227,7 +227,7 @@ def kernel_efficiency(ops: Ops, kernels: pl.DataFrame, found: pl.DataFrame) -> p
     )
 
 
-def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
+def group_efficiency(table: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return ``op_efficiency`` by op name, layer, direction, step or user range: sums and their ratios.
 
     The columns: calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes; ``attained_flops``
@@ -242,13 +242,13 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     rated = pl.col("efficiency").is_not_null()
     above = pl.col("over_reason").is_not_null()
     # the time of some of the kernels gives no rate, and a link's bandwidth is not the memory's
-    whole = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
+    is_complete = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
     masked = pl.col("masked_flops").fill_null(0)
-    work = whole.then(pl.col("matrix_flops") - masked + pl.col("vector_flops"))
-    moved = whole.then(pl.col("bytes"))
+    work = is_complete.then(pl.col("matrix_flops") - masked + pl.col("vector_flops"))
+    moved = is_complete.then(pl.col("bytes"))
     both = work.is_not_null() & moved.is_not_null()
     duration = pl.col("duration")
-    groups = found.group_by(keys).agg(
+    groups = table.group_by(keys).agg(
         pl.len().alias("calls"),
         duration.sum(),
         *map(known_sum, _SUMS),
@@ -272,7 +272,7 @@ def group_efficiency(found: pl.DataFrame, *by: str) -> pl.DataFrame:
     )
     for name in ("bound", "over_reason"):
         most = (
-            found.filter(pl.col(name).is_not_null())
+            table.filter(pl.col(name).is_not_null())
             .group_by([*keys, name])
             .agg(duration.sum().alias("_time"))
             .sort("_time", name, descending=[True, False])
@@ -326,7 +326,7 @@ serving: count: kernels that only support another kernel, such as a split-K redu
 """
 
 
-def _rated(by: str, row: str, keys: str, *own: str) -> Frame:
+def _rate(by: str, row: str, keys: str, *own: str) -> Frame:
     return Frame(
         f'efficiency("{by}")',
         f"one row per {row}, by duration",
@@ -360,17 +360,17 @@ QUESTION = Question(
                 """,
             ),
         ),
-        _rated("op", "op name", "op"),
-        _rated(
+        _rate("op", "op name", "op"),
+        _rate(
             "kernel",
             "kernel name",
             "name op",
             "op: text: the op that the kernel most often belongs to",
         ),
-        _rated("layer", "layer", "layer"),
-        _rated("direction", "direction", "direction"),
-        _rated("step", "step", "step"),
-        _rated("range", "user range", "range"),
+        _rate("layer", "layer", "layer"),
+        _rate("direction", "direction", "direction"),
+        _rate("step", "step", "step"),
+        _rate("range", "user range", "range"),
     ),
     parameters={"by": parameters.choice("what a row is", BY, several=True)},
     merged=lacking.EXECUTIONS,

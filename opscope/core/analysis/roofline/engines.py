@@ -85,7 +85,7 @@ def engine_layers(
     rows = pl.concat(
         [
             rows,
-            pl.DataFrame([_described(call) for call in calls], schema=_DESCRIBED),
+            pl.DataFrame([_describe(call) for call in calls], schema=_DESCRIBED),
             _costs(calls),
         ],
         how="horizontal",
@@ -111,9 +111,9 @@ def engine_layers(
         .alias("mean"),
         pl.when(stated).then("stated_median").otherwise("seen_median").alias("median"),
     )
-    whole = pl.col("total").sum().over("process", "engine")
+    total = pl.col("total").sum().over("process", "engine")
     rows = rows.with_columns(
-        pl.when(whole > 0).then(pl.col("total") / whole).alias("share"),
+        pl.when(total > 0).then(pl.col("total") / total).alias("share"),
         *(
             pl.when(pl.col("mean") > 0).then(pl.col(work) / pl.col("mean") * 1e9).alias(rate)
             for work, rate in (("flops", "attained_flops"), ("bytes", "attained_bandwidth"))
@@ -151,7 +151,7 @@ def _call(text: str) -> OpCall | None:
         return None
 
 
-def _described(call: OpCall | None) -> dict[str, Any]:
+def _describe(call: OpCall | None) -> dict[str, Any]:
     if call is None or not call.name.startswith(PREFIX):
         return {}
     formats = [str(call.param(side)) for side in ("format", "to") if call.param(side)]
@@ -165,19 +165,23 @@ def _described(call: OpCall | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tensors(found: Sequence[TensorSpec | None]) -> str:
-    return ", ".join("_" if one is None else format_tensor(one) for one in found)
+def _tensors(specs: Sequence[TensorSpec | None]) -> str:
+    return ", ".join("_" if spec is None else format_tensor(spec) for spec in specs)
 
 
 def _costs(calls: Sequence[OpCall | None]) -> pl.DataFrame:
-    known = [call if call is not None and call.name.startswith(PREFIX) else None for call in calls]
-    distinct = list(dict.fromkeys(call for call in known if call is not None))
-    place = {call: number for number, call in enumerate(distinct)}
+    calls_read = [
+        call if call is not None and call.name.startswith(PREFIX) else None for call in calls
+    ]
+    distinct = list(dict.fromkeys(call for call in calls_read if call is not None))
+    number_of_call = {call: number for number, call in enumerate(distinct)}
     wanted = ["matrix_flops", "vector_flops", "flops", "bytes", "reason"]
     table = costs_of(distinct).select(wanted)
-    row = pl.Series([None if call is None else place[call] for call in known], dtype=pl.UInt32)
-    found = table[row.fill_null(0)] if len(table) else table.clear(len(row))
-    return found.with_columns(
+    row = pl.Series(
+        [None if call is None else number_of_call[call] for call in calls_read], dtype=pl.UInt32
+    )
+    costs_of_layers = table[row.fill_null(0)] if len(table) else table.clear(len(row))
+    return costs_of_layers.with_columns(
         pl.when(row.is_null())
         .then(pl.lit(_NAMES_ONLY) if name == "reason" else None)
         .otherwise(name)
@@ -311,10 +315,10 @@ def _rate(runs: int, wall: float | None) -> dict[str, float | None]:
 
 def _statistics(values: pl.Series) -> dict[str, Any]:
     """Statistics of sorted values, as trtexec computes them."""
-    many = len(values)
-    late = {f"p{p}": values[max(many - 1 - int((1 - p / 100) * many), 0)] for p in _PERCENTILES}
+    count = len(values)
+    late = {f"p{p}": values[max(count - 1 - int((1 - p / 100) * count), 0)] for p in _PERCENTILES}
     return {
-        "runs": many, "min": values[0], "max": values[-1], "mean": values.mean(),
+        "runs": count, "min": values[0], "max": values[-1], "mean": values.mean(),
         "median": values.median(), "total": values.sum(), **late,
     }  # fmt: skip
 

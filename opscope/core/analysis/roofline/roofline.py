@@ -58,8 +58,8 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         _working_set_fits(device, frame.columns).alias("_cached"),
     )
     # if one part of the roof is unknown the roof is: max_horizontal would ignore a null
-    known = pl.all_horizontal(pl.col("_tensor", "_vector", "_memory").is_not_null())
-    ideal = pl.when(known & pl.col("matrix_flops").is_not_null()).then(
+    is_stated = pl.all_horizontal(pl.col("_tensor", "_vector", "_memory").is_not_null())
+    ideal = pl.when(is_stated & pl.col("matrix_flops").is_not_null()).then(
         pl.max_horizontal("_tensor", "_vector", "_memory")
     )
     rated = timed.with_columns(ideal.alias("ideal_time")).with_columns(
@@ -178,13 +178,15 @@ def _working_set_fits(device: Device | None, columns: Sequence[str]) -> pl.Expr:
 
 
 def _by_dtype(rates: Mapping[str, float | None]) -> pl.Expr:
-    known = {dtype: rate for dtype, rate in rates.items() if rate}
-    if not known:
+    known_rates = {dtype: rate for dtype, rate in rates.items() if rate}
+    if not known_rates:
         return pl.lit(None, pl.Float64)
     return (
         pl.col("dtype")
         .cast(pl.String)
-        .replace_strict(list(known), list(known.values()), default=None, return_dtype=pl.Float64)
+        .replace_strict(
+            list(known_rates), list(known_rates.values()), default=None, return_dtype=pl.Float64
+        )
     )
 
 
@@ -243,5 +245,5 @@ def tick(durations: pl.Series) -> int:
 
     Some sources round to µs before they write. An empty column counts as exact.
     """
-    known = durations.drop_nulls()
-    return 1000 if len(known) and bool((known % 1000 == 0).all()) else 1
+    timed = durations.drop_nulls()
+    return 1000 if len(timed) and bool((timed % 1000 == 0).all()) else 1

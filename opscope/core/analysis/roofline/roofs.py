@@ -45,9 +45,9 @@ def about(device: Device) -> list[str]:
     """Return lines with the device's peaks, their source, and a warning if they may not apply."""
     peaks = []
     for unit, table in (("tensor", device.tensor), ("vector", device.vector)):
-        known = [f"{dtype} {units.flop_rate(table[dtype])}" for dtype in _DTYPES if dtype in table]
-        if known:
-            peaks.append(f"{unit} {', '.join(known)}")
+        rates = [f"{dtype} {units.flop_rate(table[dtype])}" for dtype in _DTYPES if dtype in table]
+        if rates:
+            peaks.append(f"{unit} {', '.join(rates)}")
     memory = (
         f"memory {units.bandwidth(device.bandwidth)}"
         if device.bandwidth is not None
@@ -55,12 +55,12 @@ def about(device: Device) -> list[str]:
     )
     lines = [
         f"peaks (dense): {'; '.join([*peaks, memory])}",
-        f"source: {device.source}{_checked(device)}",
+        f"source: {device.source}{_check(device)}",
     ]
     return [*lines, f"warning: {device.note}"] if device.note else lines
 
 
-def _checked(device: Device) -> str:
+def _check(device: Device) -> str:
     if device.computed:
         return ""
     rechecked = [name for name in ("peaks", "memory", "units") if name in device.checked]
@@ -70,12 +70,12 @@ def _checked(device: Device) -> str:
 
 
 def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:
-    whole = int(frame["duration"].sum())
+    total = int(frame["duration"].sum())
     rated = float((frame["duration"] * frame["rated"].fill_null(0)).sum())
     lines = []
-    if 0 < rated < 0.9995 * whole:
+    if 0 < rated < 0.9995 * total:
         lines.append(
-            f"{units.share(1 - rated / whole)} of this time has no roof: the bytes or the dtype's peak are "
+            f"{units.share(1 - rated / total)} of this time has no roof: the bytes or the dtype's peak are "
             "not known, or the bytes cross a link; --reports missing lists the ops without any known cost"
         )
     if incomplete:

@@ -62,7 +62,7 @@ def step_utilization(
     matrix FLOPs count, as in both papers; mfu and hfu are null if the peak or all FLOPs are unknown.
     """
     steps = _steps(ranges)
-    counted = _placed(_counted(ops, recomputed), replays, steps)
+    counted = _place(_count(ops, recomputed), replays, steps)
     main = (
         counted.group_by("process", "step", "dtype")
         .agg(pl.col("matrix_flops").sum())
@@ -85,10 +85,10 @@ def step_utilization(
     )
     peaks = {dtype: _peak(device, dtype) for dtype in table["dtype"].drop_nulls().unique()}
     peak = pl.col("dtype").replace_strict(peaks, default=None, return_dtype=pl.Float64)
-    many = pl.col("devices").fill_null(devices)
+    device_count = pl.col("devices").fill_null(devices)
     possible = pl.col("peak") * pl.col("time") / 1e9
     return (
-        table.with_columns((peak * many).alias("peak"))
+        table.with_columns((peak * device_count).alias("peak"))
         .with_columns(
             pl.when(possible > 0).then(pl.col(flops) / possible).alias(name)
             for name, flops in (("mfu", "model_flops"), ("hfu", "done_flops"))
@@ -116,7 +116,7 @@ def _steps(ranges: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _counted(ops: pl.DataFrame, recomputed: pl.Series | None) -> pl.DataFrame:
+def _count(ops: pl.DataFrame, recomputed: pl.Series | None) -> pl.DataFrame:
     """Return the ops whose matrix FLOPs count, with the FLOPs that recompute something in ``again``."""
     name = pl.col("op").cast(pl.String)
     backward = pl.col("direction").cast(pl.String) == "backward"
@@ -141,7 +141,7 @@ def _counted(ops: pl.DataFrame, recomputed: pl.Series | None) -> pl.DataFrame:
     ).filter(pl.col("canonical") & (pl.col("matrix_flops") > 0))
 
 
-def _placed(
+def _place(
     counted: pl.DataFrame, replays: pl.DataFrame | None, steps: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the ops; an op of a CUDA graph once per replay, in the step in which that was launched."""
@@ -160,7 +160,7 @@ def _in_steps(frame: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFra
     placed = frame.filter(pl.col(time).is_not_null()).sort(time)
     if steps.is_empty() or placed.is_empty():
         return placed.with_columns(pl.lit(None, pl.Int64).alias("step"))
-    found = placed.join_asof(
+    steps_of_kernels = placed.join_asof(
         steps.select("process", "step", "start", pl.col("end").alias("_end")),
         left_on=time,
         right_on="start",
@@ -168,7 +168,7 @@ def _in_steps(frame: pl.DataFrame, time: str, steps: pl.DataFrame) -> pl.DataFra
         check_sortedness=False,
     )
     inside = pl.col(time) < pl.col("_end")
-    return found.with_columns(pl.when(inside).then("step").alias("step"))
+    return steps_of_kernels.with_columns(pl.when(inside).then("step").alias("step"))
 
 
 def _known(kernels: pl.DataFrame | None, steps: pl.DataFrame) -> pl.DataFrame:
@@ -177,8 +177,8 @@ def _known(kernels: pl.DataFrame | None, steps: pl.DataFrame) -> pl.DataFrame:
     if kernels is None or kernels.is_empty() or steps.is_empty():
         return pl.DataFrame(schema=empty)
     free = pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
-    known = pl.col("flops").is_not_null() | free
-    slim = kernels.select("process", "call_start", "duration", known.alias("sure"))
+    is_stated = pl.col("flops").is_not_null() | free
+    slim = kernels.select("process", "call_start", "duration", is_stated.alias("sure"))
     return (
         _in_steps(slim, "call_start", steps)
         .filter(pl.col("step").is_not_null())

@@ -52,21 +52,21 @@ _OfProcess = tuple[int, pl.DataFrame | None, str | None]
 def detected(ops: Ops, processes: list[int]) -> pl.DataFrame:
     """Return what repeats (``DETECTED``) in each of the processes, which have no steps."""
     parts = [pl.DataFrame(schema=DETECTED)]
-    for process, found, doubt in _detected(ops, processes):
-        if found is None:
+    for process, iterations_of_process, doubt in _detected(ops, processes):
+        if iterations_of_process is None:
             rows = pl.DataFrame([{"process": process, "doubt": doubt}], schema=DETECTED)
         else:
-            rows = found.with_columns(pl.lit(doubt, pl.String).alias("doubt"))
+            rows = iterations_of_process.with_columns(pl.lit(doubt, pl.String).alias("doubt"))
         parts.append(rows)
     return pl.concat(parts)
 
 
-def fits(found: pl.DataFrame, processes: list[int]) -> bool:
+def fits(table: pl.DataFrame, processes: list[int]) -> bool:
     """Whether a table (``DETECTED``) that was stored can be one of these processes."""
-    steps = found.filter(pl.col("step").is_not_null())
-    none = found.filter(pl.col("step").is_null())
+    steps = table.filter(pl.col("step").is_not_null())
+    none = table.filter(pl.col("step").is_null())
     return (
-        set(found["process"].unique()) == set(processes)
+        set(table["process"].unique()) == set(processes)
         and not any(steps.drop("doubt").null_count().row(0))
         and not none["process"].is_duplicated().any()
         and none["doubt"].is_not_null().all()
@@ -93,14 +93,14 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
         named = numbered_iterations(trace["ranges"], meaning, mine)
         if named is not None and named["by"].str.contains(":").all():
             return number, named, SERVED
-        found = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
+        steps_of_ops = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
         by = "sequence"
-        if found == NO_OPS:
-            found, by = _by_kernels(ops, number), "kernels"
-        if isinstance(found, str):
-            return (number, None, found) if named is None else (number, named, NUMBERED)
-        one, thread = found
-        confidence, doubts = one.confidence, [one.doubt]
+        if steps_of_ops == NO_OPS:
+            steps_of_ops, by = _by_kernels(ops, number), "kernels"
+        if isinstance(steps_of_ops, str):
+            return (number, None, steps_of_ops) if named is None else (number, named, NUMBERED)
+        sequence, thread = steps_of_ops
+        confidence, doubts = sequence.confidence, [sequence.doubt]
         if by == "kernels":
             doubts = [BY_KERNELS]
         elif trained[meaning.reading[mine]].any():
@@ -109,7 +109,7 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
         if confidence < HIGH and not any(doubts):
             doubts.append(FEW)
         why = "; ".join(doubt for doubt in doubts if doubt) or None
-        return number, frame_of(Found(one.bounds, confidence, by), number, thread), why
+        return number, frame_of(Found(sequence.bounds, confidence, by), number, thread), why
 
     with Pool(min(_THREADS, len(processes))) as pool:
         yield from pool.map(found_in, processes)
@@ -132,8 +132,8 @@ def _by_kernels(ops: Ops, process: int) -> tuple[Period, int] | str:
         start, end = (kernels[name].gather(rows).to_numpy() for name in ("start", "end"))
     order = np.argsort(start, kind="stable")
     codes, names = compact(kernels["name"].gather(rows))
-    found = period(codes[order], start[order], end[order], np.zeros(len(names), bool))
-    return found if isinstance(found, str) else (found, thread)
+    period_of_kernels = period(codes[order], start[order], end[order], np.zeros(len(names), bool))
+    return period_of_kernels if isinstance(period_of_kernels, str) else (period_of_kernels, thread)
 
 
 def by_key(ops: Ops, key: Key) -> pl.DataFrame:
@@ -162,9 +162,11 @@ def _begin(ops: Ops, process: int) -> int:
     attribution = ops.attribution
     ranges = attribution.trace["ranges"]
     mine = (ranges["process"].fill_null(NONE) == process).to_numpy()
-    found: Ints = np.flatnonzero(mine & attribution.is_op)
+    op_rows: Ints = np.flatnonzero(mine & attribution.is_op)
     rows = (
-        found if len(found) else np.flatnonzero(mine & (attribution.meaning.role != ROLE["step"]))
+        op_rows
+        if len(op_rows)
+        else np.flatnonzero(mine & (attribution.meaning.role != ROLE["step"]))
     )
     return int(ranges["start"].gather(rows).min())  # type: ignore[arg-type]
 

@@ -84,16 +84,16 @@ def iterations(
     in doubt, or why it has none; such a process has one row. ``seen_device``: whether device work was
     recorded.
     """
-    found = steps.filter(pl.col("step").is_not_null())
-    told = _told(ops)
-    found = found.join(
-        told, on=["process", "start", "step"], how="left", nulls_equal=True, maintain_order="left"
+    marked = steps.filter(pl.col("step").is_not_null())
+    stated = _tell(ops)
+    marked = marked.join(
+        stated, on=["process", "start", "step"], how="left", nulls_equal=True, maintain_order="left"
     )
-    alike = found.with_columns(pl.struct("process", _KIND).rank("dense").alias("process"))
-    found = found.with_columns(warm_up(alike), alike.select(slow_ones()).to_series())
-    counted = _counted(ops, found, seen_device)
+    alike = marked.with_columns(pl.struct("process", _KIND).rank("dense").alias("process"))
+    marked = marked.with_columns(warm_up(alike), alike.select(slow_ones()).to_series())
+    counted = _count(ops, marked, seen_device)
     table = (
-        pl.concat([found, counted], how="horizontal").with_columns(
+        pl.concat([marked, counted], how="horizontal").with_columns(
             pl.col("step").alias("iteration"),
             pl.col("time").alias("duration"),
             pl.col("process").replace_strict(
@@ -121,10 +121,10 @@ def iterations(
     return made.cast(dict(ITERATIONS.items())).sort("process", "start", nulls_last=True)
 
 
-def _told(ops: Ops) -> pl.DataFrame:
+def _tell(ops: Ops) -> pl.DataFrame:
     """Return per step who tells it and with which certainty (null: the program marks it)."""
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
-    numbers = pl.Series("step", [one.step for one in meaning.readings], pl.Int64)
+    numbers = pl.Series("step", [reading.step for reading in meaning.readings], pl.Int64)
     marks = np.flatnonzero(at(numbers.is_not_null().to_numpy(), meaning.reading, False))
     step = numbers.gather(meaning.reading[marks].astype(np.uint32))
     rows = ranges.select("process", "start", "domain", "attrs")[marks].with_columns(step)
@@ -137,29 +137,36 @@ def _told(ops: Ops) -> pl.DataFrame:
         "start",
         "step",
         pl.when(inferred)
-        .then(_mapped("attrs", texts, [one.get("by") for one in read], pl.String))
+        .then(_map("attrs", texts, [attrs_of_step.get("by") for attrs_of_step in read], pl.String))
         .otherwise(pl.lit(MARKED))
         .alias("found_by"),
         pl.when(inferred)
-        .then(_mapped("attrs", texts, [one.get("confidence") for one in read], pl.Float64))
+        .then(
+            _map(
+                "attrs",
+                texts,
+                [attrs_of_step.get("confidence") for attrs_of_step in read],
+                pl.Float64,
+            )
+        )
         .alias("certainty"),
     )
 
 
-def _mapped(column: str, old: list[str], new: list[Any], dtype: Any) -> pl.Expr:
+def _map(column: str, old: list[str], new: list[Any], dtype: Any) -> pl.Expr:
     return pl.col(column).replace_strict(old, new, default=None, return_dtype=dtype)
 
 
 def _attrs(text: str) -> dict[str, Any]:
     """Return what a range's attributes say; {} if they are another's."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
-def _counted(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
+def _count(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
     """Return per iteration its ops, kernels and device time (ns): of what began or was launched in it."""
     if found.is_empty():  # where each of a million kernels was launched is not asked for nothing
         return pl.DataFrame(schema=dict.fromkeys(("ops", "kernels", "device_time"), pl.Int64))
@@ -175,8 +182,10 @@ def _counted(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
         many, lasted = _sums(found, where, _when(ops, name, launched), duration)
         time += lasted
         kernels += many if name == "kernels" else 0
-    known = seen_device & found["seen"].fill_null(True)
-    counts = pl.DataFrame({"ops": own, "kernels": kernels, "device_time": time, "known": known})
+    is_counted = seen_device & found["seen"].fill_null(True)
+    counts = pl.DataFrame(
+        {"ops": own, "kernels": kernels, "device_time": time, "known": is_counted}
+    )
     return counts.select(
         "ops", *(pl.when("known").then(name).alias(name) for name in ("kernels", "device_time"))
     )
@@ -194,21 +203,21 @@ def _when(ops: Ops, name: str, launched: Launched) -> Ints:
 
 
 def _sums(
-    found: pl.DataFrame, process: Ints, time: Ints, duration: Ints | None
+    table: pl.DataFrame, process: Ints, time: Ints, duration: Ints | None
 ) -> tuple[Ints, Ints]:
     """Return per iteration how many events began in it, and their durations added up."""
-    many, lasted = np.zeros(len(found), np.int64), np.zeros(len(found), np.int64)
-    of = found["process"].fill_null(NONE).to_numpy()
+    counts, lasted = np.zeros(len(table), np.int64), np.zeros(len(table), np.int64)
+    of = table["process"].fill_null(NONE).to_numpy()
     for number in np.unique(of).tolist():
         mine = np.flatnonzero(of == number)
-        tree = nest(*(found[name].gather(mine).to_numpy() for name in ("start", "end")))
+        tree = nest(*(table[name].gather(mine).to_numpy() for name in ("start", "end")))
         here = np.flatnonzero(process == number)
         row = tree.innermost(time[here])
         here, row = here[row >= 0], mine[row[row >= 0]]
-        many += np.bincount(row, minlength=len(found))
+        counts += np.bincount(row, minlength=len(table))
         if duration is not None:
             np.add.at(lasted, row, duration[here])
-    return many, lasted
+    return counts, lasted
 
 
 def _stable(table: pl.DataFrame) -> pl.Series:
@@ -217,7 +226,7 @@ def _stable(table: pl.DataFrame) -> pl.Series:
     That is the longest in a row of iterations that are whole, no warm-up, neither slow nor short, and of the
     usual number of ops; of a server's steps, those of the kind that has most.
     """
-    found = np.zeros(len(table), bool)
+    is_stable = np.zeros(len(table), bool)
     for part in table.with_row_index("row").partition_by("process"):
         kind = part.select(_KIND).to_series()
         same = kind.eq_missing(kind.mode().sort()[0]) if kind.null_count() == 0 else kind.is_null()
@@ -235,8 +244,8 @@ def _stable(table: pl.DataFrame) -> pl.Series:
         if not len(begins) or (ends - begins).max() < FEWEST:
             continue
         best = int(np.argmax(ends - begins))
-        found[part["row"].to_numpy()[begins[best] : ends[best]]] = True
-    return pl.Series("stable", found)
+        is_stable[part["row"].to_numpy()[begins[best] : ends[best]]] = True
+    return pl.Series("stable", is_stable)
 
 
 def _short(duration: pl.Series, usual: pl.Series) -> pl.Series:
@@ -248,18 +257,18 @@ def _short(duration: pl.Series, usual: pl.Series) -> pl.Series:
 
 def stable(table: pl.DataFrame) -> list[Stable]:
     """Return the recommended range of each process of ``iterations``, and why."""
-    made = []
+    stretches = []
     for part in table.partition_by("process", maintain_order=True):
         process = part["process"][0]
         kept = part.filter("stable")
         if part["iteration"].null_count() == len(part):
-            made.append(Stable(process, None, None, part["reason"][0]))
+            stretches.append(Stable(process, None, None, part["reason"][0]))
         elif kept.is_empty():
-            made.append(Stable(process, None, None, FEW_IN_A_ROW))
+            stretches.append(Stable(process, None, None, FEW_IN_A_ROW))
         else:
             first, last = kept["iteration"][0], kept["iteration"][-1]
-            made.append(Stable(process, first, last, _why(part, kept)))
-    return made
+            stretches.append(Stable(process, first, last, _why(part, kept)))
+    return stretches
 
 
 def _why(part: pl.DataFrame, kept: pl.DataFrame) -> str:
@@ -305,12 +314,12 @@ def iterations_table(report: Report, profile: Answers, view: View) -> Table:
     several = frame["process"].n_unique() > 1
     notes = list(table.footnotes)
     ranges = stable(frame)
-    for one in ranges:
-        of = f" of process {one.process}" if several else ""
-        if one.first is None:
-            notes.append(f"no stable range{of}: {one.reason}")
+    for range_ in ranges:
+        of = f" of process {range_.process}" if several else ""
+        if range_.first is None:
+            notes.append(f"no stable range{of}: {range_.reason}")
         else:
-            notes.append(f"stable{of}: {one.first} to {one.last}, {one.reason}")
+            notes.append(f"stable{of}: {range_.first} to {range_.last}, {range_.reason}")
     first = max((one.first for one in ranges if one.first is not None), default=None)
     last = min((one.last for one in ranges if one.last is not None), default=None)
     if first is not None and last is not None and first <= last:

@@ -46,8 +46,8 @@ def key_ops(ops: Ops, key: str) -> Key | None:
             chosen = [
                 number
                 for number in there
-                if (one := meaning.readings[number]).role in roles
-                and any(matches(name, key) for name in names(one, meaning.texts[number]))
+                if (reading := meaning.readings[number]).role in roles
+                and any(matches(name, key) for name in names(reading, meaning.texts[number]))
             ]
             rows = (
                 _rows(ops, np.isin(meaning.reading, chosen), roles == ("op",)) if chosen else None
@@ -68,8 +68,8 @@ def _rows(ops: Ops, chosen: NDArray[np.bool_], of_ops: bool) -> Ints:
     ends = ops.attribution.trace["ranges"]["end"].gather(rows)
     ended = ends.is_not_null().to_numpy()
     order = np.argsort(ends.drop_nulls().to_numpy(), kind="stable")
-    found: Ints = rows[ended][order]
-    return found
+    ended_rows: Ints = rows[ended][order]
+    return ended_rows
 
 
 def _like_row(ops: Ops, row: int) -> Key | None:
@@ -109,8 +109,8 @@ def unknown_key(ops: Ops, key: str) -> str:
     there = {
         name
         for number in np.unique(meaning.reading).tolist()
-        if (one := meaning.readings[number]).role in ("op", "user", "layer")
-        for name in names(one, meaning.texts[number])
+        if (reading := meaning.readings[number]).role in ("op", "user", "layer")
+        for name in names(reading, meaning.texts[number])
     }
     near = get_close_matches(key, sorted(there), 4, 0.6)
     hint = f"did you mean {', '.join(near)}?" if near else "opscope ops FILE lists the ops"

@@ -154,11 +154,11 @@ def _usual_ops(work: pl.DataFrame, rows: pl.DataFrame, parts: pl.DataFrame) -> p
         .group_by(key)
         .agg(
             *(
-                pl.when(place.first() >= 0)
-                .then(ordered.get(place.first().clip(lower_bound=0), null_on_oob=True))
+                pl.when(position.first() >= 0)
+                .then(ordered.get(position.first().clip(lower_bound=0), null_on_oob=True))
                 .otherwise(0)
                 .alias(name)
-                for name, place in (("low", low), ("high", high))
+                for name, position in (("low", low), ("high", high))
             )
         )
         .with_columns(((pl.col("low") + pl.col("high")) / 2).alias("middle"))
@@ -195,16 +195,16 @@ def _worked(
     said, computed, copied, was_set, called, loaded, worked = (NAMES[name] for name in PARTS)
     if wanted & {said, computed}:
         parts = (computed, said), communicating(attribution)
-        yield _summed(table, kernels, *parts, _labels(ops, attribution.kernels.op, kernels["name"]))
+        yield _sum(table, kernels, *parts, _labels(ops, attribution.kernels.op, kernels["name"]))
     if wanted & {copied, was_set}:
         parts = (
             (copied, was_set),
             (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy(),
         )
-        yield _summed(table, memops, *parts, _labels(ops, attribution.memops.op, memops["kind"]))
+        yield _sum(table, memops, *parts, _labels(ops, attribution.memops.op, memops["kind"]))
     if called in wanted:
         nothing = np.full(len(calls), NONE, np.int32)
-        yield _summed(
+        yield _sum(
             table,
             calls,
             (called,),
@@ -216,17 +216,17 @@ def _worked(
             (pl.col("start") + pl.Series(ops.times.self_time)).alias("end")
         )  # fmt: skip
         loading = loads(ops)
-        yield _summed(table, own, (worked, loaded), loading[ops.rows], _labels(ops, ops.rows, None))
+        yield _sum(table, own, (worked, loaded), loading[ops.rows], _labels(ops, ops.rows, None))
         rest = np.flatnonzero(loading & ~attribution.is_op)
         nothing = np.full(len(rest), NONE, np.int32)
         labels = _labels(ops, nothing, ranges["text"].gather(rest))
-        yield _summed(table, ranges[rest], (loaded,), np.zeros(len(rest), bool), labels)
+        yield _sum(table, ranges[rest], (loaded,), np.zeros(len(rest), bool), labels)
     if NAMES[OTHER] in wanted:
         yield from _compiling(ops, table)
     if said in wanted and kernels.is_empty():
         ran = exchanged().filter(pl.col("start").is_not_null() & pl.col("end").is_not_null())
         nothing = np.full(len(ran), NONE, np.int32)
-        yield _summed(
+        yield _sum(
             table, ran, (said,), np.zeros(len(ran), bool), _labels(ops, nothing, ran["kind"])
         )
 
@@ -238,8 +238,8 @@ def _compiling(ops: Ops, table: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     process = processes_of(ranges["process"])
-    for code, (one, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
-        if one.role != "phase" or text.split(" ", 1)[0] != COMPILE:
+    for code, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
+        if reading.role != "phase" or text.split(" ", 1)[0] != COMPILE:
             continue
         rows = np.flatnonzero(meaning.reading == code)
         for number in np.unique(process[rows]).tolist():
@@ -264,7 +264,7 @@ def _compiling(ops: Ops, table: pl.DataFrame) -> Iterator[pl.DataFrame]:
 _Labels = tuple[NDArray[np.int32], pl.Series, pl.Series]
 
 
-def _summed(
+def _sum(
     table: pl.DataFrame,
     happened: pl.DataFrame,
     parts: tuple[str, ...],
@@ -302,22 +302,22 @@ def _labels(ops: Ops, rows: NDArray[np.signedinteger], otherwise: pl.Series | No
     """
     has = rows >= 0
     label = np.full(len(rows), NONE, np.int32)
-    known = rows[has].astype(np.int64)
-    outline = ops.outline(known) if len(known) else [known] * 5
+    layered = rows[has].astype(np.int64)
+    outline = ops.outline(layered) if len(layered) else [layered] * 5
     reading, layer_number = outline[0], outline[3]
     _, _, number = pairs(reading, layer_number)
     label[has] = number
-    many = int(number.max(initial=-1)) + 1
-    first = np.zeros(many, np.int64)
-    first[number[::-1]] = known[::-1]
+    count = int(number.max(initial=-1)) + 1
+    first = np.zeros(count, np.int64)
+    first[number[::-1]] = layered[::-1]
     op = pl.Series("op", [], pl.Categorical)
     layer = pl.Series("layer", [], pl.Categorical)
-    if many:
+    if count:
         about = ops.identify(first)
         op, layer = about.call["op"], about.layer
     if otherwise is not None and not has.all():
         codes, texts = compact(otherwise.cast(pl.Categorical))
-        label[~has] = many + codes[~has]
+        label[~has] = count + codes[~has]
         op = pl.concat([op.cast(pl.String), pl.Series(texts, dtype=pl.String)])
         layer = layer.cast(pl.String).extend_constant(None, len(texts))
     return label, op, layer

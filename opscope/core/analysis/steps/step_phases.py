@@ -47,16 +47,16 @@ _CODE: Final = np.array(
 class Phases:
     """The stretches of each process in each phase, for the steps ``found`` (``step_times.steps_of``)."""
 
-    def __init__(self, ops: Ops, found: pl.DataFrame) -> None:
+    def __init__(self, ops: Ops, table: pl.DataFrame) -> None:
         self._ops = ops
-        self.steps = found
+        self.steps = table
         self._launched = _launched(ops)
         self.stretches: dict[int, tuple[Ints, Ints, Ints]] = {}
         #: Where the phases of each process were seen: on the host, or by the kernels on the device.
         self.seen_on: dict[int, str] = {}
-        marked, by_ops = self._marked(), self._by_ops()
+        marked, by_ops = self._mark(), self._by_ops()
         by_kernels: dict[int, dict[int, Spans]] | None = None
-        wanted = found["process"].drop_nulls().unique().sort().to_list()
+        wanted = table["process"].drop_nulls().unique().sort().to_list()
         for process in wanted:
             where = HOST
             ranges, of_ops = marked.get(process, {}), by_ops.get(process, {})
@@ -64,19 +64,22 @@ class Phases:
                 by_kernels = self._by_kernels() if by_kernels is None else by_kernels
                 where, of_ops = DEVICE, by_kernels.get(process, {})
             if ranges or of_ops:
-                mine = found.filter(pl.col("process") == process)
+                mine = table.filter(pl.col("process") == process)
                 edges = np.sort(np.concatenate([mine[n].to_numpy() for n in ("start", "end")]))
                 # without steps, a gap may be anything
                 stepping = bool(mine["step"].is_not_null().any())
                 self.stretches[process] = _disjoint(ranges, of_ops, edges, stepping)
                 self.seen_on[process] = where
 
-    def _marked(self) -> dict[int, dict[int, Spans]]:
+    def _mark(self) -> dict[int, dict[int, Spans]]:
         """Return per process and phase the time in which the innermost phase of a thread is that one."""
         attribution = self._ops.attribution
         ranges, meaning = attribution.trace["ranges"], attribution.meaning
         codes = np.array(
-            [_marks(one, text) for one, text in zip(meaning.readings, meaning.texts, strict=True)],
+            [
+                _marks(reading, text)
+                for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+            ],
             np.int64,
         )
         if not (codes >= 0).any():
@@ -96,7 +99,7 @@ class Phases:
                 mine = np.flatnonzero(code == phase)
                 spans = merge(times[mine], times[mine + 1])
                 parts.setdefault(key[0], {}).setdefault(phase, []).append(spans)
-        return _joined(parts)
+        return _join(parts)
 
     def _by_ops(self) -> dict[int, dict[int, Spans]]:
         """Return the same of the outermost ops that begin in no phase of their thread."""
@@ -114,34 +117,35 @@ class Phases:
         return _by_code(process, code, start, end)
 
     def _by_kernels(self) -> dict[int, dict[int, Spans]]:
-        held, trace = self._launched, self._ops.attribution.trace
+        launched, trace = self._launched, self._ops.attribution.trace
         start, end = (
             np.concatenate([trace[name][edge].fill_null(0).to_numpy() for name in _TABLES])
             for edge in ("start", "end")
         )
-        return _by_code(held.process, held.code, start, end)
+        return _by_code(launched.process, launched.code, start, end)
 
     def host(self) -> dict[str, pl.Series]:
         """Return per phase and outside the time (ns) of each step.
 
         A phase that its process was never seen in is null, not 0: nothing shows that the source marks it.
         """
-        many = len(self.steps)
-        values = {name: np.zeros(many, np.int64) for name in (*PHASES, OUTSIDE)}
-        known = {name: np.zeros(many, bool) for name in values}
+        count = len(self.steps)
+        values = {name: np.zeros(count, np.int64) for name in (*PHASES, OUTSIDE)}
+        is_stated = {name: np.zeros(count, bool) for name in values}
         process = processes_of(self.steps["process"])
         for number, (first, last, code) in self.stretches.items():
             rows = np.flatnonzero(process == number)
             start, end = (self.steps[n].gather(rows).to_numpy() for n in ("start", "end"))
             rest = end - start
-            for place, name in enumerate(PHASES):
-                mine = code == place
+            for index, name in enumerate(PHASES):
+                mine = code == index
                 values[name][rows] = covered((first[mine], last[mine]), start, end)
-                known[name][rows] = mine.any()
+                is_stated[name][rows] = mine.any()
                 rest = rest - values[name][rows]
-            values[OUTSIDE][rows], known[OUTSIDE][rows] = rest, True
+            values[OUTSIDE][rows], is_stated[OUTSIDE][rows] = rest, True
         return {
-            name: pl.Series(name, values[name]).set(pl.Series(~known[name]), None) for name in SHOWN
+            name: pl.Series(name, values[name]).set(pl.Series(~is_stated[name]), None)
+            for name in SHOWN
         }
 
     def on_device(self) -> pl.DataFrame:
@@ -151,17 +155,17 @@ class Phases:
         The op's direction decides; without one (collectives) the phase that was open on the host at the
         launch; else it is outside. If the source records no launches, the step is the one in which it ran.
         """
-        held = self._launched
-        code = held.code.copy()
+        launched = self._launched
+        code = launched.code.copy()
         for number, (first, last, phase) in self.stretches.items():
-            here = np.flatnonzero((held.process == number) & (code < 0) & (held.time >= 0))
-            place = np.searchsorted(first, held.time[here], side="right") - 1
-            inside = (place >= 0) & (held.time[here] < at(last, place, -1))
-            code[here[inside]] = phase[place[inside]]
-        row = step_at(self.steps, held.process, held.time)
+            here = np.flatnonzero((launched.process == number) & (code < 0) & (launched.time >= 0))
+            index = np.searchsorted(first, launched.time[here], side="right") - 1
+            inside = (index >= 0) & (launched.time[here] < at(last, index, -1))
+            code[here[inside]] = phase[index[inside]]
+        row = step_at(self.steps, launched.process, launched.time)
         names = [*PHASES, OUTSIDE]
         frame = pl.DataFrame(
-            {"row": row, "code": code, "time": held.lasted, "kernel": held.is_kernel}
+            {"row": row, "code": code, "time": launched.lasted, "kernel": launched.is_kernel}
         ).filter(pl.col("row") >= 0)
         return frame.group_by("row", "code").agg(
             pl.col("time").sum().alias("device_time"),
@@ -198,7 +202,7 @@ def _launched(ops: Ops) -> _Launched:
     for name, launched in zip(_TABLES, (attribution.kernels, attribution.memops), strict=True):
         table = trace[name]
         process = processes_of(table["process"])
-        start, end = (table[one].fill_null(0).to_numpy() for one in ("start", "end"))
+        start, end = (table[column].fill_null(0).to_numpy() for column in ("start", "end"))
         if trace.has("calls"):
             call = np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int64)
             time = at(calls, call)
@@ -209,8 +213,8 @@ def _launched(ops: Ops) -> _Launched:
         has = op >= 0
         code[has] = _CODE[ops.direction(op[has])]
         columns.append((process, end - start, time, code))
-    many = [len(trace[name]) for name in _TABLES]
-    return _Launched(columns, np.repeat([True, False], many))
+    counts = [len(trace[name]) for name in _TABLES]
+    return _Launched(columns, np.repeat([True, False], counts))
 
 
 def _marks(reading: Reading, text: str) -> int:
@@ -224,17 +228,17 @@ def _marks(reading: Reading, text: str) -> int:
 
 
 def _by_code(process: Ints, code: Ints, start: Ints, end: Ints) -> dict[int, dict[int, Spans]]:
-    found: dict[int, dict[int, Spans]] = {}
+    spans_by_code: dict[int, dict[int, Spans]] = {}
     for number in np.unique(process[code >= 0]).tolist():
         here = process == number
         for phase in range(len(PHASES)):
             rows = np.flatnonzero(here & (code == phase))
             if len(rows):
-                found.setdefault(int(number), {})[phase] = merge(start[rows], end[rows])
-    return found
+                spans_by_code.setdefault(int(number), {})[phase] = merge(start[rows], end[rows])
+    return spans_by_code
 
 
-def _joined(parts: dict[int, dict[int, list[Spans]]]) -> dict[int, dict[int, Spans]]:
+def _join(parts: dict[int, dict[int, list[Spans]]]) -> dict[int, dict[int, Spans]]:
     return {
         process: {
             phase: merge(*(np.concatenate(both) for both in zip(*spans, strict=True)))
@@ -259,15 +263,17 @@ def _disjoint(
             lasts.append(left[1])
             codes.append(np.full(len(left[0]), phase, np.int64))
             taken = merge(np.concatenate((taken[0], left[0])), np.concatenate((taken[1], left[1])))
-    first, last, code = (np.concatenate(one) for one in (firsts, lasts, codes))
+    first, last, code = (np.concatenate(columns) for columns in (firsts, lasts, codes))
     order = np.argsort(first, kind="stable")
     first, last, code = first[order], last[order], code[order]
     if not fill:
         return first, last, code
     same = code[1:] == code[:-1]
     same &= ~np.isin(code[1:], list(ranges))
-    whole = np.searchsorted(edges, last[:-1], "left") == np.searchsorted(edges, first[1:], "right")
-    last[:-1] = np.where(same & whole, first[1:], last[:-1])
+    touches = np.searchsorted(edges, last[:-1], "left") == np.searchsorted(
+        edges, first[1:], "right"
+    )
+    last[:-1] = np.where(same & touches, first[1:], last[:-1])
     return first, last, code
 
 

@@ -74,20 +74,22 @@ def steps_of(ops: Ops) -> pl.DataFrame:
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     ranges = trace["ranges"]
     rows = np.flatnonzero(meaning.role == ROLE["step"])
-    found = ranges[rows].select("process", "start", "end", "attrs")
-    numbers = pl.Series("step", [one.step for one in meaning.readings], pl.Int64)
-    found = found.with_columns(numbers.gather(meaning.reading[rows].astype(np.uint32))).filter(
+    steps_of_ranges = ranges[rows].select("process", "start", "end", "attrs")
+    numbers = pl.Series("step", [reading.step for reading in meaning.readings], pl.Int64)
+    steps_of_ranges = steps_of_ranges.with_columns(
+        numbers.gather(meaning.reading[rows].astype(np.uint32))
+    ).filter(
         pl.col("step").is_not_null()
         & ~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     )
     unreal = made_up(trace)
-    if found.is_empty():
+    if steps_of_ranges.is_empty():
         return _whole(trace).filter(~unreal)
-    found = found.filter(~unreal)
-    seen = pl.Series("seen", inside(trace, found), dtype=pl.Boolean)
+    steps_of_ranges = steps_of_ranges.filter(~unreal)
+    seen = pl.Series("seen", inside(trace, steps_of_ranges), dtype=pl.Boolean)
     return _with_ranks(
         trace,
-        found.with_columns(
+        steps_of_ranges.with_columns(
             seen, pl.when(~seen).then(pl.lit(OUTSIDE_WINDOW)).cast(pl.String).alias("reason")
         ).sort("process", "start", "end"),
     )
@@ -98,11 +100,11 @@ def made_up(trace: Trace) -> pl.Expr:
     origin = trace.origin
     parts = origin.get("parts") or [{**origin, "first_process": 0}]
     first = [int(part.get("first_process", 0)) for part in parts]
-    found = pl.lit(False)
+    is_made_up = pl.lit(False)
     for part, low, high in zip(parts, first, [*first[1:], 1 << 31], strict=True):
         if part.get("times"):
-            found |= pl.col("process").is_between(low, high, closed="left").fill_null(False)
-    return found
+            is_made_up |= pl.col("process").is_between(low, high, closed="left").fill_null(False)
+    return is_made_up
 
 
 def _whole(trace: Trace) -> pl.DataFrame:
@@ -112,18 +114,18 @@ def _whole(trace: Trace) -> pl.DataFrame:
         trace["ranges"]["process"].filter(trace["ranges"]["thread"].is_not_null()),
         trace["calls"]["process"],
     ]
-    hosts = pl.concat([one.unique() for one in on_host])
-    found = (
+    hosts = pl.concat([table.unique() for table in on_host])
+    complete = (
         bounds(trace)
         .filter(pl.col("process").is_in(hosts.implode()))
         .filter(pl.col("end") > pl.col("start"))
         .sort("process")
     )
     if len(trace["windows"]):  # what was captured in parts is no whole
-        found = found.filter(pl.Series(inside(trace, found), dtype=pl.Boolean))
+        complete = complete.filter(pl.Series(inside(trace, complete), dtype=pl.Boolean))
     return _with_ranks(
         trace,
-        found.with_columns(
+        complete.with_columns(
             pl.lit(None, pl.Int64).alias("step"),
             pl.lit(True).alias("seen"),
             pl.lit(NO_STEPS).alias("reason"),
@@ -131,10 +133,10 @@ def _whole(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _with_ranks(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
+def _with_ranks(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
     return (
-        found.join(ranks, on="process", how="left", maintain_order="left", nulls_equal=True)
+        table.join(ranks, on="process", how="left", maintain_order="left", nulls_equal=True)
         .with_columns((pl.col("end") - pl.col("start")).alias("time"))
         .cast(dict(STEPS.items()), strict=False)
         .select(*STEPS)
@@ -167,7 +169,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
     kernels, memops, ranges = trace["kernels"], trace["memops"], trace["ranges"]
     talks = communicating(attribution)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
-    speaks = np.array([one.direction == "communication" for one in meaning.readings], bool)
+    speaks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
     loading = loads(ops)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
@@ -180,7 +182,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
         else ()
     )
     owners = {name: _rows_by_process(trace[name]["process"]) for name in _HELD}
-    made = {}
+    happened_in = {}
     for process in processes:
         mine = {name: owners[name].get(process, _NO_ROWS) for name in _HELD}
         k, m, r = mine["kernels"], mine["memops"], mine["ranges"]
@@ -202,21 +204,21 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
         alone = len(said[0]) and not len(computed[0]) and not trace.has("calls")
         lacks = [
             word
-            for word, known in (
+            for word, is_stated in (
                 ("kernels", trace.has("kernels") and not alone),
                 ("communication", communication is not None or process in speaking),
                 ("copies and sets", trace.has("memops")),
                 ("calls of the GPU's runtime", trace.has("calls")),
                 ("CPU ops", len(own_ops[0]) > 0),
             )
-            if not known
+            if not is_stated
         ]
         if lacks:
             why.append(f"not recorded: {', '.join(lacks)}")
         if not len(loader[0]):
             why.append("no data loader was seen")
         copies = trace.has("memops")
-        made[process] = Happened(
+        happened_in[process] = Happened(
             (
                 communication,
                 computed if trace.has("kernels") and not alone else None,
@@ -229,20 +231,20 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
             computed,
             "; ".join(why) or None,
         )
-    return made
+    return happened_in
 
 
 def loads(ops: Ops) -> NDArray[np.bool_]:
     """Return whether each range is a data loader's: an op or range that reads input, or that phase."""
     meaning = ops.attribution.meaning
-    found = np.array(
+    input_flags = np.array(
         [
-            one.direction == "input" or (one.role == "phase" and text == "input")
-            for one, text in zip(meaning.readings, meaning.texts, strict=True)
+            reading.direction == "input" or (reading.role == "phase" and text == "input")
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
         ],
         bool,
     )
-    every: NDArray[np.bool_] = at(found, meaning.reading.astype(np.int64), False)
+    every: NDArray[np.bool_] = at(input_flags, meaning.reading.astype(np.int64), False)
     return every
 
 
@@ -257,9 +259,9 @@ def _rows_by_process(process: pl.Series) -> dict[int, Ints]:
 def _rows_of(numbers: NDArray[np.int64]) -> dict[int, Ints]:
     """Return the rows of each number, in order; by one sort, as there may be 100,000 numbers."""
     order = np.argsort(numbers, kind="stable")
-    found, first = np.unique(numbers[order], return_index=True)
+    distinct, first = np.unique(numbers[order], return_index=True)
     parts = np.split(order, first[1:])
-    return dict(zip(found.tolist(), parts, strict=False))
+    return dict(zip(distinct.tolist(), parts, strict=False))
 
 
 def _spans(table: pl.DataFrame, rows: Ints) -> Spans:
@@ -280,11 +282,11 @@ def _until(spans: Spans, time: Ints) -> Ints:
     first, last = spans
     if not len(first):
         return np.zeros(len(time), np.int64)
-    whole = np.concatenate((np.zeros(1, np.int64), np.cumsum(last - first)))
-    place = np.searchsorted(first, time, side="right")
-    before: Ints = whole[place]
-    over = np.maximum(np.where(place > 0, last[np.maximum(place - 1, 0)], time) - time, 0)
-    return before - np.where(place > 0, over, 0)
+    running_total = np.concatenate((np.zeros(1, np.int64), np.cumsum(last - first)))
+    index = np.searchsorted(first, time, side="right")
+    before: Ints = running_total[index]
+    over = np.maximum(np.where(index > 0, last[np.maximum(index - 1, 0)], time) - time, 0)
+    return before - np.where(index > 0, over, 0)
 
 
 def split(parts: Sequence[Spans | None], start: Ints, end: Ints) -> list[Ints | None]:
@@ -305,69 +307,69 @@ def split(parts: Sequence[Spans | None], start: Ints, end: Ints) -> list[Ints | 
     return made
 
 
-def _either(one: Spans, other: Spans) -> Spans:
-    if not len(one[0]) or not len(other[0]):
-        return one if len(one[0]) else other
-    return merge(*(np.concatenate(both) for both in zip(one, other, strict=True)))
+def _either(spans: Spans, other: Spans) -> Spans:
+    if not len(spans[0]) or not len(other[0]):
+        return spans if len(spans[0]) else other
+    return merge(*(np.concatenate(both) for both in zip(spans, other, strict=True)))
 
 
-def split_of(found: pl.DataFrame, did: dict[int, Happened]) -> list[pl.Series]:
+def split_of(table: pl.DataFrame, did: dict[int, Happened]) -> list[pl.Series]:
     """Return the columns of ``PARTS``, ``other_part``, ``overlap_time`` (ns) and ``unknown`` for the steps.
 
     All are null where the device was not captured. ``overlap_time``: the part of communication during which
     another kernel ran; null without both. ``unknown``: which parts are null, and why.
     """
-    many = len(found)
-    values = {name: np.zeros(many, np.int64) for name in (*PARTS, OTHER, "overlap_time")}
-    known = {name: np.zeros(many, bool) for name in values}
-    why: list[str | None] = [None] * many
-    seen = found["seen"].to_numpy()
-    for process, rows in _rows_by_process(found["process"]).items():
+    count = len(table)
+    values = {name: np.zeros(count, np.int64) for name in (*PARTS, OTHER, "overlap_time")}
+    is_stated = {name: np.zeros(count, bool) for name in values}
+    why: list[str | None] = [None] * count
+    seen = table["seen"].to_numpy()
+    for process, rows in _rows_by_process(table["process"]).items():
         rows = rows[seen[rows]]
-        held = did.get(process)
-        if held is None or not len(rows):
+        happened_there = did.get(process)
+        if happened_there is None or not len(rows):
             continue
-        start, end = (found[name].gather(rows).to_numpy() for name in ("start", "end"))
+        start, end = (table[name].gather(rows).to_numpy() for name in ("start", "end"))
         rest = end - start
-        for name, part in zip(PARTS, split(held.parts, start, end), strict=True):
+        for name, part in zip(PARTS, split(happened_there.parts, start, end), strict=True):
             if part is not None:
-                values[name][rows], known[name][rows] = part, True
+                values[name][rows], is_stated[name][rows] = part, True
                 rest = rest - part
-        values[OTHER][rows], known[OTHER][rows] = rest, True
-        said = held.parts[0]
-        if said is not None and held.parts[1] is not None:
-            both = intersect(said, held.kernels)
+        values[OTHER][rows], is_stated[OTHER][rows] = rest, True
+        said = happened_there.parts[0]
+        if said is not None and happened_there.parts[1] is not None:
+            both = intersect(said, happened_there.kernels)
             values["overlap_time"][rows] = covered(both, start, end)
-            known["overlap_time"][rows] = True
+            is_stated["overlap_time"][rows] = True
         for row in rows.tolist():
-            why[row] = held.why
+            why[row] = happened_there.why
     columns = [
-        pl.Series(name, values[name]).set(pl.Series(~known[name]), None)
+        pl.Series(name, values[name]).set(pl.Series(~is_stated[name]), None)
         for name in (*PARTS, OTHER, "overlap_time")
     ]
     return [*columns, pl.Series("unknown", why, pl.String)]
 
 
-def step_at(found: pl.DataFrame, process: Ints, time: Ints) -> Ints:
+def step_at(table: pl.DataFrame, process: Ints, time: Ints) -> Ints:
     """Return for each time (ns) of a process the row of the innermost step open then, -1 outside steps."""
-    return steps_at(found)(process, time)
+    return steps_at(table)(process, time)
 
 
-def steps_at(found: pl.DataFrame) -> Callable[[Ints, Ints], Ints]:
+def steps_at(table: pl.DataFrame) -> Callable[[Ints, Ints], Ints]:
     """Return ``step_at`` of these steps, for processes and times that come in pieces."""
-    steps = _rows_by_process(found["process"])
+    steps = _rows_by_process(table["process"])
 
     def placed(process: Ints, time: Ints) -> Ints:
-        made = np.full(len(time), NONE, np.int64)
+        placed_rows = np.full(len(time), NONE, np.int64)
         for number, here in _rows_of(process).items():
             rows = steps.get(number)
             if rows is None:
                 continue
-            tree = nest(*(found[name].gather(rows).to_numpy() for name in ("start", "end")))
+            tree = nest(*(table[name].gather(rows).to_numpy() for name in ("start", "end")))
             row = tree.innermost(time[here])
-            held = row >= 0
-            made[here[held]] = rows[row[held]]
-        return made
+            is_placed = row >= 0
+            placed_rows[here[is_placed]] = rows[row[is_placed]]
+        return placed_rows
 
     return placed
 

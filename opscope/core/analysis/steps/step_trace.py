@@ -47,34 +47,34 @@ SCHEMA: Final = {
 }
 
 
-def step_trace(ops: Ops, found: pl.DataFrame, phases: Phases) -> pl.DataFrame:
+def step_trace(ops: Ops, table: pl.DataFrame, phases: Phases) -> pl.DataFrame:
     """Return one row per step (``SCHEMA``; ns).
 
     ``iteration_interval`` + ``forward_backward`` + ``step_tail`` = ``time``.
 
-    ``found`` is ``step_times.steps_of``. ``start`` is the end of the process's step before, if that is the
+    ``table`` is ``step_times.steps_of``. ``start`` is the end of the process's step before, if that is the
     one with the number before, else the step's own start. ``seen_on``: what shows the two points: the
     source itself states them, or they are those of the phases on the host, or of the kernels.
     """
-    found = found.filter(pl.col("step").is_not_null())
-    if found.is_empty():
+    table = table.filter(pl.col("step").is_not_null())
+    if table.is_empty():
         return pl.DataFrame(schema=SCHEMA)
     before = pl.col("end").shift(1).over("process")
     follows = pl.col("step") == pl.col("step").shift(1).over("process") + 1
     # steps may overlap: then none begins where the one before ended
     apart = before <= pl.col("start")
-    found = found.with_columns(
+    table = table.with_columns(
         pl.when(follows & apart).then(before).otherwise("start").alias("begin")
     )
-    first, last, where = _points(found, phases)
-    found = found.with_columns(first, last, where)
-    found = _stated(ops, found)
+    first, last, where = _points(table, phases)
+    table = table.with_columns(first, last, where)
+    table = _state(ops, table)
     unlike = pl.col("backward_end") < pl.col("forward_start")
-    found = found.with_columns(
+    table = table.with_columns(
         pl.when(unlike).then(None).otherwise("backward_end").alias("backward_end")
     )
     return (
-        found.with_columns(
+        table.with_columns(
             pl.col("begin").alias("start"),
             (pl.col("end") - pl.col("begin")).alias("time"),
             (pl.col("forward_start") - pl.col("begin")).alias("iteration_interval"),
@@ -91,13 +91,13 @@ def step_trace(ops: Ops, found: pl.DataFrame, phases: Phases) -> pl.DataFrame:
     )
 
 
-def _points(found: pl.DataFrame, phases: Phases) -> list[pl.Series]:
+def _points(table: pl.DataFrame, phases: Phases) -> list[pl.Series]:
     """Return forward_start, backward_end and seen_on of each step, from the stretches of the phases."""
-    many = len(found)
-    first, last = np.full(many, NONE, np.int64), np.full(many, NONE, np.int64)
-    where: list[str | None] = [None] * many
-    process = processes_of(found["process"])
-    start, end = (found[name].to_numpy() for name in ("start", "end"))
+    count = len(table)
+    first, last = np.full(count, NONE, np.int64), np.full(count, NONE, np.int64)
+    where: list[str | None] = [None] * count
+    process = processes_of(table["process"])
+    start, end = (table[name].to_numpy() for name in ("start", "end"))
     for number, (begins, ends, code) in phases.stretches.items():
         rows = np.flatnonzero(process == number)
         ahead, back, loads = (code == PHASES.index(n) for n in ("forward", "backward", "input"))
@@ -123,26 +123,26 @@ def _first_in(begins: Ints, ends: Ints, start: Ints, end: Ints) -> Ints:
     """Return when the first stretch of each window [start, end) begins in it, -1 if none is in it."""
     if not len(begins):
         return np.full(len(start), NONE, np.int64)
-    place = np.searchsorted(ends, start, side="right")
-    held = np.maximum(begins[np.minimum(place, len(begins) - 1)], start)
-    return np.where((place < len(begins)) & (held < end), held, NONE)
+    index = np.searchsorted(ends, start, side="right")
+    first_begin = np.maximum(begins[np.minimum(index, len(begins) - 1)], start)
+    return np.where((index < len(begins)) & (first_begin < end), first_begin, NONE)
 
 
 def _last_in(begins: Ints, ends: Ints, start: Ints, end: Ints) -> Ints:
     """Return when the last stretch of each window ends in it, -1 if none is in it."""
     if not len(begins):
         return np.full(len(start), NONE, np.int64)
-    place = np.searchsorted(begins, end, side="left") - 1
-    held = np.minimum(ends[np.maximum(place, 0)], end)
-    return np.where((place >= 0) & (held > start), held, NONE)
+    index = np.searchsorted(begins, end, side="left") - 1
+    last_end = np.minimum(ends[np.maximum(index, 0)], end)
+    return np.where((index >= 0) & (last_end > start), last_end, NONE)
 
 
-def _stated(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
+def _state(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:
     """Return the steps with the points that the source states in place of ours."""
     attribution = ops.attribution
     rows = np.flatnonzero(attribution.meaning.role == ROLE["step"])
     ranges = attribution.trace["ranges"][rows].select("process", "start", "end", "attrs")
-    told = ranges.filter(pl.col("attrs").str.contains(FORWARD_START, literal=True)).select(
+    stated = ranges.filter(pl.col("attrs").str.contains(FORWARD_START, literal=True)).select(
         "process",
         "start",
         "end",
@@ -154,10 +154,10 @@ def _stated(ops: Ops, found: pl.DataFrame) -> pl.DataFrame:
     inside = pl.all_horizontal(
         pl.col(f"told_{name}").is_between("start", "end") for name in (FORWARD_START, BACKWARD_END)
     )
-    told = told.filter(inside).unique(["process", "start", "end"], keep="first")
-    if told.is_empty():
-        return found
-    both = found.join(told, on=["process", "start", "end"], how="left", maintain_order="left")
+    stated = stated.filter(inside).unique(["process", "start", "end"], keep="first")
+    if stated.is_empty():
+        return table
+    both = table.join(stated, on=["process", "start", "end"], how="left", maintain_order="left")
     has = pl.col(f"told_{FORWARD_START}").is_not_null()
     return both.with_columns(
         *(

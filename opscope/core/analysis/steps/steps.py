@@ -66,15 +66,15 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
     do the phases and ``outside_phases``. ``exchanged`` returns ``timed.exchanged`` of the trace;
     ``phases`` are those of ``step_times.steps_of(ops)``, the steps.
     """
-    found = phases.steps
-    parts = split_of(found, happened(ops, exchanged))
+    steps = phases.steps
+    parts = split_of(steps, happened(ops, exchanged))
     in_phases = zip(PHASE_COLUMNS, phases.host().values(), strict=True)
-    table = found.with_columns(*parts, *(one.alias(name) for name, one in in_phases))
-    table = _recorded(table).with_columns(slow_ones())
+    table = steps.with_columns(*parts, *(column.alias(name) for name, column in in_phases))
+    table = _record(table).with_columns(slow_ones())
     return table.with_columns(warm_up(table)).select(*COLUMNS, "seen")
 
 
-def _recorded(table: pl.DataFrame) -> pl.DataFrame:
+def _record(table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with null parts, and not ``seen``, for steps in which nothing else was recorded.
 
     MindSpore's device traces mark ten steps and hold the tasks of one: that no kernel ran in the others is
@@ -124,7 +124,7 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
     }
     is_step, warm = pl.col("step").is_not_null(), pl.col("warm_up").fill_null(False)
     parts = []
-    for place, (column, label) in enumerate(labels.items()):
+    for index, (column, label) in enumerate(labels.items()):
         time = pl.col(column)
         among = pl.col(column).filter(is_step & time.is_not_null() & ~warm)
         middle = among.median()
@@ -132,7 +132,7 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
             counted.filter(time.is_not_null())
             .group_by("process", "rank", maintain_order=True)
             .agg(
-                pl.lit(place).alias("place"),
+                pl.lit(index).alias("place"),
                 pl.lit(label).alias("part"),
                 is_step.sum().cast(pl.Int64).alias("steps"),
                 time.sum().alias("total"),
@@ -159,11 +159,11 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
                 .alias("warm_up_steps"),
             )
         )
-    made = pl.concat(parts, how="vertical_relaxed").join(
+    summary = pl.concat(parts, how="vertical_relaxed").join(
         left, on="process", how="left", nulls_equal=True, maintain_order="left"
     )
     return (
-        made.with_columns(
+        summary.with_columns(
             pl.when(pl.col("whole") > 0).then(pl.col("total") / pl.col("whole")).alias("share"),
             pl.when(pl.col("part") == "step")
             .then(pl.col("all") - pl.col("held"))
@@ -204,14 +204,14 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
             "row",
             *("process", "rank", "step", "seen"),
             pl.col("time").alias("whole"),
-            pl.lit(place).alias("place"),
+            pl.lit(index).alias("place"),
             pl.lit(name).alias("phase"),
             pl.col(column).alias("time"),
         )
-        for place, (name, column) in enumerate(zip(SHOWN, PHASE_COLUMNS, strict=True))
+        for index, (name, column) in enumerate(zip(SHOWN, PHASE_COLUMNS, strict=True))
     )
     ran = pl.col("device_time").is_not_null() | pl.col("time").is_not_null()
-    known = pl.col("seen") & pl.lit(on_gpu) & ran
+    is_seen = pl.col("seen") & pl.lit(on_gpu) & ran
     # as columns, not by an expression: where all rows are of one step, Polars takes its time for a scalar and
     # multiplies by the reciprocal, which may differ in the last bit
     share = long["time"] / long["whole"]
@@ -221,7 +221,7 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
         .join(where, on="process", how="left")
         .with_columns(
             *(
-                pl.when(known).then(pl.col(name).fill_null(0)).alias(name)
+                pl.when(is_seen).then(pl.col(name).fill_null(0)).alias(name)
                 for name in ("device_time", "kernels")
             ),
         )

@@ -56,15 +56,15 @@ def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
     ``calls`` counts kernels, copies and sets; without a GPU it counts ops, and ``device_time`` is their self
     time. A sum is null if none of its values is known. ``sums`` is ``range_sums``.
     """
-    kernel, many = pl.col("kernel"), pl.col("many")
+    kernel, count = pl.col("kernel"), pl.col("many")
     return (
         sums.lazy()
         .group_by("range")
         .agg(
             pl.col("time").sum().alias("device_time"),
-            many.sum().alias("calls"),
+            count.sum().alias("calls"),
             *(
-                pl.when(kernel.is_not_null().any()).then(many.filter(chosen).sum()).alias(name)
+                pl.when(kernel.is_not_null().any()).then(count.filter(chosen).sum()).alias(name)
                 for name, chosen in (("kernels", kernel), ("copies", ~kernel))
             ),
             *map(known_sum, _SUMS),
@@ -102,8 +102,8 @@ def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _or_none(name: str) -> pl.Expr:
-    whole = pl.col(name).sum()
-    return pl.when(whole > 0).then(whole)
+    total = pl.col(name).sum()
+    return pl.when(total > 0).then(total)
 
 
 def _range_of(ops: Ops, launched: Launched) -> pl.Series:
@@ -113,9 +113,9 @@ def _range_of(ops: Ops, launched: Launched) -> pl.Series:
     inside = launched_in(ops, launched.call)
     if not len(distinct):
         return _steps_of_servers(inside)
-    each, place = np.unique(distinct.astype(np.int64), return_inverse=True)
+    each, index = np.unique(distinct.astype(np.int64), return_inverse=True)
     code = np.full(len(rows), NONE, np.int32)
-    code[rows >= 0] = place
+    code[rows >= 0] = index
     found = first(inside, gather(ops.user_range(each, ops.forward_of(each)), code)).alias("range")
     return _steps_of_servers(found)
 

@@ -82,12 +82,12 @@ def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Serie
 
 def _while_compiling(ops: Ops, process: Ints, time: Ints) -> NDArray[np.bool_]:
     """Return whether a thread of the process was compiling a program at each time (ns)."""
-    found = np.zeros(len(time), bool)
-    for (one,), spans in compiles(ops.attribution.trace).group_by("process"):
+    is_compiling = np.zeros(len(time), bool)
+    for (number,), spans in compiles(ops.attribution.trace).group_by("process"):
         start, end = merge(spans["start"].to_numpy(), spans["end"].to_numpy())
         at_ = np.searchsorted(start, time, "right") - 1
-        found |= (process == one) & (at_ >= 0) & (time < end[at_])
-    return found
+        is_compiling |= (process == number) & (at_ >= 0) & (time < end[at_])
+    return is_compiling
 
 
 def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:
@@ -106,7 +106,7 @@ def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:
         states = trace["thread_states"].filter(here)
         spans = [labels.filter(here), compiling.filter(here), states]
         start, end = _cut(outside, spans)
-        place = (np.full(len(start), process), np.full(len(start), thread), start)
+        position = (np.full(len(start), process), np.full(len(start), thread), start)
         mine = spans[1]
         compiled, _ = intersect(
             merge(mine["start"].to_numpy(), mine["end"].to_numpy()), (start, end)
@@ -115,8 +115,8 @@ def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:
             pl.DataFrame(
                 {
                     "reason": np.where(np.isin(start, compiled), *CPU_REASONS),
-                    "range": ops.context.user(*place).cast(pl.String),
-                    "phase": ops.context.phase(*place).cast(pl.String),
+                    "range": ops.context.user(*position).cast(pl.String),
+                    "phase": ops.context.phase(*position).cast(pl.String),
                     "state": _open(states, start).cast(pl.String),
                     "time": end - start,
                 }
@@ -135,9 +135,9 @@ def added_gaps(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.group_by(_BY).agg(known_sum("kernels"), known_sum("copies"), pl.col("time").sum())
 
 
-def gaps(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
+def gaps(sums: pl.DataFrame, total: int) -> pl.DataFrame:
     """Return one row per reason, user range and phase of the time without an op: reason, range, phase,
-    state, kernels, copies, time (ns), share of ``whole`` (ns), which is all device time.
+    state, kernels, copies, time (ns), share of ``total`` (ns), which is all device time.
 
     ``time`` adds up to the summary's ``device_unattributed_time``. ``sums``: ``gap_sums`` or, without a GPU,
     ``gap_sums_on_cpu``; of parts of a job they may be joined.
@@ -145,7 +145,7 @@ def gaps(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
     return (
         added_gaps(sums)
         .filter(pl.col("time") > 0)
-        .with_columns((pl.col("time") / (whole or None)).alias("share"))
+        .with_columns((pl.col("time") / (total or None)).alias("share"))
         .sort("time", *_BY, descending=[True, *[False] * len(_BY)], nulls_last=True)
         .select(pl.col(name).cast(dtype) for name, dtype in SCHEMA.items())
     )
@@ -154,7 +154,7 @@ def gaps(sums: pl.DataFrame, whole: int) -> pl.DataFrame:
 def _cut(outside: tuple[Ints, Ints], spans: list[pl.DataFrame]) -> tuple[Ints, Ints]:
     """Return the intervals ``outside``, cut wherever one of ``spans`` begins or ends."""
     first, last = outside
-    edges = [one[name].to_numpy() for one in spans for name in ("start", "end")]
+    edges = [span[name].to_numpy() for span in spans for name in ("start", "end")]
     cuts = np.unique(np.concatenate([first, last, *edges]).astype(np.int64))
     start, end = cuts[:-1], cuts[1:]
     of = np.searchsorted(first, start, side="right") - 1

@@ -48,14 +48,14 @@ def kind_totals(kinds: pl.DataFrame) -> pl.DataFrame:
     of distinct ones. ``kinds`` is the result of ``kinds.op_kinds``.
     """
     work = kinds.lazy().with_columns(pl.col("kind", "op", "name", "reason").cast(pl.String))
-    what = pl.coalesce("op", "name", "reason").alias("op")
+    label = pl.coalesce("op", "name", "reason").alias("op")
     by_op = (
-        work.with_columns(what)
+        work.with_columns(label)
         .group_by("kind", "op")
         .agg(pl.col("device_time").sum(), known_sum("calls"))
         .sort("device_time", "op", descending=[True, False], nulls_last=True)
     )
-    return _shared(
+    return _share(
         by_op.group_by("kind", maintain_order=True).agg(
             pl.col("device_time").sum(),
             known_sum("calls"),
@@ -98,11 +98,11 @@ def totals_by(
         )
         summed = summed.join(most, on=keys, how="left", nulls_equal=True)
     without = gaps.lazy().select(
-        pl.col("reason").cast(pl.String), pl.col("time").alias("device_time"), *_launched(gaps)
+        pl.col("reason").cast(pl.String), pl.col("time").alias("device_time"), *_launch(gaps)
     )
     whole = pl.concat([summed, without], how="diagonal")
     counts = [_MANY[name] for name in usual]
-    return _shared(whole, (*keys, "reason")).select(
+    return _share(whole, (*keys, "reason")).select(
         *keys, "kind", *usual, *counts, "device_time", "share", "running",
         *(name for name in _SUMS if name != "device_time"), "reason",
     )  # fmt: skip
@@ -117,7 +117,7 @@ _MANY: Final = {
 }
 
 
-def _launched(gaps: pl.DataFrame) -> list[pl.Expr]:
+def _launch(gaps: pl.DataFrame) -> list[pl.Expr]:
     """Return the numbers of kernels and copies, and of kernels, without an op."""
     kernels, copies = pl.col("kernels").cast(pl.Int64), pl.col("copies").cast(pl.Int64)
     return [(kernels + copies).alias("calls"), kernels]
@@ -137,21 +137,21 @@ def _kind_of_ops(kinds: pl.DataFrame) -> pl.LazyFrame:
     )
 
 
-def _shared(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+def _share(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     """Return the rows by time, each with its share and the sum of shares so far; null if no time is known."""
-    made = frame.sort(
+    ordered = frame.sort(
         "device_time", *keys, descending=[True, *[False] * len(keys)], nulls_last=True
     ).collect()
-    whole = int(made["device_time"].sum())
+    total = int(ordered["device_time"].sum())
     time = pl.col("device_time")
-    known = pl.lit(whole > 0) & time.is_not_null()
-    return made.with_columns(
-        pl.when(known).then(time / max(whole, 1)).alias("share"),
+    is_timed = pl.lit(total > 0) & time.is_not_null()
+    return ordered.with_columns(
+        pl.when(is_timed).then(time / max(total, 1)).alias("share"),
         # from the sum of times, not of shares; exactly 1 for the last row
-        pl.when(known & (time.cum_sum() == whole))
+        pl.when(is_timed & (time.cum_sum() == total))
         .then(1.0)
-        .when(known)
-        .then(time.cum_sum() / max(whole, 1))
+        .when(is_timed)
+        .then(time.cum_sum() / max(total, 1))
         .alias("running"),
     )
 
@@ -191,16 +191,16 @@ def bar(share: object) -> str:
     """Return a share (a fraction of 1) as a bar of at most 24 characters, to an eighth of a character."""
     if not isinstance(share, float) or share <= 0:
         return ""
-    whole, rest = divmod(round(min(share, 1.0) * _BAR * 8), 8)
-    return ("█" * whole + (_EIGHTHS[rest] if rest else "")) or "▏"
+    full_blocks, rest = divmod(round(min(share, 1.0) * _BAR * 8), 8)
+    return ("█" * full_blocks + (_EIGHTHS[rest] if rest else "")) or "▏"
 
 
 def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
     """Return the kinds of work by their share of the time, each with the op that took most of its time."""
     frame = report.frame(profile)
     of = "CPU time" if profile.cpu_only else "device time"
-    whole = int(frame["device_time"].sum())
-    title = f"{report.title}: {units.time(whole)} of {of}, by kind of work"
+    total = int(frame["device_time"].sum())
+    title = f"{report.title}: {units.time(total)} of {of}, by kind of work"
     keys = [
         Column("share", "share", units.share),
         Column("bar", ""),

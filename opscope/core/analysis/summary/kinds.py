@@ -91,10 +91,10 @@ def added_kinds(sums: pl.DataFrame) -> pl.DataFrame:
     return sums.group_by(_KEYS).agg(pl.col("device_time").sum(), known_sum("calls"))
 
 
-def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
+def _by_op(totals: pl.DataFrame, is_op: bool) -> pl.DataFrame:
     """Return the totals by kind, op and direction; the kind is null if only kernels show it, but never null
-    with ``whole``."""
-    calls = pl.col("calls" if whole else "kernels").sum().alias("calls")
+    with ``is_op``."""
+    calls = pl.col("calls" if is_op else "kernels").sum().alias("calls")
     sums = (
         totals.lazy()
         .with_columns(_PARAMS)
@@ -105,9 +105,11 @@ def _by_op(totals: pl.DataFrame, whole: bool) -> pl.DataFrame:
         .collect()
     )
     kinds = [perf_kinds.of_op(*row) for row in sums.select(_CALL).rows()]
-    if whole:
-        known = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
-        kinds = [kind or perf_kinds.of_op_by_name(op, family) for kind, (op, family) in known]
+    if is_op:
+        kinds_of_sums = zip(kinds, sums.select("op", "op_type").rows(), strict=True)
+        kinds = [
+            kind or perf_kinds.of_op_by_name(op, family) for kind, (op, family) in kinds_of_sums
+        ]
     return sums.select(
         pl.Series("kind", kinds, pl.String),
         "op",
@@ -129,7 +131,7 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
     kind_of = _kinds_of_readings(ops)
     frame = trace[table]
     named = perf_kinds.communicates(frame["name"]) if table == "kernels" else None
-    found = []
+    tables = []
     for part in pieces(len(frame)):
         rows = launched.op[part].astype(np.int64)
         owner = rows.copy()
@@ -146,7 +148,7 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
             (pl.col("end") - pl.col("start")).alias("device_time"),
         )[left]
         codes = launched.reason[part][left].astype(np.int16)
-        found.append(
+        tables.append(
             mine.lazy()
             .with_columns(
                 gather(ops.readings["op"], reading[left]).alias("op"),
@@ -159,9 +161,9 @@ def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
             .with_columns(pl.col(pl.Categorical).cast(pl.String))
             .collect()
         )
-    if not found:
+    if not tables:
         return pl.DataFrame(schema={**SCHEMA, **dict.fromkeys(_KEYS, pl.String)})
-    sums = pl.concat(found)
+    sums = pl.concat(tables)
     if table == "memops":
         copies = sums.with_columns(pl.lit(0, pl.Int64).alias("calls"))
         return copies.select(pl.lit(perf_kinds.COPIES).alias("kind"), *list(SCHEMA)[1:])
@@ -196,18 +198,18 @@ def _kinds_of_readings(ops: Ops) -> NDArray[np.int8]:
     distinct = rows.unique(maintain_order=True)
     directions = [*DIRECTIONS, None]
     table = [
-        [_place(perf_kinds.of_op(name, family, direction, held)) for direction in directions]
-        for name, family, held in distinct.rows()
+        [_place(perf_kinds.of_op(name, family, direction, has_kernels)) for direction in directions]
+        for name, family, has_kernels in distinct.rows()
     ]
-    place = (
+    index = (
         rows.join(
             distinct.with_row_index("place"), on=rows.columns, how="left", nulls_equal=True,
             maintain_order="left",
         )["place"]
         .to_numpy()
     )  # fmt: skip
-    found = np.array(table, np.int8).reshape(len(distinct), len(directions))[place]
-    return np.concatenate((found, np.full((1, len(directions)), -1, np.int8)))
+    kinds = np.array(table, np.int8).reshape(len(distinct), len(directions))[index]
+    return np.concatenate((kinds, np.full((1, len(directions)), -1, np.int8)))
 
 
 def _place(kind: str | None) -> int:

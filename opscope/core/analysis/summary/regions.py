@@ -48,37 +48,37 @@ def region_sums(ops: Ops) -> pl.DataFrame:
         launched = attribution.kernels.op.astype(np.int64)
         rows, outer = _within(ops, launched, is_region)
         table = attribution.trace["kernels"][rows]
-        found = launched[rows]
+        op_of_launch = launched[rows]
         name = table["name"]
         time = table["end"] - table["start"]
     else:
         rows, outer = _within(ops, ops.rows, is_region)
-        found = ops.rows[rows]
+        op_of_launch = ops.rows[rows]
         # the ops that the region's code calls directly, and the regions themselves
-        direct = (found == outer) | (at(attribution.parent, found) == outer)
-        found, outer = found[direct], outer[direct]
+        direct = (op_of_launch == outer) | (at(attribution.parent, op_of_launch) == outer)
+        op_of_launch, outer = op_of_launch[direct], outer[direct]
         own = np.full(len(attribution.is_op), 0, np.int64)
         own[ops.times.rows] = ops.times.self_time
         ranges = attribution.trace["ranges"]
-        whole = (ranges["end"] - ranges["start"]).gather(found).to_numpy()
-        time = pl.Series(np.where(found == outer, own[found], whole))
-        name = spread("name", called, at(attribution.meaning.reading, found))
+        length = (ranges["end"] - ranges["start"]).gather(op_of_launch).to_numpy()
+        time = pl.Series(np.where(op_of_launch == outer, own[op_of_launch], length))
+        name = spread("name", called, at(attribution.meaning.reading, op_of_launch))
     outer = _of_forward(ops, outer, is_region)
-    distinct, place = np.unique(found, return_inverse=True)
+    distinct, index = np.unique(op_of_launch, return_inverse=True)
     about = ops.describe(distinct)
     fused_params = [None if r.call is None else r.call.param("fused") for r in readings]
-    fused = [one if isinstance(one, str) else None for one in fused_params]
+    fused = [fused_param if isinstance(fused_param, str) else None for fused_param in fused_params]
     frame = pl.DataFrame(
         {
             "region": spread("region", called, at(attribution.meaning.reading, outer)),
-            "direction": gather(about.direction, place),
+            "direction": gather(about.direction, index),
             "name": name.cast(pl.String),
-            "fused": spread("fused", fused, at(attribution.meaning.reading, found)),
-            "source": gather(about.source, place),
+            "fused": spread("fused", fused, at(attribution.meaning.reading, op_of_launch)),
+            "source": gather(about.source, index),
             "time": time,
         }
     ).cast({"fused": pl.String})
-    by_name = {one: fused_ops(one) for one in frame["name"].unique().drop_nulls().to_list()}
+    by_name = {name: fused_ops(name) for name in frame["name"].unique().drop_nulls().to_list()}
     named = pl.col("name").replace_strict(by_name, default=None, return_dtype=pl.String)
     return (
         frame.with_columns(pl.coalesce("fused", named).alias("fused"))

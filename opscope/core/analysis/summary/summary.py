@@ -89,7 +89,7 @@ def summary(
     time that the processes recorded, ``own_steps_share`` its part inside steps over the steps' time.
     """
     ran = on_devices(trace, kernels, memops)
-    busy = [union_length(*(_joined(parts, name) for name in _SPAN)) for parts in ran.values()]
+    busy = [union_length(*(_join(parts, name) for name in _SPAN)) for parts in ran.values()]
     devices = sum(key[-1] is not None for key in ran)
     sums = summary_sums(trace, kernels, memops, ops)
     return summary_of(trace, sums, _wall_time(trace, only_captured(trace)), devices, sum(busy))
@@ -120,12 +120,12 @@ def summary_sums(
 
 def added(parts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
     """Return the ``summary_sums`` of all parts added up: None where no part knows a number."""
-    found: dict[str, int | None] = {}
+    sums: dict[str, int | None] = {}
     for part in parts:
         for name, value in part.items():
-            before = found.get(name)
-            found[name] = before if value is None else value + (before or 0)
-    return found
+            before = sums.get(name)
+            sums[name] = before if value is None else value + (before or 0)
+    return sums
 
 
 def summary_of(
@@ -160,9 +160,9 @@ def _of_gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, int | None
     has_op, launched = pl.col("reason").is_null(), pl.col("launched")
     free = pl.Series("free", matching(kernels["op_type"], rf"\A({'|'.join(FREE)})\z"))
     kernels = kernels.with_columns(free)
-    known = ALL_FLOPS.is_not_null() | pl.col("free")
+    has_flops = ALL_FLOPS.is_not_null() | pl.col("free")
     sized, all_ = pl.col("bytes").is_not_null(), pl.lit(True)
-    found: dict[str, int | None] = {
+    sums: dict[str, int | None] = {
         "total": int(kernels["duration"].sum()),
         "whole": int(kernels["duration"].sum()) + int(memops["duration"].sum()),
         "attributed": _time(kernels, has_op),
@@ -172,43 +172,43 @@ def _of_gpu(kernels: pl.DataFrame, memops: pl.DataFrame) -> dict[str, int | None
         "tensor_unknown": _time(kernels, pl.col("tensor_core").is_null()),
     }
     for prefix, which in (("launched_", launched), ("all_", all_)):
-        found |= {
+        sums |= {
             f"{prefix}kernels": _time(kernels, which),
             f"{prefix}memops": _time(memops, which),
-            f"{prefix}known": _time(kernels, which & known),
+            f"{prefix}known": _time(kernels, which & has_flops),
             f"{prefix}sized": _time(kernels, sized & which) + _time(memops, sized & which),
         }
-    return found
+    return sums
 
 
 def _gpu(sums: Mapping[str, int | None], with_calls: bool, busy: int | None) -> dict[str, Any]:
     """``with_calls``: the source records launches; without, shares of known work are of all device time."""
     have: dict[str, int] = {name: value or 0 for name, value in sums.items()}
-    whole, total, attributed = have["whole"], have["total"], have["attributed"]
+    device_time, total, attributed = have["whole"], have["total"], have["attributed"]
     launched = have["launched_kernels"] + have["launched_memops"]
     prefix = "launched_" if with_calls else "all_"
     with_launch = have[f"{prefix}kernels"] + have[f"{prefix}memops"]
-    of_kernels, known = have[f"{prefix}kernels"], have[f"{prefix}known"]
-    with_flops = known + have[f"{prefix}memops"]
+    of_kernels, known_time = have[f"{prefix}kernels"], have[f"{prefix}known"]
+    with_flops = known_time + have[f"{prefix}memops"]
     return {
-        "device_time": whole,
+        "device_time": device_time,
         "device_attributed_time": attributed + have["copied"],
-        "device_unattributed_time": whole - attributed - have["copied"],
+        "device_unattributed_time": device_time - attributed - have["copied"],
         "device_busy": busy,
         "kernel_time": total,
         "attributed_time": attributed,
         "unattributed_time": total - attributed,
         "attributed_share": attributed / total if total else None,
-        "launched_share": launched / whole if whole else None,
+        "launched_share": launched / device_time if device_time else None,
         "flops_share": with_flops / with_launch if with_launch else None,
-        "kernel_flops_share": known / of_kernels if of_kernels else None,
+        "kernel_flops_share": known_time / of_kernels if of_kernels else None,
         "bytes_share": have[f"{prefix}sized"] / with_launch if with_launch else None,
         "tensor_core_time": have["tensor"] if have["tensor_told"] else None,
         "tensor_core_undetermined_time": have["tensor_unknown"],
     }
 
 
-def _joined(parts: list[pl.DataFrame], name: str) -> Ints:
+def _join(parts: list[pl.DataFrame], name: str) -> Ints:
     """Return a column of all parts joined; of a single part without a copy."""
     columns = [part[name].to_numpy() for part in parts]
     joined: Ints = columns[0] if len(columns) == 1 else np.concatenate(columns)
@@ -352,24 +352,27 @@ def on_devices(
         for process, device, uuid in trace["devices"].select("process", "device", "uuid").rows()
         if uuid
     }
-    found: dict[tuple[object, ...], list[pl.DataFrame]] = {}
+    rows_of_devices: dict[tuple[object, ...], list[pl.DataFrame]] = {}
     for table in (kernels, memops):
         for process, device, rows in _by_device(table):
             uuid = None if process is None or device is None else uuids.get((process, device))
             key = (uuid,) if uuid else (machine.get(process, process), device)
-            found.setdefault(key, []).append(rows)
-    return found
+            rows_of_devices.setdefault(key, []).append(rows)
+    return rows_of_devices
 
 
 def device_spans(
     kernels: pl.DataFrame, memops: pl.DataFrame
 ) -> dict[tuple[int | None, int | None], tuple[Ints, Ints]]:
     """Return when any work of each process and device ran: starts and ends, each stretch once."""
-    found: dict[tuple[int | None, int | None], list[pl.DataFrame]] = {}
+    spans_of_devices: dict[tuple[int | None, int | None], list[pl.DataFrame]] = {}
     for table in (kernels, memops):
         for process, device, rows in _by_device(table):
-            found.setdefault((process, device), []).append(rows)
-    return {key: merge(*(_joined(parts, name) for name in _SPAN)) for key, parts in found.items()}
+            spans_of_devices.setdefault((process, device), []).append(rows)
+    return {
+        key: merge(*(_join(parts, name) for name in _SPAN))
+        for key, parts in spans_of_devices.items()
+    }
 
 
 #: A number that no process or device has: their numbers have 32 bits.
@@ -382,19 +385,21 @@ def _by_device(table: pl.DataFrame) -> Iterator[tuple[int | None, int | None, pl
     For ten million rows ``partition_by`` takes three times as long.
     """
     owner = [table[name] for name in ("process", "device")]
-    if len(table) and all(one.min() == one.max() and not one.null_count() for one in owner):
+    if len(table) and all(
+        column.min() == column.max() and not column.null_count() for column in owner
+    ):
         yield owner[0][0], owner[1][0], table.select(_SPAN)
         return
     process, device, number = pairs(
         *(
-            (one.cast(pl.Int64).fill_null(_NOBODY) if one.null_count() else one).to_numpy()
-            for one in owner
+            (column.cast(pl.Int64).fill_null(_NOBODY) if column.null_count() else column).to_numpy()
+            for column in owner
         )
     )
     times = table.select(_SPAN)
-    for place, rows in grouped(number.astype(np.int64)):
+    for index, rows in grouped(number.astype(np.int64)):
         key = (
-            None if value == _NOBODY else int(value) for value in (process[place], device[place])
+            None if value == _NOBODY else int(value) for value in (process[index], device[index])
         )
         mine = times if len(process) == 1 else times[pl.Series(rows.astype(np.uint32))]
         yield *key, mine  # type: ignore[misc]
@@ -424,8 +429,8 @@ def unattributed_on_cpu(summary: pl.DataFrame, compiling: int) -> pl.DataFrame:
 
     kernels and copies are null. ``compiling`` is ``compiling_time``.
     """
-    whole, known = summary["kernel_time"].item(), summary["unattributed_time"].item()
-    rest = known or 0  # if it is not known there is no row
+    total, unattributed_time = summary["kernel_time"].item(), summary["unattributed_time"].item()
+    rest = unattributed_time or 0  # if it is not known there is no row
     rows = zip(CPU_REASONS, (compiling, rest - compiling), strict=True)
     return (
         pl.DataFrame(rows, schema={"reason": pl.String, "time": pl.Int64}, orient="row")
@@ -437,7 +442,7 @@ def unattributed_on_cpu(summary: pl.DataFrame, compiling: int) -> pl.DataFrame:
             pl.lit(None, pl.Int64).alias("copies"),
             pl.col("time").alias("kernel_time"),
             "time",
-            (pl.col("time") / whole).alias("share"),
+            (pl.col("time") / total).alias("share"),
         )
     )
 

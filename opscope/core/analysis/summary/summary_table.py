@@ -25,8 +25,8 @@ def summary_table(profile: Answers) -> Table:
     lost = profile.of(losses)
     of = " of what the file has" if lost else ""
 
-    def line(what: str, value: str, remark: str = "") -> None:
-        lines.append((what, value, remark))
+    def line(label: str, value: str, remark: str = "") -> None:
+        lines.append((label, value, remark))
 
     for lacks in lost:
         line("missing", "", lacks)
@@ -53,10 +53,14 @@ def summary_table(profile: Answers) -> Table:
         line("device busy", units.time(row.get("device_busy")), busy)
         for what, value, remark in _ran(row):
             line(what, value, remark + of if "attributed" in remark else remark)
-    whole = row.get("device_time")
+    device_time = row.get("device_time")
     for what in ("attributed", "unattributed"):
         part = row.get(f"device_{what}_time")
-        line(f"  {what}", units.time(part), _of(part, whole) + (of if part and whole else ""))
+        line(
+            f"  {what}",
+            units.time(part),
+            _of(part, device_time) + (of if part and device_time else ""),
+        )
     for gap in profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
         for what, part in _parts_of(profile.gaps(), gap):
@@ -68,22 +72,26 @@ def summary_table(profile: Answers) -> Table:
         line(
             "launched", units.share(row.get("launched_share")), "of device time has a launch record"
         )
-    elif not on_cpu and whole:
+    elif not on_cpu and device_time:
         line("launched", units.UNKNOWN, "the source records no launches")
     origin = profile.trace.origin
-    for times in dict.fromkeys(one.get("times") for one in (origin, *origin.get("parts", ()))):
+    for times in dict.fromkeys(
+        part_origin.get("times") for part_origin in (origin, *origin.get("parts", ()))
+    ):
         if times is not None:
             line("times", "", times)
-    for one in origin.get("captures", ()):
-        line("shapes from", "", _capture(one))
-    known = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
-    line("FLOPs known", units.share(row.get("flops_share")), known + _among_kernels(row, launches))
-    line("bytes known", units.share(row.get("bytes_share")), known)
+    for capture in origin.get("captures", ()):
+        line("shapes from", "", _capture(capture))
+    subject = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
+    line(
+        "FLOPs known", units.share(row.get("flops_share")), subject + _among_kernels(row, launches)
+    )
+    line("bytes known", units.share(row.get("bytes_share")), subject)
     if not on_cpu:
         line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
-    told = recorded_by(profile.trace.origin)
-    if told is not None:
-        line("recorded by", *told)
+    recorded = recorded_by(profile.trace.origin)
+    if recorded is not None:
+        line("recorded by", *recorded)
     if row.get("own_time") is not None:
         line("opscope itself", units.time(row["own_time"]), _own(row))
     for peak in _peaks(profile):
@@ -97,23 +105,23 @@ def summary_table(profile: Answers) -> Table:
             Column("value", "", str),
             Column("remark", "", _blank, flexible=True, least=24),
         ],
-        [{"what": what, "value": value, "remark": remark} for what, value, remark in lines],
+        [{"what": label, "value": value, "remark": remark} for label, value, remark in lines],
         [*_warnings(profile), *_stepless(profile, row), *_left_out(row)],
         headings=False,
     )
 
 
-def _steps(profile: Answers, many: object) -> str:
+def _steps(profile: Answers, number: object) -> str:
     """Return how many steps there are and, if the program does not mark them, who says so."""
     source = source_of_steps(profile)
-    return _plural(many, "step") + (f" ({source})" if source else "")
+    return _plural(number, "step") + (f" ({source})" if source else "")
 
 
 def _stepless(profile: Answers, row: Mapping[str, Any]) -> list[str]:
     """Return what to do if a training was recorded without steps."""
     if row.get("steps"):
         return []
-    ours = any(one.startswith("opscope.") for one in profile.domains)
+    ours = any(domain.startswith("opscope.") for domain in profile.domains)
     if not ours or {"backward", "optimizer"}.isdisjoint(distinct_texts(profile, "direction")):
         return []
     return [
@@ -140,19 +148,19 @@ def _own(row: Mapping[str, Any]) -> str:
 def _peaks(profile: Answers) -> list[tuple[str, str, str]]:
     """Return a summary line for each device: the highest peak of any process."""
     frame = profile.memory().sort("device", "peak_memory", descending=[False, True])
-    made = []
+    lines_of_peaks = []
     for rows in frame.partition_by("device", maintain_order=True):
         row = rows.row(0, named=True)
         number = row["device"]
-        what = "CPU" if number == -1 else "GPU" if number is None else f"GPU {number}"
+        label = "CPU" if number == -1 else "GPU" if number is None else f"GPU {number}"
         # memory from before the recording is not included
         remark = "of tensors made while it was recorded" if row["device"] == -1 else ""
         if row["reserved"]:
             remark = f"{units.size(row['reserved'])} reserved"
         if len(rows) > 1:
             remark = ", ".join(filter(None, (remark, f"the highest of {len(rows)} processes")))
-        made.append((f"peak memory, {what}", units.size(row["peak_memory"]), remark))
-    return made
+        lines_of_peaks.append((f"peak memory, {label}", units.size(row["peak_memory"]), remark))
+    return lines_of_peaks
 
 
 def _window(profile: Answers, row: Mapping[str, Any]) -> str:
@@ -177,10 +185,10 @@ def _blank(value: object) -> str:
     return str(value or "")
 
 
-def _plural(number: object, one: str, many: str | None = None) -> str:
+def _plural(number: object, noun: str, plural: str | None = None) -> str:
     if not isinstance(number, int):
         return ""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def _of_wall(row: Mapping[str, Any]) -> str:
@@ -188,8 +196,8 @@ def _of_wall(row: Mapping[str, Any]) -> str:
     busy, wall = row.get("device_busy"), row.get("wall_time") if window is None else window
     if busy is None or not wall or not devices:
         return ""
-    what = "wall time" if window is None else "time captured"
-    return f"{units.share(busy / (wall * devices))} of the {what}" + (
+    subject = "wall time" if window is None else "time captured"
+    return f"{units.share(busy / (wall * devices))} of the {subject}" + (
         " of each device, on average" if devices > 1 else ""
     )
 
@@ -198,40 +206,40 @@ def _file(path: object) -> str:
     return str(path).replace("\\", "/").rpartition("/")[2] if path else "another file"
 
 
-def _capture(one: Mapping[str, Any]) -> str:
+def _capture(capture: Mapping[str, Any]) -> str:
     """Return which file was loaded for its shapes, and which file replays the CUDA graphs captured in it."""
-    own = [_plural(one["kernels"], "kernel")]
-    if one["copies"]:
-        own.append(_plural(one["copies"], "copy or set", "copies and sets"))
+    own = [_plural(capture["kernels"], "kernel")]
+    if capture["copies"]:
+        own.append(_plural(capture["copies"], "copy or set", "copies and sets"))
     counted = f"its own {' and '.join(own)} are not counted"
-    return f"{_file(one['path'])}, whose CUDA graphs {_file(one['of'])} replays; {counted}"
+    return f"{_file(capture['path'])}, whose CUDA graphs {_file(capture['of'])} replays; {counted}"
 
 
-def _of(part: int | None, whole: int | None) -> str:
+def _of(part: int | None, total: int | None) -> str:
     """Return a share, computed from the times: 1 minus the other share would add a rounding error."""
-    return units.share(part / whole) if part is not None and whole else ""
+    return units.share(part / total) if part is not None and total else ""
 
 
 def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Return the lines of device time, kernel time, and time of copies and sets."""
-    whole, kernels = row.get("device_time"), row.get("kernel_time")
-    if kernels is None or whole is None:
+    device_time, kernels = row.get("device_time"), row.get("kernel_time")
+    if kernels is None or device_time is None:
         return [("kernel time", units.UNKNOWN, "kernels were not captured")]
-    lines = [("device time", units.time(whole), "kernels, copies and sets")]
+    lines = [("device time", units.time(device_time), "kernels, copies and sets")]
     named = {"kernel": "  kernel time", "copy or set": "  copy time"}
     of_kernels, of_all = row.get("attributed_time"), row.get("device_attributed_time")
     # null in a profile that another version or tool stored
     others = None if of_kernels is None or of_all is None else of_all - of_kernels
     attributed = (of_kernels, others)
     counts = (row.get("kernels"), row.get("copies"))
-    for (one, what), time, known, count in zip(
-        named.items(), (kernels, whole - kernels), attributed, counts, strict=True
+    for (noun, label), time, known, count in zip(
+        named.items(), (kernels, device_time - kernels), attributed, counts, strict=True
     ):
-        remark = [_plural(count, one, "copies and sets" if one != "kernel" else None)]
+        remark = [_plural(count, noun, "copies and sets" if noun != "kernel" else None)]
         if time and known is not None:
             remark.append(f"{units.share(known / time)} attributed")
-        if count or one == "kernel":
-            lines.append((what, units.time(time), ", ".join(remark)))
+        if count or noun == "kernel":
+            lines.append((label, units.time(time), ", ".join(remark)))
     return lines
 
 
@@ -296,8 +304,8 @@ def _part(row: Mapping[str, Any]) -> str:
 
 
 def _tensor_share(row: Mapping[str, Any]) -> str:
-    used, whole = row.get("tensor_core_time"), row.get("kernel_time")
-    return units.share(used / whole if used is not None and whole else None)
+    used, kernel_time = row.get("tensor_core_time"), row.get("kernel_time")
+    return units.share(used / kernel_time if used is not None and kernel_time else None)
 
 
 def _tensor_remark(row: Mapping[str, Any]) -> str:
@@ -306,10 +314,10 @@ def _tensor_remark(row: Mapping[str, Any]) -> str:
     remark = "of kernel time is in kernels that use them"
     if used:
         remark = f"of kernel time, {units.time(used)}, is in kernels that use them"
-    rest, whole = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
-    if not rest or not whole:
+    rest, kernel_time = row.get("tensor_core_undetermined_time"), row.get("kernel_time")
+    if not rest or not kernel_time:
         return remark
-    return f"{remark}; for {units.share(rest / whole)} ({units.time(rest)}) it is not known"
+    return f"{remark}; for {units.share(rest / kernel_time)} ({units.time(rest)}) it is not known"
 
 
 def _warnings(profile: Answers) -> list[str]:
@@ -321,6 +329,6 @@ def _warnings(profile: Answers) -> list[str]:
             key = (row["severity"], row["what"])
             counts[key] = counts.get(key, 0) + (row["how_many"] or 1)
     return [
-        f"{severity}: {units.text(what)}" + (f" ({units.count(times)})" if times > 1 else "")
-        for (severity, what), times in sorted(counts.items())
+        f"{severity}: {units.text(note_text)}" + (f" ({units.count(times)})" if times > 1 else "")
+        for (severity, note_text), times in sorted(counts.items())
     ]

@@ -72,10 +72,10 @@ def find(
         return _by_properties(text, recorded)
     if mig.is_slice(text):
         return _slice(text, recorded)
-    named = _named(text)
+    named = _name(text)
     fits = [row for row in named if _same_cc(row[1], cc)]
     if fits:
-        return _chosen(fits, recorded), None
+        return _choose(fits, recorded), None
     if cc is not None:
         device, why = computed(text, cc, sm_count, memory, clock_khz, mem_bandwidth)
         if named and device is not None:
@@ -92,7 +92,7 @@ def find(
     )
 
 
-def _chosen(fits: Sequence[_Row], recorded: Properties) -> Device:
+def _choose(fits: Sequence[_Row], recorded: Properties) -> Device:
     """Return the row that fits best, with a note for each property that differs in the trace."""
 
     def distance(row: _Row) -> tuple[bool, bool]:
@@ -155,7 +155,7 @@ def _slice(text: str, recorded: Properties) -> tuple[Device | None, str | None]:
     piece = mig.named(text)
     if piece is None:
         return None, f"{text!r} is a slice of a GPU (MIG), and its profile is not known"
-    boards = [row for row in _named(piece.board) if _same_cc(row[1], recorded.cc)]
+    boards = [row for row in _name(piece.board) if _same_cc(row[1], recorded.cc)]
     cut = [mig.cut(board, sizes, piece, recorded.sm_count) for sizes, board in boards]
     fits: list[_Row] = [((piece.gb * 10**9,), device) for device in cut if device is not None]
     if not fits:
@@ -163,10 +163,10 @@ def _slice(text: str, recorded: Properties) -> tuple[Device | None, str | None]:
             " or ".join(board.name for _, board in boards) or f"{piece.board!r}, which has no row"
         )
         return None, f"the device table has no slice {piece.profile} (MIG) of {which}"
-    return _chosen(fits, recorded), None
+    return _choose(fits, recorded), None
 
 
-def _named(text: str) -> list[_Row]:
+def _name(text: str) -> list[_Row]:
     return [(sizes, device) for pattern, sizes, device in rows() if pattern.search(text)]
 
 
@@ -195,7 +195,7 @@ def _by_properties(text: str, recorded: Properties) -> tuple[Device | None, str 
         )
         == 1
     ):
-        device = _chosen(fits[:1], recorded)
+        device = _choose(fits[:1], recorded)
         note = f"{nameless}: {facts} fit only {' or '.join(each.name for _, each in fits)}"
         return replace(device, note="; ".join(filter(None, (note, device.note)))), None
     if (
@@ -217,14 +217,14 @@ def _by_properties(text: str, recorded: Properties) -> tuple[Device | None, str 
 
 
 def _cpu(text: str) -> tuple[Device | None, str | None]:
-    found = {part: pattern.search(text) for part, pattern in _CPU_PARTS}
-    missing = [part for part, match in found.items() if match is None]
+    matches = {part: pattern.search(text) for part, pattern in _CPU_PARTS}
+    missing = [part for part, match in matches.items() if match is None]
     if missing:
         return (
             None,
             f"the description of a CPU lacks {' and '.join(missing)}; an example: {CPU_EXAMPLE!r}",
         )
-    features, cores, clock = (match.group(1) for match in found.values() if match is not None)
+    features, cores, clock = (match.group(1) for match in matches.values() if match is not None)
     memory, cache = _CPU_MEMORY.search(text), _CPU_CACHE.search(text)
     try:
         hertz = float(clock) * 1e9
@@ -249,5 +249,5 @@ def _any_near(size: int, labels: Sequence[int]) -> bool:
 def _near_names(text: str) -> list[str]:
     """Return at most six names of rows that contain every word of the text."""
     words = text.lower().split()
-    found = [device.name for _, _, device in rows() if all(w in device.name.lower() for w in words)]
-    return found[:6] if words else []
+    names = [device.name for _, _, device in rows() if all(w in device.name.lower() for w in words)]
+    return names[:6] if words else []

@@ -50,14 +50,14 @@ class Slice:
 
 def named(text: str) -> Slice | None:
     """Return the slice that a device's name describes; None if it describes none or cannot be parsed."""
-    found = _PROFILE.match(text)
-    if found is None:
+    match = _PROFILE.match(text)
+    if match is None:
         return None
-    whole = int(found["g"])
-    part = int(found["c"] or whole)
-    if not 0 < part <= whole:
+    slices = int(match["g"])
+    part = int(match["c"] or slices)
+    if not 0 < part <= slices:
         return None
-    return Slice(found["board"], found["profile"].lower(), part, int(found["gb"]))
+    return Slice(match["board"], match["profile"].lower(), part, int(match["gb"]))
 
 
 def is_slice(text: str) -> bool:

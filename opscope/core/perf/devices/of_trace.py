@@ -22,26 +22,30 @@ def trace_device(devices: pl.DataFrame, on_gpu: bool = True) -> tuple[Device | N
     there are several models, the first known one is returned, and its note says so.
     """
     models = devices.select(_FACTS).unique(maintain_order=True).rows()
-    found = [find(*facts) for facts in models]
-    known = [device for device, _ in found if device is not None]
-    if not found and not on_gpu:
+    devices_named = [find(*facts) for facts in models]
+    known_devices = [device for device, _ in devices_named if device is not None]
+    if not devices_named and not on_gpu:
         return (
             None,
             f"nothing in the trace ran on a GPU (--gpu {CPU_EXAMPLE!r} describes the CPU)",
         )
-    if not known:
-        return None, found[0][1] if found else "the trace names no device (--gpu gives it a name)"
-    others = {device.name for device in known} - {known[0].name}
-    if not others and len(known) == len(found):
-        return known[0], None
-    unknown = len(found) - len(known)
+    if not known_devices:
+        return None, devices_named[0][
+            1
+        ] if devices_named else "the trace names no device (--gpu gives it a name)"
+    others = {device.name for device in known_devices} - {known_devices[0].name}
+    if not others and len(known_devices) == len(devices_named):
+        return known_devices[0], None
+    unknown = len(devices_named) - len(known_devices)
     remarks = [f"also {', '.join(sorted(others))}"] if others else []
     remarks += [f"{unknown} that are not known"] if unknown else []
     note = (
         f"the trace has several models of device ({' and '.join(remarks)}): all work is compared with "
-        f"{known[0].name}"
+        f"{known_devices[0].name}"
     )
-    return replace(known[0], note="; ".join(filter(None, (known[0].note, note)))), None
+    return replace(
+        known_devices[0], note="; ".join(filter(None, (known_devices[0].note, note)))
+    ), None
 
 
 def trace_target(trace: Trace) -> tensorcore.Target:
@@ -51,8 +55,10 @@ def trace_target(trace: Trace) -> tensorcore.Target:
 
 def no_matrix_units(devices: pl.DataFrame) -> bool:
     """Return whether every device of the trace is known to have no Tensor Cores."""
-    found = [find(*facts)[0] for facts in devices.select(_FACTS).unique().rows()]
-    return bool(found) and all(one is not None and not one.tensor for one in found)
+    devices_named = [find(*facts)[0] for facts in devices.select(_FACTS).unique().rows()]
+    return bool(devices_named) and all(
+        device is not None and not device.tensor for device in devices_named
+    )
 
 
 def _units(devices: pl.DataFrame) -> tensorcore.Units:

@@ -152,10 +152,10 @@ def computed(
     A GeForce part is assumed to have half the matrix rate of a professional one, as in the rows; a part
     known to have no Tensor Cores gets no matrix rates. Return (None, reason) if a property is missing.
     """
-    known = tables()["per_clock"]
-    full = f"{cc} full" if f"{cc} full" in known and "geforce" not in name.lower() else cc
-    found = known.get(full)
-    if found is None:
+    rates_table = tables()["per_clock"]
+    full = f"{cc} full" if f"{cc} full" in rates_table and "geforce" not in name.lower() else cc
+    per_clock = rates_table.get(full)
+    if per_clock is None:
         return (
             None,
             f"the device table has no row for {name!r}, and no rates for compute capability {cc}",
@@ -174,8 +174,8 @@ def computed(
         memory=memory,
         bandwidth=float(mem_bandwidth) if mem_bandwidth else None,
         clock=clock_khz * 1e3,
-        vector=rates(found["vector"], unit),
-        tensor=_NONE if _WITHOUT.search(name) else rates(found["tensor"], unit),
+        vector=rates(per_clock["vector"], unit),
+        tensor=_NONE if _WITHOUT.search(name) else rates(per_clock["tensor"], unit),
         source="multiprocessors × clock × the architecture's rate",
         vendor="amd" if cc.startswith("gfx") else "nvidia",
         computed=True,
@@ -198,10 +198,10 @@ def cpu(
     bytes of the last level. ``devices.toml`` lists the instruction sets; it assumes two multiply-add units
     per core. Return (None, reason) for an unknown instruction set.
     """
-    found = tables()["cpu"].get(features.lower())
-    if found is None:
-        known = ", ".join(tables()["cpu"])
-        return None, f"no rates for the instruction set {features!r}; known are {known}"
+    rates_of_cpu = tables()["cpu"].get(features.lower())
+    if rates_of_cpu is None:
+        names = ", ".join(tables()["cpu"])
+        return None, f"no rates for the instruction set {features!r}; known are {names}"
     return (
         Device(
             name=f"{cores} cores with {features.lower()}",
@@ -209,8 +209,8 @@ def cpu(
             bandwidth=bandwidth,
             llc=cache,
             clock=hertz,
-            vector=rates(found["vector"], cores * hertz),
-            tensor=rates(found["tensor"], cores * hertz),
+            vector=rates(rates_of_cpu["vector"], cores * hertz),
+            tensor=rates(rates_of_cpu["tensor"], cores * hertz),
             source="Intel 64 and IA-32 Architectures Optimization Reference Manual",
             vendor="cpu",
             computed=True,
@@ -222,5 +222,5 @@ def cpu(
 
 def parse_cc(cc: str | None) -> tuple[int, int] | None:
     """Return ``"9.0"`` as ``(9, 0)``, and ``None`` for other texts (AMD's gfx names)."""
-    found = re.fullmatch(r"(\d+)\.(\d+)", cc or "")
-    return (int(found.group(1)), int(found.group(2))) if found else None
+    match = re.fullmatch(r"(\d+)\.(\d+)", cc or "")
+    return (int(match.group(1)), int(match.group(2))) if match else None

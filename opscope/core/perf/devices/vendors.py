@@ -85,7 +85,7 @@ def vendor_of(trace: Trace, calls: Collection[str]) -> str | None:
         for word, vendor in _NAMES:
             if names and all(name.startswith(word) for name in names):
                 return vendor
-    vendors = _named(calls)
+    vendors = _name(calls)
     if vendors:
         return vendors.pop() if len(vendors) == 1 else None
     origins = trace.origin.get("parts") or [trace.origin]
@@ -99,11 +99,11 @@ def vendor_of_events(texts: Iterable[str]) -> str | None:
 
     Never NVIDIA: profilers of others call categories ``cuda_runtime`` too.
     """
-    vendors = _named(texts) - {"nvidia"}
+    vendors = _name(texts) - {"nvidia"}
     return vendors.pop() if len(vendors) == 1 else None
 
 
-def _named(texts: Iterable[str]) -> set[str]:
+def _name(texts: Iterable[str]) -> set[str]:
     return {vendor for text in texts for words, vendor in _EVENTS if words.match(text)}
 
 

@@ -22,7 +22,7 @@ from opscope.core.schema import OpCall, TensorSpec, leaves
 from .instructions import LABELS, dot
 
 
-def _fused(call: OpCall) -> Cost:
+def _fuse(call: OpCall) -> Cost:
     unknown = call.param("unknown")
     if unknown is not None:
         raise CannotKnow(f"in the fused region: {unknown}")
@@ -57,19 +57,19 @@ def _read(call: OpCall) -> list[Part]:
 @op("hlo::fusion", family="fusion", source="sum of the fused instructions")
 def fusion(call: OpCall) -> Cost:
     """The FLOPs of the fused instructions; inputs are read once, outputs written once."""
-    return _fused(call)
+    return _fuse(call)
 
 
 @op("hlo::fusion:dot", family="gemm", source="sum of the fused instructions")
 def fused_dot(call: OpCall) -> Cost:
     """A fused region that contains a matrix product."""
-    return _fused(call)
+    return _fuse(call)
 
 
 @op("hlo::fusion:convolution", family="conv", source="sum of the fused instructions")
 def fused_convolution(call: OpCall) -> Cost:
     """A fused region that contains a convolution."""
-    return _fused(call)
+    return _fuse(call)
 
 
 @op(

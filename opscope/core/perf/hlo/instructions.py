@@ -53,11 +53,11 @@ _ELEMENTWISE = words(
 )
 def elementwise(call: OpCall) -> Cost:
     """One FLOP for each element of the result."""
-    found = tensors(call)
+    operands = tensors(call)
     need(call, 0, "operand")
-    out = result(call, broadcast(*map(sizes, found)), promote(found))
+    out = result(call, broadcast(*map(sizes, operands)), promote(operands))
     each = 0 if call.name in ("hlo::real", "hlo::imag", "hlo::complex") else 1
-    dtype = found[-1].dtype if variant(call, "select") else found[0].dtype
+    dtype = operands[-1].dtype if variant(call, "select") else operands[0].dtype
     each *= real_steps(call.name.removeprefix("hlo::"), dtype)
     return cost(distinct_tensors(call), [out], vector=each * numel(out), dtype=dtype)
 
@@ -137,9 +137,9 @@ def _taps(
     every = real = 1
     for letter, gap in zip(spatial, base, strict=True):
         size, window = x[data.index(letter)], w[kernel.index(letter)]
-        many = out[results.index(letter)]
-        every *= many * window
-        real *= many * window if gap < 2 else many if size == window == gap else size * window
+        extent = out[results.index(letter)]
+        every *= extent * window
+        real *= extent * window if gap < 2 else extent if size == window == gap else size * window
     return every, real
 
 
@@ -199,10 +199,10 @@ def copy(call: OpCall) -> Cost:
     out = output(call)
     if out is None or variant(call, "done"):
         return cost(None, None, reason="the result is not recorded") if out is None else Cost()
-    found = distinct_tensors(call)
-    if variant(call, "slice") and found:
-        return cost([span(found[0], numel(out))], [out])
-    return cost(found if not variant(call, "iota") else [], [out])
+    operands = distinct_tensors(call)
+    if variant(call, "slice") and operands:
+        return cost([span(operands[0], numel(out))], [out])
+    return cost(operands if not variant(call, "iota") else [], [out])
 
 
 @op("hlo::dynamic-update-slice", "hlo::gather", "hlo::scatter", family="index",
@@ -214,14 +214,14 @@ def copy(call: OpCall) -> Cost:
     })  # fmt: skip
 def touch(call: OpCall) -> Cost:
     """The update is read and written in place; gather reads what it writes; scatter adds once per element."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "operand")
     out = output(call)
     if variant(call, "gather"):
         if out is None:
             raise CannotKnow("the result is not recorded")
-        return cost([span(x, min(numel(out), numel(x))), *found[1:2]], [out])
-    update = found[1] if variant(call, "dynamic") else found[-1]
+        return cost([span(x, min(numel(out), numel(x))), *operands[1:2]], [out])
+    update = operands[1] if variant(call, "dynamic") else operands[-1]
     added = numel(update) if variant(call, "scatter") else 0
     return cost([update], [span(x, numel(update))], vector=added, dtype=x.dtype)
 
@@ -266,8 +266,8 @@ def sort(call: OpCall) -> Cost:
     dims = as_ints(call.param("dimensions"))
     n = shape[dims[0]] if dims and shape else product(shape)
     flops = product(shape) * ceil(log2(n)) if n > 1 else 0
-    found = distinct_tensors(call)
-    return cost(found, outputs(call) or found, vector=flops, dtype=x.dtype)
+    operands = distinct_tensors(call)
+    return cost(operands, outputs(call) or operands, vector=flops, dtype=x.dtype)
 
 
 @op("hlo::rng", "hlo::rng-bit-generator", family="random", source="no FLOPs; the result is written")
@@ -305,6 +305,6 @@ def fft(call: OpCall) -> Cost:
         raise CannotKnow("the length of the transform is not recorded")
     kind = str(call.param("fft_type", "FFT"))
     points = product(length)
-    whole = max(numel(x), numel(output(call) or x))
-    flops = transform_flops(whole // max(points, 1), points, "R" in kind.replace("FFT", ""))
+    points_in_all = max(numel(x), numel(output(call) or x))
+    flops = transform_flops(points_in_all // max(points, 1), points, "R" in kind.replace("FFT", ""))
     return cost([x], [output(call) or x], vector=flops, dtype=x.dtype)

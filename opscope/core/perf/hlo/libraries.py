@@ -65,12 +65,12 @@ def library(call: OpCall) -> Cost:
     name = str(call.param("target", ""))
     if name in TARGETS:
         return TARGETS[name](call)
-    found = _FUNCTION.search(name)
-    if found is None:
+    match = _FUNCTION.search(name)
+    if match is None:
         raise CannotKnow(
             f"no cost model for this library call: {name or 'the trace does not record which'}"
         )
-    function = found.group(1)
+    function = match.group(1)
     if function == "TopK":
         return topk(call)
     writes = outputs(call)
@@ -95,10 +95,12 @@ def _flops(function: str, call: OpCall, a: TensorSpec, writes: list[TensorSpec])
         return 3 * rows + 5 * sides
     batch, m, n = _matrix(a)
     if function in _FACTORS:
-        whole, values = _FACTORS[function]
-        vectors = sum(len(one.shape) == len(a.shape) for one in writes)
-        own = 1 if any(one == a for one in writes) else 0  # the overwritten input is a result too
-        return batch * (values if values is not None and vectors <= own else whole)(m, n)
+        factor, values = _FACTORS[function]
+        vectors = sum(len(write.shape) == len(a.shape) for write in writes)
+        own = (
+            1 if any(write == a for write in writes) else 0
+        )  # the overwritten input is a result too
+        return batch * (values if values is not None and vectors <= own else factor)(m, n)
     if function in ("trsm", "triangularSolve"):
         return n * numel(need(call, 1, "right-hand side"))
     if function == "syrk":

@@ -30,8 +30,8 @@ def attention(call: OpCall) -> Cost:
     if results is None or len(results) < 2:
         raise CannotKnow("the results are not recorded: they show whether sequences are packed")
     _refuse_packed(q, k, results[1])
-    found = _priced(call, q, k, v, backward=False, writes=results[:2])
-    return replace(found, note=_MASK)
+    figures = _price(call, q, k, v, backward=False, writes=results[:2])
+    return replace(figures, note=_MASK)
 
 
 @target("te_fused_attn_backward_ffi", "te_fused_attn_backward")
@@ -47,24 +47,24 @@ def attention_backward(call: OpCall) -> Cost:
     _refuse_packed(q, k, softmax)
     results = outputs(call)
     gradients = [q, k, v] if results is None else results[:3]
-    whole = sizes(q)[:-1] + sizes(v)[-1:]
-    result = [t for t in tensors(call)[3:] if t.dtype == q.dtype and t.shape == whole][:2]
-    found = _priced(
+    result_shape = sizes(q)[:-1] + sizes(v)[-1:]
+    result = [t for t in tensors(call)[3:] if t.dtype == q.dtype and t.shape == result_shape][:2]
+    figures = _price(
         call, q, k, v, backward=True, writes=gradients, grads=(softmax, *result)
     )  # the result and its gradient are both read
-    return replace(found, note=_MASK)
+    return replace(figures, note=_MASK)
 
 
 def _operands(call: OpCall) -> tuple[TensorSpec, TensorSpec, TensorSpec]:
     """Return queries, keys and values as […, S, H, d] tensors, split if they share a tensor."""
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     shape, keys = sizes(q), sizes(k)
     if not numel(k) and len(shape) >= 5 and shape[-3] == 3:
-        one = TensorSpec(q.dtype, (*shape[:-3], *shape[-2:]))
-        return one, one, one
+        part = TensorSpec(q.dtype, (*shape[:-3], *shape[-2:]))
+        return part, part, part
     if not numel(v) and len(keys) >= 5 and keys[-3] == 2:
-        one = TensorSpec(k.dtype, (*keys[:-3], *keys[-2:]))
-        return q, one, one
+        part = TensorSpec(k.dtype, (*keys[:-3], *keys[-2:]))
+        return q, part, part
     if len(shape) < 4 or len(keys) != len(shape) or shape[:-3] != keys[:-3]:
         raise CannotKnow(f"the layout is not known: {list(shape)}, {list(keys)}")
     return q, k, v
@@ -84,7 +84,7 @@ def _refuse_packed(q: TensorSpec, k: TensorSpec, softmax: TensorSpec) -> None:
         raise CannotKnow(_SEGMENTS)
 
 
-def _priced(
+def _price(
     call: OpCall,
     q: TensorSpec,
     k: TensorSpec,

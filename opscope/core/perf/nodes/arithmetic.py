@@ -41,20 +41,20 @@ from opscope.core.schema import OpCall, TensorSpec
 )
 def add_n(call: OpCall) -> Cost:
     """The sum of n tensors."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "operand")
-    flops = (len(found) - 1) * numel(x)
-    return cost(found, [output(call) or x], vector=flops, dtype=x.dtype)
+    flops = (len(operands) - 1) * numel(x)
+    return cost(operands, [output(call) or x], vector=flops, dtype=x.dtype)
 
 
 @op("SquaredDifference", "SquareSumV1", family="elementwise", source="2 per element")
 def squared_difference(call: OpCall) -> Cost:
     """A subtraction and a square."""
-    found = tensors(call)[:2]
+    operands = tensors(call)[:2]
     need(call, 0, "operand")
-    shape = broadcast(*map(sizes, found))
-    out = output(call) or TensorSpec(promote(found), shape)
-    return cost(found, [out], vector=2 * product(shape), dtype=promote(found))
+    shape = broadcast(*map(sizes, operands))
+    out = output(call) or TensorSpec(promote(operands), shape)
+    return cost(operands, [out], vector=2 * product(shape), dtype=promote(operands))
 
 
 @op("RsqrtGrad", "SqrtGrad", "ReciprocalGrad", "InvGrad", "AbsGrad",
@@ -97,12 +97,12 @@ def fused_activation(call: OpCall) -> Cost:
 )
 def swiglu(call: OpCall) -> Cost:
     """One half of the input gates the other half."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "input")
     back = variant(call, "grad")
-    whole = found[1] if back and len(found) > 1 else x
-    half = numel(whole) // 2
-    out: Part = output(call) or (whole if back else TensorSpec(x.dtype, (half,)))
+    both_halves = operands[1] if back and len(operands) > 1 else x
+    half = numel(both_halves) // 2
+    out: Part = output(call) or (both_halves if back else TensorSpec(x.dtype, (half,)))
     return cost(distinct_tensors(call), [out], vector=(12 if back else 6) * half, dtype=x.dtype)
 
 
@@ -210,10 +210,10 @@ def transform(call: OpCall) -> Cost:
     family="copy", source="the selected elements are read and written once")  # fmt: skip
 def take(call: OpCall) -> Cost:
     """The number of elements read equals the number written."""
-    found, out = tensors(call), outputs(call)
-    if not found or not out:
+    operands, out = tensors(call), outputs(call)
+    if not operands or not out:
         raise CannotKnow(NO_OUTPUTS)
-    x = found[0]
+    x = operands[0]
     return cost([span(x, min(sum(map(numel, out)), numel(x)))], out)
 
 
@@ -223,10 +223,10 @@ def take(call: OpCall) -> Cost:
     variants={"tensor": "TensorStridedSliceUpdate"})  # fmt: skip
 def assign(call: OpCall) -> Cost:
     """The value is the last operand; if the result is a new tensor, the whole target is copied too."""
-    found = tensors(call)
-    if len(found) < 2:
+    operands = tensors(call)
+    if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
-    target, value = found[0], found[-1]
+    target, value = operands[0], operands[-1]
     if variant(call, "tensor"):
         return cost([target, value], [output(call) or target])
     return cost([value], [span(target, numel(value))])

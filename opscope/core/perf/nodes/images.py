@@ -64,13 +64,13 @@ def pool_grad(call: OpCall) -> Cost:
 
     Without an index the maximum is searched again (TensorFlow's own profiler counts so).
     """
-    found = tensors(call)
-    if not found:
+    operands = tensors(call)
+    if not operands:
         raise CannotKnow(NO_SHAPES)
-    grad = found[-1] if not variant(call, "argmax") else found[min(1, len(found) - 1)]
+    grad = operands[-1] if not variant(call, "argmax") else operands[min(1, len(operands) - 1)]
     each = 1 if variant(call, "argmax") else _window(call) + 1
     out = outputs(call)
-    return cost(found, out, vector=each * numel(grad), dtype=grad.dtype,
+    return cost(operands, out, vector=each * numel(grad), dtype=grad.dtype,
                 reason=NO_OUTPUTS)  # fmt: skip
 
 
@@ -81,9 +81,9 @@ def dilation(call: OpCall) -> Cost:
     """The largest sum of window and filter; a gradient searches it again and adds once."""
     x, w = need(call, 0, "input"), need(call, 1, "filter")
     taps = product(sizes(w)[:-1])
-    found, out = tensors(call), need_output(call)
-    back = variant(call, "backprop") and len(found) > 2
-    windows = numel(found[2]) if back else numel(out)
+    operands, out = tensors(call), need_output(call)
+    back = variant(call, "backprop") and len(operands) > 2
+    windows = numel(operands[2]) if back else numel(out)
     flops = 2 * taps * windows + (windows if back else 0)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)
 

@@ -41,10 +41,10 @@ _UPDATES = {
 def update(call: OpCall) -> Cost:
     """The largest operand gives the parameter's size, as a resource handle hides the parameter itself."""
     kind = next(kind for kind, names in _UPDATES.items() if call.name in names)
-    whole = [t for t in tensors(call) if t.shape]
-    if not whole:
+    shaped = [t for t in tensors(call) if t.shape]
+    if not shaped:
         raise CannotKnow("the trace has no shapes for the parameter")
-    param = max(whole, key=numel)
+    param = max(shaped, key=numel)
     states = {"sgd": 0, "momentum": 1, "adagrad": 1, "rmsprop": 2}.get(kind, 2)
     return apply_update(kind, call, param, [param] * states)
 
@@ -98,14 +98,18 @@ _ROWS_STATES = {2: 0, 4: 1, 5: 1, 8: 2, 10: 2, 11: 2}
 @op(*_SPARSE_UPDATES, family="optimizer", source="FLOPs per updated parameter: optimizer.UPDATES")
 def sparse_update(call: OpCall) -> Cost:
     """Only the rows of the indices are updated: as many elements as the gradient has."""
-    found = tensors(call)
+    operands = tensors(call)
     at = next(
-        (n for n, t in enumerate(found) if n and t.dtype in ("i32", "i64") and len(t.shape) == 1),
+        (
+            n
+            for n, t in enumerate(operands)
+            if n and t.dtype in ("i32", "i64") and len(t.shape) == 1
+        ),
         None,
     )
     if at is None:
         raise CannotKnow("the trace has no shape for the indices")
-    grad, indices = found[at - 1], found[at]
+    grad, indices = operands[at - 1], operands[at]
     each = _SPARSE_UPDATES[call.name]
     states: list[Part] = [grad] * (1 + _ROWS_STATES[each])
     return cost([*states, grad, indices], states, vector=each * numel(grad), dtype=grad.dtype)
@@ -114,19 +118,19 @@ def sparse_update(call: OpCall) -> Cost:
 @op("FlashAttentionScore", family="attention", source="2·B·H·Nq·Nk·(d_qk + d_v)")
 def attention(call: OpCall) -> Cost:
     """Queries, keys and values [B, N, H]."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "query")
     shape = sizes(x)
     if len(shape) != 3:
         raise CannotKnow(f"the layout is not known: {list(shape)}")
     batch, queries, wide = shape
-    if len(found) < 2 or len(found[1].shape) != 3:
+    if len(operands) < 2 or len(operands[1].shape) != 3:
         raise CannotKnow("the trace has no shape for the keys")
-    every = batch * queries * sizes(found[1])[1]
+    every = batch * queries * sizes(operands[1])[1]
     heads = int_param(call, "head_num", 1)
     out = output(call) or TensorSpec(x.dtype, (batch, queries, wide))
     return cost(
-        found,
+        operands,
         [out],
         matrix=4 * every * wide,
         vector=5 * every * heads,
@@ -168,9 +172,9 @@ def attention_of_data(call: OpCall) -> Cost:
     variants={"cudnn": "Cudnn*", "quantised": "DynamicQuantizeLSTM"})  # fmt: skip
 def recurrent(call: OpCall) -> Cost:
     """ONNX's operands: input [T, B, I], weights [D, G·H, I] and [D, G·H, H]; quantised, their transposes."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "input")
-    matrices = [t for t in found[1:3] if len(t.shape) == 3]
+    matrices = [t for t in operands[1:3] if len(t.shape) == 3]
     if len(matrices) < 2 or variant(call, "cudnn"):
         raise CannotKnow("the weights are packed in one buffer")
     tokens = product(sizes(x)[:-1])
@@ -180,7 +184,7 @@ def recurrent(call: OpCall) -> Cost:
     units = directions * hidden
     each = {"LSTM": 22, "GRU": 17, "RNN": 3, "DynamicQuantizeLSTM": 22}[call.name]
     return cost(
-        found,
+        operands,
         outputs(call),
         matrix=2 * tokens * sum(map(numel, matrices)),
         vector=each * units * tokens,
@@ -200,14 +204,14 @@ def recurrent(call: OpCall) -> Cost:
 )  # fmt: skip
 def block_cell(call: OpCall) -> Cost:
     """Operands: input [B, I] or [T, B, I], a weight [I + H, 4·H] (GRU: [I + H, 2·H] and [I + H, H])."""
-    found = tensors(call)
-    whole = variant(call, "whole_run")
-    x = next((t for t in found if len(t.shape) == (3 if whole else 2)), None)
+    operands = tensors(call)
+    is_run = variant(call, "whole_run")
+    x = next((t for t in operands if len(t.shape) == (3 if is_run else 2)), None)
     if x is None:
         raise CannotKnow("the trace has no shape for the input")
     inner = sizes(x)[-1]
     gru = variant(call, "gru")
-    flat = [sizes(t) for t in found if t is not x and len(t.shape) == 2]
+    flat = [sizes(t) for t in operands if t is not x and len(t.shape) == 2]
     units = {w[1] for w in flat if w[0] == sizes(x)[-2]}  # those of the states, [B, H]
     gates_of = (1, 2) if gru else (4,)
     shapes = [w for w in flat if (h := w[0] - inner) in units and w[1] in [g * h for g in gates_of]]

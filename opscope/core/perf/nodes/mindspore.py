@@ -244,22 +244,22 @@ op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
 
 def _gradients(call: OpCall) -> list[TensorSpec | None]:
     """Return the gradients that a backward computes, None for those of operands that need none."""
-    found = call.output_leaves()
-    if found is None:
+    leaves = call.output_leaves()
+    if leaves is None:
         raise CannotKnow(NO_OUTPUTS)
-    return list(found)
+    return list(leaves)
 
 
 def _needed(call: OpCall) -> list[TensorSpec]:
-    return [one for one in _gradients(call) if one is not None]
+    return [leaf for leaf in _gradients(call) if leaf is not None]
 
 
 def _products(call: OpCall, depth: int) -> Cost:
     """Each of the two gradients repeats the forward's multiply-adds, ``depth`` for an output."""
     grad = need(call, 0, "gradient")
-    many = sum(one is not None for one in _gradients(call)[:2])
-    bias = sum(numel(one) for one in _gradients(call)[2:] if one is not None)
-    return cost(tensors(call), _needed(call), matrix=2 * numel(grad) * depth * many,
+    product_count = sum(leaf is not None for leaf in _gradients(call)[:2])
+    bias = sum(numel(leaf) for leaf in _gradients(call)[2:] if leaf is not None)
+    return cost(tensors(call), _needed(call), matrix=2 * numel(grad) * depth * product_count,
                 vector=max(numel(grad) - bias, 0) if bias else 0, dtype=grad.dtype)  # fmt: skip
 
 
@@ -312,12 +312,14 @@ def layer_norm_gradients(call: OpCall) -> Cost:
     return _as_grad(call, "LayerNormGrad", 3)
 
 
-def _as_grad(call: OpCall, name: str, many: int) -> Cost:
-    found = [one for one in tensors(call) if one is not None]
+def _as_grad(call: OpCall, name: str, count: int) -> Cost:
+    operands = [operand for operand in tensors(call) if operand is not None]
     entry = lookup(name)
     assert entry is not None
-    known = replace(call, name=name, inputs=tuple(found[:many]), outputs=tuple(_needed(call)))
-    return entry.model(known)
+    plain_call = replace(
+        call, name=name, inputs=tuple(operands[:count]), outputs=tuple(_needed(call))
+    )
+    return entry.model(plain_call)
 
 
 @op("GatherDGradV2", "GatherDBackward", "GatherBackward", "GatherDGrad", family="embedding",

@@ -62,18 +62,20 @@ def layer_norm(call: OpCall) -> Cost:
     if variant(call, "skip") and call.tensor(3 if simple else 4) is not None:
         each += 1  # a bias of the product before
     if variant(call, "embed"):
-        return _embedded(call)
+        return _embed(call)
     return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)
 
 
-def _embedded(call: OpCall) -> Cost:
+def _embed(call: OpCall) -> Cost:
     """Sum the rows of two or three tables, and normalise; only the rows that are taken are read."""
     out = need_output(call, NO_OUTPUTS)
-    tables = [call.tensor(place) for place in (2, 3, 4)]
-    many = sum(table is not None for table in tables)
-    rest = [call.tensor(place) for place in (0, 1, *range(5, len(call.inputs)))]
+    tables = [call.tensor(index) for index in (2, 3, 4)]
+    table_count = sum(table is not None for table in tables)
+    rest = [call.tensor(index) for index in (0, 1, *range(5, len(call.inputs)))]
     taken = [span(table, min(numel(out), numel(table))) for table in tables if table is not None]
-    return cost([*rest, *taken], outputs(call), vector=(6 + many) * numel(out), dtype=out.dtype)
+    return cost(
+        [*rest, *taken], outputs(call), vector=(6 + table_count) * numel(out), dtype=out.dtype
+    )
 
 
 @op("LayerNormGrad", "GroupNormGrad", "RmsNormGrad", family="norm", source="12 per element")

@@ -55,7 +55,7 @@ op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
 
 
 @op(
-    *(f"InferenceSession.{one}" for one in words("""
+    *(f"InferenceSession.{name}" for name in words("""
         run run_async run_with_iobinding run_with_ort_values run_with_ortvaluevector""")),
     family="session",
     source="computes nothing beside its nodes, where those were timed; else null",

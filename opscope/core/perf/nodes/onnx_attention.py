@@ -75,8 +75,8 @@ def _of_keys(call: OpCall, query: TensorSpec, key: TensorSpec) -> Cost:
     elif len(q) == 3:
         batch, queries, wide = q
         keys = k[1]
-        many, held = int_param(call, "q_num_heads", 1), int_param(call, "kv_num_heads", 1)
-        out = v[-1] // max(held, 1) * many
+        many, key_heads = int_param(call, "q_num_heads", 1), int_param(call, "kv_num_heads", 1)
+        out = v[-1] // max(key_heads, 1) * many
         result = (batch, queries, out)
     else:
         raise CannotKnow(f"the layout is not known: {list(q)}")
@@ -124,12 +124,12 @@ def grouped(call: OpCall) -> Cost:
         raise CannotKnow(f"the layout is not known: {list(q)}")
     batch, queries, wide = q
     if call.tensor(1) is None:  # packed
-        heads, held = int_param(call, "num_heads", 0), int_param(call, "kv_num_heads", 0)
-        if not heads or not held:
+        heads, key_heads = int_param(call, "num_heads", 0), int_param(call, "kv_num_heads", 0)
+        if not heads or not key_heads:
             raise CannotKnow("the trace does not record the numbers of heads")
-        wide = wide // (heads + 2 * held) * heads
-    past, made = call.tensor(3), call.output_leaves() or ()
-    present = made[1] if len(made) > 1 else None
+        wide = wide // (heads + 2 * key_heads) * heads
+    past, results = call.tensor(3), call.output_leaves() or ()
+    present = results[1] if len(results) > 1 else None
     keys = queries
     if past is not None and sizes(past)[2]:
         # a cache that grows is as long as what it holds; one that does not is a buffer
@@ -155,10 +155,10 @@ def _cost(
     live = batch * causal_pairs(queries, keys, bottom_right=True) if causal else every
     x = need(call, 0, "input")
     heads = int_param(call, "num_heads", int_param(call, "q_num_heads", 1))
-    known = call.outputs is not None and output(call) is not None
+    has_output = call.outputs is not None and output(call) is not None
     return cost(
         distinct_tensors(call),
-        outputs(call) if known else [TensorSpec(x.dtype, result)],
+        outputs(call) if has_output else [TensorSpec(x.dtype, result)],
         matrix=projection + 2 * every * sum(wide),
         masked=2 * (every - live) * sum(wide),
         vector=5 * live * heads,

@@ -123,9 +123,9 @@ def products(call: OpCall) -> Cost:
 )
 def experts(call: OpCall) -> Cost:
     """Operands: input [T, H], router [T, E], weights [E, H, I] and [E, I, H]; ``k`` experts per token."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "input")
-    weights = [t for t in found[1:] if len(t.shape) == 3]
+    weights = [t for t in operands[1:] if len(t.shape) == 3]
     k = as_ints(call.param("k"))
     if len(weights) < 2 or call.name == "QMoE" or k is None:
         raise CannotKnow(

@@ -25,13 +25,13 @@ from opscope.core.schema import OpCall, TensorSpec
 from opscope.core.tensorrt_layers import PREFIX, QUANTIZED
 
 
-def _named(names: str) -> tuple[str, ...]:
+def _name(names: str) -> tuple[str, ...]:
     return tuple(PREFIX + name for name in words(names))
 
 
 def _precision(call: OpCall) -> str:
-    found = call.param("precision")
-    return found if isinstance(found, str) else "?"
+    precision = call.param("precision")
+    return precision if isinstance(precision, str) else "?"
 
 
 def _whole(call: OpCall) -> tuple[list[TensorSpec], list[TensorSpec]]:
@@ -46,7 +46,7 @@ def _whole(call: OpCall) -> tuple[list[TensorSpec], list[TensorSpec]]:
 
 
 @op(
-    *_named("Convolution Deconvolution"),
+    *_name("Convolution Deconvolution"),
     family="conv",
     source="2·outputs·(weights per output channel), from kernel, groups and channels",
     variants={"transposed": PREFIX + "Deconvolution"},
@@ -93,16 +93,18 @@ def _spatial(
     after = as_ints(call.param("padding_after")) or before
     if {len(stride), len(dilation), len(before), len(after), len(into)} != {rank}:
         return out
-    made = tuple(
+    padding = tuple(
         max((n + p + q - d * (k - 1) - 1) // max(s, 1) + 1, 0)
         for n, p, q, d, k, s in zip(into, before, after, dilation, kernel, stride, strict=True)
     )
     pools = "pool" in str(call.param("type", "")).lower()
-    return made if pools and call.param("padding_mode") in (None, "kEXPLICIT_ROUND_DOWN") else out
+    return (
+        padding if pools and call.param("padding_mode") in (None, "kEXPLICIT_ROUND_DOWN") else out
+    )
 
 
 @op(
-    *_named("MatrixMultiply MatMul Gemm GEMM FullyConnected gemm gemm_act gemv"),
+    *_name("MatrixMultiply MatMul Gemm GEMM FullyConnected gemm gemm_act gemv"),
     family="gemm",
     source="2·M·N·K, K the size that both factors share and the result has not",
 )
@@ -116,25 +118,25 @@ def _inner(call: OpCall) -> int:
     """Return the size over which a product adds up. Raises CannotKnow if the shapes do not tell."""
     given, results = _whole(call)
     out = sizes(results[0])
-    factors = [sizes(one) for one in given if len(one.shape) >= 1]
+    factors = [sizes(operand) for operand in given if len(operand.shape) >= 1]
     weights = call.param("weights")
     if isinstance(weights, int) and weights and out and weights % max(out[-1], 1) == 0:
         return weights // max(out[-1], 1)
-    found: set[int] = set()
-    for place, left in enumerate(factors):
-        for other in factors[place + 1 :]:
-            found |= _shared(left, other, out) | _shared(other, left, out)
-    if len(found) == 1:
-        return found.pop()
-    large = [one for one in factors if len(one) >= 2]
-    if not found and len(large) == 1 and len(out) >= 2 and large[0][:-1] == out[:-1]:
+    inner_sizes: set[int] = set()
+    for index, left in enumerate(factors):
+        for other in factors[index + 1 :]:
+            inner_sizes |= _share(left, other, out) | _share(other, left, out)
+    if len(inner_sizes) == 1:
+        return inner_sizes.pop()
+    large = [factor for factor in factors if len(factor) >= 2]
+    if not inner_sizes and len(large) == 1 and len(out) >= 2 and large[0][:-1] == out[:-1]:
         return large[0][-1]
-    if not found and len(large) == 1 and len(out) == 2 and large[0][0] == out[0]:
+    if not inner_sizes and len(large) == 1 and len(out) == 2 and large[0][0] == out[0]:
         return product(large[0][1:])
     raise CannotKnow("the shapes do not tell the inner size of the product")
 
 
-def _shared(left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...]) -> set[int]:
+def _share(left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...]) -> set[int]:
     """The inner sizes K that fit [M, K] (or its transpose) × [K, N] (or its transpose) → ``out``."""
     if len(left) < 2 or len(right) < 2 or len(out) < 2:
         return set()
@@ -150,7 +152,7 @@ def _shared(left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...])
 
 
 @op(
-    *_named("PointWise PointWiseV2 ElementWise Activation ActivationLayer Unary Select Scale"),
+    *_name("PointWise PointWiseV2 ElementWise Activation ActivationLayer Unary Select Scale"),
     family="elementwise",
     source="the stated number of operations per output",
     variants={"single": "*ElementWise *Activation *ActivationLayer *Unary *Select", "scale": "*Scale"},
@@ -158,15 +160,15 @@ def _shared(left: tuple[int, ...], right: tuple[int, ...], out: tuple[int, ...])
 def pointwise(call: OpCall) -> Cost:
     """Each stated operation once per output; a scale multiplies and adds."""
     given, results = _whole(call)
-    many = call.param("operations")
-    if not isinstance(many, int):
+    op_count = call.param("operations")
+    if not isinstance(op_count, int):
         if not variant(call, "single") and not variant(call, "scale"):
             raise CannotKnow("the engine does not state how many operations the layer fuses")
-        many = 2 if variant(call, "scale") else 1
-    return cost(given, results, vector=many * numel(results[0]), dtype=_precision(call))
+        op_count = 2 if variant(call, "scale") else 1
+    return cost(given, results, vector=op_count * numel(results[0]), dtype=_precision(call))
 
 
-@op(*_named("Pooling"), family="pooling",
+@op(*_name("Pooling"), family="pooling",
     source="per output k − 1 comparisons, or k − 1 additions and a division")  # fmt: skip
 def pooling(call: OpCall) -> Cost:
     """The operations on the window of each output."""
@@ -178,7 +180,7 @@ def pooling(call: OpCall) -> Cost:
     return cost(given, results, vector=each * numel(results[0]), dtype=_precision(call))
 
 
-@op(*_named("SoftMax"), family="softmax", source="5 per element less 2 per row")
+@op(*_name("SoftMax"), family="softmax", source="5 per element less 2 per row")
 def softmax(call: OpCall) -> Cost:
     """As ``aten::softmax``; ``axes`` is a set of bits."""
     given, results = _whole(call)
@@ -190,7 +192,7 @@ def softmax(call: OpCall) -> Cost:
     return cost(given, results, vector=5 * product(shape) - 2 * rows, dtype=_precision(call))
 
 
-@op(*_named("Reduce"), family="reduction", source="one operation per input, less one per output")
+@op(*_name("Reduce"), family="reduction", source="one operation per input, less one per output")
 def reduce(call: OpCall) -> Cost:
     """All inputs of an output are joined, one by one."""
     given, results = _whole(call)
@@ -202,7 +204,7 @@ def reduce(call: OpCall) -> Cost:
 
 
 @op(
-    *_named("Quantize Dequantize QuantizeLinear DequantizeLinear"),
+    *_name("Quantize Dequantize QuantizeLinear DequantizeLinear"),
     family="quantize",
     source="quantise 3 per element (scale, round, clamp), dequantise 2 (subtract, scale)",
 )
@@ -215,7 +217,7 @@ def quantized(call: OpCall) -> Cost:
 
 
 @op(
-    *_named("Reformat"),
+    *_name("Reformat"),
     family="copy",
     source="0: elements change their arrangement or their dtype",
 )
@@ -226,7 +228,7 @@ def reformat(call: OpCall) -> Cost:
 
 
 @op(
-    *_named("Shuffle Slice Concat Concatenation Padding Gather Cast Identity Constant Shape Fill"),
+    *_name("Shuffle Slice Concat Concatenation Padding Gather Cast Identity Constant Shape Fill"),
     family="copy",
     source="0: data moves",
 )
@@ -238,7 +240,7 @@ def moved(call: OpCall) -> Cost:
     return cost(list[Part](results), results)
 
 
-@op(*_named("NoOp wait signal"), family="view", source="0: nothing runs", view=True)
+@op(*_name("NoOp wait signal"), family="view", source="0: nothing runs", view=True)
 def nothing(call: OpCall) -> Cost:
     """The engine keeps the layer's name and computes nothing for it; some wait for another stream."""
     return Cost()
@@ -266,7 +268,7 @@ NOT_STATED: Final = (
 
 
 @op(
-    *_named("kgen"),
+    *_name("kgen"),
     family="fused",
     source="the elementwise parts that the kernel's name lists, per output",
 )
@@ -278,15 +280,15 @@ def generated(call: OpCall) -> Cost:
         raise CannotKnow("a kernel generated by Myelin, whose parts the engine does not name")
     if not set(parts) <= _EACH | _MOVES:
         raise CannotKnow(NOT_STATED.format(", ".join(parts)))
-    many = sum(part in _EACH for part in parts)
-    largest = max(numel(one) for one in results)
-    if many and any(numel(one) > largest for one in given):
+    op_count = sum(part in _EACH for part in parts)
+    largest = max(numel(result) for result in results)
+    if op_count and any(numel(operand) > largest for operand in given):
         raise CannotKnow(NOT_STATED.format(", ".join(parts)))
-    return cost(given, results, vector=many * largest, dtype=_precision(call))
+    return cost(given, results, vector=op_count * largest, dtype=_precision(call))
 
 
 @op(
-    *_named("fusion"),
+    *_name("fusion"),
     family="gemm",
     source="2·M·N·K where the name lists one product (Fc), K from the shapes",
 )
@@ -305,7 +307,7 @@ def fusion(call: OpCall) -> Cost:
 def as_texts(call: OpCall) -> tuple[str, ...]:
     """Return the parts that the layer's name lists."""
     parts = call.param("parts")
-    return tuple(str(one) for one in parts) if isinstance(parts, tuple) else ()
+    return tuple(str(part) for part in parts) if isinstance(parts, tuple) else ()
 
 
 _UNKNOWN: Final = (
@@ -333,7 +335,7 @@ _UNKNOWN: Final = (
 
 
 def _unknown(family: str, names: str, reason: str) -> None:
-    @op(*_named(names), family=family, source=f"null: {reason}")
+    @op(*_name(names), family=family, source=f"null: {reason}")
     def model(call: OpCall) -> Cost:
         raise CannotKnow(reason)
 

@@ -103,15 +103,15 @@ def activation(call: OpCall) -> Cost:
     if word in ("prelu", "_prelu_kernel") and len(operands) > 1:  # the weight applies along dim 1
         w = operands[1]
         return cost([x, w], [result(call, sizes(x), x.dtype)], vector=2 * numel(x), dtype=x.dtype)
-    found = elementwise_cost(call, operands, each)
+    figures = elementwise_cost(call, operands, each)
     if (
         word.startswith("rrelu_with_noise")
         and call.param("training") is True
         and len(tensors(call)) > 1
     ):
         noise = cost([], [tensors(call)[1]])  # drawn here and kept for backward
-        return found + noise
-    return found
+        return figures + noise
+    return figures
 
 
 @op(
@@ -126,9 +126,9 @@ def activation(call: OpCall) -> Cost:
 )
 def gated(call: OpCall) -> Cost:
     """One half of the input gates the other: the activation and one multiplication per output."""
-    found = tensors(call)
-    if variant(call, "result_first") and len(found) > 1:  # the result is the first argument
-        out, x = found[0], found[1]
+    operands = tensors(call)
+    if variant(call, "result_first") and len(operands) > 1:  # the result is the first argument
+        out, x = operands[0], operands[1]
     else:
         x = need(call, 0, "operand")
         out = TensorSpec(x.dtype, (numel(x) // 2,))

@@ -147,7 +147,7 @@ def sdpa(call: OpCall) -> Cost:
     """[B, H, N, d] operands; keys and values may have fewer heads (grouped-query)."""
     if variant(call, "fused_sdp_choice"):
         return Cost()
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
     if variant(call, "flex") and call.param("sparsity") is None and len(tensors(call)) > 3:
         # the block mask's tensors are inputs, but their values (the full blocks) are not recorded
@@ -200,7 +200,7 @@ def tokens_first(
     qs, ks, vs = sizes(q), sizes(k), sizes(v)
     if len(qs) == 4 and len(ks) == 4:
         batch, queries, heads, d_qk = qs
-        if batch == 1 and _packed(call):
+        if batch == 1 and _pack(call):
             return _varlen(call, qs[1:], ks[1:], vs[-1], backward)
         keys = ks[1]
         live = live_pairs(call, queries, keys, bottom_right=True)
@@ -210,7 +210,7 @@ def tokens_first(
     raise CannotKnow(f"the layout is not known: {list(qs)}, {list(ks)}")
 
 
-def _packed(call: OpCall) -> bool:
+def _pack(call: OpCall) -> bool:
     return any(len(t.shape) == 1 and t.dtype in ("i32", "i64") for t in tensors(call)[3:])
 
 
@@ -303,7 +303,7 @@ def flash(call: OpCall) -> Cost:
     """[B, N, H, d] operands, or packed [T, H, d] where the lengths follow from the sizes."""
     if variant(call, "result_first"):  # the result is the first argument
         call = replace(call, inputs=(*call.inputs[1:],), outputs=call.inputs[:1])
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     every, live, d_qk, d_v = tokens_first(call, q, k, v)
     return attention_cost(call, q, k, v, (every, live), (d_qk, d_v))
 
@@ -350,9 +350,9 @@ def paged(call: OpCall) -> Cost:
     The lengths are data that no trace records, unless ``seq_lens`` is a parameter, or there is a
     single sequence, which is as long as the longest (``max_seq_len``).
     """
-    found = tensors(call)
+    operands = tensors(call)
     kvcache = variant(call, "kvcache")
-    q = next((t for t in found if len(t.shape) == (4 if kvcache else 3)), None)
+    q = next((t for t in operands if len(t.shape) == (4 if kvcache else 3)), None)
     lengths = call.param("seq_lens", call.param("context_lens"))
     longest = call.param("max_seq_len", call.param("max_context_len", call.param("max_seqlen_k")))
     single = q is not None and q.shape[0] == 1 and isinstance(longest, int)
@@ -368,7 +368,7 @@ def paged(call: OpCall) -> Cost:
     keys = sum(int(n) for n in lengths if isinstance(n, (int, float)))
     pairs = heads * each * keys
     shared = call.param("num_kv_heads")
-    cache = next((t for t in found if len(t.shape) >= 4 and t is not q), None)
+    cache = next((t for t in operands if len(t.shape) >= 4 and t is not q), None)
     pages: list[Part] | None = None
     if isinstance(shared, int) and cache is not None:  # keys and values of those sequences
         pages = [q, span(cache, 2 * keys * shared * dim)]
@@ -392,7 +392,7 @@ def paged(call: OpCall) -> Cost:
 )
 def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
     """All three gradients are data gradients; the operands have the tokens before the heads."""
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     every, live, d_qk, d_v = tokens_first(call, q, k, v, backward=True)
     grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))
     both = attention_cost(
@@ -420,7 +420,7 @@ def flash_gradient(call: OpCall) -> tuple[Cost, Cost]:
 )
 def attention_backward(call: OpCall) -> tuple[Cost, Cost]:
     """All three gradients are data gradients; there are no parameters."""
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     heads, queries, keys, d_qk, d_v = _heads_first(q, k, v)
     pairs = heads * queries * keys, heads * live_pairs(call, queries, keys, bottom_right=False)
     grad = TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))

@@ -94,24 +94,24 @@ def communicate(call: OpCall) -> Cost:
     if variant(call, "of_gloo"):
         return _unknown("its bytes are counted at the op that called it")
     parts = distinct_tensors(call)
-    told = _integer(call, "bytes")
+    stated = _integer(call, "bytes")
     ranks, note = group_size(call), ""
     if ranks is None and (ranks := _integer(call, "world_size")) is not None:
         note = f"the group is not recorded; all {ranks} ranks are assumed to take part"
     if ranks is None and kind not in _ANY_RANKS:
         return _unknown("the trace does not record how many ranks take part")
-    if told is None and not parts and kind != "barrier":
+    if stated is None and not parts and kind != "barrier":
         return _unknown(NO_SHAPES)
     both = [*parts, *(outputs(call) or [])]
-    if told is not None:
-        whole = told * (_shares(call.name, kind, ranks) if ranks else 1)
+    if stated is not None:
+        size = stated * (_shares(call.name, kind, ranks) if ranks else 1)
     else:
-        whole = buffer_bytes(call) or 0
+        size = buffer_bytes(call) or 0
         if kind in ("all_gather", "reduce_scatter") and len(both) == 1 and ranks:
-            whole *= ranks if kind == "all_gather" else 1
-        if not whole and any(numel(t) for t in both):
+            size *= ranks if kind == "all_gather" else 1
+        if not size and any(numel(t) for t in both):
             return _unknown("the trace gives sizes without element types")
-    crossing = Span("u8", wire_bytes(kind, whole, ranks or 2))
+    crossing = Span("u8", wire_bytes(kind, size, ranks or 2))
     sent = [] if kind == "recv" else [crossing]
     received = [] if kind == "send" else [crossing]
     return cost_of_parts(sent, received, note="" if kind in _ANY_RANKS else note)
@@ -120,7 +120,10 @@ def communicate(call: OpCall) -> Cost:
 @op("_c10d_functional::batch_p2p_ops", family="communication", source="each message once")
 def batch(call: OpCall) -> Cost:
     """Several messages at once; ``op_list`` says which are sent and which are received."""
-    words_, messages = call.param("op_list"), [t for one in lists(call) for t in one]
+    words_, messages = (
+        call.param("op_list"),
+        [t for tensor_list in lists(call) for t in tensor_list],
+    )
     if not isinstance(words_, tuple) or len(words_) != len(messages):
         return _unknown("the trace does not record which messages are sent and which received")
     kinds = [collective(str(word)) for word in words_]
@@ -136,18 +139,18 @@ def buffer_bytes(call: OpCall) -> int | None:
 
     From the trace's own figure, else from the largest tensor or list of tensors among arguments and results.
     """
-    told = _integer(call, "bytes")
-    if told is not None or call.truncated:
-        return told
-    sizes = [_nbytes(call, one) for one in (*call.inputs, *(call.outputs or ()))]
+    stated = _integer(call, "bytes")
+    if stated is not None or call.truncated:
+        return stated
+    sizes = [_nbytes(call, arg) for arg in (*call.inputs, *(call.outputs or ()))]
     return max((size for size in sizes if size is not None), default=None)
 
 
 def _nbytes(call: OpCall, value: Arg) -> int | None:
     if isinstance(value, tuple):
-        sizes = [_nbytes(call, one) for one in value]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if known and len(known) == len(sizes) else None
+        sizes = [_nbytes(call, item) for item in value]
+        sizes_known = [size for size in sizes if size is not None]
+        return sum(sizes_known) if sizes_known and len(sizes_known) == len(sizes) else None
     if isinstance(value, SameAs):
         leaves = call.input_leaves()
         leaf = leaves[value.index] if 0 <= value.index < len(leaves) else None

@@ -71,8 +71,8 @@ def einsum_flops(equation: str, shapes: list[tuple[int, ...]]) -> tuple[int, tup
         target = sorted({x for x in every if every.count(x) == 1 or x.startswith(".")})
     flops = 0
     current = names[0]
-    for place, other in enumerate(names[1:], start=2):
-        later = {x for labels in names[place:] for x in labels} | set(target)
+    for index, other in enumerate(names[1:], start=2):
+        later = {x for labels in names[index:] for x in labels} | set(target)
         union = list(dict.fromkeys([*current, *other]))
         kept = [x for x in union if x in later]
         flops += product(size[x] for x in union) * (2 if len(kept) < len(union) else 1)
@@ -148,9 +148,9 @@ def trilinear(call: OpCall) -> Cost:
     rank = len(sizes(operands[0])) + len(added[0] or ())
     letters = "abcdefghijklmnopqrstuvwxyz"[:rank]
     terms = [
-        "".join(c for place, c in enumerate(letters) if place not in (gone or ())) for gone in added
+        "".join(c for index, c in enumerate(letters) if index not in (gone or ())) for gone in added
     ]
-    kept = "".join(c for place, c in enumerate(letters) if place not in total)
+    kept = "".join(c for index, c in enumerate(letters) if index not in total)
     flops, shape = einsum_flops(f"{','.join(terms)}->{kept}", [sizes(t) for t in operands])
     dtype = promote(operands)
     return cost(distinct_tensors(call), [result(call, shape, dtype)], matrix=flops, dtype=dtype)

@@ -109,15 +109,15 @@ def convolution(call: OpCall) -> Cost:
     batch, spatial, weight = _parts(x, w)
     transposed = is_transposed(call)
     out, touched = _output(call, x, spatial, weight, transposed)
-    found = tensors(call)
+    operands = tensors(call)
     flops = conv_flops(batch, spatial if transposed else sizes(out)[-len(spatial) :], weight)
-    reads: list[Part] = [w, *(t for t in found[2:3] if not variant(call, "add_relu"))]
+    reads: list[Part] = [w, *(t for t in operands[2:3] if not variant(call, "add_relu"))]
     reads.append(span(x, numel(x) // max(product(spatial), 1) * touched))
     vector = 0
     if variant(call, "relu"):
         vector = numel(out) * (2 if variant(call, "add_relu") else 1)
         if variant(call, "add_relu"):
-            reads.extend(found[2:4])
+            reads.extend(operands[2:4])
     return cost(reads, [out], matrix=flops, vector=vector, dtype=promote([x, w]))
 
 
@@ -183,14 +183,14 @@ def deform_conv2d(call: OpCall) -> Cost:
     x, w, offset = (need(call, n, "operand") for n in range(3))
     batch, _, weight = _parts(x, w)
     spatial = sizes(offset)[-2:]
-    found = tensors(call)
-    mask = next((t for t in found[3:] if len(t.shape) == 4), None)
+    operands = tensors(call)
+    mask = next((t for t in operands[3:] if len(t.shape) == 4), None)
     channels = sizes(x)[-3]
     samples = batch * channels * product(spatial) * product(weight[2:])
     vector = samples * (8 if mask is not None else 7)
     out = output(call) or TensorSpec(x.dtype, (batch, weight[0], *spatial))
     return cost(
-        [x, w, *found[2:]],
+        [x, w, *operands[2:]],
         [out],
         matrix=conv_flops(batch, spatial, weight),
         vector=vector,
@@ -358,11 +358,11 @@ def backward_weight(call: OpCall) -> Cost:
         recorded = TensorSpec(grad.dtype, size)
     if recorded is None:
         raise CannotKnow("the trace does not record the size of the weight")
-    found = gradients(grad, x, recorded, variant(call, "transpose"))[1]
+    figures = gradients(grad, x, recorded, variant(call, "transpose"))[1]
     return (
-        found + _bias_gradient(grad, recorded, True)
+        figures + _bias_gradient(grad, recorded, True)
         if call.param("bias_defined") is True
-        else found
+        else figures
     )
 
 
@@ -376,10 +376,10 @@ def backward_input_of(call: OpCall, forward: OpCall) -> Cost:
 def backward_weight_of(call: OpCall, forward: OpCall) -> Cost:
     """The weight gradient, with all sizes from the forward's input and weight."""
     grad = need(call, 0, "output gradient")
-    found = _gradients_of(call, forward)[1]
+    figures = _gradients_of(call, forward)[1]
     if call.param("bias_defined") is not True:
-        return found
-    return found + _bias_gradient(grad, need(forward, 1, "weight"), True)
+        return figures
+    return figures + _bias_gradient(grad, need(forward, 1, "weight"), True)
 
 
 def _gradients_of(call: OpCall, forward: OpCall) -> tuple[Cost, Cost]:
@@ -394,7 +394,7 @@ def conv_backward(call: OpCall) -> tuple[Cost, Cost]:
     _, spatial, weight = _parts(x, w)
     out, _ = _output(call, x, spatial, weight, is_transposed(call))
     data, weights = gradients(out, x, w, is_transposed(call))
-    found = tensors(call)
-    if len(found) > 2 and not variant(call, "add_relu") and len(found[2].shape) == 1:
+    operands = tensors(call)
+    if len(operands) > 2 and not variant(call, "add_relu") and len(operands[2].shape) == 1:
         weights += _bias_gradient(out, w, True)
     return data, weights

@@ -47,12 +47,12 @@ _CASTS = {
 )
 def copy(call: OpCall) -> Cost:
     """Read the second operand, write the first (``_copy_from``: the other way round)."""
-    found = tensors(call)
-    if len(found) < 2:
+    operands = tensors(call)
+    if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
     if variant(call, "copy_from"):
-        found = [found[1], found[0], *found[2:]]
-    return cost([found[1]], [found[0]])
+        operands = [operands[1], operands[0], *operands[2:]]
+    return cost([operands[1]], [operands[0]])
 
 
 @op(
@@ -151,8 +151,8 @@ def part_copy(call: OpCall) -> Cost:
 def item(call: OpCall) -> Cost:
     """Copy one element to the host."""
     x = need(call, 0, "input")
-    one = TensorSpec(x.dtype, ())
-    return cost([one], [one])
+    element = TensorSpec(x.dtype, ())
+    return cost([element], [element])
 
 
 @op(
@@ -250,7 +250,7 @@ def cat(call: OpCall) -> Cost:
     """
     writes = outputs(call)
     try:
-        parts = next((one for one in lists(call) if one), None)
+        parts = next((parts_listed for parts_listed in lists(call) if parts_listed), None)
         if (
             parts is None
         ):  # a prepared graph's node has the parts as separate inputs, and a scalar axis
@@ -259,8 +259,8 @@ def cat(call: OpCall) -> Cost:
         count = sum(map(numel, parts))
     except CannotKnow:
         if writes and call.name in ("aten::cat", "aten::_cat", "aten::stack", "aten::_stack"):
-            found = cost(writes, writes)  # the parts together have the result's elements
-            return replace(found, note="the parts are assumed to have the result's dtype")
+            figures = cost(writes, writes)  # the parts together have the result's elements
+            return replace(figures, note="the parts are assumed to have the result's dtype")
         raise
     if not writes and variant(call, "larger"):
         return cost(parts, None, reason=NO_OUTPUTS)
@@ -276,14 +276,14 @@ def cat(call: OpCall) -> Cost:
     variants={"prune": "aten::_rowwise_prune"})  # fmt: skip
 def as_recorded(call: OpCall) -> Cost:
     """The result's size is known only from recorded outputs: the parts' sizes and the mask are data."""
-    found, made = distinct_tensors(call), outputs(call)
-    if not found or not made:
+    operands, results = distinct_tensors(call), outputs(call)
+    if not operands or not results:
         return cost(
-            found or None,
+            operands or None,
             None,
             reason="the size of the result depends on data that no trace records",
         )
-    return cost(made[:1] if variant(call, "prune") else found[:1], made)
+    return cost(results[:1] if variant(call, "prune") else operands[:1], results)
 
 
 @op(
@@ -316,8 +316,8 @@ def split_copy(call: OpCall) -> Cost:
 )
 def arrange(call: OpCall) -> Cost:
     """Read and write the rows that move; the rest of a cache is not touched."""
-    found = distinct_tensors(call)
-    if not found:
+    operands = distinct_tensors(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
-    rows = found[:2] if variant(call, "caches") else found[:1]
+    rows = operands[:2] if variant(call, "caches") else operands[:1]
     return cost(rows, rows)

@@ -231,24 +231,24 @@ def binary(call: OpCall) -> Cost:
 def ternary(call: OpCall) -> Cost:
     """addcmul and addcdiv: multiply or divide, scale, add; lerp: subtract, multiply, add; a selection 1."""
     word = word_of(call.name)
-    found = [need(call, 0, "operand"), *tensors(call)[1:3]]
+    operands = [need(call, 0, "operand"), *tensors(call)[1:3]]
     each = TERNARY.get(word, 3)
     if word.startswith("addc") and call.param("value", 1) in (1, None):
         each -= 1
     if word == "where":
-        if len(found) == 1:
+        if len(operands) == 1:
             raise CannotKnow("how many elements are true is data that no trace records")
         recorded = output(call)
-        shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, found))
-        kind = promote(found[1:])
+        shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, operands))
+        kind = promote(operands[1:])
         out = recorded or TensorSpec(kind, shape)
-        return cost(found, [out], vector=product(shape), dtype=kind)
+        return cost(operands, [out], vector=product(shape), dtype=kind)
     if word == "masked_fill":
-        x, mask = found[0], found[1] if len(found) > 1 else None
+        x, mask = operands[0], operands[1] if len(operands) > 1 else None
         shape = broadcast(sizes(x), sizes(mask)) if mask is not None else sizes(x)
         out = result(call, shape, x.dtype)
-        return cost([x, mask, *found[2:]], [out], vector=numel(out), dtype=x.dtype)
-    return elementwise_cost(call, found, each)
+        return cost([x, mask, *operands[2:]], [out], vector=numel(out), dtype=x.dtype)
+    return elementwise_cost(call, operands, each)
 
 
 @op(
@@ -265,11 +265,11 @@ def clamp(call: OpCall) -> Cost:
     x = need(call, 0, "operand")
     bounds = 1 if variant(call, "one_bound") else 2
     # if no result is recorded, a second tensor of the same size may be ``out``
-    told = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
-    told = told or len(tensors(call)) > 2
-    if bounds == 1 and len(tensors(call)) > 1 and told:  # the bound is a tensor
+    is_stated = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
+    is_stated = is_stated or len(tensors(call)) > 2
+    if bounds == 1 and len(tensors(call)) > 1 and is_stated:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
-    if bounds == 2 and len(tensors(call)) > 1 and told:  # the bounds are tensors
+    if bounds == 2 and len(tensors(call)) > 1 and is_stated:  # the bounds are tensors
         return elementwise_cost(call, tensors(call)[:3], len(tensors(call)[1:3]))
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
@@ -281,10 +281,10 @@ def clamp(call: OpCall) -> Cost:
 
 
 def _foreach_lists(call: OpCall) -> list[list[TensorSpec]]:
-    found = [one for one in lists(call) if one]
-    if not found:
+    tensor_lists = [tensor_list for tensor_list in lists(call) if tensor_list]
+    if not tensor_lists:
         raise CannotKnow("the trace has no shapes for the list of tensors")
-    return found
+    return tensor_lists
 
 
 _FOREACH: Final[Mapping[str, int]] = MappingProxyType(
@@ -319,29 +319,31 @@ _FOREACH: Final[Mapping[str, int]] = MappingProxyType(
 def foreach(call: OpCall) -> Cost:
     """The op's FLOPs per element, over all tensors of the first list."""
     word = word_of(call.name).removeprefix("_foreach_")
-    found = _foreach_lists(call)
+    tensor_lists = _foreach_lists(call)
     each = _FOREACH[word]
     if word in ("add", "sub") and call.param("alpha", 1) not in (1, None):
         each += 1
-    count = sum(numel(t) for t in found[0])
+    count = sum(numel(t) for t in tensor_lists[0])
     reads: list[Part] = [
-        t for one in found[: 3 if word.startswith("addc") or word == "lerp" else 2] for t in one
+        t
+        for tensor_list in tensor_lists[: 3 if word.startswith("addc") or word == "lerp" else 2]
+        for t in tensor_list
     ]
     if word == "zero":
         reads = []
-    elif word == "copy" and len(found) > 1:
-        reads = [*found[1]]
-    dtype = promote(found[0])
-    return cost(reads, found[0], vector=each * real_steps(word, dtype) * count, dtype=dtype)
+    elif word == "copy" and len(tensor_lists) > 1:
+        reads = [*tensor_lists[1]]
+    dtype = promote(tensor_lists[0])
+    return cost(reads, tensor_lists[0], vector=each * real_steps(word, dtype) * count, dtype=dtype)
 
 
 @op("aten::_foreach_norm", family="reduction", source="2 per element: square and add")
 def foreach_norm(call: OpCall) -> Cost:
     """A square and an addition per element; the root per tensor is not counted."""
-    found = _foreach_lists(call)[0]
-    count = sum(numel(t) for t in found)
-    outs = [TensorSpec(t.dtype, ()) for t in found]
-    return cost(found, outs, vector=2 * count, dtype=promote(found))
+    operands = _foreach_lists(call)[0]
+    count = sum(numel(t) for t in operands)
+    outs = [TensorSpec(t.dtype, ()) for t in operands]
+    return cost(operands, outs, vector=2 * count, dtype=promote(operands))
 
 
 @op("aten::_amp_update_scale", family="optimizer", source="a product and a comparison")
@@ -358,9 +360,9 @@ def amp_update_scale(call: OpCall) -> Cost:
 )
 def amp_unscale(call: OpCall) -> Cost:
     """A finiteness check and a multiplication per gradient element, in place."""
-    found = _foreach_lists(call)[0]
-    count = sum(numel(t) for t in found)
-    return cost(found, found, vector=2 * count, dtype=promote(found))
+    operands = _foreach_lists(call)[0]
+    count = sum(numel(t) for t in operands)
+    return cost(operands, operands, vector=2 * count, dtype=promote(operands))
 
 
 @op(
@@ -375,10 +377,10 @@ def amp_unscale(call: OpCall) -> Cost:
 )
 def rotary(call: OpCall) -> Cost:
     """Rotate each pair of elements of a query or key by its angle."""
-    found = [t for t in tensors(call) if t.dtype in FLOATS]
-    if not found:
+    operands = [t for t in tensors(call) if t.dtype in FLOATS]
+    if not operands:
         raise CannotKnow(NO_SHAPES)
-    turned = found[:2] if len(found) > 2 else found[:1]
+    turned = operands[:2] if len(operands) > 2 else operands[:1]
     flops = 3 * sum(map(numel, turned))
     positions = [t for t in tensors(call) if t.dtype in INTEGERS]
     return cost([*turned, *positions], turned, vector=flops, dtype=turned[0].dtype)

@@ -36,10 +36,10 @@ def _mode(call: OpCall) -> str:
     mode = call.param("mode")
     if mode is None:
         return "mean" if "functional." in call.name or call.name.startswith("F.") else "sum"
-    found = {0: "sum", 1: "mean", 2: "max"}.get(mode, mode) if isinstance(mode, int) else mode
-    if found not in ("sum", "mean", "max"):
+    mode_name = {0: "sum", 1: "mean", 2: "max"}.get(mode, mode) if isinstance(mode, int) else mode
+    if mode_name not in ("sum", "mean", "max"):
         raise CannotKnow(f"the mode of the bags is not known: {mode}")
-    return str(found)
+    return str(mode_name)
 
 
 @op(
@@ -141,8 +141,8 @@ def embedding_bag_backward(call: OpCall) -> Cost:
     """Add each index's bag gradient to the index's row; a maximum's gradient to the row that it came from."""
     grad, indices = need(call, 0, "gradient"), need(call, 1, "indices")
     width = sizes(grad)[-1]
-    found = tensors(call)[2 if variant(call, "dense") else 3 :]  # after the offsets
-    bag_of, bag_sizes, largest, *more = [*found, None, None, None][: max(len(found), 3)]
+    operands = tensors(call)[2 if variant(call, "dense") else 3 :]  # after the offsets
+    bag_of, bag_sizes, largest, *more = [*operands, None, None, None][: max(len(operands), 3)]
     mode = _mode(call)
     if mode == "max":
         reads, flops = [grad, largest], numel(grad)
@@ -180,10 +180,10 @@ def embedding_renorm(call: OpCall) -> Cost:
     variants={"bag": "aten::_embedding_bag_sparse_backward"})  # fmt: skip
 def sparse_gradient(call: OpCall) -> Cost:
     """A sparse gradient is rows with their indices; of a bag, a row is written per index."""
-    found = tensors(call)
-    if len(found) < 2 or not variant(call, "bag"):
+    operands = tensors(call)
+    if len(operands) < 2 or not variant(call, "bag"):
         return Cost()
-    grad, indices = found[0], found[1]
+    grad, indices = operands[0], operands[1]
     rows = span(grad, numel(indices) * (sizes(grad)[-1] if sizes(grad) else 1))
     return cost([grad, indices], [rows, indices])
 

@@ -80,13 +80,13 @@ def unfold_copy(call: OpCall) -> Cost:
 def widen(call: OpCall) -> Cost:
     """Read the input once, write the result."""
     x = need(call, 0, "input")
-    out = output(call) or _widened(call, x)
+    out = output(call) or _widen(call, x)
     if out is None:
         return cost([x], None, reason=NO_SIZE)
     return cost([x], [out])
 
 
-def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
+def _widen(call: OpCall, x: TensorSpec) -> TensorSpec | None:
     try:
         shape = sizes(x)
     except CannotKnow:
@@ -140,32 +140,32 @@ def _widened(call: OpCall, x: TensorSpec) -> TensorSpec | None:
 )
 def spread_back(call: OpCall) -> Cost:
     """Read the part, write the whole tensor (zeros around the part)."""
-    found = tensors(call)
-    if not found:
+    operands = tensors(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
     out = output(call)
     size = ints_param(call, "input_sizes") or ints_param(call, "input_size")
     size = size or ints_param(call, "sizes")
     if out is None and variant(call, "scatter") and not variant(call, "backward"):
-        out = found[0]
+        out = operands[0]
     sized = variant(call, "pad") or variant(call, "nested")  # the input gives the size alone
-    if out is None and sized and len(found) > 1:
-        out = found[1]
+    if out is None and sized and len(operands) > 1:
+        out = operands[1]
     if out is None and size is not None:
-        out = TensorSpec(found[0].dtype, size)
+        out = TensorSpec(operands[0].dtype, size)
     # overlapping windows are summed: one addition per element of the windows
     added = 0
     if variant(call, "col2im"):
-        added = numel(found[0])
+        added = numel(operands[0])
     elif (
         variant(call, "pad") and out is not None
     ):  # the padding's elements are added to those that they repeat
-        added = max(numel(found[0]) - numel(out), 0)
+        added = max(numel(operands[0]) - numel(out), 0)
     reads = distinct_tensors(call)[: 1 if sized else 2]
     return cost(
         reads,
         None if out is None else [out],
         vector=added,
-        dtype=found[0].dtype,
+        dtype=operands[0].dtype,
         reason=NO_SIZE,
     )

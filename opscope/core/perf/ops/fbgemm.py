@@ -65,16 +65,16 @@ def _number(dtype: str) -> bool:
 
 def read_lookup(call: OpCall) -> Lookup:
     """Return the sizes of a table-batched lookup. Raises CannotKnow if its tensors are not as expected."""
-    found = [t for t in tensors(call) if len(t.shape) == 1 and numel(t) > 0]
-    floats = [t for t in found if not _number(t.dtype)]
-    whole = [t for t in found if _number(t.dtype)]
+    vectors = [t for t in tensors(call) if len(t.shape) == 1 and numel(t) > 0]
+    floats = [t for t in vectors if not _number(t.dtype)]
+    integers = [t for t in vectors if _number(t.dtype)]
     # placements and weight offsets have one element per table, D_offsets one more
-    if len(whole) < 6 or not floats:
+    if len(integers) < 6 or not floats:
         raise CannotKnow("the trace does not record the lookup's tensors")
-    tables = numel(whole[0])
-    if numel(whole[1]) != tables or numel(whole[2]) != tables + 1:
+    tables = numel(integers[0])
+    if numel(integers[1]) != tables or numel(integers[2]) != tables + 1:
         raise CannotKnow("the lookup's tensors do not have FBGEMM's known layout")
-    indices, offsets = whole[4], whole[5]
+    indices, offsets = integers[4], integers[5]
     bags = (numel(offsets) - 1) // max(tables, 1)
     weights = floats[0]
     rest = floats[1:]
@@ -93,8 +93,8 @@ def read_lookup(call: OpCall) -> Lookup:
     return Lookup(weights, indices, offsets, tables, bags, rows, width, exact, weighted)
 
 
-def _note(found: Lookup) -> str:
-    if found.exact:
+def _note(lookup: Lookup) -> str:
+    if lookup.exact:
         return ""
     return "the tables' mean row width is used; it is exact if all tables have the same width"
 
@@ -109,24 +109,24 @@ def _note(found: Lookup) -> str:
 )
 def lookup(call: OpCall) -> Cost:
     """Gather rows and add them within their bags."""
-    found = read_lookup(call)
-    picked = numel(found.indices)
-    elements = round(picked * found.width)
-    weights = Span("f32", picked if found.weighted else 0)
+    read = read_lookup(call)
+    picked = numel(read.indices)
+    elements = round(picked * read.width)
+    weights = Span("f32", picked if read.weighted else 0)
     total_d = call.param("total_D")
-    wide = total_d if isinstance(total_d, int) else int(found.width) if found.exact else None
+    wide = total_d if isinstance(total_d, int) else int(read.width) if read.exact else None
     recorded = outputs(call)
     writes: list[Part] | None = [*recorded] if recorded else None
     if writes is None and wide is not None:
-        writes = [Span("f32", found.bags * wide)]
-    touched = Span(found.weights.dtype, min(elements, numel(found.weights)))
+        writes = [Span("f32", read.bags * wide)]
+    touched = Span(read.weights.dtype, min(elements, numel(read.weights)))
     return cost(
-        [touched, found.indices, found.offsets, weights],
+        [touched, read.indices, read.offsets, weights],
         writes,
-        vector=elements * (2 if found.weighted else 1),
-        dtype=found.weights.dtype,
+        vector=elements * (2 if read.weighted else 1),
+        dtype=read.weights.dtype,
         reason="the trace does not record the width of the result",
-        note=_note(found),
+        note=_note(read),
     )
 
 
@@ -151,22 +151,22 @@ def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
     Which indices repeat is data. The count is an upper bound: as many updated rows as indices, at
     most all rows.
     """
-    found = read_lookup(forward)
+    read = read_lookup(forward)
     grad = need(call, 0, "gradient")
-    picked = numel(found.indices)
-    elements = round(picked * found.width)
+    picked = numel(read.indices)
+    elements = round(picked * read.width)
     update = _UPDATE_OF.get(call.name, 4)
-    changed = round(min(picked, found.rows) * found.width)
-    flops = elements * (2 if found.weighted else 1) + update * changed
-    if found.weighted:  # the gradient of each index's weight: a dot product of two rows
+    changed = round(min(picked, read.rows) * read.width)
+    flops = elements * (2 if read.weighted else 1) + update * changed
+    if read.weighted:  # the gradient of each index's weight: a dot product of two rows
         flops += 2 * elements
-    rows = Span(found.weights.dtype, changed)
+    rows = Span(read.weights.dtype, changed)
     return cost(
-        [grad, found.indices, found.offsets, rows],
+        [grad, read.indices, read.offsets, rows],
         [rows],
         vector=flops,
-        dtype=found.weights.dtype,
-        note=_note(found) or "every index is assumed to have a row of its own",
+        dtype=read.weights.dtype,
+        note=_note(read) or "every index is assumed to have a row of its own",
     )
 
 
@@ -200,16 +200,16 @@ _MOVES = (
 )
 def rearrange(call: OpCall) -> Cost:
     """Reorder indices and embeddings; zero model FLOPs."""
-    found = distinct_tensors(call)
-    if not found:
+    operands = distinct_tensors(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
     recorded = outputs(call)
     if recorded is not None:
-        return cost(found, recorded)
+        return cost(operands, recorded)
     if variant(call, "permute") or variant(call, "recat") or variant(call, "node"):
-        data = max(found, key=numel)
-        return cost(found, [data])
-    return cost(found, None, reason=NO_OUTPUTS)
+        data = max(operands, key=numel)
+        return cost(operands, [data])
+    return cost(operands, None, reason=NO_OUTPUTS)
 
 
 @op(
@@ -233,10 +233,10 @@ def cumsum(call: OpCall) -> Cost:
 @op("fbgemm::bounds_check_indices", family="index", source="two comparisons per index")
 def bounds_check(call: OpCall) -> Cost:
     """Compare each index with both ends of its table."""
-    found = tensors(call)
-    if len(found) < 3:
+    operands = tensors(call)
+    if len(operands) < 3:
         raise CannotKnow(NO_SHAPES)
-    indices = max(found[1:3], key=numel)
+    indices = max(operands[1:3], key=numel)
     return cost(distinct_tensors(call), [], vector=2 * numel(indices), dtype=indices.dtype)
 
 

@@ -96,13 +96,13 @@ def addmm(call: OpCall) -> Cost:
 )
 def scaled_mm(call: OpCall) -> Cost:
     """2·M·N·K of two narrow matrices, read with their scales."""
-    found = tensors(call)
-    if variant(call, "result_first") and len(found) > 2:  # the result comes first
-        found = [*found[1:], found[0]]
-        a, b, more = found[0], found[1], found[2:-1]
+    operands = tensors(call)
+    if variant(call, "result_first") and len(operands) > 2:  # the result comes first
+        operands = [*operands[1:], operands[0]]
+        a, b, more = operands[0], operands[1], operands[2:-1]
     else:
         a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
-        more = found[2:]
+        more = operands[2:]
     left, right = sizes(a), sizes(b)
     if len(left) != 2 or len(right) not in (2, 4):
         raise CannotKnow(f"not matrices: {list(left)} and {list(right)}")
@@ -238,8 +238,8 @@ def linear(call: OpCall) -> Cost:
     if not shape or not 1 <= len(w) <= 2:
         raise CannotKnow(f"not a linear layer: {list(shape)} and {list(w)}")
     _same(shape[-1], w[-1])
-    found = tensors(call)
-    bias = found[2] if len(found) > 2 else None
+    operands = tensors(call)
+    bias = operands[2] if len(operands) > 2 else None
     return product_cost(call, x, weight, (*shape[:-1], *w[:-1]), w[-1], bias)
 
 
@@ -252,10 +252,10 @@ def bilinear(call: OpCall) -> Cost:
     """x1ᵀ·A·x2 for each output: 2·B·out·in1·in2 and then 2·B·out·in2."""
     x1, x2, weight = (need(call, n, "operand") for n in range(3))
     w, batch = sizes(weight), sizes(x1)[:-1]
-    found = tensors(call)
+    operands = tensors(call)
     flops = 2 * product(batch) * (product(w) + w[0] * w[2])
     return cost(
-        [x1, x2, weight, *found[3:]],
+        [x1, x2, weight, *operands[3:]],
         [result(call, (*batch, w[0]), promote([x1, x2]))],
         matrix=flops,
         dtype=promote([x1, x2]),

@@ -38,21 +38,21 @@ from opscope.core.schema import OpCall, TensorSpec
 )
 def gather(call: OpCall) -> Cost:
     """Read as many elements as are written."""
-    found = tensors(call)
-    if len(found) < 2:
+    operands = tensors(call)
+    if len(operands) < 2:
         return cost(None, None, reason=NO_SHAPES)
-    x, index = found[0], found[1]
+    x, index = operands[0], operands[1]
     out = output(call)
     try:
         if out is None:
-            out = _gathered(call, x, index)
+            out = _gather(call, x, index)
         picked = min(numel(out), numel(x))
     except CannotKnow as why:
         return cost(None, None, reason=str(why))
     return cost([span(x, picked), index], [out])
 
 
-def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
+def _gather(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
     if not variant(call, "index_select"):
         return TensorSpec(x.dtype, sizes(index))
     shape = sizes(x)
@@ -76,22 +76,22 @@ def _gathered(call: OpCall, x: TensorSpec, index: TensorSpec) -> TensorSpec:
 )
 def index(call: OpCall) -> Cost:
     """Read as many elements as are written; the number that a mask picks is data."""
-    found = tensors(call)
-    if not found:
+    operands = tensors(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
-    x = found[0]
-    indices = next((one for one in lists(call) if one), found[1:])
+    x = operands[0]
+    indices = next((tensor_list for tensor_list in lists(call) if tensor_list), operands[1:])
     out = output(call)
     try:
         if out is None:
-            out = _indexed(call, x, indices)
+            out = _index(call, x, indices)
         picked = min(numel(out), numel(x))
     except CannotKnow as why:
         return cost(None, None, reason=str(why))
     return cost([span(x, picked), *indices], [out])
 
 
-def _indexed(call: OpCall, x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
+def _index(call: OpCall, x: TensorSpec, indices: list[TensorSpec]) -> TensorSpec:
     if not indices:
         raise CannotKnow("the trace has no shapes for the indices")
     if any(t.dtype in ("bool", "u8") for t in indices):
@@ -141,17 +141,17 @@ _ADDING: Final = ("reduce", "reduce_out", "value_reduce", "value_reduce_out")
 )
 def scatter(call: OpCall) -> Cost:
     """Read and write the values; an op that is not in place also copies the whole tensor."""
-    found = tensors(call)
+    operands = tensors(call)
     base, _, overload = call.name.partition(".")
     adds = variant(call, "adds") or overload in _ADDING or call.param("accumulate") is True
-    if len(found) < 2:
+    if len(operands) < 2:
         if adds:
             raise CannotKnow(NO_SHAPES)
         return cost(None, None, reason=NO_SHAPES)
-    x, values = found[0], found[-1]
-    indices = found[1:-1] or found[1:2]
-    if variant(call, "fill") or len(found) == 2:
-        indices, values = found[1:2], found[1]
+    x, values = operands[0], operands[-1]
+    indices = operands[1:-1] or operands[1:2]
+    if variant(call, "fill") or len(operands) == 2:
+        indices, values = operands[1:2], operands[1]
     in_place = base.endswith("_") or variant(call, "in_place")
     try:
         count = max(numel(values), max(map(numel, indices), default=0))
@@ -171,8 +171,8 @@ def scatter(call: OpCall) -> Cost:
         reads.append(x)
     elif adds:
         reads.append(span(x, min(count, numel(x))))
-    whole = output(call) if variant(call, "by_mask") else None  # the mask may be larger than x
-    writes: list[Part] = [(whole or x) if not in_place else span(x, min(count, numel(x)))]
+    result = output(call) if variant(call, "by_mask") else None  # the mask may be larger than x
+    writes: list[Part] = [(result or x) if not in_place else span(x, min(count, numel(x)))]
     return cost(reads, writes, vector=count if adds else 0, dtype=x.dtype)
 
 

@@ -64,10 +64,10 @@ def _each(call: OpCall) -> int:
 def upsample(call: OpCall) -> Cost:
     """TAPS' FLOPs per output element."""
     x = need(call, 0, "input")
-    return _resized(call, x, _each(call))
+    return _resize(call, x, _each(call))
 
 
-def _resized(call: OpCall, x: TensorSpec, each: int) -> Cost:
+def _resize(call: OpCall, x: TensorSpec, each: int) -> Cost:
     out = output(call)
     shape = sizes(x)
     size = ints_param(call, "output_size") or ints_param(call, "size")
@@ -109,7 +109,7 @@ def interpolate(call: OpCall) -> Cost:
         raise CannotKnow("area interpolation runs adaptive pooling, an op with its own cost")
     if mode not in MODES:
         raise CannotKnow(f"the mode of interpolation is not known: {mode}")
-    return _resized(call, x, MODES[str(mode)])
+    return _resize(call, x, MODES[str(mode)])
 
 
 @op(*(f"aten::{name}_backward" for name in _NAMES), family="interpolation",

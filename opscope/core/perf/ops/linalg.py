@@ -123,17 +123,17 @@ def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[Tens
     wide = _COMPLEX.get(x.dtype, x.dtype)
     if word in ("qr", "lu"):
         complete = call.param("mode") == "complete"
-        found = [made(m, m if complete else small), made(m if complete else small, n)]
-        return found if word == "qr" else [made(m, m), *found]
+        results = [made(m, m if complete else small), made(m if complete else small, n)]
+        return results if word == "qr" else [made(m, m), *results]
     if word in ("svd", "_linalg_svd"):
         full = call.param("full_matrices", not variant(call, "native_call")) is True
         full = full and call.param("some") is not True
-        found = [
+        results = [
             made(m, m if full else small),
             made(small, dtype=real),
             made(n if full else small, n),
         ]
-        return found[1:2] if call.param("compute_uv") is False else found
+        return results[1:2] if call.param("compute_uv") is False else results
     by_word = {
         "eig": [made(n, dtype=wide), made(n, n, dtype=wide)],
         "eigvals": [made(n, dtype=wide)],
@@ -224,8 +224,8 @@ def solve(call: OpCall) -> Cost:
     writes = outputs(call) or [b]
     if outputs(call) is None and variant(call, "factors_too"):
         lead = left[:-2]
-        found = [TensorSpec("i32", (*lead, n)), TensorSpec("i32", lead)]
-        writes = [b, *([a, *found] if variant(call, "matrix_too") else found[1:])]
+        pivots = [TensorSpec("i32", (*lead, n)), TensorSpec("i32", lead)]
+        writes = [b, *([a, *pivots] if variant(call, "matrix_too") else pivots[1:])]
     elif outputs(call) is None and variant(call, "least_squares"):
         writes = [TensorSpec(b.dtype, (*right[:-2], n, k))]
         if m > n:  # the residual of each right-hand side

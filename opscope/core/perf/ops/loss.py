@@ -45,7 +45,7 @@ ELEMENT: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
-def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
+def _reduce(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
     """Return the result, and the number of additions of the reduction (0 without a reduction)."""
     recorded = output(call)
     if recorded is None:
@@ -69,7 +69,7 @@ def _reduced(call: OpCall, x: TensorSpec) -> tuple[TensorSpec, int]:
 def pointwise_loss(call: OpCall) -> Cost:
     """ELEMENT's FLOPs per element, and the reduction's additions."""
     x = need(call, 0, "input")
-    out, sums = _reduced(call, x)
+    out, sums = _reduce(call, x)
     flops = ELEMENT[word_of(call.name)] * numel(x) + sums
     writes = outputs(call) or [out]
     if outputs(call) is None and variant(call, "forward"):  # is_target, one value per element
@@ -110,9 +110,9 @@ def nll_loss(call: OpCall) -> Cost:
     """Touch only the target's element of each row."""
     x, target = need(call, 0, "input"), need(call, 1, "target")
     rows = numel(target)
-    one = TensorSpec(x.dtype, ())
+    scalar = TensorSpec(x.dtype, ())
     each = call.param("reduction", 1) in (0, "none")
-    writes = outputs(call) or [TensorSpec(x.dtype, target.shape) if each else one, one]
+    writes = outputs(call) or [TensorSpec(x.dtype, target.shape) if each else scalar, scalar]
     return cost([span(x, rows), target], writes, vector=2 * rows, dtype=x.dtype)
 
 
@@ -147,7 +147,7 @@ def embedding_loss(call: OpCall) -> Cost:
     """Two distances as ``pairwise_distance`` counts them (4 each), or one cosine of 6."""
     x = need(call, 0, "input")
     flops = (8 if variant(call, "margin_loss") else 6) * numel(x)
-    return cost(distinct_tensors(call), [_reduced(call, x)[0]], vector=flops, dtype=x.dtype)
+    return cost(distinct_tensors(call), [_reduce(call, x)[0]], vector=flops, dtype=x.dtype)
 
 
 @op(

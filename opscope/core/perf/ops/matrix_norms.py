@@ -32,7 +32,7 @@ def matrix_norm(call: OpCall) -> Cost:
     places = axes(dim if dim is not None or nuclear else (-2, -1), len(shape))
     if len(places) != 2:
         raise CannotKnow(f"not a matrix: {list(shape)}")
-    m, n = (shape[place] for place in places)
+    m, n = (shape[axis] for axis in places)
     matrices = product(shape) // max(m * n, 1)
     flops = matrices * bidiagonal(m, n)
     keep = bool(call.param("keepdim", False))

@@ -17,10 +17,10 @@ from opscope.core.schema import OpCall
 )
 def route(call: OpCall) -> Cost:
     """Softmax over the experts, then k passes that each find the largest."""
-    found = tensors(call)
-    logits = max((t for t in found if len(t.shape) == 2), key=numel, default=None)
+    operands = tensors(call)
+    logits = max((t for t in operands if len(t.shape) == 2), key=numel, default=None)
     if logits is None:
         raise CannotKnow(NO_SHAPES)
-    k = min(sizes(t)[-1] for t in found if len(t.shape) == 2)
-    return cost([logits], [t for t in found if t is not logits], vector=(5 + k) * numel(logits),
+    k = min(sizes(t)[-1] for t in operands if len(t.shape) == 2)
+    return cost([logits], [t for t in operands if t is not logits], vector=(5 + k) * numel(logits),
                 dtype=logits.dtype)  # fmt: skip

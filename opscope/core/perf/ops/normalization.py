@@ -27,7 +27,7 @@ from opscope.core.perf.shapes import (
 from opscope.core.schema import OpCall, TensorSpec
 
 
-def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
+def _save(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
     """Return the outputs: as recorded, else the result and the statistics kept for backward."""
     recorded = outputs(call)
     if recorded is not None:
@@ -45,10 +45,10 @@ def _saved(call: OpCall, x: TensorSpec, statistics: int) -> list[Part]:
 )
 def aiter_group_norm(call: OpCall) -> Cost:
     """Group norm of AMD's aiter; newer versions take the result and a workspace before the input."""
-    found = tensors(call)
-    if len(found) > 4 and found[0].shape == found[2].shape:
-        found = found[2:]
-    x, affine = need(call, 0, "input"), found[1:3]
+    operands = tensors(call)
+    if len(operands) > 4 and operands[0].shape == operands[2].shape:
+        operands = operands[2:]
+    x, affine = need(call, 0, "input"), operands[1:3]
     return cost([x, *affine], [x], vector=(5 + len(affine)) * numel(x), dtype=x.dtype)
 
 
@@ -71,15 +71,15 @@ def aiter_group_norm(call: OpCall) -> Cost:
 def batch_norm(call: OpCall) -> Cost:
     """Training: statistics 4, normalise 1, affine 2; evaluation: subtract, multiply, affine 2."""
     x = need(call, 0, "input")
-    found = tensors(call)
+    operands = tensors(call)
     channels = sizes(x)[1] if len(sizes(x)) > 1 else 1
     # the parameter or the op's name says that this is evaluation; cuDNN's op is called in training
     evaluation = call.param("training", call.param("train", True)) is False
     evaluation = evaluation or variant(call, "evaluation")
-    affine = min(len(found) - 1, 2) if len(found) in (2, 3, 5) else 0
+    affine = min(len(operands) - 1, 2) if len(operands) in (2, 3, 5) else 0
     each = (2 if evaluation else 5) + affine
-    running = [] if evaluation else found[3:5]
-    writes = [*_saved(call, x, 0 if evaluation else channels), *running]
+    running = [] if evaluation else operands[3:5]
+    writes = [*_save(call, x, 0 if evaluation else channels), *running]
     return cost(distinct_tensors(call), writes, vector=each * numel(x), dtype=x.dtype)
 
 
@@ -121,7 +121,7 @@ def batch_norm_backward(call: OpCall) -> Cost:
 )
 def batch_norm_part(call: OpCall) -> Cost:
     """A part of synchronised batch norm, counted as in the whole op."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "input")
     each = 5 if variant(call, "backward") else 4
     recorded = outputs(call)
@@ -132,7 +132,9 @@ def batch_norm_part(call: OpCall) -> Cost:
         # Σdy and Σdy·x̂ for the data's gradient, and the gradients of weight and bias
         count = 2 * asked[0] + asked[1] + asked[2] if variant(call, "reduce") else 2
         recorded = [TensorSpec(kind, (channels,))] * count
-    return cost(found, [x] if recorded is None else recorded, vector=each * numel(x), dtype=x.dtype)
+    return cost(
+        operands, [x] if recorded is None else recorded, vector=each * numel(x), dtype=x.dtype
+    )
 
 
 #: Per process and channel: the variance from 1/σ 4 (quotient, square, subtract ε, times the count), the
@@ -178,18 +180,18 @@ def layer_norm(call: OpCall) -> Cost:
     """Mean 1, subtract 1, square 1, add 1, multiply by 1/σ 1, weight 1, bias 1."""
     x = need(call, 0, "input")
     shape = sizes(x)
-    found = tensors(call)
-    affine = min(len(found) - 1, 2)
+    operands = tensors(call)
+    affine = min(len(operands) - 1, 2)
     over_last = call.param("normalized_shape")
     if variant(call, "group") or variant(call, "instance"):
         groups = call.param("num_groups", call.param("group", 1))
         rows = shape[0] * (int(groups) if isinstance(groups, int) else 1)
     else:
-        weight = found[1] if len(found) > 1 else None
+        weight = operands[1] if len(operands) > 1 else None
         over = as_ints(over_last) or (sizes(weight) if weight is not None else shape[-1:])
         rows = product(shape) // max(product(over), 1)
     native = variant(call, "native")
-    writes = _saved(call, x, rows if native else 0)
+    writes = _save(call, x, rows if native else 0)
     return cost(distinct_tensors(call), writes, vector=(5 + affine) * product(shape), dtype=x.dtype)
 
 
@@ -203,16 +205,16 @@ def layer_norm(call: OpCall) -> Cost:
 def layer_norm_backward(call: OpCall) -> Cost:
     """x̂ 2, dy·w 1, Σ 1, Σ·x̂ 2, dx 4, gradients of weight and bias 2; without a weight 9."""
     grad, x = need(call, 0, "gradient"), need(call, 1, "input")
-    found = tensors(call)
-    small = found[4:]
+    operands = tensors(call)
+    small = operands[4:]
     each = 12 if small else 9
     mask = call.param("output_mask")
     asked = mask if isinstance(mask, tuple) and len(mask) == 3 else (True, bool(small), bool(small))
     kept = small[0] if small else None
     if kept is None and isinstance(call.param("C"), int) and variant(call, "group"):
         kept = TensorSpec(x.dtype, (int_param(call, "C"),))
-    made = [t for t, want in zip((x, kept, kept), asked, strict=True) if want and t is not None]
-    writes = outputs(call) or made
+    results = [t for t, want in zip((x, kept, kept), asked, strict=True) if want and t is not None]
+    writes = outputs(call) or results
     return cost(distinct_tensors(call), writes, vector=each * numel(grad), dtype=x.dtype)
 
 
@@ -228,19 +230,19 @@ def layer_norm_backward(call: OpCall) -> Cost:
 )
 def rms_norm(call: OpCall) -> Cost:
     """Square 1, add 1, multiply 1, weight 1; a root and a division per row are not counted."""
-    found = tensors(call)
-    if variant(call, "result_first") and len(found) > 2:  # the result is the first argument
-        out, x, weight = found[0], found[1], found[2]
+    operands = tensors(call)
+    if variant(call, "result_first") and len(operands) > 2:  # the result is the first argument
+        out, x, weight = operands[0], operands[1], operands[2]
         return cost([x, weight], [out], vector=4 * numel(x), dtype=x.dtype)
     x = need(call, 0, "input")
-    weight_there = len(found) > 1
-    writes = _saved(call, x, 0)
+    weight_there = len(operands) > 1
+    writes = _save(call, x, 0)
     if variant(call, "aten_fused") and outputs(call) is None:
         over = as_ints(call.param("normalized_shape")) or (
-            sizes(found[1]) if weight_there else sizes(x)[-1:]
+            sizes(operands[1]) if weight_there else sizes(x)[-1:]
         )
-        writes = _saved(call, x, numel(x) // max(product(over), 1))[:2]  # one statistic: 1/rms
-    return cost(found, writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
+        writes = _save(call, x, numel(x) // max(product(over), 1))[:2]  # one statistic: 1/rms
+    return cost(operands, writes, vector=(4 if weight_there else 3) * numel(x), dtype=x.dtype)
 
 
 @op("_C::fused_add_rms_norm", "vllm::fused_add_rms_norm", family="norm", source="5 per element")

@@ -68,15 +68,15 @@ def update_flops(kind: str, call: OpCall) -> int:
 )
 def fused(call: OpCall) -> Cost:
     """Read lists of parameters, gradients and states; write the parameters and the states."""
-    found = [one for one in lists(call) if one]
-    if len(found) < 2:
+    tensor_lists = [tensor_list for tensor_list in lists(call) if tensor_list]
+    if len(tensor_lists) < 2:
         raise CannotKnow("the trace has no shapes for the lists of tensors")
-    params, grads, *states = found
+    params, grads, *states = tensor_lists
     kind = call.name.partition(".")[0].rstrip("_").rsplit("_", 1)[-1]
     count = sum(map(numel, params))
     # a list of scalars (the step counts) is not a state of the parameters' sizes
-    kept = [t for one in states for t in one if t.shape or numel(t) == 0]
-    steps = [t for one in states for t in one if not t.shape]
+    kept = [t for state in states for t in state if t.shape or numel(t) == 0]
+    steps = [t for state in states for t in state if not t.shape]
     reads: list[Part] = [*params, *grads, *kept, *steps]
     return cost(
         reads, [*params, *kept], vector=update_flops(kind, call) * count, dtype=promote(params)
@@ -98,10 +98,10 @@ def by_name(call: OpCall) -> Cost:
     """One update, named by a parameter or by the end of the op's name."""
     named = call.param("optimizer_name")
     kind = named if isinstance(named, str) else call.name.rsplit("_", 1)[-1]
-    groups = [one for one in lists(call) if one]
+    groups = [tensor_list for tensor_list in lists(call) if tensor_list]
     if groups:
         grads, params = groups[0], groups[min(1, len(groups) - 1)]
-        states = [t for one in groups[2:] for t in one]
+        states = [t for group in groups[2:] for t in group]
     else:
         grads, params = [need(call, 0, "gradient")], [need(call, 1, "parameter")]
         states = tensors(call)[2:]
@@ -121,10 +121,10 @@ def by_name(call: OpCall) -> Cost:
 )
 def clip_grad_norm(call: OpCall) -> Cost:
     """The norm of all gradients, and their scaling."""
-    found = [t for one in lists(call) for t in one] or tensors(call)
-    if not found:
+    operands = [t for tensor_list in lists(call) for t in tensor_list] or tensors(call)
+    if not operands:
         raise CannotKnow("the trace has no shapes for the list of tensors")
-    return cost(found, found, vector=3 * sum(map(numel, found)), dtype=promote(found))
+    return cost(operands, operands, vector=3 * sum(map(numel, operands)), dtype=promote(operands))
 
 
 def apply_update(kind: str, call: OpCall, param: TensorSpec, states: list[TensorSpec]) -> Cost:
@@ -142,8 +142,8 @@ def apply_update(kind: str, call: OpCall, param: TensorSpec, states: list[Tensor
 def apex_adam(call: OpCall) -> Cost:
     """Apex's Adam: parameters, their copy in half precision or an empty one, two states, gradient."""
     weight, copy, first, second, gradient = (
-        need(call, place, what)
-        for place, what in enumerate(("parameters", "copy", "mean", "variance", "gradient"))
+        need(call, index, label)
+        for index, label in enumerate(("parameters", "copy", "mean", "variance", "gradient"))
     )
     written = [weight, first, second, *([copy] if numel(copy) else [])]
     return cost(

@@ -38,7 +38,7 @@ from opscope.core.schema import OpCall
 )
 def pack(call: OpCall) -> Cost:
     """Write the result as recorded, else as large as the first input."""
-    found = distinct_tensors(call)
-    if not found:
+    operands = distinct_tensors(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
-    return cost(found, outputs(call) or found[:1])
+    return cost(operands, outputs(call) or operands[:1])

@@ -149,9 +149,9 @@ def by_range(call: OpCall) -> Cost:
     x = need(call, 0, "tensor")
     entry = lookup(call.name)
     assert entry is not None
-    each, made = _BY_RANGE[entry.name]
+    each, dtype_made = _BY_RANGE[entry.name]
     shape = sizes(x)
-    if not made:
+    if not dtype_made:
         return cost([x], [], vector=each * numel(x), dtype=x.dtype)
     rows, wide = product(shape[:-1]), shape[-1] if shape else 1
     apart = 8 if variant(call, "byte") else 4  # bytes of a row's scale and bias
@@ -159,13 +159,13 @@ def by_range(call: OpCall) -> Cost:
     writes: list[Part]
     if variant(call, "unpack"):
         count = rows * max((wide - apart) * 8 // bits, 0)
-        writes = [output(call) or Span(made, count)]
+        writes = [output(call) or Span(dtype_made, count)]
     elif variant(call, "rows"):
         count = numel(x)
-        writes = [output(call) or Span(made, rows * (-(-wide * bits // 8) + apart))]
+        writes = [output(call) or Span(dtype_made, rows * (-(-wide * bits // 8) + apart))]
     else:
         count = numel(x)
-        writes = [Span(made, count), Span("i32", rows)]
+        writes = [Span(dtype_made, count), Span("i32", rows)]
     return cost(distinct_tensors(call), writes, vector=each * count, dtype=x.dtype)
 
 
@@ -210,10 +210,10 @@ def fake_quantize_backward(call: OpCall) -> Cost:
     })  # fmt: skip
 def quantize(call: OpCall) -> Cost:
     """Quantise or dequantise; a dynamic scale also needs the largest value: 1 more."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "input")
-    if variant(call, "result_first") and len(found) > 1:
-        x, result = found[1], found[0]
+    if variant(call, "result_first") and len(operands) > 1:
+        x, result = operands[1], operands[0]
     elif variant(call, "fbgemm"):
         result = output(call) or TensorSpec("f32" if variant(call, "to_float") else "u8", x.shape)
     else:

@@ -82,19 +82,19 @@ def draw(call: OpCall) -> Cost:
     """DRAWS' FLOPs per number drawn."""
     out = output(call)
     size = ints_param(call, "size")
-    found = tensors(call)
+    operands = tensors(call)
     if out is None:
-        if found:
-            shape = broadcast(*map(sizes, found[:2])) if len(found) > 1 else found[0].shape
+        if operands:
+            shape = broadcast(*map(sizes, operands[:2])) if len(operands) > 1 else operands[0].shape
             if in_place(call.name) or variant(call, "like") or variant(call, "philox"):
-                shape = found[0].shape
-            out = TensorSpec(dtype_param(call, found[0].dtype), tuple(shape))
+                shape = operands[0].shape
+            out = TensorSpec(dtype_param(call, operands[0].dtype), tuple(shape))
         elif size is not None:
             out = TensorSpec(dtype_param(call, "?"), size)
         else:
             raise CannotKnow(NO_SIZE)
     word = word_of(call.name)
-    reads = found if word in _FROM else []
+    reads = operands if word in _FROM else []
     if in_place(call.name):
         reads = reads[1:]
     return cost(reads, [out], vector=DRAWS[word] * numel(out), dtype=out.dtype)
@@ -106,8 +106,8 @@ def draw(call: OpCall) -> Cost:
 def split_key(call: OpCall) -> Cost:
     """Make one or more keys from a key."""
     key = need(call, 0, "key")
-    many = int_param(call, "num_splits", 1) if variant(call, "split") else 1
-    return cost([key], [output(call) or Span(key.dtype, many * numel(key))])
+    count = int_param(call, "num_splits", 1) if variant(call, "split") else 1
+    return cost([key], [output(call) or Span(key.dtype, count * numel(key))])
 
 
 #: Direction numbers per dimension in PyTorch's Sobol engine (torch.quasirandom.SobolEngine.MAXBIT).
@@ -162,9 +162,9 @@ def philox_rand(call: OpCall) -> Cost:
 def multinomial(call: OpCall) -> Cost:
     """A running sum of the weights; a permutation is a sort of random keys and counts no FLOPs."""
     if variant(call, "randperm"):
-        out, many = output(call), call.param("n")
-        if out is None and type(many) is int and many >= 0:
-            out = TensorSpec(dtype_param(call, "i64"), (many,))
+        out, count = output(call), call.param("n")
+        if out is None and type(count) is int and count >= 0:
+            out = TensorSpec(dtype_param(call, "i64"), (count,))
         return cost([], None if out is None else [out], reason=NO_OUTPUTS)
     weights = need(call, 0, "weights")
     out = output(call)

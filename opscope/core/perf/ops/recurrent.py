@@ -69,17 +69,19 @@ def _weights(call: OpCall) -> list[TensorSpec]:
     """
     if variant(call, "onednn"):
         return tensors(call)[1:3]
-    told = lists(call)
-    if told:
-        weights = [t for t in told[0 if variant(call, "lists_first") else -1] if len(t.shape) == 2]
+    given_lists = lists(call)
+    if given_lists:
+        weights = [
+            t for t in given_lists[0 if variant(call, "lists_first") else -1] if len(t.shape) == 2
+        ]
         if weights:
             return weights
-    found = [t for t in tensors(call)[1:] if len(t.shape) == 2]
-    if found and len(tensors(call)[0].shape) == 2 and len(found) % 2:
-        found = found[
+    matrices = [t for t in tensors(call)[1:] if len(t.shape) == 2]
+    if matrices and len(tensors(call)[0].shape) == 2 and len(matrices) % 2:
+        matrices = matrices[
             :-1
         ]  # batch sizes are never matrices; an odd number of matrices ends in a state
-    return found
+    return matrices
 
 
 @op(
@@ -242,15 +244,15 @@ def layer_backward(call: OpCall) -> Cost:
               "packed": "aten::_pack_padded_sequence"})  # fmt: skip
 def repack(call: OpCall) -> Cost:
     """Read and write everything once."""
-    found, made = distinct_tensors(call), outputs(call)
-    if not found:
+    operands, results = distinct_tensors(call), outputs(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
     size = as_ints(call.param("input_size")) if variant(call, "padded") else None
-    if made is None and size is not None:
-        made = [TensorSpec(found[0].dtype, size)]
-    if made is None and (variant(call, "padded") or variant(call, "packed")):
-        return cost(found, None, reason="how much is padding is data that no trace records")
-    return cost(found, made or found)
+    if results is None and size is not None:
+        results = [TensorSpec(operands[0].dtype, size)]
+    if results is None and (variant(call, "padded") or variant(call, "packed")):
+        return cost(operands, None, reason="how much is padding is data that no trace records")
+    return cost(operands, results or operands)
 
 
 @backward_of("aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu", "aten::_cudnn_rnn",
@@ -277,7 +279,7 @@ def lstm_mps_backward(call: OpCall) -> Cost:
     """Gradients of data and weights: twice the forward's products and twice its gates' arithmetic."""
     leaves, parameters = call.input_leaves(), lists(call)[-1:]
     x = leaves[5] if len(leaves) > 5 else None
-    weights = [t for one in parameters for t in one if len(t.shape) == 2]
+    weights = [t for parameter in parameters for t in parameter if len(t.shape) == 2]
     if x is None or not weights:
         raise CannotKnow("the trace has no shapes for the input or the weights")
     tokens = product(sizes(x)[:-1])

@@ -103,9 +103,9 @@ def reduction(call: OpCall) -> Cost:
     """FORMS' FLOPs per input element and per output element."""
     x = need(call, 0, "operand")
     word = word_of(call.name)
-    found = tensors(call)
-    if word in ("max", "min") and len(found) > 1 and output(call, 1) is None and not call.params:
-        return elementwise_cost(call, found[:2], 1)
+    operands = tensors(call)
+    if word in ("max", "min") and len(operands) > 1 and output(call, 1) is None and not call.params:
+        return elementwise_cost(call, operands[:2], 1)
     per_in, per_out = FORMS[word]
     shape = sizes(x)
     recorded = output(call)
@@ -178,7 +178,7 @@ def scan(call: OpCall) -> Cost:
     """One operation per element except the first of its row (logcumsumexp: 4)."""
     x = need(call, 0, "operand")
     shape = sizes(x)
-    count, rows = _scanned(call, x)
+    count, rows = _scan(call, x)
     each = 4 if variant(call, "log_sum") else real_steps(word_of(call.name), x.dtype)
     kind = "i64" if x.dtype in _COUNTED and word_of(call.name) in ("cumsum", "cumprod") else x.dtype
     out = result(call, shape, dtype_param(call, kind))
@@ -188,7 +188,7 @@ def scan(call: OpCall) -> Cost:
     return cost([x], writes, vector=each * (count - rows), dtype=x.dtype)
 
 
-def _scanned(call: OpCall, x: TensorSpec) -> tuple[int, int]:
+def _scan(call: OpCall, x: TensorSpec) -> tuple[int, int]:
     """Return the elements of a scan and its rows. Raises CannotKnow where ``dim`` matters and is absent."""
     shape = sizes(x)
     dim = as_ints(call.param("dim"))
@@ -210,7 +210,7 @@ _NO_ZEROS: Final = "no element of the input is taken to be zero: zeros need two 
 def cumprod_backward(call: OpCall) -> Cost:
     """Σ_{j ≥ i} grad_j·y_j / x_i; operands are gradient, input, result. Rows of one element do nothing."""
     grad, x, y = (need(call, n, "operand") for n in range(3))
-    count, rows = _scanned(call, x)
+    count, rows = _scan(call, x)
     if count == rows:
         return Cost()
     return cost(
@@ -271,11 +271,11 @@ def matching_rows(call: OpCall) -> Cost:
         if not knows_params(call):
             raise CannotKnow("the trace does not record the dimension of the rows")
         dim = (1,)
-    made = reduced_shape(shape, dim, False)
-    flops = 6 * product(shape) + 3 * product(made)
+    result_sizes = reduced_shape(shape, dim, False)
+    flops = 6 * product(shape) + 3 * product(result_sizes)
     return cost(
         [a, b],
-        [output(call) or TensorSpec(promote([a, b]), made)],
+        [output(call) or TensorSpec(promote([a, b]), result_sizes)],
         vector=flops,
         dtype=promote([a, b]),
     )
@@ -304,16 +304,16 @@ def scan_gradient(call: OpCall) -> tuple[Cost, Cost]:
     if word in ("cummax", "cummin"):
         places = TensorSpec("i64", x.shape)
         return cost([grad, places], [x], vector=numel(x), dtype=grad.dtype), Cost()
-    count, rows = _scanned(call, x)
+    count, rows = _scan(call, x)
     if count == rows:  # the gradient itself
         return Cost(), Cost()
     if word == "cumsum":
         return cost([grad], [x], vector=count - rows, dtype=grad.dtype), Cost()
-    whole = [grad, x, grad]  # the forward's result is as large as the gradient
+    operands = [grad, x, grad]  # the forward's result is as large as the gradient
     if word == "cumprod":
         flops = 3 * count - rows
-        return cost(whole, [x], vector=flops, dtype=grad.dtype, note=_NO_ZEROS), Cost()
-    return cost(whole, [x], vector=LOG_SUM_BACK * count - 8 * rows, dtype=grad.dtype), Cost()
+        return cost(operands, [x], vector=flops, dtype=grad.dtype, note=_NO_ZEROS), Cost()
+    return cost(operands, [x], vector=LOG_SUM_BACK * count - 8 * rows, dtype=grad.dtype), Cost()
 
 
 @op("aten::sum_to_size", family="reduction", source="inputs − outputs additions")

@@ -31,7 +31,7 @@ def conv_double_backward(call: OpCall) -> Cost:
     mask = call.param("output_mask", (True, True, True))
     if not isinstance(mask, tuple) or len(mask) < 3:
         raise CannotKnow("the trace does not record which gradients were requested (output_mask)")
-    one = gradients(grad, x, w, call.param("transposed") is True)[0]
+    figures = gradients(grad, x, w, call.param("transposed") is True)[0]
     terms = [ggi is not None, ggw is not None]
     products = (
         bool(mask[0]) * sum(terms) + (bool(mask[1]) and terms[0]) + (bool(mask[2]) and terms[1])
@@ -43,8 +43,12 @@ def conv_double_backward(call: OpCall) -> Cost:
     reads.append(w if mask[0] and terms[0] else None)
     reads.append(x if mask[0] and terms[1] else None)
     reads.append(grad if (mask[1] and terms[0]) or (mask[2] and terms[1]) else None)
-    dtype = max(one.by_dtype, key=lambda kind: one.by_dtype[kind]) if one.by_dtype else grad.dtype
-    matrix = products * multiply_adds(one, dtype)
+    dtype = (
+        max(figures.by_dtype, key=lambda kind: figures.by_dtype[kind])
+        if figures.by_dtype
+        else grad.dtype
+    )
+    matrix = products * multiply_adds(figures, dtype)
     return cost(reads, writes, matrix=matrix, vector=additions, dtype=dtype)
 
 
@@ -62,12 +66,12 @@ def gated(call: OpCall) -> Cost:
     jvp = not variant(call, "backward")
     names = ("result", "input", "tangent") if jvp else (
         "gradient of the input", "gradient", "input", "gradient's tangent", "tangent")  # fmt: skip
-    found = [need(call, place, what) for place, what in enumerate(names)]
-    half = numel(found[0] if jvp else found[1])
+    operands = [need(call, index, name) for index, name in enumerate(names)]
+    half = numel(operands[0] if jvp else operands[1])
     each = GATED["glu_jvp" if jvp else "glu_backward_jvp"]
-    part = TensorSpec(found[0].dtype, (half,))  # of one operand only a half is read
-    reads = [found[0], part, found[2]] if jvp else [part, *found[2:]]
-    return cost([*reads], [found[0]], vector=each * half, dtype=found[0].dtype)
+    part = TensorSpec(operands[0].dtype, (half,))  # of one operand only a half is read
+    reads = [operands[0], part, operands[2]] if jvp else [part, *operands[2:]]
+    return cost([*reads], [operands[0]], vector=each * half, dtype=operands[0].dtype)
 
 
 also("aten::gelu_backward", "aten::infinitely_differentiable_gelu_backward")

@@ -35,7 +35,7 @@ _PAGES: Final = "which pages are read is data that no trace records"
 )
 def packed_attention(call: OpCall) -> Cost:
     """Packed queries [T, H, d]; keys packed in the same way, or in the pages of a cache."""
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     if not _in_pages(call, q, k):
         every, live, d_qk, d_v = tokens_first(call, q, k, v)
         return attention_cost(call, q, k, v, (every, live), (d_qk, d_v))
@@ -107,10 +107,10 @@ def merge_states(call: OpCall) -> Cost:
 
     The two exponentials and the division per row are not counted: they are small beside the products.
     """
-    found = tensors(call)
-    parts = [t for t in found if len(t.shape) == 3]
+    operands = tensors(call)
+    parts = [t for t in operands if len(t.shape) == 3]
     if len(parts) < 3:
         raise CannotKnow("the trace has no shapes for the two parts and their result")
     result = parts[0] if variant(call, "result_first") else parts[2]
-    reads = [t for t in found if t is not result]
+    reads = [t for t in operands if t is not result]
     return cost(reads, [result], vector=3 * product(sizes(result)), dtype=result.dtype)

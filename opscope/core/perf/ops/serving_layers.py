@@ -63,16 +63,16 @@ _BY_NAME: Final = {name: layer for layer, names in _LAYERS for name in words(nam
 
 def _layer(call: OpCall) -> Cost:
     layer = _BY_NAME[call.name]
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, layer.input, "input")
-    if len(found) <= max(layer.writes):
+    if len(operands) <= max(layer.writes):
         raise CannotKnow("the trace has no shape for the result")
-    writes = [found[n] for n in layer.writes]
+    writes = [operands[n] for n in layer.writes]
     overwritten = layer.input in layer.writes
-    reads = [t for n, t in enumerate(found) if n not in layer.writes or overwritten]
+    reads = [t for n, t in enumerate(operands) if n not in layer.writes or overwritten]
     each = layer.each
     if layer.residual:
-        residual = [t for t in found[4:] if t.shape == x.shape]
+        residual = [t for t in operands[4:] if t.shape == x.shape]
         writes += residual
         each += _ADD * len(residual)
     return cost(reads, writes, vector=each * numel(x), dtype=x.dtype)
@@ -110,8 +110,8 @@ def quantize_tensor(call: OpCall) -> Cost:
 )
 def quantize_fp4(call: OpCall) -> Cost:
     """Two elements per byte, and a scale per 16 elements (padded to tiles)."""
-    found = tensors(call)
-    if variant(call, "sgl_kernel") or (found and found[0].dtype not in FLOATS):
+    operands = tensors(call)
+    if variant(call, "sgl_kernel") or (operands and operands[0].dtype not in FLOATS):
         result, x, scales = (need(call, n, "operand") for n in range(3))
         writes = [result, scales]
     else:
@@ -184,11 +184,11 @@ def norm_and_rotate(call: OpCall) -> Cost:
 )
 def concat_mla(call: OpCall) -> Cost:
     """Read two parts and write them side by side; of a cache, write only the new tokens."""
-    found = distinct_tensors(call)
-    parts = found[1:3] if variant(call, "sgl_kernel") else found[:2]
+    operands = distinct_tensors(call)
+    parts = operands[1:3] if variant(call, "sgl_kernel") else operands[:2]
     if len(parts) < 2:
         raise CannotKnow("the trace has no shapes for the parts")
     if variant(call, "mla"):
         return cost(parts, parts)
-    result = found[0] if variant(call, "sgl_kernel") else need(call, 2, "result")
+    result = operands[0] if variant(call, "sgl_kernel") else need(call, 2, "result")
     return cost(parts, [result])

@@ -58,11 +58,11 @@ def sort(call: OpCall) -> Cost:
     """n·⌈log2 n⌉ comparisons per row."""
     x = need(call, 0, "input")
     shape = sizes(x)
-    whole = variant(call, "unique")
-    length, rows = (product(shape), 1) if whole else _row(call, shape)
+    is_flat = variant(call, "unique")
+    length, rows = (product(shape), 1) if is_flat else _row(call, shape)
     flops = product(shape) if variant(call, "consecutive") else _comparisons(length, rows)
     writes = outputs(call)
-    if writes is None and whole:
+    if writes is None and is_flat:
         return cost(
             [x],
             None,
@@ -98,8 +98,8 @@ def topk(call: OpCall) -> Cost:
             raise CannotKnow("the trace does not record k")
         k = numel(recorded) // max(rows, 1)
     flops = product(shape) + _comparisons(k, rows)
-    found = outputs(call) or [TensorSpec(x.dtype, (rows, k)), TensorSpec("i64", (rows, k))]
-    return cost([x], found, vector=flops, dtype=x.dtype)
+    results = outputs(call) or [TensorSpec(x.dtype, (rows, k)), TensorSpec("i64", (rows, k))]
+    return cost([x], results, vector=flops, dtype=x.dtype)
 
 
 @op(
@@ -141,7 +141,7 @@ def quantile(call: OpCall) -> Cost:
 def search(call: OpCall) -> Cost:
     """A binary search per value, or its evenly spaced bin (subtract, divide, add)."""
     first = need(call, 0, "input")
-    found = tensors(call)
+    operands = tensors(call)
     if variant(call, "search") or variant(call, "bucket"):
         second = need(call, 1, "boundaries")
         values, bounds = (second, first) if variant(call, "search") else (first, second)
@@ -151,7 +151,7 @@ def search(call: OpCall) -> Cost:
     each = 1 if variant(call, "bincount") else 3
     writes = outputs(call)
     return cost(
-        found,
+        operands,
         writes,
         vector=each * numel(first),
         dtype=first.dtype,
@@ -173,7 +173,7 @@ def histogram(call: OpCall) -> Cost:
     x = need(call, 0, "input")
     shape = sizes(x)
     points = product(shape[:-1])
-    edges = next((one for one in lists(call) if one), None)
+    edges = next((tensor_list for tensor_list in lists(call) if tensor_list), None)
     if variant(call, "bin_edges"):
         flops = 2 * product(shape)
     elif edges:
@@ -196,9 +196,9 @@ def histogram(call: OpCall) -> Cost:
 )
 def isin(call: OpCall) -> Cost:
     """Look up each element in the sorted second operand."""
-    found = tensors(call)
+    operands = tensors(call)
     x = need(call, 0, "elements")
-    many = numel(found[1]) if len(found) > 1 else 1
-    flops = _comparisons(many, 1) + numel(x) * ceil(log2(many + 1))
+    count = numel(operands[1]) if len(operands) > 1 else 1
+    flops = _comparisons(count, 1) + numel(x) * ceil(log2(count + 1))
     out = output(call) or TensorSpec("bool", x.shape)
     return cost(distinct_tensors(call), [out], vector=flops, dtype=x.dtype)

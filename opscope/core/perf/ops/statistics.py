@@ -92,15 +92,15 @@ def distance_backward(call: OpCall) -> Cost:
 @op("aten::one_hot", family="copy", source="zeros are written, and a one per index")
 def one_hot(call: OpCall) -> Cost:
     """Write one row per index; the number of classes is a parameter, or data."""
-    found = tensors(call)
-    if not found:
+    operands = tensors(call)
+    if not operands:
         return cost(None, None, reason=NO_SHAPES)
     classes = as_ints(call.param("num_classes"))
     out = output(call)
     if out is None and classes is not None and classes[0] > 0:
-        out = TensorSpec("i64", (*found[0].shape, classes[0]))
+        out = TensorSpec("i64", (*operands[0].shape, classes[0]))
     return cost(
-        [found[0]],
+        [operands[0]],
         None if out is None else [out],
         reason="how many classes there are is data that no trace records",
     )
@@ -126,10 +126,10 @@ def norm_except_dim(call: OpCall) -> Cost:
 )
 def foreach_reduction(call: OpCall) -> Cost:
     """Reduce each tensor of the list to one number."""
-    found = next((one for one in lists(call) if one), None)
-    if found is None:
+    operands = next((tensor_list for tensor_list in lists(call) if tensor_list), None)
+    if operands is None:
         raise CannotKnow("the trace has no shapes for the list of tensors")
-    outs = [TensorSpec(t.dtype, ()) for t in found]
-    count = sum(map(numel, found))
-    flops = 2 * count if variant(call, "powsum") else max(count - len(found), 0)
-    return cost(found, outputs(call) or outs, vector=flops, dtype=found[0].dtype)
+    outs = [TensorSpec(t.dtype, ()) for t in operands]
+    count = sum(map(numel, operands))
+    flops = 2 * count if variant(call, "powsum") else max(count - len(operands), 0)
+    return cost(operands, outputs(call) or outs, vector=flops, dtype=operands[0].dtype)

@@ -18,7 +18,7 @@ from opscope.core.schema import OpCall, TensorSpec
 )
 def multi_head(call: OpCall) -> Cost:
     """Three projections in, attention over heads, one projection out."""
-    q, k, v = (need(call, n, what) for n, what in enumerate(("query", "key", "value")))
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
     qs, ks = sizes(q), sizes(k)
     if len(qs) != 3:
         raise CannotKnow("the trace does not record the layer's inner sizes")
@@ -45,10 +45,16 @@ def multi_head(call: OpCall) -> Cost:
 def encoder_layer(call: OpCall) -> Cost:
     """Self-attention [B, N, E] with its two projections, two products with the activation between them,
     two norms and two sums. Weights and input are read once, the result is written once."""
-    found = tensors(call)
-    if len(found) < 13:
+    operands = tensors(call)
+    if len(operands) < 13:
         raise CannotKnow("the trace has no shapes for the layer's weights")
-    x, into, out_of, widen, narrow = found[0], found[1], found[3], found[9], found[11]
+    x, into, out_of, widen, narrow = (
+        operands[0],
+        operands[1],
+        operands[3],
+        operands[9],
+        operands[11],
+    )
     heads, shape = int_param(call, "num_heads"), sizes(x)
     if len(shape) != 3 or heads < 1 or shape[2] % heads:
         raise CannotKnow(f"not an encoder layer: {list(shape)} with {heads} heads")
@@ -73,4 +79,6 @@ def encoder_layer(call: OpCall) -> Cost:
             raise CannotKnow(why or "a part's cost is not known")
         matrix += priced.matrix_flops
         vector += priced.vector_flops
-    return cost(found, outputs(call) or [x], matrix=matrix, vector=vector, dtype=promote([x, into]))
+    return cost(
+        operands, outputs(call) or [x], matrix=matrix, vector=vector, dtype=promote([x, into])
+    )
