@@ -198,6 +198,7 @@ DETECTOR = Detector(
     name="transfer_bound",
     question="Do copies to, from or between devices bound the run, with no kernel beside them?",
     find=find,
+    needs_all_kernels=True,
     fires="more than {least} of a device's window in which copies run and no kernel",
     thresholds={"least": parameters.share("the least share of the window that copies take alone")},
     looks_at="memops(): the union of the copies to, from and between devices, by direction and kind of the"

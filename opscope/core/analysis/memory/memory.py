@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.memory.memory_blocks import blocks, ordered, unpaired
+from opscope.core.analysis.memory.memory_blocks import blocks, ordered, unpaired, unused_bytes
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
@@ -70,10 +70,7 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
     events = ordered(trace)
     gained = pl.col("bytes") > 0
     peak_row = pl.col("total").arg_max()
-    # the CPU's allocator reserves nothing; less reserved than in use is no figure of one allocator
-    unused = pl.when(pl.col("device") != -1, pl.col("reserved") >= pl.col("total")).then(
-        pl.col("reserved") - pl.col("total")
-    )
+    unused = unused_bytes()
     return (
         events.group_by(_PLACE, maintain_order=True)
         .agg(

@@ -19,6 +19,15 @@ NO_DEVICE = "the trace does not tell the device"
 _BLOCK: Final = (*_PLACE, "address")
 
 
+def unused_bytes() -> pl.Expr:
+    """Return what is reserved and not in use (bytes); null where that is not known.
+
+    The CPU's allocator reserves nothing, and less reserved than in use is no figure of one allocator.
+    """
+    is_known = (pl.col("device") != -1) & (pl.col("reserved") >= pl.col("total"))
+    return pl.when(is_known).then(pl.col("reserved") - pl.col("total"))
+
+
 def ordered(trace: Trace) -> pl.DataFrame:
     """Return the events by process, device and time, with a running total if the source has no total.
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.memory.memory_blocks import ordered
+from opscope.core.analysis.memory.memory_blocks import ordered, unused_bytes
 from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
@@ -44,7 +44,7 @@ def memory_curve(trace: Trace, points: int = 1200) -> pl.DataFrame:
     """
     if points < _KEPT:
         raise ValueError(f"points must be at least {_KEPT}, not {points}")
-    events = ordered(trace).with_columns((pl.col("reserved") - pl.col("total")).alias("unused"))
+    events = ordered(trace).with_columns(unused_bytes().alias("unused"))
     parts = [
         device if len(device) <= points else device[np.sort(_choose(device, points // _KEPT))]
         for device in events.partition_by(_PLACE, maintain_order=True)

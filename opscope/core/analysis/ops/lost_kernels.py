@@ -357,9 +357,15 @@ def losses(profile: Answers) -> list[str]:
     """What the data lacks, a sentence each: kernels, launches, steps, and what the recorder dropped."""
     lost = profile.ask("lost_kernels")
     found = [in_words(lost)]
-    for name, what in (("lost_launches", "launches of kernels"), ("lost_steps", "steps")):
+    nouns = {
+        "lost_launches": ("launch of a kernel", "launches of kernels"),
+        "lost_steps": ("step", "steps"),
+    }
+    for name, (noun, plural) in nouns.items():
         number = int(lost[name].sum() or 0)
-        found.append(f"{units.count(number)} {what} are missing in the file" if number else None)
+        verb = "is" if number == 1 else "are"
+        said = f"{units.counted(number, noun, plural)} {verb} missing in the file"
+        found.append(said if number else None)
     for what, number in _drop(profile.trace).select("what", "how_many").rows():
         found.append(units.text(what) + (f" ({units.count(number)})" if number else ""))
     return [text for text in found if text]
