@@ -49,7 +49,7 @@ def test_the_summary_s_first_lines_give_attributed_and_unattributed_time(opscope
     assert "device time 19.0 µs kernels, copies and sets" in lines
     assert "kernel time 19.0 µs 7 kernels, 94.7 % attributed of what the file has" in lines
     assert "attributed 18.0 µs 94.7 % of what the file has" in lines
-    assert "unattributed 1.00 µs 5.3 %" in lines
+    assert "unattributed 1.00 µs 5.3 % of what the file has" in lines
     assert "no launch record 1.00 µs 5.3 %, 1 kernel" in lines
     assert "warning: a clock jumped (2)" in lines
     assert "fine" not in done.out
