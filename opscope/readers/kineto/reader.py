@@ -62,8 +62,12 @@ def read(path: str | PathLike[str]) -> Trace:
     names = (label for event, _, _, label in columns.meta if event == "process_name")
     other_reader = owner(names, columns.categories)
     if other_reader is not None:
-        other_trace: Trace = import_module(f"opscope.readers.{other_reader}").read(Path(path))
-        return other_trace
+        try:
+            other_trace: Trace = import_module(f"opscope.readers.{other_reader}").read(Path(path))
+            return other_trace
+        except BadInput:
+            if not any(len(columns[kind]) for kind in (*HOST, *DEVICE)):
+                raise  # nor is there anything of torch.profiler's
     writer = columns.writer(file.meta.keys())
     complaint = foreign.of_events(writer)
     if complaint:
