@@ -31,7 +31,6 @@ from opscope.core.attribution.found import NOTES, Found, Unfit, notes_of
 from opscope.core.cells import replaces
 from opscope.core.lru_cache import LRUCache
 from opscope.core.once import lock_of, once
-from opscope.core.perf.devices.vendors import call_names
 from opscope.core.question.methods import documented
 from opscope.core.tables.columns import hand_back, pieces
 from opscope.core.tables.mapped import Mapped
@@ -153,11 +152,6 @@ class Profile(Answers):
     def is_light(self) -> bool:
         """Whether light mode recorded a process."""
         return is_light(self.trace)
-
-    @property
-    def call_names(self) -> list[str]:
-        """The names of the first thousand calls of the runtime, sorted."""
-        return call_names(self.trace)
 
     def op_columns(self, *columns: str) -> pl.DataFrame:
         """Columns of ``op_totals()`` in no order, with text as categories; of a saved profile only these are

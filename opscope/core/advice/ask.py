@@ -24,7 +24,7 @@ from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Fin
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.not_merged import NotMerged
-from opscope.core.perf.devices.vendors import call_names, vendor_of
+from opscope.core.perf.devices.vendors import vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of
 from opscope.core.tables.pool import Pool
 from opscope.core.vendors import said as said_by_vendor
@@ -204,7 +204,7 @@ def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
     wall_time = None
     if any(said.finding is not None for said in answers_said):
         wall_time = answers.summary()["wall_time"][0]
-    vendor = vendor_of(answers.trace, call_names(answers.trace))
+    vendor = vendor_of(answers.trace, answers.call_names)
     rows = []
     for number, one in enumerate(answers_said, 1):
         row: dict[str, Any] = {"detector": one.detector, "outcome": one.outcome}

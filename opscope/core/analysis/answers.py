@@ -17,6 +17,7 @@ from opscope.core.attribution.replaced_steps import replaced_steps
 from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.perf.devices.vendors import call_names
 from opscope.core.question import registry
 from opscope.core.question.methods import Questions
 from opscope.core.question.record import CATEGORIES, Question
@@ -163,6 +164,11 @@ class Answers(Questions):
     def merged_of(self) -> str | None:
         """Of which part of a job a profile was merged from partials: ``997 of 1,000 ranks``; else None."""
         return None
+
+    @property
+    def call_names(self) -> list[str]:
+        """The names of the first thousand calls of the runtime, sorted."""
+        return call_names(self.trace)
 
     @property
     def domains(self) -> list[str]:
