@@ -162,7 +162,8 @@ def test_a_plane_of_a_device_that_cannot_be_is_refused(tmp_path, number):
     event = protobuf.event(1, 1000, 1000)
     line = protobuf.line(1, f"Stream #{number}", 0, event)
     file = tmp_path / "one.xplane.pb"
-    file.write_bytes(protobuf.space(protobuf.plane("/device:GPU:0", {1: "k"}, [line])))
+    lines = [line, protobuf.line(2, "Stream #7", 0, event)]  # a file without any kernel is refused
+    file.write_bytes(protobuf.space(protobuf.plane("/device:GPU:0", {1: "k"}, lines)))
     assert opened(file, "stream")
     file.write_bytes(protobuf.space(protobuf.plane(f"/device:GPU:{number}", {1: "k"}, [line])))
     assert not opened(file, "device")
