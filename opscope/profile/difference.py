@@ -17,6 +17,7 @@ from opscope.core.analysis.diff.tables import Difference
 from opscope.core.analysis.host import light
 from opscope.core.analysis.host.input_waits import input_waits, loader_waits
 from opscope.core.analysis.ops.exchanges import exchange_pieces, exchanges
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, not_comparable
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.steps.detected_iterations import iterated
 from opscope.core.analysis.steps.step_times import has_steps, step_bounds
@@ -84,7 +85,8 @@ def _begin(profile: Answers, inferred: bool, as_run: bool) -> Ending:
 
     @cache
     def ended() -> Reduced:
-        reduced = replace(ending(), ranked=ranked)
+        lost = profile.of(idle_unknown) is not None
+        reduced = replace(ending(), ranked=ranked, lacks=profile.of(not_comparable), lost=lost)
         hand_back()
         return reduced
 

@@ -127,6 +127,8 @@ def headline(difference: Difference) -> str:
     if row["change"] == 0:
         said = f"{units.with_article(unit).capitalize()} takes {units.time(row['a'])} in both"
         changed = difference.ops.filter(~pl.col("verdict").is_in([SAME, UNCLEAR]))
+        if difference.lacks:
+            return f"{said}; what changed in it is not known ({'; '.join(difference.lacks)})"
         return said + ("; nothing changed" if changed.is_empty() else "")
     by = "" if row["ratio"] is None else f" ({_share(row['ratio'])})"
     named = units.with_article(unit).capitalize()
@@ -136,6 +138,8 @@ def headline(difference: Difference) -> str:
         said += f"; {row['reason']}"
     elif row["verdict"] in (SAME, UNCLEAR):
         return said + f", which is within the noise of {units.time(row['noise'])}"
+    if difference.lacks:
+        return f"{said}. What explains it is not known ({'; '.join(difference.lacks)})"
     first = difference.parts.row(0, named=True)
     if first["a"] is None or first["b"] is None:
         return f"{said}. What explains it is not known ({first['part']}: {first['reason']})"
@@ -186,7 +190,11 @@ def table(difference: Difference, by: str, table: pl.DataFrame, top: int | None)
     top = None if by in ("run", "part") else top  # these are short, and parts add up
     table_made = totals(title, table, keys or SHOWN[by], top, empty, _FRAMES[call].columns, _FORMS)
     rest = len(frame(difference, by)) - len(table)
-    if by in ("op", "cause") and rest:
+    if by in ("op", "cause") and rest and difference.lacks:
+        table_made = replace(
+            table_made, footnotes=[*table_made.footnotes, f"{units.count(rest)} smaller changes"]
+        )
+    elif by in ("op", "cause") and rest:
         table_made = replace(
             table_made,
             footnotes=[
@@ -229,7 +237,7 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
 def notes(difference: Difference) -> list[str]:
     """Return what to know of the comparison."""
     row = difference.step.row(0, named=True)
-    said = []
+    said = [f"{lacks}: no verdict on parts and ops" for lacks in difference.lacks]
     if row["a"] is not None:
         said.append(
             f"means over {row['steps_a']:,} and {row['steps_b']:,} {row['unit']}s"

@@ -11,6 +11,7 @@ from opscope.core.analysis.ops.grouped_table import WORTH
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.summary_table import COMPILING
+from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.question import index, units
 from opscope.core.question.registry import divisions, reports
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 #: The least idle share of the device that is worth a line.
 _IDLE: Final = 0.2
+_LOST: Final = " (--reports lost_kernels: how many kernels of each process are missing)"
 #: Of more kernels, what the device waited for is left to the report: it takes as long as the first screen.
 _MANY: Final = 1_000_000
 
@@ -87,7 +89,7 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
         return
     why = profile.of(idle_unknown)
     if why is not None:
-        yield f"{why} (--reports lost_kernels: how many kernels of each process are missing)"
+        yield why + ("" if LATE_SAID in why else _LOST)
         return
     if 1 - busy / (wall * devices) < _IDLE:
         return
@@ -109,7 +111,7 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
     elif waited / idle >= 0.5:
         yield (
             f"{said}, {units.share(waited / idle)} of that because the program launches its work too late:"
-            " faster kernels alone will not help (--reports idle,idle_ops: what the program did meanwhile)"
+            " faster kernels do not shorten that (--reports idle,idle_ops: what the program did meanwhile)"
         )
     else:
         yield f"{said} (--reports idle,launches: what it waits for)"

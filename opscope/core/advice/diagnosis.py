@@ -22,8 +22,10 @@ from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.advice.diagnosis_work import Work
 from opscope.core.analysis.device.device_work import NOT_TIMED
 from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.ops.lost_kernels import CUT_OFF
 from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.steps.step_times import covered
+from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.perf.devices.vendors import recorders
 
 __all__ = ["Facts", "diagnosis"]
@@ -63,9 +65,13 @@ class _Diagnosis(Idle, Work):
         work = self.facts.work
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         count = 0 if work is None else len(work.start)
+        cut = [lacks for lacks in self.facts.losses if CUT_OFF in lacks]
+        if work is None and cut:
+            return f"{cut[0]}, and may hold kernels", words.WHOLE_FILE
         if work is not None and count and work.untimed is not None:
             if work.untimed != NOT_TIMED:
-                return work.untimed, words.FEWER_RECORDS
+                clocks = words.OTHER_CLOCKS if LATE_SAID in work.untimed else words.FEWER_RECORDS
+                return work.untimed, words.WHOLE_FILE if cut else clocks
             tools = recorders(self.vendor, short=True)
             verb = "they record" if len(tools) > 1 else "it records"
             return NOT_TIMED, f"{' or '.join(tools)}: {verb} when each kernel ran"
@@ -180,7 +186,8 @@ class _Diagnosis(Idle, Work):
         """Yield what else cannot be told of a run, and what to capture."""
         for lacks in self.facts.losses:
             text = f"what the run did in the records that are missing: {lacks}"
-            yield self._row(CANNOT_TELL, None, text, words.FEWER_RECORDS)
+            to_try = words.WHOLE_FILE if CUT_OFF in lacks else words.FEWER_RECORDS
+            yield self._row(CANNOT_TELL, None, text, to_try)
         if self.on_gpu and not self.steps:
             yield self._row(
                 CANNOT_TELL,

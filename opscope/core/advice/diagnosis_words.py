@@ -28,6 +28,9 @@ COPIES: Final = {
     "memset": "sets",
 }
 #: What to do where records are missing.
+WHOLE_FILE: Final = (
+    "copy the file again, or record again and let the profiler end before the program does"
+)
 FEWER_RECORDS: Final = (
     "record fewer steps, so that the recorder keeps all: opscope run --steps 10:20, or nsys profile with a"
     " capture range"
@@ -180,8 +183,9 @@ class Words:
             )
         return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"
 
-    def kernels(self, bound: str) -> str:
-        """``bound``: the finding that names what bounds the kernels."""
+    def kernels(self, bound: str, on_matrix_units: bool) -> str:
+        """``bound``: the finding that names what bounds the kernels. ``on_matrix_units``: whether these set
+        most of their roofs, so that products need no other precision to run there."""
         if bound == "memory-bandwidth-bound":
             return self._by(
                 "fuse elementwise work and use 16 bits, so that less memory is read and written",
@@ -194,6 +198,11 @@ class Words:
             )
         if bound == "small kernels":
             return "larger batches, or fused kernels: most kernels are too small to fill the device"
+        if on_matrix_units:
+            return (
+                "dimensions that are multiples of 8, larger products, and better kernels: opscope report"
+                " --reports roofline, and opscope advise"
+            )
         return self._by(
             "matrix products in 16 bits, with dimensions that are multiples of 8; then better kernels"
             " (opscope report"

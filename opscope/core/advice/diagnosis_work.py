@@ -114,15 +114,18 @@ class Work(Judge):
         return name, sums[name] / time, attained, said
 
     def _kernels(self) -> Iterator[dict[str, Any]]:
-        bound = self._bounds()
+        found = self._bounds()
         computed = self.parts["computation"]
-        if bound is None or self._within(computed, WORTH):
+        if found is None or self._within(computed, WORTH):
             return
-        name, _, attained, said = bound
+        name, _, attained, said = found
         lost = computed * max(0.0, 1 - attained / ATTAINED)
         if not self._within(lost, WORTH):
             text = f"{self._part(computed)} went into {'kernels' if self.on_gpu else 'ops'}; {said}"
-            yield self._judged(name, lost, lost / self.time, WORTH, text, self.say.kernels(name))
+            rated, _ = self._rate()
+            units, vector = (rated.get(bound, (0.0, 0.0))[0] for bound in ("tensor", "vector"))
+            to_try = self.say.kernels(name, units > vector)
+            yield self._judged(name, lost, lost / self.time, WORTH, text, to_try)
 
     def memory(self) -> Iterator[dict[str, Any]]:
         """Yield a row for each device whose memory was nearly full."""

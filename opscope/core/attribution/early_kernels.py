@@ -1,4 +1,5 @@
-"""Which work began before its launch: clocks differ, and what a device waited for is not known."""
+"""Which work began before its launch, or long after all: clocks differ, and what a device waited for is not
+known."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from opscope.core.question import units
 from opscope.core.tables.columns import at
-from opscope.core.tables.intervals import Ints
+from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
 from .known import Launched, Note
@@ -24,6 +25,29 @@ CLOCKS: Final = (
     "kernels begin before their launches: the clocks of the host and the device differ, so what the device"
     " waited for is not known"
 )
+LATE_SAID: Final = "begin long after all that the host did"
+LATE: Final = (
+    f"kernels {LATE_SAID}: the clocks of the host and the device differ, so what"
+    " the device waited for is not known"
+)
+#: No launch of a process reaches its device so late (ns), and so many times later than all of them took.
+_NEVER, _TIMES = 10**9, 10
+#: Of fewer launches, it may be that each waited for other work.
+_LEAST: Final = 10
+
+
+def late(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -> NDArray[np.bool_]:
+    """Return which work has no usable launch as all of its process began long after all launches."""
+    wrong = np.zeros(len(start), bool)
+    if not linked.any() or start[linked].max() - called[linked].min() < _NEVER:
+        return wrong
+    for number in np.unique(process[linked]).tolist():
+        mine = linked & (process == number)
+        took = int(called[mine].max() - called[mine].min())
+        least = int((start[mine] - called[mine]).min())
+        if int(mine.sum()) >= _LEAST and least > max(_NEVER, _TIMES * took):
+            wrong |= mine
+    return wrong
 
 
 def early(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -> NDArray[np.bool_]:
@@ -40,7 +64,7 @@ def early(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -
 
 
 def early_notes(trace: Trace, launched: Mapping[str, Launched]) -> tuple[Note, ...]:
-    """Return a warning of how much work began before its launch, and by up to how much."""
+    """Return a warning of how much work began before its launch, or long after all, and by up to how much."""
     begun = trace["calls"]["start"].to_numpy()
     notes = []
     for name, links in launched.items():
@@ -51,6 +75,15 @@ def early_notes(trace: Trace, launched: Mapping[str, Launched]) -> tuple[Note, .
         lead = np.where(call >= 0, at(begun, call, 0) - start, 0)
         count = int((lead > _ROUNDED).sum())
         if not count:
+            process = trace[name]["process"].fill_null(NONE).to_numpy()
+            count = int(late(at(begun, call, 0), start, call >= 0, process).sum())
+            if count:
+                what = (
+                    f"{'kernels' if name == 'kernels' else 'copies and sets'} {LATE_SAID}, by"
+                    f" {units.time(-int(lead[call >= 0].max()))} or more: clocks differ, so idle time, its"
+                    " causes and launch delays are not known"
+                )
+                notes.append(Note("warning", what, count))
             continue
         most = int(lead.argmax())
         what = (

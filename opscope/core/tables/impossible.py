@@ -11,7 +11,7 @@ Rules, each counted and named in the notes of the trace:
   ten times that of all other work. The work of one CUDA graph may run at the same time: there it must be over
   a second, and a hundred times.
 * Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
-  and calls, from an hour on.
+  and calls, from an hour on; sooner where they outlive a range of their thread that they began in.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _ABSURD: Final = 10
 _NEVER: Final = 100
 #: One of so many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
 _FEW: Final = 100
+#: More ranges that end long after all else are a program's way of marking, and no errors.
+_SOME: Final = 100
 #: No kernel runs for a day (ns).
 _DAY: Final = 24 * _FAR
 #: Device work may go on so long after all else (ns), or ten times as long as the trace.
@@ -63,7 +65,7 @@ _NAME: Final = 60
 #: What the notes on impossible times say, those of readers and of linking (``early_kernels``) too.
 _NOT_KNOWN: Final = "how long they took is not known"
 _NO_TIME: Final = "left out: their times were not recorded"
-IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{_NO_TIME}|begin before their launches"
+IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{_NO_TIME}|clocks differ, so idle"
 
 
 def without_impossible(trace: Trace) -> Trace:
@@ -378,29 +380,53 @@ def _beyond(name: str, lasted: int, which: object) -> str:
 
 
 def _clip_host_at_end(trace: Trace) -> Trace:
-    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began."""
+    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began; those
+    that outlive a range that they began in, from a second on."""
     starts = [trace[name][column] for name, column in _TIMED.items() if len(trace[name])]
     first: Any = min((column.min() for column in starts), default=None)  # type: ignore[type-var]
     last: Any = max((column.max() for column in starts), default=None)  # type: ignore[type-var]
     if first is None or last is None:
         return trace
     late = last + max(_FAR, _NEVER * (last - first))
+    soon = last + max(_AFTER, _NEVER * (last - first))
     changed = {}
     for name in ("ranges", "calls"):
         table = trace[name]
         most: Any = table["end"].max()
-        if most is None or most <= late:
+        if most is None or most <= soon:
             continue
-        wrong = (table["end"] > late).fill_null(False)
+        wrong = (table["end"] > late).fill_null(False) | _outlives(trace, table, soon)
+        if not wrong.any():
+            continue
         rows = table.filter(wrong).with_columns((pl.col("end") - pl.col("start")).alias("lasted"))
         longest = rows.sort("lasted", descending=True).row(0, named=True)
-        ends = [trace[of]["end"].filter(trace[of]["end"] <= late).max() for of in _SPANS]
+        ends = [trace[of]["end"].filter(trace[of]["end"] <= soon).max() for of in _SPANS]
         cut = max([last, *(end for end in ends if end is not None)])
         which = longest.get("text") or longest.get("name")
         trace.note("warning", _beyond(name, longest["lasted"], which), len(rows))
         end = pl.when(pl.Series(wrong)).then(pl.lit(cut)).otherwise(pl.col("end"))
         changed[name] = table.with_columns(end.cast(pl.Int64).alias("end"))
     return trace.replace(**changed) if changed else trace
+
+
+def _outlives(trace: Trace, table: pl.DataFrame, soon: int) -> pl.Series:
+    """Return which rows end after ``soon`` although they began in a range of their thread that ended before:
+    what a thread does nests."""
+    long = (table["end"] > soon).fill_null(False)
+    rows = np.flatnonzero(long)
+    if not len(rows) or len(rows) > _SOME:
+        return long & ~long
+    around = trace["ranges"].filter(
+        pl.col("kind").cast(pl.String) == "pushpop", pl.col("end") <= soon
+    )
+    wrong = np.zeros(len(table), bool)
+    for row, process, thread, start in zip(
+        rows, *(table[rows][name] for name in ("process", "thread", "start")), strict=True
+    ):
+        mine = pl.col("process").eq_missing(process) & pl.col("thread").eq_missing(thread)
+        inside = (pl.col("start") < start) & (pl.col("end") > start)
+        wrong[row] = not around.filter(mine & inside).is_empty()
+    return pl.Series(wrong)
 
 
 def _clip_at_end(trace: Trace) -> Trace:

@@ -13,6 +13,8 @@ from opscope.core.analysis.ops import lost_kernels
 from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from opscope.profile.difference import difference_of
+from opscope.reports.difference import headline
 from opscope.reports.next_steps import next_steps
 from tests.command import opscope as run
 from tests.device_traces import OP, Ran, profiled
@@ -246,6 +248,77 @@ def test_records_that_the_recorder_dropped_make_idle_time_unknown():
     profile = run_of(20, 0, notes=[{"severity": "warning", "what": what, "how_many": 7}])
     assert profile.idle()["idle_time"].to_list() == [None]
     assert losses(profile) == [f"{what} (7)"]
+
+
+def repeated(keep) -> Profile:
+    """Six steps of five kernels each; of kernels and launches only what ``keep`` says, by number."""
+    ran_, ranges, calls = [], [], []
+    for number in range(30):
+        start = (number // 5 * 1_000 + number % 5 * 100 + 50) * US
+        launched, executed = keep(number)
+        if executed and launched:
+            ran_.append(
+                Ran(start + 20 * US, start + (60 + number % 3) * US, start, correlation=number)
+            )
+        elif executed:
+            ran_.append(Ran(start + 20 * US, start + (60 + number % 3) * US, correlation=number))
+        elif launched:
+            calls.append(launch(number, start))
+        ranges.append({"process": 0, "thread": 1, "start": start - 10 * US, "end": start + 15 * US,
+                       "text": OP, "kind": "pushpop", "domain": "opscope.torch"})  # fmt: skip
+    for step in range(6):
+        ranges.append({"process": 0, "thread": 1, "start": step * 1_000 * US, "end": (step * 1_000 + 990) * US,
+                       "text": f"step {step}", "category": "step", "kind": "pushpop",
+                       "domain": "opscope.torch"})  # fmt: skip
+    return profiled(ran_, ranges=ranges, calls=calls)
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_difference_from_a_run_with_missing_kernels_says_so_first_and_has_no_verdict(side):
+    whole, less = repeated(lambda _: (True, True)), repeated(lambda n: (True, n % 3 > 0))
+    assert lost(less) == 10
+    pair = (less, whole) if side == "a" else (whole, less)
+    difference = difference_of(*pair)
+    assert "not known" in headline(difference)
+    assert "10 of 30 kernels" in headline(difference)
+    for name in ("part", "op", "cause"):
+        verdicts = pair[0].diff(pair[1], name)["verdict"].drop_nulls()
+        assert not verdicts.is_in(["faster", "slower", "new", "gone"]).any(), name
+    assert difference_of(whole, whole).lacks == []
+
+
+CUT = "a.json is cut off (the JSON ends inside an event): what follows is missing"
+
+
+def test_a_file_that_is_cut_off_may_lack_any_kernel_so_idle_time_is_unknown():
+    profile = run_of(20, 0, notes=[{"severity": "warning", "what": CUT, "how_many": 1}])
+    assert losses(profile) == [CUT]
+    assert profile.idle()["idle_time"].to_list() == [None]
+    first = profile.diagnosis().row(0, named=True)
+    assert (first["finding"], "copy the file again" in first["to_try"]) == ("cannot tell", True)
+    assert not any("too late" in line for line in next_steps(profile))
+
+
+@pytest.mark.parametrize(("end", "kernels"), [(0.45, False), (0.8, True)])
+def test_a_trace_cut_off_amid_its_events_has_no_cause(tmp_path, end, kernels):
+    """Kineto writes kernels after ops: what is cut off is not what ran last."""
+    events = [{"ph": "X", "cat": "user_annotation", "name": f"ProfilerStep#{n}", "pid": 1, "tid": 1,
+               "ts": 1_000 * n, "dur": 990} for n in range(8)]  # fmt: skip
+    for n in range(80):
+        events.append({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1,
+                       "ts": 100 * n + 20, "dur": 20, "args": {"External id": n}})  # fmt: skip
+    for n in range(80):
+        events.append({"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 100 * n + 50,
+                       "dur": 40, "args": {"device": 0, "stream": 7, "External id": n}})  # fmt: skip
+    text = json.dumps({"schemaVersion": 1, "traceEvents": events})
+    path = tmp_path / "a.json"
+    path.write_text(text[: int(end * len(text))])
+    profile = opscope.load(path)
+    assert bool(len(profile.kernels())) == kernels
+    findings = profile.diagnosis()
+    assert findings["finding"].to_list()[0] == "cannot tell"
+    assert not findings["finding"].is_in(["host-bound", "idle device"]).any()
+    assert "cut off" in losses(profile)[0]
 
 
 def test_a_selection_lacks_what_the_whole_lacks_and_no_more():

@@ -17,6 +17,7 @@ from opscope import readers
 from opscope.core.tables.impossible import without_impossible
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from opscope.reports.next_steps import next_steps
 from tests.device_traces import Ran, profiled
 
 MS = 10**6
@@ -190,6 +191,28 @@ def test_a_range_that_ends_hours_after_all_else_ends_with_the_trace(hours: int) 
     assert "ranges that say" in what
 
 
+@pytest.mark.parametrize("table", ["ranges", "calls"])
+@pytest.mark.parametrize("thread", [1, 2])
+def test_what_outlives_a_range_that_it_began_in_ends_with_the_trace(
+    table: str, thread: int
+) -> None:
+    """What a thread does nests; another thread's range, and one that began before all, may go on."""
+    step = {
+        "process": 0,
+        "thread": 1,
+        "start": 1 * MS,
+        "end": 9 * MS,
+        "text": "step 1",
+        "kind": "pushpop",
+    }
+    long = {"process": 0, "thread": thread, "start": 2 * MS, "end": 3_400_000 * MS}
+    named = {"text": "op", "kind": "pushpop"} if table == "ranges" else {"name": "cudaLaunchKernel"}
+    rows = {"ranges": [step], table: [long | named] if table == "calls" else [step, long | named]}
+    trace = without_impossible(traced(row_of(3, 3 * MS), **rows))
+    assert trace[table]["end"].max() == (9 * MS if thread == 1 else 3_400_000 * MS)
+    assert len(trace["notes"]) == (thread == 1)
+
+
 def test_a_range_around_a_program_that_goes_on_after_the_capture_stays() -> None:
     ranges = [{"process": 0, "thread": 1, "start": 0, "end": 1_000 * 10**9, "text": "main"}]
     trace = traced(row_of(5), ranges=ranges)
@@ -343,6 +366,26 @@ def test_no_wait_has_a_cause_where_kernels_begin_before_their_launches() -> None
     assert warning["how_many"].to_list() == [30]
     assert "1.50 ms" in warning["what"][0]
     assert profile.critical_path().is_empty()
+
+
+@pytest.mark.parametrize("shift", [20 * 10**9, 24 * 3600 * 10**9])
+def test_kernels_long_after_all_that_the_host_did_have_no_idle_time(shift: int) -> None:
+    starts = [2 * n * MS + 10 * MS for n in range(30)]
+    profile = profiled([Ran(shift + start, shift + start + MS, start) for start in starts])
+    assert profile.idle()["idle_time"].null_count() == 1
+    said = [what for what, _ in notes(profile.trace)]
+    assert any("begin long after all that the host did" in what for what in said)
+    first = profile.diagnosis().row(0, named=True)
+    assert (first["finding"], "clocks" in first["text"]) == ("cannot tell", True)
+    assert "clocks that agree" in first["to_try"]
+    assert not any("too late" in line or "missing" in line for line in next_steps(profile))
+
+
+def test_kernels_that_queue_behind_a_long_kernel_are_not_late() -> None:
+    long = Ran(0, 5_000 * MS, -MS)
+    queued = [Ran((5_000 + 2 * n) * MS, (5_001 + 2 * n) * MS, n * MS) for n in range(30)]
+    profile = profiled([long, *queued])
+    assert profile.idle()["idle_time"].null_count() == 0
 
 
 def test_of_a_few_early_kernels_only_their_own_gaps_have_no_cause() -> None:

@@ -40,14 +40,19 @@ def find(answers: Answers) -> Answer:
     if not len(iterated) and set(iterations["reason"].drop_nulls()) <= {NO_KERNELS}:
         return CannotTell("the profile has neither kernels nor ops")
     how = _HOW.get(framework(answers) or "", "call opscope.step() at the beginning of each step")
-    inferred = len(iterated) > 0
-    if inferred:
+    by = ", ".join(iterated["found_by"].drop_nulls().unique().sort())
+    served = iterated["found_by"].str.starts_with("range: ").fill_null(False).any()
+    inferred = len(iterated) > 0 and not served
+    if served:
+        evidence = (
+            f"{len(iterated):,} iterations of a server ({by}), which are of several kinds and so no steps of"
+            " one program: opscope iterations FILE shows them"
+        )
+    elif inferred:
         sure = iterated["certainty"].drop_nulls().to_list() or [0.0]
         evidence = (
             f"{len(iterated):,} iterations were inferred from what repeats"
-            f" ({', '.join(iterated['found_by'].drop_nulls().unique().sort())}), with certainty"
-            f" {min(sure):g}:"
-            " too unsure to be taken as steps"
+            f" ({by}), with certainty {min(sure):g}: too unsure to be taken as steps"
         )
     else:
         reasons = iterations["reason"].drop_nulls().unique().sort().to_list()

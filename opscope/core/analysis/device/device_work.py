@@ -14,7 +14,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
-from opscope.core.attribution.early_kernels import CLOCKS, early
+from opscope.core.attribution.early_kernels import CLOCKS, LATE, early, late
 from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
@@ -106,7 +106,10 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
     order = _by_start(start)
     call, process = call[order], column("process")[order]
     begun, ended = (trace["calls"][name].to_numpy() for name in ("start", "end"))
-    wrong = early(at(begun, call, 0), start[order], call >= 0, process)
+    launched = (at(begun, call, 0), start[order], call >= 0, process)
+    wrong, why = early(*launched), CLOCKS
+    if not wrong.any():
+        wrong, why = late(*launched), LATE
     if wrong.any():
         call = np.where(wrong, np.int32(NONE), call)
     linked = bool((call >= 0).any())
@@ -126,7 +129,7 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
         trace.has("calls") and (linked or not wrong.any()),
         NOT_TIMED if _made_up(trace) else unknown,
         _waits(trace, streams),
-        CLOCKS if wrong.any() else None,
+        why if wrong.any() else None,
     )
 
 

@@ -107,6 +107,10 @@ class Reduced:
     totals: Totals | None = None
     #: Whether it is a job that was merged from partials.
     merged: bool = False
+    #: What its data lacks, if so much that nothing follows from less device time.
+    lacks: str | None = None
+    #: Whether kernels are missing, so that one may have run that is not there.
+    lost: bool = False
 
     @property
     def many(self) -> int:

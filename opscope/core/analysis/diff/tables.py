@@ -131,6 +131,11 @@ class Difference:
         """Whether whole runs are compared, not steps."""
         return self.a.unit == RUN
 
+    @property
+    def lacks(self) -> list[str]:
+        """What the data of the two lacks, so that no op is known to have changed."""
+        return [f"{name}: {one.lacks}" for name, one in (("A", self.a), ("B", self.b)) if one.lacks]
+
     @staticmethod
     def unlike(a: Reduced, b: Reduced) -> str:
         """Return why the steps of two profiles of which only one has any are not compared."""
@@ -192,8 +197,8 @@ class Difference:
 
     def _typical(self, values: Sequence[pl.DataFrame], count: int) -> list[Typical] | None:
         """Return what is typical of both runs' ``values`` (group, unit, time) in ``count`` groups; None of
-        whole runs: processes are no sample of steps."""
-        if self.whole:
+        whole runs: processes are no sample of steps; and where kernels are missing."""
+        if self.whole or self.lacks:
             return None
         return [
             typical_of(side, side_values, count)
@@ -453,9 +458,9 @@ class Difference:
         )
         typicals = self._typical(work, group_count)
         there = frame["calls_a"] + frame["calls_b"] > 0
-        frame = judged(
-            frame, typicals, (frame["calls_a"] > 0, frame["calls_b"] > 0), of_pieces=True
-        )
+        lost = self.a.lost or self.b.lost
+        ran = None if lost else (frame["calls_a"] > 0, frame["calls_b"] > 0)
+        frame = judged(frame, typicals, ran, of_pieces=True)
         described = self._described.drop("group", "calls_a", "calls_b")
         frame = pl.concat([frame, described], how="horizontal").filter(there)
         frame = self._with_opless(frame)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.cuda_graph_captures import captures
+from opscope.core.attribution.early_kernels import LATE, LATE_SAID
 from opscope.core.dialects.launches import GRAPH_LAUNCH, LAUNCH
 from opscope.core.question import units
 from opscope.core.question.column import Frame
@@ -46,6 +47,8 @@ _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|inc
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
+#: What the reader says of a file of which any kernel may be missing: it is not in the order of time.
+CUT_OFF: Final = "what follows is missing"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 #: Why the number is not known: a closed list.
@@ -316,6 +319,12 @@ def idle_unknown(profile: Answers) -> str | None:
 
     None where it is known, as where less than 1 % of the kernels of each process is lost.
     """
+    cut = [text for text in losses(profile) if CUT_OFF in text]
+    if cut:
+        return _not_known(cut[0])
+    # linking the launches, which finding lost kernels does, made this note
+    if profile.trace["notes"]["what"].cast(pl.String).str.contains(LATE_SAID, literal=True).any():
+        return _not_known(LATE.partition(", so")[0])
     said = _drop(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
     if len(said):
         number = int(said["how_many"].sum())
@@ -326,6 +335,20 @@ def idle_unknown(profile: Answers) -> str | None:
     return _not_known(in_words(lost) or "")
 
 
+def not_comparable(profile: Answers) -> str | None:
+    """What a profile lacks in kernels and their launches; None if less than 1 % of them, or nothing."""
+    lost = profile.ask("lost_kernels")
+    few = pl.max_horizontal(
+        pl.col("lost_kernels").fill_null(0), pl.col("lost_launches").fill_null(0)
+    )
+    amid = lost.filter(
+        few >= LEAST * (pl.col("kernels") + pl.col("lost_kernels").fill_null(0)).clip(1)
+    )
+    if amid.is_empty() and profile.of(idle_unknown) is None:
+        return None
+    return "; ".join(profile.of(losses)) or None
+
+
 def _not_known(what: str) -> str:
     return f"{what}: idle time, and what rests on it, is not known"
 
@@ -333,10 +356,11 @@ def _not_known(what: str) -> str:
 def _drop(trace: Trace) -> pl.DataFrame:
     """Return the notes in which the recorder says that it dropped records."""
     notes = trace["notes"]
-    serious = (
-        notes["severity"].cast(pl.String) == "warning"
-    )  # an error names a file that is left out
-    return notes.filter(serious & notes["what"].cast(pl.String).str.contains(_DROPPED))
+    # an error names a file that is left out
+    serious = notes["severity"].cast(pl.String) == "warning"
+    what = notes["what"].cast(pl.String)
+    dropped = what.str.contains(_DROPPED) | what.str.contains(CUT_OFF, literal=True)
+    return notes.filter(serious & dropped)
 
 
 def in_words(lost: pl.DataFrame) -> str | None:
@@ -367,7 +391,7 @@ def losses(profile: Answers) -> list[str]:
         said = f"{units.counted(number, noun, plural)} {verb} missing in the file"
         found.append(said if number else None)
     for what, number in _drop(profile.trace).select("what", "how_many").rows():
-        found.append(units.text(what) + (f" ({units.count(number)})" if number else ""))
+        found.append(units.text(what) + (f" ({units.count(number)})" if number > 1 else ""))
     return [text for text in found if text]
 
 

@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
 from opscope.core.analysis.ops.totals import distinct_texts
+from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.step_notes import source_of_steps
@@ -48,8 +49,9 @@ def summary_table(profile: Answers) -> Table:
         )
         line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
     else:
-        unknown = profile.of(idle_unknown) is not None
-        busy = "without the missing kernels" if unknown else _of_wall(row)
+        unknown = profile.of(idle_unknown)
+        lacking = "" if LATE_SAID in (unknown or "") else "without the missing kernels"
+        busy = _of_wall(row) if unknown is None else lacking
         line("device busy", units.time(row.get("device_busy")), busy)
         for what, value, remark in _ran(row):
             line(what, value, remark + of if "attributed" in remark else remark)
