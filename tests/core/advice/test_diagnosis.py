@@ -303,6 +303,8 @@ def test_a_backend_on_the_host_bounds_a_step_although_there_is_a_gpu():
     assert (row["finding"], row["lost"]) == ("communication-bound", STEPS * 750 * US)
     rows = profile.communication().row(0, named=True)
     assert (rows["communication_time"], rows["collectives"]) == (STEPS * 750 * US, STEPS)
+
+
 @pytest.mark.parametrize(
     ("kind", "pageable", "said", "never"),
     [
