@@ -176,7 +176,7 @@ struct alignas(kLine) Text {
   std::string_view text;  // ends with a zero byte
 #ifdef OPSCOPE_NVTX
   nvtxStringHandle_t handle = nullptr;
-  int64_t process = 0;     // the value of g_nvtx_process: a forked child cannot use its parent's handles
+  int64_t process = 0;  // the value of g_nvtx_process: a forked child cannot use its parent's handles
   std::string_view shown;  // the text for NVTX, cut if it is too long
 #endif
   std::vector<std::string> own;  // the characters of ``text`` and ``shown``, for a text outside ``Kept``
@@ -199,8 +199,8 @@ struct OpTraits {
   uint64_t plain = 0;  // a bit for each of the first 64 arguments: whether it is kOther
   uint32_t count = 0;  // of arguments
   bool recorded = true;
-  bool native = false;      // aten: implemented in C++
-  bool composite = false;   // decomposes above autograd, unless the op has a kernel for the device:
+  bool native = false;  // aten: implemented in C++
+  bool composite = false;  // decomposes above autograd, unless the op has a kernel for the device:
   bool own_cpu = false, own_cuda = false;
   bool autocast_cpu = false, autocast_cuda = false;
   bool communication = false;
@@ -210,9 +210,9 @@ struct OpInfo : OpTraits {
   int returns = 0;
   bool dynamic = false;
   std::vector<ArgInfo> args;
-  std::string base;      // aten::addmm
+  std::string base;  // aten::addmm
   std::string overload;  // as in the schema
-  std::string name;      // as in the text: aten::add.Tensor
+  std::string name;  // as in the text: aten::add.Tensor
 
   void set_args(std::vector<ArgInfo> given) {
     args = std::move(given);
@@ -357,11 +357,11 @@ struct alignas(kLine) Thread {
   Table<Entry, CallSlot> calls_seen;
   const at::RecordFunctionTLS* tls = nullptr;  // PyTorch's state of this thread
   alignas(kLine) Block* writing = nullptr;  // the writer's end of the buffer
-  int64_t used = 0;          // records written into that block; ``Block::used`` is for the reader
+  int64_t used = 0;  // records written into that block; ``Block::used`` is for the reader
   std::atomic<int64_t> waiting{0};
   std::atomic<int64_t> ops_seen{0};
   void* free_context = nullptr;
-  int64_t filled = -1;    // autograd nodes below this number have their op
+  int64_t filled = -1;  // autograd nodes below this number have their op
   int64_t last_seq = -1;  // the number that the last forward range carried
   uint64_t record_function_id = 0;
   // Fields for forward ops.
@@ -372,8 +372,8 @@ struct alignas(kLine) Thread {
   std::unique_ptr<NodeSlot[]> nodes;
   // Fields for the builtins that Python's hooks call, under the GIL.
   alignas(kLine) PyObject* open = nullptr;  // Python's list of open ranges
-  int64_t open_epoch = 0;                   // the recording that the list belongs to
-  int64_t begun_epoch = 0;                  // the recording in which steps have begun
+  int64_t open_epoch = 0;  // the recording that the list belongs to
+  int64_t begun_epoch = 0;  // the recording in which steps have begun
   std::atomic<int64_t> hooks{0}, hooks_timed{0}, hook_ns{0}, hook_long_ns{0};
   bool hooked = false;  // within a builtin
   // Fields that are used rarely.
@@ -487,10 +487,10 @@ Global& global() {
 
 // The switches that every call reads, on one line that rarely changes.
 struct alignas(kLine) Switches {
-  std::atomic<int64_t> epoch{0};       // the current recording's number; 0: none
-  std::atomic<int64_t> names{0};       // how often an operator was removed
+  std::atomic<int64_t> epoch{0};  // the current recording's number; 0: none
+  std::atomic<int64_t> names{0};  // how often an operator was removed
   std::atomic<int64_t> pop_code{kPopBase};
-  std::atomic<int64_t> observing{0};   // how often the callback was added or removed
+  std::atomic<int64_t> observing{0};  // how often the callback was added or removed
   std::atomic<int> creating{0};
   std::atomic<bool> nvtx{false};
   std::atomic<bool> shapes{true}, source{true}, all_levels{false};

@@ -76,9 +76,8 @@ inline void sign(Hasher& hash, const at::Tensor& tensor, bool numbers) {
     return;
   }
   auto device = impl->device();
-  uint64_t kind =
-      0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 | uint64_t(uint8_t(device.index())) << 32 |
-      uint64_t(impl->key_set().has(c10::DispatchKey::Python)) << 42;
+  uint64_t kind = 0x10000 | dtype | uint64_t(uint8_t(device.type())) << 24 |
+      uint64_t(uint8_t(device.index())) << 32 | uint64_t(impl->key_set().has(c10::DispatchKey::Python)) << 42;
   if (C10_UNLIKELY(!plain(impl))) return sign_odd(hash, impl, kind, numbers);
   auto sizes = impl->sizes_default();
   auto strides = impl->strides_default();
