@@ -12,10 +12,6 @@ import pytest
 from tests.script import ROOT
 
 sys.path.insert(0, str(ROOT / "scripts"))
-READERS = (
-    "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "Nsight Compute",
-    "ONNX Runtime JSON", "TensorRT", "XPlane", "MindSpore", "ROCm", "profile", "partial", "recording", "CUPTI",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -31,17 +27,16 @@ def test_damaged_traces_are_read_or_refused(files, fuzz, tmp_path: Path) -> None
     # the test waits for a busy machine, the script does not
     counts = fuzz.run(seeds, files=files, seed=1, keep=tmp_path / "found", most_seconds=300)
     assert sum(counts.values()) == files
-    assert {reader for reader, _ in counts} == set(READERS)
+    assert {reader for reader, _ in counts} == set(seeds)
     wrong = {outcome for _, outcome in counts} - {fuzz.READ, fuzz.REFUSED}
     told = [path.read_text() for path in sorted((tmp_path / "found").glob("*.txt"))]
     assert not wrong, "\n".join(told)
     # damage that leaves nothing to read would find nothing
-    assert sum(counts[reader, fuzz.READ] for reader in READERS) > files / 2
+    assert sum(counts[reader, fuzz.READ] for reader in seeds) > files / 2
 
 
 def test_a_sound_trace_of_every_reader_is_read(fuzz, tmp_path: Path) -> None:
     seeds = fuzz.fuzz_seeds.made(tmp_path)
-    assert tuple(seeds) == READERS
     for files in seeds.values():
         for file in files:
             assert fuzz.asked(file, 0) == (fuzz.READ, "")

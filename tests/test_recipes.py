@@ -121,6 +121,15 @@ def test_the_detector_of_the_recipe_finds_finds_nothing_and_cannot_tell(
     assert said in run(tree, *asked, "--detectors", "slow_copies")
 
 
+def test_the_detector_of_the_recipe_says_in_sentences_what_it_looks_at(tree):
+    record = "from opscope.core.advice.detectors.slow_copies import DETECTOR as record\n"
+    said = run(
+        tree, "-c", f"{record}print(record.looks_at, record.abstains, sep='\\n')"
+    ).splitlines()
+    assert len(said) == 2
+    assert all(text.endswith(".") for text in said)
+
+
 def test_the_cost_of_the_recipe_is_counted_by_a_loop():
     function, *_ = recipe("Add an op's cost")
     head = """

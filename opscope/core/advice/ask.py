@@ -94,7 +94,8 @@ def threshold(one: Detector) -> str | None:
     if not one.fires:
         return None
     given = signature(one.find).parameters
-    return one.fires.format(**{name: f"{100 * given[name].default:g} %" for name in one.thresholds})
+    values = {name: each.written(given[name].default) for name, each in one.thresholds.items()}
+    return one.fires.format(**values)
 
 
 @cache

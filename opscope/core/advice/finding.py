@@ -88,7 +88,7 @@ class Detector:
     needs_all_kernels: bool = False
     #: The thresholds that a user may set (``--detectors host_bound:least=2%``): keywords of ``find``.
     thresholds: Mapping[str, Parameter] = field(default_factory=dict)
-    #: What a finding needs at least, in words, with ``{least}`` for the share of a threshold of this name.
+    #: What a finding needs at least, in words, with ``{least}`` for the value of a threshold of this name.
     fires: str = ""
     #: What it looks at, and when it says that it cannot tell: a sentence each, for the documentation.
     looks_at: str = ""

@@ -117,7 +117,7 @@ def share(meaning: str) -> Parameter:
             raise ValueError(f"must be from 0 to 1, not {_short(given)}")
         return value
 
-    return Parameter(meaning, accepts, read)
+    return Parameter(meaning, accepts, read, written=lambda value: f"{100 * value:g} %")
 
 
 def count(

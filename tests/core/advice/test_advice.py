@@ -12,6 +12,7 @@ import pytest
 from opscope.core.advice import ask
 from opscope.core.advice import detectors as folder
 from opscope.core.advice.finding import CannotTell, Detector, Edit, Finding
+from opscope.core.question import parameters
 from tests.core.advice.test_pageable_copies import copy, profile
 from tests.script import ROOT
 
@@ -150,3 +151,22 @@ def test_where_replays_cannot_be_prepared_each_says_so_itself(monkeypatch, caplo
 
 def test_the_detectors_that_are_asked_first_and_last_are_there():
     assert {*ask._FIRST, *ask._LAST} <= set(ask.detectors())
+
+
+@pytest.mark.parametrize(
+    ("threshold", "value", "said"),
+    [
+        (parameters.count("copies at least"), 100, "from 100 on"),
+        (parameters.duration("a copy's time at least"), 5_000, "from 5 µs on"),
+        (parameters.share("a share of the window"), 0.05, "from 5 % on"),
+    ],
+)
+def test_a_threshold_is_said_in_its_own_unit(threshold, value, said):
+    def find(_answers, least=value):
+        return []
+
+    thresholds = {"least": threshold}
+    detector = Detector(
+        name="a", question="?", find=find, thresholds=thresholds, fires="from {least} on"
+    )
+    assert ask.threshold(detector) == said
