@@ -62,6 +62,7 @@ def init(
     steps: bool = True,
     memory: bool | None = None,
     samples: float | None = None,
+    stacks: bool | None = None,
     attach: bool | str | os.PathLike[str] = False,
     light: bool | str | os.PathLike[str] = False,
     spells: bool = True,
@@ -75,7 +76,8 @@ def init(
     ``source``: the user's source lines; ``layers``: the modules that ops run in; ``steps``: iterations and
     their phases; ``memory``: each allocation of tensor memory (PyTorch), off unless ``OPSCOPE_MEMORY=1``;
     ``samples``: how often in a second the processors are sampled while a capture runs, 10 unless
-    ``OPSCOPE_SAMPLES`` says otherwise, 0 for never.
+    ``OPSCOPE_SAMPLES`` says otherwise, 0 for never; ``stacks``: the Python stacks of the recorded threads,
+    sampled while a capture runs, unless ``OPSCOPE_STACKS=0`` or ``source=False``.
     While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
 
     ``attach=True`` lets this user's ``opscope attach PID`` record the running program, into the working
@@ -91,9 +93,10 @@ def init(
 
     from . import adapters
     from .adapters.base import Options
-    from .core.capture import cpu_samples
+    from .core.capture import cpu_samples, host_stacks
 
     cpu_samples.choose(samples)
+    host_stacks.choose(stacks if source else False)
     named = [frameworks] if isinstance(frameworks, str) else frameworks
     if memory is None:
         memory = os.environ.get("OPSCOPE_MEMORY", "") not in ("", "0")
@@ -153,11 +156,22 @@ def shutdown() -> None:
     session.leave_step()
 
 
-def step(n: int | None = None) -> int:
+def step(
+    n: int | None = None,
+    *,
+    kind: str | None = None,
+    requests: int | None = None,
+    new_tokens: int | None = None,
+    cached_tokens: int | None = None,
+) -> int:
     """Begin a step (one training iteration), end the previous one if any, and return the step's number.
 
     Call it once per iteration, at its beginning or at its end. After the first call only these calls
     count steps; opscope no longer counts them by the optimizers. Raises TypeError if ``n`` is not an integer.
+
+    ``kind`` says that it is a step of an inference engine: prefill, decode, mixed, verify, draft or idle,
+    with the requests in it, the tokens that it computes and those that were in the cache before, where
+    known. Call it at the step's beginning then. Raises ValueError for another kind and for negative counts.
     """
     session = _session or _load_session()
     if n is not None and type(n) is not int:
@@ -165,7 +179,14 @@ def step(n: int | None = None) -> int:
 
         n = index(n)
     session.steps_by_user = True
-    number: int = session.step(n)
+    if kind is not None:
+        from .core.capture import engine_kind  # lazy: few programs are servers
+
+        mark = engine_kind.text(kind, requests, new_tokens, cached_tokens)
+        number: int = session.step(n)
+        engine_kind.mark(mark)
+        return number
+    number = session.step(n)
     return number
 
 

@@ -25,23 +25,30 @@ _SUMMARY: Final[Mapping[str, str]] = {
 
 
 def page(
-    head: str, summary: Mapping[str, Any], ops: pl.DataFrame, device: str, styled: bool = True
+    head: str,
+    summary: Mapping[str, Any],
+    ops: pl.DataFrame,
+    device: str,
+    styled: bool = True,
+    widest: int = 1_000,
 ) -> str:
     """Return the profile's line ``head``, its summary and the ops that took longest, as escaped HTML.
 
     ``styled``: cells are aligned by style attributes, which a page with a strict content policy refuses.
+    ``widest``: characters of a cell, and of the line, at most.
     """
     rows = [
         (label.format(device=device), readable(name, summary[name]))
         for name, label in _SUMMARY.items()
         if summary.get(name) is not None
     ]
+    head = _cut(head, widest)
     time = "device_time" if device == "the GPU" else "self_time"
     first = ops.head(_OPS)
     names = [name for name in _COLUMNS if first[name].null_count() < len(first)]
     table = [
         (readable("share", row["share"]), readable(time, row[time]), readable("calls", row["calls"]),
-         *(row[name] or "" for name in names))
+         *(_cut(row[name] or "", widest) for name in names))
         for row in first.iter_rows(named=True)
     ]  # fmt: skip
     more = f"<p>{len(first)} of {len(ops):,} ops; op_totals() has all</p>" if table else ""
@@ -65,6 +72,10 @@ def readable(name: str, value: Any) -> str:
             number = value / size
             return f"{number:,.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
     return f"{value} ns"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _table(names: Iterable[str], rows: Iterable[Iterable[str]], styled: bool) -> str:

@@ -23,5 +23,8 @@ environment() {
         "$python" -m venv --clear "$folder"
     fi
     bin=$(cd "$folder/bin" && pwd)
-    "$bin/python" -m pip install --quiet --disable-pip-version-check "$@" >&2
+    # of pip's lines those of large downloads, with their sizes, and that it installs; none where all is there
+    "$bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" |
+        sed -u -n -E -e 's/^ *(Downloading [^ ]+) (\([0-9.]+ [MG]B\)).*/  \1 \2/p' \
+            -e 's/^Installing collected packages: .*/  installing them/p' >&2
 }

@@ -1,28 +1,29 @@
-"""Damage traces in many ways and open them: each must be read or refused, without any other failure.
+"""Damage traces in many ways and do with each what a user may: it must be read rightly, or refused.
 
 Usage: python scripts/fuzz.py [TRACE...] [--files 300] [--seconds 600] [--seed 0] [--keep FOLDER]
+       [--commands NAMES] [--counts FILE]
 
 Without a TRACE, the script makes small traces for each reader in turn and damages these. Given traces are
-damaged instead, cut to some hundred rows unless ``--whole``. A process with bounded memory and time opens
-each damaged file and requests its frames and report. The result must be an answer, or a ``BadInput`` of one
-line that names the file; any other file is printed and kept in FOLDER, with the traceback beside it. At the
-end the script prints the count by reader and outcome. The exit status is 1 if any file was kept.
+damaged instead, cut to some hundred rows unless ``--whole``. A process with bounded memory and time does one
+of ``fuzz_commands.NAMES`` with each damaged file: a command, the library's frames or the viewer's answers. The
+result must be an answer whose totals add up, or a refusal of one line that names the file. Any other file is
+printed and kept in FOLDER, with what came of it beside it. At the end the script prints the counts by reader and
+by command; with ``--counts`` they are added to a file, which later runs go on with. The exit status is 1 if any
+file was kept.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import json
 import multiprocessing
 import os
 import random
-import re
 import resource
 import shutil
 import sys
 import tempfile
 import time
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,88 +32,44 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import fuzz_commands
 import fuzz_seeds
+from fuzz_commands import MEMORY, READ, REFUSED, TIME, TRACEBACK, WRONG, Case
 from fuzz_damage import damaged
 
 #: The memory and time that a file of a few megabytes may take; a file that takes more is a bomb.
 MOST_BYTES = 6 << 30
 MOST_GROWTH = 1 << 30
 MOST_SECONDS = 20
+#: The bytes of a file that a command may write.
+MOST_WRITTEN = 1 << 30
 #: The wall-clock time of an answer may be this many times its limit of CPU time.
 IDLE = 6
-#: The number of frames, drawn at random, that are requested beside the summary and the report.
-ASKED = 3
-FRAMES = (
-    "kernels", "memops", "ops", "op_totals", "kernel_totals", "unattributed", "missing_costs",
-    "communication", "collectives", "memory", "memory_by_op", "compiled", "groups", "meshes", "clocks",
-    "efficiency", "utilization", "gaps", "range_totals", "notes", "own_costs",
-    "engine_layers", "engine_runs",
-)  # fmt: skip
-READ, REFUSED, TRACEBACK, HANG = "read", "refused", "TRACEBACK", "HANG"
-OUTCOMES = (READ, REFUSED, TRACEBACK, HANG)
-#: Times of the summary, which are never negative unless a sum overflows 64 bits.
-_TIMES = re.compile(r"time\Z|wall|busy|span")
+#: So many files are counted at a time, so that a run that is ended loses few.
+BATCH = 100
+OUTCOMES = (READ, REFUSED, TRACEBACK, MEMORY, TIME, WRONG)
+#: Counts by reader, command and outcome.
+Counts = Counter[tuple[str, str, str]]
 
 
-def asked(file: Path, seed: int) -> tuple[str, str]:
-    """Open the file and request its frames; return the outcome and an explanation."""
-    from opscope.readers import BadInput
-
+def asked(name: str, case: Case) -> tuple[str, str]:
+    """Do with the file what ``name`` says; return the outcome and an explanation."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    outcome = READ, ""
-    try:
-        _ask(file, random.Random(seed))
-    except BadInput as error:
-        outcome = REFUSED, str(error)
-        if str(file) not in str(error):
-            outcome = TRACEBACK, f"the error message does not name the file: {error}"
-        elif len(error.what.splitlines()) != 1:
-            outcome = TRACEBACK, f"the error message has several lines: {error}"
-    except BaseException:  # noqa: BLE001 - also panics of Rust; these are what the script looks for
-        outcome = TRACEBACK, traceback.format_exc()
+    outcome = fuzz_commands.judged(name, case)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     if grown << 10 > MOST_GROWTH:
-        outcome = HANG, f"used {grown >> 10} MiB"
+        outcome = MEMORY, f"used {grown >> 10} MiB"
     return outcome
-
-
-def _ask(file: Path, dice: random.Random) -> None:
-    import opscope
-    from opscope.backends.recording_folder import parts
-    from opscope.core.not_merged import NotMerged
-    from opscope.core.question import layout
-    from opscope.profile import Profile
-    from opscope.readers.recording.reader import collect
-    from opscope.reports import console
-    from opscope.scale.merge import merge
-
-    if file.is_dir() and parts(file):
-        profile = Profile(collect(file))
-    elif file.name.endswith(".partial.parquet"):
-        profile = merge([file], strict=True)
-    else:
-        profile = opscope.load(file, strict=True)
-    row = profile.summary().row(0, named=True)
-    wrong = {k: v for k, v in row.items() if _TIMES.search(k) and type(v) is int and v < 0}
-    # a stored profile is not checked: its own totals are read as they are
-    if wrong and not (file / "meta.json").is_file():
-        raise AssertionError(f"negative times: {wrong}")
-    for name in dice.sample(FRAMES, ASKED):
-        with suppress(NotMerged):
-            getattr(profile, name)()
-    shown = ["summary", "detail", "notes", "unattributed"]
-    if not profile.cpu_only:
-        shown.append("kernel")
-    layout.write(console.tables(profile, shown), io.StringIO(), 100)
 
 
 def work(tasks: Any, answers: Any) -> None:
     """Answer for the files in the queue until it has ``None``."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN, MOST_WRITTEN))
     warnings.simplefilter("ignore")
     sys.stderr = open("/dev/null", "w")  # noqa: SIM115 - panics print there
     while (task := tasks.get()) is not None:
-        answers.put(asked(Path(task[0]), task[1]))
+        answers.put(asked(*task))
 
 
 class Asker:
@@ -127,8 +84,8 @@ class Asker:
         self._process = context.Process(target=work, args=(self._tasks, self._answers), daemon=True)
         self._process.start()
 
-    def __call__(self, file: Path, seed: int, seconds: float) -> tuple[str, str]:
-        self._tasks.put((str(file), seed))
+    def __call__(self, name: str, case: Case, seconds: float) -> tuple[str, str]:
+        self._tasks.put((name, case))
         begun, worked = time.monotonic(), self._worked()
         while True:
             try:
@@ -139,7 +96,7 @@ class Asker:
                     answer = TRACEBACK, f"the process ended with status {self._process.exitcode}"
                 elif self._worked() - worked > seconds or time.monotonic() - begun > IDLE * seconds:
                     self._process.kill()
-                    answer = HANG, f"no answer in {seconds} s of CPU time"
+                    answer = TIME, f"no answer in {seconds} s of CPU time"
                 else:
                     continue
                 self._start()
@@ -167,52 +124,80 @@ def run(
     seed: int = 0,
     keep: Path = Path("fuzz-found"),
     most_seconds: float = MOST_SECONDS,
-) -> Counter[tuple[str, str]]:
+    commands: Sequence[str] = fuzz_commands.NAMES,
+) -> Counts:
     """Damage and open files until ``files`` or ``seconds`` is reached; return the counts."""
-    counts: Counter[tuple[str, str]] = Counter()
-    seen: set[tuple[str, str, str]] = set()
+    counts: Counts = Counter()
+    seen: set[tuple[str, str]] = set()
     asker, begun = Asker(), time.monotonic()
     readers = list(sources)
-    with suppress(KeyboardInterrupt), tempfile.TemporaryDirectory() as folder:
-        number = seed
+    number = seed
+    with suppress(KeyboardInterrupt):
         while (files is None or number - seed < files) and (
             seconds is None or time.monotonic() - begun < seconds
         ):
             reader = readers[number % len(readers)]
             dice = random.Random(number)
-            source = dice.choice(sources[reader])
-            target = Path(folder) / f"{number}-{source.name}"
-            damaged(source, target, dice)
-            outcome, told = asker(target, number, most_seconds)
-            counts[reader, outcome] += 1
-            if outcome not in (READ, REFUSED):
-                lines = told.strip().splitlines()
-                places = [line.strip() for line in lines if "/opscope/" in line]
-                key = (reader, lines[-1][:60], places[-1] if places else "")
-                if key not in seen:
-                    seen.add(key)
-                    keep.mkdir(exist_ok=True, parents=True)
-                    kept = keep / target.name
-                    (shutil.copytree if target.is_dir() else shutil.copy)(target, kept)
-                    (keep / f"{target.name}.txt").write_text(told)
-                    print(f"{kept}: {key[1]} {key[2]}", flush=True)
-            shutil.rmtree(target) if target.is_dir() else target.unlink()
+            name = dice.choice(commands)
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                if reader == "partial" and dice.random() < 0.9:
+                    name = dice.choice(fuzz_commands.OF_PARTIALS)
+                case = _case(sources[reader], Path(folder), number, dice)
+                outcome, told = asker(name, case, most_seconds)
+                counts[reader, name, outcome] += 1
+                if outcome not in (READ, REFUSED):
+                    _keep(case.file, keep, f"{reader}: {name}: {outcome}", told, seen)
             number += 1
     asker.close()
     return counts
 
 
-def table(counts: Counter[tuple[str, str]]) -> str:
-    """The count by reader and outcome, as a text table."""
-    rows = [["reader", *OUTCOMES, "files"]]
-    readers = sorted({reader for reader, _ in counts})
-    for reader in [*readers, "all"]:
+def _case(sources: Sequence[Path], folder: Path, number: int, dice: random.Random) -> Case:
+    source = dice.choice(sources)
+    target = folder / f"{number}-{source.name}"
+    kernel_time = damaged(source, target, dice)
+    (folder / "written").mkdir()
+    return Case(target, dice.choice(sources), folder / "written", dice, kernel_time)
+
+
+def _keep(file: Path, keep: Path, which: str, told: str, seen: set[tuple[str, str]]) -> None:
+    """Keep a file of each fault, with what came of it."""
+    lines = told.strip().splitlines()
+    places = [line.strip() for line in lines if "/opscope/" in line]
+    key = (lines[-1][:60], places[-1] if places else which)
+    if key in seen:
+        return
+    seen.add(key)
+    keep.mkdir(exist_ok=True, parents=True)
+    for path in file.parent.glob(f"{file.name}*"):  # what lies beside it, too
+        if path.is_dir():
+            with suppress(shutil.Error):  # of pipes
+                shutil.copytree(path, keep / path.name, symlinks=True)
+        else:
+            shutil.copy(path, keep / path.name)
+    (keep / f"{file.name}.txt").write_text(f"{which}\n{told}")
+    print(f"{keep / file.name}: {which}: {key[0]} {key[1]}", flush=True)
+
+
+def table(counts: Counts, of: int) -> str:
+    """The counts by reader (``of`` 0) or by command (``of`` 1) and outcome, in Markdown."""
+    heads = [("reader", "command")[of], "files", *OUTCOMES]
+    rows = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for name in [*sorted({key[of] for key in counts}), "all"]:
         numbers = [
-            sum(n for (r, o), n in counts.items() if o == outcome and reader in (r, "all"))
+            sum(n for key, n in counts.items() if key[2] == outcome and name in (key[of], "all"))
             for outcome in OUTCOMES
         ]
-        rows.append([reader, *map(str, numbers), str(sum(numbers))])
-    return "\n".join(row[0].ljust(14) + "".join(cell.rjust(11) for cell in row[1:]) for row in rows)
+        rows.append([name, *(f"{number:,}" for number in (sum(numbers), *numbers))])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def added(counts: Counts, file: Path) -> Counts:
+    """Add the counts to those in the file; return all."""
+    before = json.loads(file.read_text()) if file.is_file() else []
+    counts = counts + Counter({tuple(key): n for *key, n in before})
+    file.write_text(json.dumps([[*key, n] for key, n in sorted(counts.items())]))
+    return counts
 
 
 def reader_of(trace: Path) -> str:
@@ -223,7 +208,7 @@ def reader_of(trace: Path) -> str:
 
 
 def main() -> int:
-    """Read the command line, damage and open the files, print the count."""
+    """Read the command line, damage and open the files, print the counts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("traces", type=Path, nargs="*")
     parser.add_argument("--files", type=int)
@@ -231,22 +216,35 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, default=Path("fuzz-found"))
     parser.add_argument("--whole", action="store_true", help="do not cut the given traces")
+    parser.add_argument("--commands", default=",".join(fuzz_commands.NAMES))
+    parser.add_argument("--counts", type=Path)
     given = parser.parse_args()
-    files = 300 if given.files is None and given.seconds is None else given.files
+    files = given.files or (300 if given.seconds is None else 1 << 62)
     with tempfile.TemporaryDirectory() as folder:
         sources: dict[str, list[Path]] = {}
         for number, trace in enumerate(given.traces):
             small = trace if given.whole else fuzz_seeds.cut(trace, Path(folder) / str(number))
             sources.setdefault(reader_of(trace), []).append(small)
-        counts = run(
-            sources or fuzz_seeds.made(Path(folder)),
-            files=files,
-            seconds=given.seconds,
-            seed=given.seed,
-            keep=given.keep,
-        )
-    print(table(counts))
-    return 1 if any(outcome in (TRACEBACK, HANG) for _, outcome in counts) else 0
+        sources = sources or fuzz_seeds.made(Path(folder))
+        counts: Counts = Counter()
+        until = time.monotonic() + (given.seconds or float("inf"))
+        while (done := sum(counts.values())) < files and time.monotonic() < until:
+            some = run(
+                sources,
+                files=min(BATCH, files - done),
+                seconds=until - time.monotonic(),
+                seed=given.seed + done,
+                keep=given.keep,
+                commands=given.commands.split(","),
+            )
+            counts += some
+            everything = added(some, given.counts) if given.counts else counts
+            if sum(some.values()) < min(BATCH, files - done):  # Ctrl-C
+                break
+    bad = any(outcome not in (READ, REFUSED) for _, _, outcome in counts)
+    counts = everything
+    print(table(counts, 0), table(counts, 1), sep="\n\n")
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":

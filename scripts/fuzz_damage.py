@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import random
 import re
 import shutil
@@ -27,7 +28,16 @@ TEXTS = (
     "aten::conv2d(f32[1,1,0,0], f32[0,0,0,0])", "_Z" + "N1a" * 60, "stream 99999999999999999999",
     "regs:2191500840 grid:4294967296,0,-1 block:99999999999999999999,1,1 size:99999999999999999999",
     "addmm, seq = 99999999999999999999", "step 99999999999999999999",
+    "/etc/passwd", "../../../etc/passwd", "/dev/zero", "é\udcff.py", "[1, 2", "a" * 300 + "/b.py",
 )  # fmt: skip
+#: What a name of a megabyte consists of: a pattern that looks at each start, or at each pair, takes minutes.
+UNITS = (
+    "x", " ", "0", "(", "[", "aten::", "f32[3,4], ", "_ZN2at6native", "layer.block1.", "a/b/", "<b>", '"', "\\", "a=",
+    "{'mod': 'a', ", "é", "\n", "@a.py:1 ", "-> ", "1x", "void a<int, ", "::", "$_", "ncclDevKernel_", "A",
+)  # fmt: skip
+LENGTH = 1_000_000
+#: How many names of a megabyte a file gets at most.
+MANY = 25
 #: Values that replace numbers, texts and objects.
 ODD: tuple[Any, ...] = (
     None, True, *NUMBERS, *TEXTS, [], [[]], [1, "a", None], {}, {"a": {"b": []}},
@@ -36,22 +46,133 @@ BLOBS = (b"\xff\xfe\x00", b"\xc3", b"\x80abc", b"\x00" * 40, b"")
 _TIMES = re.compile(r"start|end|stop|time|ts|dur|id|bytes|address", re.IGNORECASE)
 
 
-def damaged(source: Path, target: Path, dice: random.Random) -> None:
-    """Write a damaged copy of ``source``, a file or a folder, to ``target``."""
+def damaged(source: Path, target: Path, dice: random.Random) -> int | None:
+    """Write a damaged copy of ``source``, a file or a folder, to ``target``.
+
+    Returns what its kernels come to, in ns, where only records were doubled or dropped; else None.
+    """
     if source.is_dir():
         shutil.copytree(source, target)
-        if (target / "meta.json").is_file():
-            return profile_of(target, dice)
-        if any(target.glob("part-*")):
-            return recording_of(target, dice)
-        if any(target.rglob("*.parquet")):
-            return parquet_of(target, dice)
-        inner = dice.choice(sorted(one for one in target.rglob("*") if one.is_file()))
-        if dice.random() < 0.1:
-            return inner.unlink()
-        return _file(inner, dice)
+        _folder(target, dice)
+        return None
     shutil.copyfile(source, target)
+    if dice.random() < 0.15:
+        with suppress(ValueError, RecursionError, sqlite3.Error):
+            kernel_time = records_of(target, dice)
+            if kernel_time is not None:
+                return kernel_time
     _file(target, dice)
+    return None
+
+
+def _folder(target: Path, dice: random.Random) -> None:
+    """Damage a folder's files, or exchange one of them by what is no file."""
+    inner = dice.choice(sorted(one for one in target.rglob("*") if one.is_file()))
+    if dice.random() < 0.05:
+        return no_file(inner, dice)
+    if (target / "meta.json").is_file():
+        return profile_of(target, dice)
+    if any(target.glob("part-*")):
+        return recording_of(target, dice)
+    if any(target.rglob("*.parquet")):
+        return parquet_of(target, dice)
+    if dice.random() < 0.1:
+        return inner.unlink()
+    _file(inner, dice)
+
+
+def no_file(path: Path, dice: random.Random) -> None:
+    """Replace a file by a link to a device, out of the folder or to itself, or by a pipe or a folder."""
+    path.unlink()
+    kind = dice.choice(("/dev/zero", "/etc/passwd", "/dev/null", path.name, "..", "pipe", "folder"))
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(kind)
+
+
+def long_name(dice: random.Random) -> str:
+    """A name of a megabyte: a text that is usual there, and then one unit again and again."""
+    unit = dice.choice(UNITS)
+    return dice.choice(("", "", "aten::mm(", "_Z", "layer:")) + unit * (LENGTH // len(unit))
+
+
+# ------------------------------------------------------------------------ records, side files
+
+#: Tables of databases whose rows are kernels, and have a correlation id that makes two equal rows one.
+KERNELS = (
+    "CUPTI_ACTIVITY_KIND_KERNEL",
+    "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+)
+
+
+def records_of(file: Path, dice: random.Random) -> int | None:
+    """Double or drop kernels; return what the distinct ones come to, in ns, or None for other formats."""
+    head, dropped = file.read_bytes()[:16], dice.random() < 0.5
+    share, part = dice.choice((1, 2, 3)), dice.randrange(3)
+    if head.startswith(b"SQLite"):
+        total = None
+        with closing(sqlite3.connect(file)) as db:
+            tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master")}
+            for table in sorted(tables & {*KERNELS}):
+                where = f"rowid % {share + dropped} = {part % (share + dropped)}"
+                db.execute(f"DELETE FROM {table} WHERE {where}" if dropped else
+                           f"INSERT INTO {table} SELECT * FROM {table} WHERE {where}")  # fmt: skip
+                query = f'SELECT sum("end" - start) FROM (SELECT DISTINCT * FROM {table})'
+                total = (total or 0) + (db.execute(query).fetchone()[0] or 0)
+            db.commit()
+        return total
+    if head[:1] != b"{":
+        return None
+    whole = json.loads(file.read_bytes())
+    events = whole.get("traceEvents", ())
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    if not kernels or "dur" not in kernels[0]:
+        return None
+    chosen = kernels[part % 2 :: share + dropped]
+    if dropped:
+        whole["traceEvents"] = [event for event in events if event not in chosen]
+    else:
+        events += chosen
+    file.write_text(json.dumps(whole))
+    left = {json.dumps(e, sort_keys=True): e["dur"] for e in whole["traceEvents"] if e in kernels}
+    return round(1000 * sum(left.values()))
+
+
+def sides_of(file: Path, dice: random.Random) -> None:
+    """Leave a database as a writer that was killed leaves it, or lay beside it what is no log of it."""
+    if dice.random() < 0.3:
+        side = file.with_name(file.name + dice.choice(("-wal", "-journal", "-shm")))
+        head = dice.choice((b"\x37\x7f\x06\x82", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7", b""))
+        side.write_bytes(head + dice.randbytes(dice.choice((0, 28, 5000))))
+        return
+    origin = file.with_name("writing")
+    file.rename(origin)
+    with closing(sqlite3.connect(origin, isolation_level=None)) as db:
+        db.execute(f"PRAGMA journal_mode = {dice.choice(('wal', 'delete'))}")
+        db.execute("PRAGMA cache_size = 1")
+        db.execute("BEGIN")
+        tables = [n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for table in dice.sample(tables, min(3, len(tables))):
+            with suppress(sqlite3.Error):
+                db.execute(f'DELETE FROM "{table}" WHERE rowid % 2')
+        db.execute("CREATE TABLE filler AS SELECT randomblob(100000) AS words")
+        if dice.random() < 0.7:
+            db.execute("COMMIT")
+        for suffix in ("", "-wal", "-journal", "-shm"):
+            side = origin.with_name(origin.name + suffix)
+            if side.is_file() and (not suffix or dice.random() < 0.9):
+                shutil.copy(side, file.with_name(file.name + suffix))
+    for path in file.parent.glob("writing*"):
+        path.unlink()
+    if dice.random() < 0.5:
+        bytes_of(dice.choice(sorted(file.parent.glob(f"{file.name}*"))), dice)
+
+
+# ------------------------------------------------------------------------------------ bytes
 
 
 def _file(target: Path, dice: random.Random) -> None:
@@ -59,7 +180,7 @@ def _file(target: Path, dice: random.Random) -> None:
     head = target.read_bytes()[:16]
     fitting: Callable[[Path, random.Random], None] = bytes_of
     if head.startswith(b"SQLite"):
-        fitting = sqlite_of
+        fitting = sides_of if dice.random() < 0.1 else sqlite_of
     elif head[:1] in (b"{", b"[") or re.search(r"\.json(\.gz)?\Z", target.name):
         fitting = json_of
     elif ".xplane.pb" in target.name:
@@ -110,10 +231,11 @@ def cells_of(file: Path, dice: random.Random) -> None:
         if kind == 0 and len(lines) > 1:
             del lines[at]
         elif kind == 1:
-            lines[at:at] = [lines[at]] * dice.choice((1, 1000))
+            lines[at:at] = [lines[at]] * (dice.choice((1, 1000)) if len(lines[at]) < 10_000 else 1)
         else:
             parts = re.split(rb"([,; ])", lines[at])
-            parts[dice.randrange(len(parts))] = dice.choice(CELLS)
+            cell = long_name(dice).encode() if dice.random() < 0.02 else dice.choice(CELLS)
+            parts[dice.randrange(len(parts))] = cell
             lines[at] = b"".join(parts)
     file.write_bytes(b"\n".join(lines))
 
@@ -131,6 +253,8 @@ def json_of(file: Path, dice: random.Random) -> None:
         return bytes_of(file, dice)
     if dice.random() < 0.03 and isinstance(whole, dict):  # as if nothing had been recorded
         whole["traceEvents"] = [e for e in whole.get("traceEvents", ()) if e.get("ph") == "M"][:2]
+    elif dice.random() < 0.04:
+        long_names(whole, dice)
     elif dice.random() < 0.3:
         everywhere(whole, dice)
     else:
@@ -140,6 +264,30 @@ def json_of(file: Path, dice: random.Random) -> None:
         odd = (b"[" * 10**5, b"9" * 5000, b"-", b"1e999", b'"\\u', b'"\xff\xfe"', b"NaN")
         data = data.replace(b"null", dice.choice(odd))
     file.write_bytes(gzip.compress(data, 1) if packed else data)
+
+
+def long_names(whole: Any, dice: random.Random) -> None:
+    """Replace some texts, of one key or of any, by names of a megabyte."""
+    holders: list[tuple[Any, Any]] = []
+
+    def look(node: Any) -> None:
+        for key, inner in node.items() if isinstance(node, dict) else enumerate(node):
+            if isinstance(inner, (dict, list)):
+                look(inner)
+            elif isinstance(inner, str):
+                holders.append((node, key))
+
+    look(whole)
+    keys = sorted({key for _, key in holders if isinstance(key, str)})
+    key = dice.choice(keys) if keys and dice.random() < 0.7 else None
+    fitting = [(node, at) for node, at in holders if key in (None, at)]
+    name, kinds = (
+        long_name(dice),
+        {node["ph"] for node, _ in holders if isinstance(node, dict) and "ph" in node},
+    )
+    for number, (node, at) in enumerate(dice.sample(fitting, min(MANY, len(fitting)))):
+        if node[at] not in kinds:  # they say what the event is
+            node[at] = f"{name}{number}"
 
 
 def here_and_there(whole: Any, dice: random.Random) -> None:
@@ -223,6 +371,9 @@ def _deed(
         value = float(value)
     elif isinstance(value, str):
         value = value.encode("utf-8", "replace").decode()
+    if dice.random() < 0.03:
+        text = f'UPDATE OR IGNORE "{table}" SET "{column}" = ? || rowid WHERE rowid <= {MANY}'
+        return [(text, (long_name(dice),))]
     where = dice.choice(("1", "rowid % 7 = 1", "rowid = 1", "rowid % 2", "rowid % 5 = 3"))
     exchanged = (f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {where}', (value,))
     if dice.random() < 0.55:
@@ -270,7 +421,8 @@ def protobuf_of(file: Path, dice: random.Random) -> None:
             number = dice.choice([n for n in NUMBERS if isinstance(n, int)])
             node[2] = number & (2**64 - 1)
         elif node[1] == 2 and isinstance(node[2], bytes):
-            text = dice.choice(TEXTS).encode("utf-8", "surrogatepass")
+            name = long_name(dice) if dice.random() < 0.03 else dice.choice(TEXTS)
+            text = name.encode("utf-8", "surrogatepass")
             node[2] = dice.choice((text, dice.choice(BLOBS), _widened(node[2], dice)))
         elif dice.random() < 0.2:
             holder.remove(node)
@@ -301,6 +453,8 @@ def partial_of(file: Path, dice: random.Random) -> None:
     """Damage what a rank's partial says of itself, or its tables, which are Arrow streams in cells."""
     import polars as pl
 
+    from opscope.scale import packed
+
     rows = pl.read_parquet(file)
     names, counts, data = (rows[name].to_list() for name in ("name", "rows", "data"))
     for _ in range(dice.choice((1, 1, 2, 4))):
@@ -319,6 +473,8 @@ def partial_of(file: Path, dice: random.Random) -> None:
             data[place], counts[place] = held.getvalue(), len(frame)
         if dice.random() < 0.1:
             names[place], counts[place] = dice.choice(names), dice.choice((0, 1, -1, 2**31))
+    if dice.random() < 0.8:  # as one who wants it to be read
+        data[-1] = packed._digest(zip(names[:-1], counts[:-1], data[:-1], strict=True))
     made = {"name": names, "rows": counts, "data": data}
     pl.DataFrame(made, schema=rows.schema).write_parquet(file)
 
@@ -352,6 +508,8 @@ def _frame_of(frame: Any, dice: random.Random) -> Any:
         odd = pl.lit(value, pl.Int64).cast(kind, strict=False)
         return frame.with_columns(pl.when(some).then(odd).otherwise(name).alias(name))
     text = dice.choice([v for v in TEXTS if v.isprintable()])
+    if dice.random() < 0.05:
+        text, some = long_name(dice), pl.int_range(pl.len()) < MANY
     return frame.with_columns(
         pl.when(some).then(pl.lit(text)).otherwise(name).cast(kind).alias(name)
     )
@@ -381,7 +539,7 @@ def recording_of(folder: Path, dice: random.Random) -> None:
             with suppress(ValueError, IndexError, RecursionError):
                 at = dice.randrange(len(lines))
                 whole = [json.loads(lines[at])]
-                here_and_there(whole, dice)
+                (long_names if dice.random() < 0.04 else here_and_there)(whole, dice)
                 lines[at : at + 1] = [
                     json.dumps(one).encode("utf-8", "surrogatepass") for one in whole
                 ]

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import sqlite3
 import struct
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import polars as pl
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # for the writers of XPlane files in tests/
+sys.path.insert(0, str(ROOT))  # for the writers of files in tests/
 
 Rows = Sequence[Mapping[str, Any]]
 PID = 4000
@@ -34,72 +36,37 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "nvprof": [nvprof(folder / "nvprof.sqlite")],
         "DLProf": [dlprof(folder / "dlprof.sqlite")],
         "Kineto JSON": [one],
-        "Nsight Compute": ncu(folder),
         "ONNX Runtime JSON": [onnxruntime(folder / "onnxruntime.json")],
         "TensorRT": tensorrt(folder),
         "XPlane": xplane(folder),
-        "MindSpore": mindspore(folder / "mindspore"),
-        "ROCm": rocm(folder / "rocm"),
         "profile": [profile(nsys, folder / "seed.opscope")],
         "partial": partials([one, nsys], folder / "parts"),
         "recording": [recording(folder / "recording")],
         "CUPTI": [cupti(folder / "cupti")],
+        **{name: seeds_beside(module, folder) for name, module in beside_tests().items()},
     }
 
 
-def rocm(folder: Path) -> list[Path]:
-    """Write a run in each format of AMD's profilers, and some of its tables apart."""
-    from tests.readers.rocm import made
+def beside_tests() -> dict[str, ModuleType]:
+    """Return the modules of ``tests/readers`` that make files of a format: by the name in ``FORMAT``.
 
-    folder.mkdir()
-    v3, v2 = made.v3_folder(folder / "v3"), made.v2_folder(folder / "v2")
-    apart = [
-        folder / name for name in ("kernel_trace.csv", "counter_collection.csv", "results_1.csv")
+    Their ``seeds(folder)`` writes small valid files into the folder, which is there and empty, and returns their paths.
+    """
+    paths = sorted((ROOT / "tests" / "readers").rglob("*.py"))
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for path in paths
+        if "\nFORMAT = " in path.read_text(encoding="utf-8")
     ]
-    for source, target in zip(
-        (v3 / "4242_kernel_trace.csv", v3 / "4242_counter_collection.csv", v2 / "results_4242.csv"),
-        apart,
-        strict=True,
-    ):
-        target.write_bytes(source.read_bytes())
-    databases = [made.rocpd(folder / f"{name}.db", name) for name in ("3.0", "4.1", "draft")]
-    others = [made.v1_database(folder / "results.db"), made.rpd(folder / "trace.rpd")]
-    return [v3, v2, *apart, *databases, *others, made.tool_json(folder / "results.json")]
+    modules = [importlib.import_module(name) for name in names]
+    return {module.FORMAT: module for module in modules}
 
 
-def ncu(folder: Path) -> list[Path]:
-    """Write Nsight Compute's CSV of both pages, and a report."""
-    from tests.readers.ncu import made
-
-    time, read = "gpu__time_duration.sum", "dram__bytes_read.sum"
-    launches = [(made.about(n, f"kernel{n}(float *)"), n) for n in range(4)]
-    cell = made.pushed(7, "opscope.torch:step 1", f"opscope.torch:{MM}")
-    files = {
-        "long.csv": made.long([(row, {time: ("ns", f"{9000 + n:,}"), read: ("Kbyte", "1.5")})
-                               for row, n in launches]).encode(),
-        "wide.csv": made.wide([(row, {time: f"{n}.5", read: "64"}) for row, n in launches],
-                              {time: "us", read: "byte"}, [(cell, "")] * 4).encode(),
-        "run.ncu-rep": made.report([made.result("k", made.metric(0, 5.0) + made.metric(1, 64.0))] * 2,
-                                   [time, read]),
-    }  # fmt: skip
-    for name, data in files.items():
-        (folder / name).write_bytes(data)
-    return [folder / name for name in files]
-
-
-def mindspore(folder: Path) -> list[Path]:
-    """Write the output of an Ascend and of a GPU, and each of their files apart."""
-    from tests.readers.mindspore import made
-
-    ascend, gpu = made.ascend_folder(folder), made.gpu_folder(folder / "gpu")
-    inside = ascend / "ASCEND_PROFILER_OUTPUT"
-    names = ("kernel_details.csv", "trace_view.json", "op_statistic.csv")
-    apart = (
-        "activity_execute_timestamp_0.txt",
-        "gpu_op_detail_info_0.csv",
-        "gpu_activity_data_0.csv",
-    )
-    return [ascend, gpu, *(inside / name for name in names), *(gpu / name for name in apart)]
+def seeds_beside(module: ModuleType, folder: Path) -> list[Path]:
+    """Write the seeds of a module of ``beside_tests`` into a folder of their own and return their paths."""
+    apart = folder / module.__name__
+    apart.mkdir()
+    return list(module.seeds(apart))
 
 
 def database(path: Path, tables: Mapping[str, Rows]) -> Path:

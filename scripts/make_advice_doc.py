@@ -1,4 +1,4 @@
-"""Write docs/advice.md from the detectors, and what they say of their examples.
+"""Write docs/reference/advice.md from the detectors, and what they say of their examples.
 
 Usage: python scripts/make_advice_doc.py [--check] [--run [NAME …]]
 
@@ -20,15 +20,17 @@ from opscope.core.advice.ask import FOUND, detectors, threshold
 from opscope.core.advice.finding import Detector
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "advice.md"
+PAGE = ROOT / "docs" / "reference" / "advice.md"
 EXAMPLES = ROOT / "tests" / "core" / "advice" / "examples"
 HEAD = """# Advice
 
-`opscope advise FILE` asks {count} detectors what to change in the program, and what that would save. `Profile.advice()` and
-`opscope report FILE --reports advice` give the same. `scripts/make_advice_doc.py` writes this page.
+`opscope advise FILE` says what bounds the program, asks {count} detectors what to change in it, and what that would save. `Profile.advice()`
+and `opscope report FILE --reports advice` give the same. `scripts/make_advice_doc.py` writes this page.
 
 ```text
-opscope advise run.opscope                             # findings, those that save most first
+opscope advise run.opscope                             # a line a finding, two for the first three
+opscope advise run.opscope -v                          # each in full, with the reasoning
+opscope advise run.opscope --all                       # a line for every finding, and why each detector cannot tell
 opscope advise run.opscope --detectors data_loader,tf32_off --json
 opscope advise run.opscope --markdown > advice.md      # for a pull request
 opscope advise run.opscope --fail-on data_loader --fail-on 'saving>5%'
@@ -41,16 +43,20 @@ opscope advise run.opscope --fail-on data_loader --fail-on 'saving>5%'
   found" then says it too. A finding names another detector only where that found something.
 - **What to change**, as code where the trace tells the framework.
 - **The saving**: an estimate, a lower and an upper bound, and how each was computed, from columns that the profile has. Where a detector
-  knows what its change does to the timeline and no more, the estimate is a [replay](critical-path.md): the trace with all its dependencies,
+  knows what its change does to the timeline and no more, the estimate is a [replay](../critical-path.md): the trace with all its dependencies,
   with the work that the change takes away or shortens; what waited for something else still waits. It is kept within the bounds.
+- **Of what**: what it saves of a median step, and of the run (all of the wall time). What is paid once, as at the start, is of the run alone.
 - **How likely** the change saves anything: high, medium or low.
 
 One estimate was held against the same program mended: of a ResNet-50 whose data loader has no workers, `data_loader` says that the median
 step of 176.3 ms takes 115.9 ms without the waits; with four workers it took 126.5 ms, so the estimate is
 8.4 % too low.
 
-First are the findings with an estimate, in its order; then those without, in the order of the upper bound, else of the time that they are
-about; last those whose estimate is nothing, as when other work hides what the change would save. A detector that did not see what
+The list is one with the [diagnosis](../diagnosis.md), which is its first rows. First are the causes of the diagnosis, each in one row with the
+finding that explains it, and the findings that save over 5 % of a median step, at least or as an estimate of medium confidence or better: by
+what they cost of the run. A cause that no detector explains is a finding of its own. Then come the others: those with an estimate, in its
+order; those without, in the order of the upper bound, else of the time that they are about; last those whose estimate is nothing, as when
+other work hides what the change would save. A detector that did not see what
 it needs says that it **cannot tell**, and why; only where it saw everything, and all was well, does it say that it found nothing.
 
 ## Savings are not added up
@@ -76,7 +82,7 @@ on stderr and does not fail, unless `--strict` is given. An expression that is n
 
 ## Detectors of other packages
 
-A detector is one object; [../CONTRIBUTING.md](../CONTRIBUTING.md) shows a whole one. A package
+A detector is one object; [CONTRIBUTING.md](../../CONTRIBUTING.md) shows a whole one. A package
 names its own under the entry-point group `opscope.detectors`; `opscope advise` then asks it as it asks opscope's own. If it fails, its
 answer is that it cannot tell, with the error; the others are not affected.
 

@@ -1,4 +1,4 @@
-"""Write docs/api.md from docstrings and columns. Usage: python scripts/make_api_doc.py [--check]"""
+"""Write docs/reference/api.md from docstrings and columns. Usage: python scripts/make_api_doc.py [--check]"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opscope.core.question import registry
 from opscope.core.question.column import UNITS, Frame
 from opscope.profile import Profile
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "api.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "api.md"
 #: Attributes of a profile that are stable and not frames.
 HELD = ("cpu_only", "device", "distinct", "is_light", "op_analyse", "save", "select", "selected")
 #: The trace of a profile: its tables follow the profile format, the object around them may change.
@@ -58,7 +58,7 @@ This page is written by `scripts/make_api_doc.py` from the docstrings and from t
 
 - **Public and stable**: the functions of `opscope`; `opscope.errors`; a profile's methods, with the names,
   units and meanings of their columns; the commands with their options, exit codes and JSON; the
-  [profile format](profile-format.md). A release may add to them. What it changes or takes away works for
+  [profile format](../profile-format.md). A release may add to them. What it changes or takes away works for
   one more version, with a warning.
 - **Provisional**: the names under [provisional](#provisional). A release may change them; its changelog then
   says so.
@@ -73,9 +73,9 @@ PROVISIONAL_HEAD = """
 ## Provisional
 
 `profile.trace` has the trace's tables by name (`profile.trace["ranges"]`): Polars frames as the
-[profile format](profile-format.md) describes them. The entry point `opscope.adapters` names the adapters that
-observe frameworks, `opscope.costs` modules with the costs of their ops. [adding-an-op.md](adding-an-op.md)
-shows the use of `opscope.core.perf`, [adding-an-adapter.md](adding-an-adapter.md) that of both.
+[profile format](../profile-format.md) describes them. The entry point `opscope.adapters` names the adapters that
+observe frameworks, `opscope.costs` modules with the costs of their ops. [adding-an-op.md](../adding-an-op.md)
+shows the use of `opscope.core.perf`, [adding-an-adapter.md](../adding-an-adapter.md) that of both.
 
 | name | meaning |
 |---|---|

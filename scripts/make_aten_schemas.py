@@ -26,8 +26,8 @@ def kind(argument_type: str) -> str:
     return "tensors" if listed else "tensor"
 
 
-def composite(names: Iterable[str]) -> list[str]:
-    """The ops that PyTorch does by calling others, in every overload that returns its result."""
+def composite(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The ops that PyTorch does by calling others, in every overload that returns its result, and in some."""
     has = torch._C._dispatch_has_kernel_for_dispatch_key
 
     def decomposes(full: str) -> bool:
@@ -40,8 +40,10 @@ def composite(names: Iterable[str]) -> list[str]:
         base, _, overload = name.partition(".")
         if namespace in NAMESPACES and "out" not in overload:
             overloads[base.removesuffix("_")].append(full)
-    return sorted(
-        base for base in names if overloads[base] and all(map(decomposes, overloads[base]))
+    shares = {base: {decomposes(full) for full in overloads[base]} for base in names}
+    return (
+        sorted(base for base, kinds in shares.items() if kinds == {True}),
+        sorted(base for base, kinds in shares.items() if len(kinds) == 2),
     )
 
 
@@ -67,7 +69,13 @@ def main() -> None:
                 if line not in lines:
                     lines.append(line)
         table[name] = lines
-    parts = {"torch": torch.__version__.split("+")[0], "composite": composite(table), "aten": table}
+    whole, part = composite(table)
+    parts = {
+        "torch": torch.__version__.split("+")[0],
+        "composite": whole,
+        "partly_composite": part,
+        "aten": table,
+    }
     text = json.dumps(parts, indent=0)
     TARGET.write_text(text + "\n")
     print(f"{TARGET}: {len(table)} ops, {len(text)} bytes")

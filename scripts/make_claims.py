@@ -1,4 +1,4 @@
-"""Write docs/claims.md: each distinct sentence of every detector, with its figures counted again.
+"""Write docs/reference/claims.md: each distinct sentence of every detector, with its figures counted again.
 
 Usage: python scripts/make_claims.py [--check]
 
@@ -10,11 +10,12 @@ the script with status 1. ``--check`` writes nothing and compares.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ import polars as pl
 
 import opscope
 from opscope.core.advice.ask import CANNOT_TELL, FOUND, detectors
+from opscope.core.advice.saying import ms
+from opscope.core.analysis.host.in_words import size
 from opscope.core.communication import is_kernel
 from opscope.core.tables.intervals import intersect, merge, subtract
 from opscope.profile import Profile
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "claims.md"
+PAGE = ROOT / "docs" / "reference" / "claims.md"
 HEAD = """# What the detectors claim
 
 Every distinct sentence of every detector on the real traces of the tests and on the detectors' examples of made rows,
@@ -57,10 +60,6 @@ class Claim:
     counted: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     traces: int = 1
-
-
-def ms(time: float) -> str:
-    return f"{time / MS:,.1f} ms"
 
 
 def spans(frame: pl.DataFrame) -> tuple[Any, Any]:
@@ -135,7 +134,7 @@ def iteration_range(profile: Profile, row: dict[str, Any]) -> Recount:
     recorded = re.search(r"'s ([\d,]+) recorded", row["finding"])
     assert recorded is not None
     assert int(recorded[1].replace(",", "")) in counts
-    yield f"{recorded[1]} recorded steps", "steps()"
+    yield f"{recorded[1]} recorded step", "steps()"
 
 
 def of_steps(profile: Profile, row: dict[str, Any]) -> Recount:
@@ -269,40 +268,284 @@ def unfused_attention(profile: Profile, row: dict[str, Any]) -> Recount:
         yield None, f"kernels: {len(table):,} of a name with softmax"
 
 
-#: The recount of each detector's findings; of the others the bounds and columns of the reasoning are shown.
+def cudnn_benchmark(profile: Profile, row: dict[str, Any]) -> Recount:
+    table = kernels(profile).filter(pl.col("op").str.contains("convolution"))
+    if len(table):
+        yield ms(table["took"].sum()), "kernels(): op, start, end"
+
+
+def imbalanced_gpus(profile: Profile, row: dict[str, Any]) -> Recount:
+    """The time of the busiest device and of the least busy one in kernels that by name communicate nothing."""
+    table = profile.trace["kernels"]
+    names = table["name"].cast(pl.String)
+    table = table.filter(pl.Series([not is_kernel(name or "") for name in names], dtype=pl.Boolean))
+    busy = [length(spans(part)) for part in table.partition_by("process", "device")]
+    for time in (max(busy), min(busy)):
+        yield ms(time), "kernels by name, start, end"
+
+
+def of_ranges(pattern: str) -> Callable[[Profile, dict[str, Any]], Recount]:
+    """That a finding is about no more time than ranges (each moment of a thread once) of this text take."""
+
+    def recount(profile: Profile, row: dict[str, Any]) -> Recount:
+        table = profile.trace["ranges"]
+        table = table.filter(table["text"].cast(pl.String).str.contains(pattern))
+        whole = sum(length(spans(part)) for part in table.partition_by("process", "thread"))
+        assert 0 < row["time"] <= whole, (row["time"], whole)
+        yield None, f"ranges of text {pattern}: {ms(whole)}"
+
+    return recount
+
+
+def recomputed_casts(profile: Profile, row: dict[str, Any]) -> Recount:
+    table = kernels(profile).filter(pl.col("op").str.contains("copy|cast|convert|(?i)to"))
+    assert row["time"] <= int(table["took"].sum())
+    yield None, f"kernels(): {len(table):,} of a cast or copy, {ms(table['took'].sum())}"
+
+
+def slow_api_flags(profile: Profile, row: dict[str, Any]) -> Recount:
+    table = profile.trace["calls"]
+    took = int((table["end"] - table["start"]).sum())
+    assert row["time"] <= took, (row["time"], took)
+    yield None, f"calls: {len(table):,}, {ms(took)}"
+
+
+def data_parallel(profile: Profile, row: dict[str, Any]) -> Recount:
+    devices = profile.trace["kernels"].group_by("process").agg(pl.col("device").n_unique())
+    yield f"on {devices['device'].max()} devices", "kernels: device"
+
+
+def uneven_ranks(profile: Profile, row: dict[str, Any]) -> Recount:
+    waiting = int(profile.collectives()["waiting_time"].sum())
+    yield f"({ms(waiting)} of all ranks)", "collectives(): waiting_time"
+
+
+def uneven_experts(profile: Profile, row: dict[str, Any]) -> Recount:
+    """The busiest rank's split over the mean, or the busiest expert's FLOPs over the mean of its layer."""
+    records = [json.loads(text) for text in profile.trace["kernels"]["attrs"].drop_nulls()]
+    splits = [[json.loads(str(each[key])) for key in ("in_split", "out_split")] for each in records]
+    ratios = [max(max(part) * len(part) / sum(part) for part in pair) for pair in splits]
+    if "All-to-alls" in row["finding"]:
+        yield f"{sum(ratios) / len(ratios):.2f} times the mean", "kernels: attrs"
+        yield f"{max(ratios):.2f} at most", "kernels: attrs"
+        return
+    totals = profile.op_totals().with_columns(
+        layer=pl.col("layer").cast(pl.String).str.extract(r"^(.*experts?)[._]\d+"),
+        expert=pl.col("layer").cast(pl.String).str.extract(r"experts?[._](\d+)"),
+    )
+    each = totals.drop_nulls("layer").group_by("layer", "expert").agg(pl.col("flops").sum())
+    worst = each.group_by("layer").agg(pl.col("flops").max() / pl.col("flops").mean())
+    yield f"{worst['flops'].max():.2f} times the mean", "op_totals(): layer, flops"
+
+
+def value_reads(profile: Profile, row: dict[str, Any]) -> Recount:
+    """The reads a step, and that they are no further apart than the time of loops that is claimed."""
+    table, counted = profile.ops(), later_steps(profile)
+    reads = table.filter(
+        pl.col("op").cast(pl.String).str.contains("item|_local_scalar_dense|is_nonzero"),
+        pl.col("step").is_in(counted["step"].implode()),
+        pl.col("direction").cast(pl.String).ne_missing("optimizer"),
+    )
+    yield f"{len(reads) / len(counted):,.0f} a step", "ops(): op, step"
+    spread = reads.group_by("thread", "step").agg(pl.col("end").max() - pl.col("start").min())
+    assert row["time"] <= int(spread["end"].sum()), (row["time"], spread)
+    yield (
+        None,
+        f"ops(): {len(reads):,} reads, {ms(int(spread['end'].sum()))} from the first to the last of a step",
+    )
+
+
+def cast_round_trips(profile: Profile, row: dict[str, Any]) -> Recount:
+    """Casts to more bits whose next one on the thread or stream takes their result back."""
+    cpu = profile.cpu_only
+    lane, table = ("thread", profile.ops()) if cpu else ("stream", profile.kernels())
+    table = table.sort("process", lane, "start").with_columns(
+        pl.col("inputs", "outputs").cast(pl.String)
+    )
+    back = (pl.col("inputs") == pl.col("outputs").shift(-1)) & (
+        pl.col("outputs") == pl.col("inputs").shift(-1)
+    )
+    source, to = (
+        pl.col(name).str.extract(r"^\w*?f(\d+)").cast(pl.Int64) for name in ("inputs", "outputs")
+    )
+    pairs = table.filter(back.fill_null(False) & (source < to).fill_null(False))
+    yield f"{2 * len(pairs):,} casts", f"{'ops' if cpu else 'kernels'}(): inputs, outputs"
+
+
+def memory_growth(profile: Profile, row: dict[str, Any]) -> Recount:
+    """What is in use at the end of the last step, and that the growth is no more than from least to most."""
+    held = profile.memory_steps().sort("start")["in_use"].drop_nulls()
+    if len(held):
+        yield f"to {size(held[-1])}", "memory_steps(): in_use"
+        grown = re.search(r"by ([\d,.]+) (\w+) in", row["finding"])
+        assert grown is not None
+        unit = {"MB": 1e6, "GB": 1e9, "kB": 1e3}[grown[2]]
+        most = (held.max() - held.min()) / unit  # type: ignore[operator]
+        assert float(grown[1].replace(",", "")) <= 1.1 * most, (grown[0], most)
+
+
+def starved(profile: Profile, row: dict[str, Any]) -> Recount:
+    """The mean of the samples of waiting, of the steps' time."""
+    waits = profile.trace["samples"].filter(
+        pl.col("name").cast(pl.String).str.starts_with("waiting for a processor")
+    )
+    took = int(steps(profile)["time"].sum())
+    waited = float(waits["value"].mean() or 0) / 100 * took  # type: ignore[arg-type]
+    assert abs(row["time"] - waited) <= 0.1 * waited, (row["time"], waited)
+    yield f"of {ms(took)}", "steps(): time"
+    yield None, f"samples: {100 * waited / took:.1f} % in the mean"
+
+
+def evaluation_share(profile: Profile, row: dict[str, Any]) -> Recount:
+    """From the first op to the last of each stretch behind a step in which nothing is differentiated."""
+    table, ops = steps(profile).sort("start"), profile.ops().filter(pl.col("depth") == 0)
+    ends = [*table["start"][1:], max(ops["end"].max(), table["end"].max()) + 1]  # type: ignore[type-var]
+    total = count = 0
+    for begin, end in zip(table["end"], ends, strict=True):
+        inside = ops.filter(pl.col("start").is_between(begin, end, closed="left"))
+        ways = set(inside["direction"].cast(pl.String).drop_nulls())
+        if ways == {"forward"} and len(inside) >= 4:
+            count += 1
+            total += inside["end"].max() - inside["start"].min()  # type: ignore[operator]
+    yield f"{count:,} evaluations", "ops(): direction; steps(): start, end"
+    yield f"{ms(total)}, beside {ms(int(table['time'].sum()))}", "ops() and steps(): start, end"
+
+
+def padding(profile: Profile, row: dict[str, Any]) -> Recount:
+    """The places of batches and the elements in them, by the shapes of the ops that pack."""
+    places = filled = 0
+    table = profile.ops().select(pl.col("op", "inputs", "outputs").cast(pl.String))
+    for _, inputs, outputs in table.filter(pl.col("op").str.contains("pad|Ragged")).rows():
+        shapes = [
+            [int(size) for size in text.split(",")]
+            for text in re.findall(r"\w+\[([\d,]+)\]", f"{inputs}, {outputs}")
+        ]
+        dense = max(shapes, key=len)
+        packed = next(shape for shape in shapes if shape[1:] == dense[2:] and len(shape) > 1)
+        places, filled = places + dense[0] * dense[1], filled + packed[0]
+    yield f"{100 * (places - filled) / places:.1f} % of the places", "ops(): inputs, outputs"
+
+
+#: The names of an engine's steps in these traces: requests in a prefill, requests that decode.
+ENGINE_STEP = re.compile(r"context_(\d+)\(.*?\)_generation_(\d+)\(|decode\[bs=()(\d+)")
+
+
+def engine_ranges(profile: Profile) -> pl.DataFrame:
+    """The ranges that name an engine's steps, by begin: start, end, next (ns), prefill, decode, text."""
+    ranges = profile.trace["ranges"].with_columns(pl.col("text").cast(pl.String)).sort("start")
+    rows = []
+    for start, end, text in ranges.select("start", "end", "text").rows():
+        match = ENGINE_STEP.search(text or "")
+        if match:
+            prefill, decode = (
+                (match.group(1), match.group(2)) if match.group(1) else (0, match.group(4))
+            )
+            rows.append((start, end, int(prefill), int(decode), text))
+    frame = pl.DataFrame(rows, schema=["start", "end", "prefill", "decode", "text"], orient="row")
+    return frame.with_columns(
+        pl.col("start").shift(-1).fill_null(pl.col("end").max()).alias("next")
+    )
+
+
+def decode_outside_graphs(profile: Profile, row: dict[str, Any]) -> Recount:
+    steps = engine_ranges(profile).filter((pl.col("prefill") == 0) & (pl.col("decode") > 0))
+    yield f"of {len(steps)} decode steps", "ranges"
+
+
+def graph_padding(profile: Profile, row: dict[str, Any]) -> Recount:
+    sizes = [re.search(r"bs=(\d+)/(\d+)", text) for text in engine_ranges(profile)["text"]]
+    pairs = [(int(match.group(1)), int(match.group(2))) for match in sizes if match]
+    padded = sum(rows for _, rows in pairs)
+    yield f"{100 * (padded - sum(asked for asked, _ in pairs)) / padded:.1f} %", "ranges"
+
+
+def prefill_stalls(profile: Profile, row: dict[str, Any]) -> Recount:
+    steps = engine_ranges(profile)
+    between = (
+        (pl.col("decode") == 0) & (pl.col("decode").shift(1) > 0) & (pl.col("decode").shift(-1) > 0)
+    )
+    yield (
+        ms(steps.filter(between).select((pl.col("next") - pl.col("start")).sum()).item()),
+        "ranges",
+    )
+
+
+def late_scheduler(profile: Profile, row: dict[str, Any]) -> Recount:
+    steps = engine_ranges(profile)
+    going_on = steps.filter((pl.col("decode") > 0) & (pl.col("decode").shift(-1) > 0))
+    gaps = merge(going_on["end"].to_numpy(), going_on["next"].to_numpy())
+    start, end = subtract(gaps, spans(profile.trace["kernels"]))
+    yield ms(int((end - start).sum())), "ranges and kernels()"
+
+
+def cached_attention(profile: Profile, row: dict[str, Any]) -> Recount:
+    kernels = profile.kernels().filter(pl.col("op").str.contains("attention"))
+    yield ms(kernels["duration"].sum()), "kernels()"
+
+
+def host_sampling(profile: Profile, row: dict[str, Any]) -> Recount:
+    copies = profile.memops().filter(pl.col("kind") == "DtoH")
+    assert copies["bytes"].n_unique() == 1, "copies of several sizes"
+    yield size(copies["bytes"][0]), "memops()"
+
+
+#: The recount of each detector's findings.
 RECOUNTS: dict[str, Callable[[Profile, dict[str, Any]], Recount]] = {
     "batch_size": of_memory,
+    "cached_attention": cached_attention,
+    "cast_round_trips": cast_round_trips,
     "communication_share": of_collectives,
+    "cpu_decoding": of_ranges("(?i)decode|jpeg|resize|augment|transform|normali[sz]e|crop"),
+    "cudnn_benchmark": cudnn_benchmark,
     "data_loader": data_loader,
+    "data_parallel": data_parallel,
+    "ddp_without_nccl": of_ranges("^(gloo|mpi|ucc):"),
+    "evaluation_share": evaluation_share,
+    "decode_outside_graphs": decode_outside_graphs,
     "elementwise_chains": by_family("elementwise", "activation", "dropout"),
     "fp32_under_autocast": by_family("elementwise", "activation", "dropout", "norm", "softmax"),
     "fragmentation": of_memory,
+    "graph_breaks": of_ranges("^[a-z_]+::"),
+    "graph_padding": graph_padding,
     "host_bound": of_steps,
+    "host_sampling": host_sampling,
+    "imbalanced_gpus": imbalanced_gpus,
     "iteration_range": iteration_range,
+    "late_scheduler": late_scheduler,
     "launch_bound": of_steps,
     "layout_conversions": layout_conversions,
+    "memory_growth": memory_growth,
     "memory_near_limit": of_memory,
     "mixed_precision": by_family("gemm", "conv", "attention"),
     "no_fusion": no_fusion,
     "no_iterations": no_iterations,
     "no_ranges": no_ranges,
+    "padding": padding,
     "pageable_copies": pageable_copies,
+    "prefill_stalls": prefill_stalls,
     "slow_gemms": by_family("gemm", "conv", "attention"),
+    "recompilations": of_ranges("(?i)compil|torchdynamo|jit|retrac"),
+    "recomputed_casts": recomputed_casts,
+    "slow_api_flags": slow_api_flags,
+    "starved": starved,
     "sync_calls": sync_calls,
     "tensor_shapes": by_family("gemm", "conv", "attention"),
     "tf32_off": by_family("gemm", "conv", "attention"),
     "transfer_bound": transfer_bound,
     "underutilized_gpu": underutilized_gpu,
+    "uneven_experts": uneven_experts,
+    "uneven_ranks": uneven_ranks,
     "unfused_attention": unfused_attention,
     "unfused_optimizer": unfused_optimizer,
     "unoverlapped_communication": of_collectives,
+    "value_reads": value_reads,
     "warm_up": warm_up,
 }
 
 
 def template(text: str) -> str:
     """A sentence without its figures and names."""
-    return FIGURE.sub("#", NAMED.sub("…", text))
+    return FIGURE.sub("#", NAMED.sub("…", text)).replace("# µs", "# ms")
 
 
 def profiles(shared: Path) -> Iterator[tuple[str, Profile]]:
@@ -315,8 +558,13 @@ def profiles(shared: Path) -> Iterator[tuple[str, Profile]]:
         except opscope.errors.BadInput:
             continue  # a folder of another tool's results
         yield str(path.relative_to(shared)), profile
+    yield from made_profiles(detectors())
+
+
+def made_profiles(names: Iterable[str]) -> Iterator[tuple[str, Profile]]:
+    """The profiles of these detectors' examples that are of made rows."""
     script = runpy.run_path(str(ROOT / "scripts" / "make_advice_doc.py"))
-    for name in detectors():
+    for name in names:
         found = script["example"](name)
         if found is not None and callable(found[1]):
             yield f"made: {name}", found[1]()
@@ -326,8 +574,8 @@ def claims_of(trace: str, profile: Profile, every: dict[str, dict[str, Claim]]) 
     """Add the sentences that the detectors say of a profile; of a made one only the detector's own."""
     asked = [trace.partition(": ")[2]] if trace.startswith("made: ") else None
     for row in profile.advice(asked).to_dicts():
-        if row["outcome"] not in (FOUND, CANNOT_TELL):
-            continue
+        if row["outcome"] not in (FOUND, CANNOT_TELL) or row["detector"] not in detectors():
+            continue  # a cause that no detector explains is the diagnosis' (docs/diagnosis.md)
         found = row["outcome"] == FOUND
         said = row["finding"] if found else f"cannot tell: {row['reason']}"
         change = f" **Change**: {row['recommendation']}" if found else ""

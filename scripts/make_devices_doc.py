@@ -1,4 +1,4 @@
-"""Write docs/devices.md from devices.toml. Usage: python scripts/make_devices_doc.py [--check]"""
+"""Write docs/reference/devices.md from devices.toml. Usage: python scripts/make_devices_doc.py [--check]"""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from opscope.core.perf.devices.peaks import tables
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "devices.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "devices.md"
 HEAD = """# Devices
 
 opscope compares times with the peaks of these devices: {count} models, from `opscope/core/perf/devices/devices.toml`.

@@ -1,4 +1,4 @@
-"""Write docs/ops.md and the table of the ops' modules from what the modules of cost models register.
+"""Write docs/reference/ops.md and the table of the ops' modules from what the modules of cost models register.
 
 Usage: python scripts/make_ops_doc.py [--check]
 """
@@ -17,12 +17,12 @@ from opscope.core import perf
 from opscope.core.perf import places, registry
 
 TABLE = Path(places.__file__).with_name(places.FILE)
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "ops.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "ops.md"
 HEAD = """# Ops with a cost model
 
 {count} names of ops, in {families} families, have a model of their FLOPs and bytes. For {without} more names
 no call shows the cost, for the given reason (`null: …`). `scripts/make_ops_doc.py` writes this page from the
-registry; `opscope doctor --ops` prints the same in a terminal, and [adding-an-op.md](adding-an-op.md) shows
+registry; `opscope doctor --ops` prints the same in a terminal, and [adding-an-op.md](../adding-an-op.md) shows
 how to add an op.
 
 What counts: a contraction has 2 FLOPs per multiply-add and none for its bias; an addition, multiplication,
@@ -40,7 +40,7 @@ has the number of stored elements, and of ops that touch no element.
   bounds of the FLOPs.
 - **Complex numbers** count their real operations: a multiply-add 8, a sum 2, a product 6, a quotient 11.
 - **A number of the program** (`x + 1.0`) is no operand: nothing is read for it.
-- **Nested ops.** One level counts, for time and cost alike ([decisions](decisions/analysis.md)): of PyTorch's
+- **Nested ops.** One level counts, for time and cost alike ([decisions](../decisions/analysis.md)): of PyTorch's
   operators the one that is a kernel of its own, with what that kernel calls; on a GPU the op that launched the work.
   A DTensor's op counts with the shapes that it has on its rank; runs with fake tensors, and copies of what is right
   already (`aten::to`), cost nothing.

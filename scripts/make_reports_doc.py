@@ -1,4 +1,4 @@
-"""Write the tables of docs/reports.md. Usage: python scripts/make_reports_doc.py [--check]"""
+"""Write the tables of docs/reference/reports.md. Usage: python scripts/make_reports_doc.py [--check]"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opscope.core.question.index import FIRST
 from opscope.core.question.registry import divisions, reports
 from opscope.core.question.words import WORDS
 
-PAGE = Path(__file__).resolve().parents[1] / "docs" / "reports.md"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "reports.md"
 #: A generated table with its marks.
 BETWEEN = re.compile(r"(<!-- ([\w ]+): written by [\w./]+ -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -240,7 +240,7 @@ def record(input_: Input, store: Store, share: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="record-") as place:
         scratch = Path(place)
         if input_.diff:
-            add("json", run_command(["diff", *input_.paths, "--json"], scratch))
+            add("json", run_command(["diff", *input_.paths, "--json", "--full"], scratch))
             add("text", run_command(["diff", *input_.paths, "--width", "100"], scratch))
             return
         if share:
@@ -263,8 +263,13 @@ def commands(paths: Sequence[str], scratch: Path) -> Iterator[tuple[str, list[st
     read = ["report", *paths]
     yield "report-100", [*read, "--width", "100"], None
     yield "report-0", [*read, "--width", "0"], None
-    yield "report-json", [*read, "--json"], None
-    yield "report-step-1", [*read, "--json", "--iter-start", "1", "--iter-stop", "1"], None
+    yield "report-json", [*read, "--json", "--full"], None
+    yield "report-small", [*read, "--json"], None
+    yield (
+        "report-step-1",
+        [*read, "--json", "--full", "--iter-start", "1", "--iter-stop", "1"],
+        None,
+    )
     for name in reports():
         yield f"reports/{name}", [*read, "--reports", name, "--width", "100"], None
     for style in ("dlprof", "pyprof"):
@@ -277,7 +282,7 @@ def commands(paths: Sequence[str], scratch: Path) -> Iterator[tuple[str, list[st
         ["kernels", *paths, "--style", "pyprof", "-c", "all", "--csv"],
         None,
     )
-    yield "advise-json", ["advise", *paths, "--json"], None
+    yield "advise-json", ["advise", *paths, "--json", "--full"], None
     yield "advise-100", ["advise", *paths, "--width", "100"], None
     for command in ("ops", "kernels", "iterations", "counters"):
         yield f"{command}-csv", [command, *paths, "--csv"], None

@@ -14,5 +14,12 @@ case ${1:-} in full | deep)
     ;;
 esac
 environment "${VENV:-$root/.venv}" 'tox>=4.20'
+case " $* " in
+*" -e "* | *" -e="* | *" -e"[a-z]*) ;;
+*)
+    echo "every environment: about 12 GB in .tox, and 40 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
+        "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint)" >&2
+    ;;
+esac
 cd "$root"
 exec "$bin/tox" run "$@"

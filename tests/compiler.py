@@ -26,6 +26,8 @@ class Compiler:
         script.chmod(0o755)
         cache = str(folder / "cache")
         self.environment = {"OPSCOPE_CACHE": cache, "CC": str(script), "CXX": str(script)}
+        # the sampler of stacks belongs to no framework
+        self.environment["OPSCOPE_STACKS"] = "0"
 
     @property
     def made(self) -> list[str]:

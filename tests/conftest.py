@@ -13,6 +13,8 @@ import pytest
 import tests.draws  # noqa: F401  the profile of property tests
 
 pytest.register_assert_rewrite("tests.keras_runs")
+# workers of xdist have the width of the terminal here, which commands take for that of a pipe
+os.environ.pop("COLUMNS", None)
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = Path(os.environ.get("OPSCOPE_SHARED", ROOT.parent / "shared")) / "data"

@@ -30,9 +30,9 @@ def recorded(
 
 
 def difference(a: Path, b: Path) -> dict:
-    """Return what ``opscope diff A B --json`` prints; its parts and causes add up to the step to the ns."""
+    """Return what ``opscope diff A B --json --full`` prints; its parts and causes add up to the step to the ns."""
     done = subprocess.run(
-        [sys.executable, "-m", "opscope", "diff", str(a), str(b), "--json"],
+        [sys.executable, "-m", "opscope", "diff", str(a), str(b), "--json", "--full"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip

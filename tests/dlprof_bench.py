@@ -104,7 +104,7 @@ class Bench:
 
     def here(self, *words: object) -> tuple[int, str]:
         """Run ``opscope dlprof WORDS``, which begins no program, in this process; return status and output."""
-        from opscope.cli.app import run
+        from opscope.cli.start import run
 
         told, before = io.StringIO(), sys.modules.get(dlprof_double.NAME)
         with contextlib.ExitStack() as stack:

@@ -31,6 +31,8 @@ def write(
     iter_start: int | None = None,
     iter_stop: int | None = None,
     force: bool = False,
+    profile_name: str | None = None,
+    shapes: bool = True,
 ) -> list[Path]:
     """Write a file for each report, domain and format, with the arguments and the kernels' number."""
     if key == "NO_SUCH_OP":

@@ -16,7 +16,10 @@ The sources are pytorch/kineto, ``libkineto/src``, from autumn 2025 to summer 20
 * ``ActivityType.cpp``: the categories' names;
 * for AMD's GPUs (``rocm``) ``RocprofActivity_inl.h`` at 03ab8cb0 (``metadataJson``) and
   ``RocprofLogger.cpp`` at 00ca10e8: the system's thread ids, no graph ids, the calls that are left out
-  (``hipRuntimeGetVersion`` is, ``hipDriverGetVersion`` is not).
+  (``hipRuntimeGetVersion`` is, ``hipDriverGetVersion`` is not);
+* for samples of hardware counters ``CuptiPMSamplingProfiler.cpp`` at d19a3e9a (the time is the sample's start)
+  and ``handleCounterEvent`` (``counters_at_once``), else ``_build_chrome_counters`` of pytorch/pytorch,
+  ``torch/profiler/_cupti/monitor_trace.py``, of August 2026.
 """
 
 from __future__ import annotations
@@ -92,17 +95,35 @@ class Work:
 
 
 @dataclass(slots=True)
+class Sample:
+    """A sample of hardware counters of a device, which began at ``start``: each counter's value."""
+
+    start: int
+    values: Mapping[str, Any]
+    device: int = 0
+
+
+@dataclass(slots=True)
 class KinetoWriter:
-    """One export. ``met``: threads that CPU activity recorded, pthread id → the system's id."""
+    """One export. ``met``: threads that CPU activity recorded, pthread id → the system's id.
+
+    ``counters_at_once``: whether all counters of a sample are one event, as Kineto itself writes them.
+    """
 
     pid: int
     base: int
     properties: list[Mapping[str, Any]] = field(default_factory=list)
     met: Mapping[int, int] = field(default_factory=dict)
     rocm: bool = False
+    counters_at_once: bool = False
 
     def write(
-        self, path: str | Path, calls: Iterable[Call], work: Iterable[Work], end: int
+        self,
+        path: str | Path,
+        calls: Iterable[Call],
+        work: Iterable[Work],
+        end: int,
+        samples: Iterable[Sample] = (),
     ) -> None:
         """Write the recording until ``end`` to the file ``path``."""
         events: list[str] = []
@@ -116,6 +137,8 @@ class KinetoWriter:
         for each in work:
             events += self._work(each)
             devices.add((each.device, each.stream))
+        for sample in samples:
+            events += self._sample(sample)
         for thread in sorted(threads):
             events.append(self._name(self.pid, thread, f"thread {thread}"))
         for device, stream in sorted(devices):
@@ -190,6 +213,19 @@ class KinetoWriter:
             args["priority"] = 0
         args |= {"channel": 12, "channel_type": 1}
         return self._activity(work.kind, work.name, place, work.start, work.end, args, False)
+
+    def _sample(self, sample: Sample) -> list[str]:
+        first = '\n  {\n    "ph": "C", "cat": "hardware_counters", '
+        time = f'"ts": {self._micros(sample.start)}'
+        if self.counters_at_once:
+            args = json.dumps(dict(sample.values))
+            about = f'"name": "CUPTI PM Sampling", "pid": {sample.device}, "tid": 0'
+            return [f'{first}{about}, {time}, "args": {args}\n  }}']
+        pid = f'"pid": "GPU {sample.device} Counters"'
+        return [
+            f'{first}"name": {json.dumps(name)}, {pid}, {time}, "args": {json.dumps({"": value})}\n  }}'
+            for name, value in sample.values.items()
+        ]
 
     def _activity(
         self,

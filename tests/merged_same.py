@@ -15,7 +15,7 @@ FRAMES = (
     "collective_waits", "step_imbalance", "groups", "meshes", "clocks", "notes", "own_costs", "idle",
     "idle_steps", "overlap", "device_use", "utilization", "memory", "compiled", "light",
     "late_causes", "slowest_ranks", "collective_faults", "last_collectives", "collective_bandwidth",
-    "rank_outliers", "rank_pairs", "rank_loads", "collective_ends",
+    "rank_outliers", "rank_pairs", "rank_loads", "collective_ends", "wall_time",
 )  # fmt: skip
 
 

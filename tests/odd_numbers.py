@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from tests import plain_values
 from tests.readers import protobuf
 
 #: What takes a number's place in a text: beyond 64 bits and 32, negative, beyond doubles, not a number,
@@ -27,6 +28,8 @@ STORED: tuple[Any, ...] = (
     2**63 - 1, -(2**63), 1e308, float("inf"), -1, 2**62, 2**31, "9" * 5000, "x", b"\xff", 0.5, None,
 )  # fmt: skip
 BITS = (2**63, 2**64 - 1, 2**63 - 1, 2**62, 2**32, 2**31, 0x7FF0 << 48, 0x7FF8 << 48, 0x7FE1 << 48)
+#: What takes its place among the values of a pickle or of MessagePack, which have types.
+VALUES: tuple[Any, ...] = (*STORED, 2**64 - 1, float("nan"), True, [1], {})
 #: One exchange of one number: what is exchanged and by what, and the file's new content.
 Change = tuple[str, bytes]
 _DIGITS = re.compile(r"\d+")
@@ -37,18 +40,21 @@ _LONGEST = 12
 def changes(file: Path) -> Iterator[tuple[str, list[Callable[[], bytes]]]]:
     """Yield the place of each number of a file, and the contents of the file with another in that place."""
     data = file.read_bytes()
-    if data.startswith(b"SQLite"):
+    values = plain_values.decoded(file, data)
+    if values is not None:
+        yield from _of_values(*values)
+    elif data.startswith(b"SQLite"):
         yield from _of_database(file)
     elif file.suffix == ".jsonl":
         for number, line in enumerate(data.splitlines(keepends=True)):
             for place, made in _of_json(line):
                 before, after = data.split(line, 1)
                 yield f"{number}{place}", [_around(before, one, after) for one in made]
-    elif data[:1] in b"{[":
+    elif data[:1] in b"{[" and file.suffix != ".dict":
         yield from _of_json(data)
-    elif file.suffix in (".csv", ".txt", ".log"):
+    elif file.suffix in (".csv", ".txt", ".log", ".dict"):
         yield from _of_lines(data)
-    elif file.suffix == ".pb":
+    elif file.suffix in protobuf.SUFFIXES:
         yield from _of_protobuf(data, protobuf.encoded)
     elif file.suffix != ".parquet":
         yield from _of_bytes(data)
@@ -60,6 +66,25 @@ def _around(before: bytes, one: Callable[[], bytes], after: bytes) -> Callable[[
 
 def _of_json(data: bytes) -> Iterator[tuple[str, list[Callable[[], bytes]]]]:
     whole = json.loads(data)
+    yield from _of_values(whole, lambda: json.dumps(whole).encode(), as_json=True)
+
+
+def _of_values(
+    whole: Any, encode: Callable[[], bytes], as_json: bool = False
+) -> Iterator[tuple[str, list[Callable[[], bytes]]]]:
+    for node, key, path in _numbers(whole):
+        if isinstance(key, tuple):
+            yield path, [_key(encode, node, key[0], text) for text in DIGITS]
+        elif isinstance(node[key], str):
+            yield path, [_inside(encode, node, key, text) for text in DIGITS]
+        elif as_json:
+            yield path, [_instead(whole, node, key, text) for text in WRITTEN]
+        else:
+            yield path, [_value(encode, node, key, value) for value in VALUES]
+
+
+def _numbers(whole: Any) -> Iterator[tuple[Any, Any, str]]:
+    """Yield each place of a number: what contains it, its key there (in a tuple: the key is it), its path."""
     seen: set[str] = set()
 
     def look(node: Any, path: str) -> Iterator[tuple[Any, Any, str]]:
@@ -76,39 +101,35 @@ def _of_json(data: bytes) -> Iterator[tuple[str, list[Callable[[], bytes]]]]:
             if isinstance(key, str) and key.isdigit():
                 yield node, (key,), f"{here} key"
 
-    for node, key, path in look(whole, ""):
-        if isinstance(key, tuple):
-            yield path, [_key(whole, node, key[0], text) for text in DIGITS]
-        elif isinstance(node[key], str):
-            yield path, [_inside(whole, node, key, text) for text in DIGITS]
-        else:
-            yield path, [_instead(whole, node, key, text) for text in WRITTEN]
+    yield from look(whole, "")
 
 
 def _instead(whole: Any, node: Any, key: Any, text: str) -> Callable[[], bytes]:
+    def encode() -> bytes:
+        written = json.dumps(whole, ensure_ascii=False)
+        return written.replace(f'"{_MARK}"', text).encode()
+
+    return _value(encode, node, key, _MARK)
+
+
+def _value(encode: Callable[[], bytes], node: Any, key: Any, value: Any) -> Callable[[], bytes]:
     def made() -> bytes:
-        was, node[key] = node[key], _MARK
-        written = json.dumps(whole, ensure_ascii=False).replace(f'"{_MARK}"', text)
-        node[key] = was
-        return written.encode()
-
-    return made
-
-
-def _inside(whole: Any, node: Any, key: Any, text: str) -> Callable[[], bytes]:
-    def made() -> bytes:
-        was, node[key] = node[key], _DIGITS.sub(text, node[key])
-        written = json.dumps(whole).encode()
+        was, node[key] = node[key], value
+        written = encode()
         node[key] = was
         return written
 
     return made
 
 
-def _key(whole: Any, node: Any, key: str, text: str) -> Callable[[], bytes]:
+def _inside(encode: Callable[[], bytes], node: Any, key: Any, text: str) -> Callable[[], bytes]:
+    return _value(encode, node, key, _DIGITS.sub(text, node[key]))
+
+
+def _key(encode: Callable[[], bytes], node: Any, key: str, text: str) -> Callable[[], bytes]:
     def made() -> bytes:
         node[text] = node.pop(key)
-        written = json.dumps(whole).encode()
+        written = encode()
         node[key] = node.pop(text)
         return written
 

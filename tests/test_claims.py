@@ -1,4 +1,4 @@
-"""docs/claims.md: each sentence of the detectors, with figures that are counted again without them."""
+"""docs/reference/claims.md: each sentence of the detectors, with figures that are counted again without them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from opscope.core.advice.ask import detectors
 from tests import traces
 from tests.script import ROOT, module_at
 
-PAGE = ROOT / "docs" / "claims.md"
+PAGE = ROOT / "docs" / "reference" / "claims.md"
 #: Traces of which the page is held up to date here; scripts/make_claims.py --check holds all of it.
 CHECKED = (
     "kineto/alexnet_cuda_sync_a100.json.gz",
@@ -32,6 +32,18 @@ def test_the_page_has_each_detector():
     for name, one in detectors().items():
         if one.find.__module__.startswith("opscope."):
             assert f"## {name}\n" in page, "run scripts/make_claims.py"
+
+
+def test_each_detector_has_a_recount_and_its_example_is_counted_again(claims):
+    mine = [name for name, one in detectors().items() if one.find.__module__.startswith("opscope.")]
+    assert sorted(claims.RECOUNTS) == sorted(mine)
+    made = claims.made_profiles(("uneven_experts", "value_reads", "starved", "padding"))
+    every: dict = {}
+    for trace, profile in made:
+        claims.claims_of(trace, profile, every)
+    said = [claim for rows in every.values() for claim in rows.values() if claim.counted]
+    assert len(said) == 4
+    assert [one for claim in said for one in claim.wrong] == []
 
 
 @pytest.mark.parametrize("trace", CHECKED)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import TRACES
 from tests.gloo import unaborted
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,6 +30,11 @@ FRAMEWORKS = ("torch", "tensorflow", "jax", "keras", "mindspore", "onnxruntime")
 FENCE = re.compile(r"^```(\w*)[ ]?([\w, ]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 #: What the README's second command is, which runs this very test: .ci/run calls it.
 TESTS = "bash scripts/test.sh"
+#: A line of a snippet that names a shared trace, as which the file of the snippet is given.
+STANDS_FOR = re.compile(r"^# (\S+) stands for (\S+)$", re.MULTILINE)
+RECIPES = sorted(
+    path for path in (ROOT / "docs" / "cookbook").glob("*.md") if path.name != "index.md"
+)
 
 
 def blocks(document: Path) -> list[tuple[str, str, str]]:
@@ -52,7 +58,7 @@ def test_every_fence_says_what_it_is(document):
     for language, needs, _ in blocks(document):
         # no other name of a language that would be run
         assert language in ("bash", "python", "text", "json", ""), f"{document.name}: ```{language}"
-        assert set(wanted(needs)) <= {"cell", "lightning", "transformers", *FRAMEWORKS}, (
+        assert set(wanted(needs)) <= {"cell", "shared", "lightning", "transformers", *FRAMEWORKS}, (
             f"{document.name}: ```{language} {needs}"
         )
     assert document.read_text(encoding="utf-8").count("\n```") == 2 * len(blocks(document))
@@ -65,7 +71,8 @@ def test_snippets_run(document, tmp_path):
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     (tmp_path / "scripts").symlink_to(ROOT / "scripts")
     here = [block for block in runnable(document) if all(map(installed, wanted(block[1])))]
-    if any(map(installed, FRAMEWORKS)) and not any(wanted(needs) for _, needs, _ in here):
+    of_framework = [needs for _, needs, _ in here if set(wanted(needs)) - {"shared"}]
+    if any(map(installed, FRAMEWORKS)) and not of_framework:
         pytest.skip("it needs no framework that is here: it runs where none is")
     ran = 0
     for language, _, code in here:
@@ -73,6 +80,8 @@ def test_snippets_run(document, tmp_path):
         if code.strip() == TESTS:
             assert TESTS in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
             continue
+        for name, trace in STANDS_FOR.findall(code):
+            (tmp_path / name).symlink_to(TRACES / trace)
         run = partial(
             subprocess.run,
             command,
@@ -90,7 +99,12 @@ def test_snippets_run(document, tmp_path):
 
 
 def installed(name: str) -> bool:
-    """Whether the distribution is; a folder of tests of that name is a module to Python as well."""
+    """Whether the distribution is; a folder of tests of that name is a module to Python as well.
+
+    ``shared``: whether the traces are there that the project does not ship.
+    """
+    if name == "shared":
+        return TRACES.is_dir()
     for distribution in (name, f"{name}-cpu"):
         try:
             return bool(importlib.metadata.version(distribution))
@@ -122,6 +136,19 @@ def environment(folder: Path) -> dict[str, str]:
         "PYTHONPATH": str(ROOT),
         "VENV": str(programs),
     }
+
+
+def test_the_cookbook_says_of_each_recipe_how_far_a_test_runs_it():
+    listed = {link for link in links(ROOT / "docs" / "cookbook" / "index.md") if "/" not in link}
+    assert listed == {path.name for path in RECIPES}
+    assert len(RECIPES) >= 12
+    for path in RECIPES:
+        text = path.read_text(encoding="utf-8")
+        (said,) = re.findall(r"^\*\*Checked:\*\* (whole|its analysing half)", text, re.MULTILINE)
+        needs = [set(wanted(each)) for _, each, _ in runnable(path)]
+        assert needs, path.name
+        assert any("shared" in each for each in needs) == (said == "its analysing half"), path.name
+        assert len(text.split()) < 700, f"{path.name} is more than a page"
 
 
 LINK = re.compile(r"\]\(([^)\s]+)\)")

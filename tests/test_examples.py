@@ -124,7 +124,6 @@ def test_an_example_is_recorded_and_its_report_says_where_the_time_went(tmp_path
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("opscope: backend ")]
     assert said == [f"opscope: backend {backend}: {why}"]
-    assert re.search(rf"^recorded by +{backend}  {why}$", done.stderr, re.MULTILINE)
     assert "Where the time went: " in done.stderr
     assert "Top ops, all shapes of each together" in done.stderr
     profile = load(tmp_path / "a.opscope")

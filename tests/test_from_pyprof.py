@@ -53,12 +53,14 @@ def folder(tmp_path_factory) -> Path:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.make(place / "net.sqlite", 40)
+    made = opscope("kernels", "net.sqlite", "--style", "pyprof", "--dict", cwd=place)
+    (place / "net.dict").write_text(made.stdout)
     return place
 
 
 @pytest.mark.parametrize("line", commands())
 def test_a_command_of_the_page_runs(line, folder):
-    if set(line) & set("<|"):
+    if set(line) & set("<|>"):
         done = subprocess.run(
             ["bash", "-ec", f"set -o pipefail; {line}"],
             cwd=folder, env=environment(folder), capture_output=True, text=True, check=False,
@@ -66,8 +68,11 @@ def test_a_command_of_the_page_runs(line, folder):
     else:
         done = opscope(*shlex.split(line)[1:], cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert done.stdout
     assert done.stderr == ""
+    if line.endswith("> net.dict"):
+        assert len((folder / "net.dict").read_text().splitlines()) == 40
+        return
+    assert done.stdout
     if "--style pyprof" in line and "awk" not in line and "--json" not in line:
         assert len(done.stdout.splitlines()) == (11 if "--top" in line else 41)
 

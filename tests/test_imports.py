@@ -59,6 +59,20 @@ def test_init_imports_no_adapter_before_its_framework():
     loaded(code)
 
 
+def test_adapters_callbacks_and_backends_alone_import_a_framework():
+    foreign = []
+    for path in ROOT.joinpath("opscope").rglob("*.py"):
+        if path.relative_to(ROOT).parts[1] in ("adapters", "callbacks", "backends"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            packages = {name.partition(".")[0] for name in names}
+            foreign += [f"{path.name} -> {package}" for package in packages & set(FRAMEWORKS)]
+    assert foreign == []
+
+
 @pytest.mark.parametrize("room", ["adapters", "callbacks"])
 def test_no_import_of_opscope_s_own_is_hidden_from_the_import_contracts(room):
     """``import_module`` of a name that is written out is an import that import-linter does not see."""
@@ -97,7 +111,7 @@ def test_every_library_that_is_imported_is_declared():
     # an extra's package, not installed here, is known by its own name
     extras = {
         canonical(re.split(r"[^\w.-]", line)[0])
-        for extra in ("cloud", "cluster", "ray")
+        for extra in ("cloud", "cluster", "mcp", "ray", "testing")
         for line in project["optional-dependencies"].get(extra, [])
     }
     modules = {

@@ -27,6 +27,7 @@ LIBRARIES = {
     "annotations": ("tensorflow/annotations*.c", "tensorflow/annotations*.h"),
     "inputs": ("tensorflow/inputs.cc",),
     "light": ("../backends/light_clock.c",),
+    "stacks": ("shared/stacks.c",),
 }
 CATEGORY = {
     "kNone": 0,
@@ -89,6 +90,12 @@ SHARED = {
     },
     **{("light", name): getattr(light, name) for name in ("AWAY", "ONE_IN", "MAX_WAITING", "KEPT")},
     ("light", "FIRST"): "opscope.core.capture.light:_FIRST",
+    ("stacks", "ABI"): "opscope.adapters.shared.native_stacks:ABI",
+    ("stacks", "MAX_DEPTH"): "opscope.core.capture.host_stacks:MAX_DEPTH",
+    ("stacks", "MAX_NODES"): "opscope.core.capture.host_stacks:MAX_NODES",
+    ("stacks", "MAX_UNWRITTEN"): "opscope.core.capture.host_stacks:MAX_UNWRITTEN",
+    ("stacks", "SAMPLE"): recording_format.SAMPLED,
+    ("stacks", "COLLECTION"): recording_format.COLLECTED,
 }
 #: What native code has alone: its buffers and tables, names and layouts of others, answers that stay within it.
 #: ``known`` is the table of dtypes, which has a test of its own.
@@ -103,6 +110,7 @@ ALONE = {
         NVTX_VERSION_3 ASCII REGISTERED TRACING_OFF OPERATIONS NEEDED REPLACED MAX_PATCHES""",
     "inputs": "",
     "light": "API FIRST_ROOM NO_ARGUMENT ONE_ARGUMENT",
+    "stacks": "API ARGUMENTS HANDOVER_NS MAX_CODES MAX_THREADS RESOLVE_NS SHORT_COLLECTION_NS",
 }
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)

@@ -17,19 +17,19 @@ from opscope.readers.rows import frame_of
 from tests import odd_numbers
 from tests.script import ROOT
 
+sys.path.insert(0, str(ROOT / "scripts"))
+fuzz_seeds = pytest.importorskip("fuzz_seeds")
+
 #: Files that are opened of each format, spread over its places; the values take turns.
 EACH = 30
 FORMATS = (
-    "nsys SQLite", "nvprof", "DLProf", "Kineto JSON", "Nsight Compute", "ONNX Runtime JSON", "TensorRT",
-    "XPlane", "MindSpore", "ROCm", "profile", "recording", "CUPTI",
+    "nsys SQLite", "nvprof", "DLProf", "Kineto JSON", "ONNX Runtime JSON", "TensorRT",
+    "XPlane", "profile", "recording", "CUPTI", *fuzz_seeds.beside_tests(),
 )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def seeds(tmp_path_factory):
-    sys.path.insert(0, str(ROOT / "scripts"))
-    import fuzz_seeds
-
     return fuzz_seeds.made(tmp_path_factory.mktemp("seeds"))
 
 
@@ -181,13 +181,13 @@ def test_the_layers_of_an_engine_that_take_a_century(tmp_path):
 
 @pytest.mark.parametrize("value", ["Infinity", "1e400", "NaN", "9" * 5000, "[1]", '"x"', "-1"])
 def test_samples_of_the_processors_that_are_no_numbers(tmp_path, value):
-    from opscope.readers.mindspore import cpu_samples
+    from opscope.readers.mindspore import minddata
 
     use = '{"user_utilization": [1, VALUE], "sys_utilization": [1, 2]}'
     whole = f'{{"time_stamp": [1, 2], "device_info": {use}, "process_info": {use}}}'
     file = tmp_path / "samples.json"
     file.write_text(whole.replace("VALUE", value))
-    samples, note = cpu_samples.read(file)
+    samples, _, note = minddata.processors(file)
     assert not len(samples)
     assert note is not None
 

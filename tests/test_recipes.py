@@ -118,7 +118,7 @@ def test_the_detector_of_the_recipe_finds_finds_nothing_and_cannot_tell(
         tables["memops"] = [{**on_gpu, "kind": "DtoD", "bytes": 8, "end": length}]
     Profile(trace_of(**tables)).save(tmp_path / "copies.opscope")
     asked = ("-m", "opscope", "advise", str(tmp_path / "copies.opscope"), "-w", "0")
-    assert said in run(tree, *asked, "--detectors", "slow_copies")
+    assert said in run(tree, *asked, "--detectors", "slow_copies", "--all", "-v")
 
 
 def test_the_detector_of_the_recipe_says_in_sentences_what_it_looks_at(tree):

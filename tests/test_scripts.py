@@ -163,3 +163,37 @@ def test_the_shape_of_a_package_is_counted(tmp_path):
     )
     row = next(line for line in beside.stdout.splitlines() if line.startswith("files "))
     assert row.split() == ["files", "1,234", "4"]
+
+
+def test_set_up_names_what_is_large_and_fails_as_pip_does(tmp_path):
+    """scripts/environment.sh: of pip's lines those of large downloads, with their sizes; its status is pip's."""
+    pip = tmp_path / "venv" / "bin" / "python"
+    pip.parent.mkdir(parents=True)
+    script = (
+        "#!/bin/sh\n"
+        '[ "$1" = -c ] && exit 0\n'
+        "echo 'Requirement already satisfied: numpy in here'\n"
+        "echo '  Downloading big-1.0-py3-none-any.whl (190.3 MB)'\n"
+        "echo '  Downloading small-1.0-py3-none-any.whl (22 kB)'\n"
+        "echo 'Installing collected packages: big, small'\n"
+        "exit ${FAILS:-0}\n"
+    )
+    pip.write_text(script)
+    pip.chmod(0o755)
+    command = (
+        f'set -euo pipefail; . "{ROOT}/scripts/environment.sh"; environment "{tmp_path}/venv" big'
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "  Downloading big-1.0-py3-none-any.whl (190.3 MB)",
+        "  installing them",
+    ]
+    failed = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "FAILS": "3"},
+    )
+    assert failed.returncode == 3

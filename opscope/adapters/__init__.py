@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from opscope.core.capture import after_import, session
+from opscope.core.capture import after_import, host_stacks, session
 
 from . import known
 from .base import Adapter, AdapterError, Options
@@ -62,6 +62,8 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
     named framework is unknown, has an unsupported version or cannot be hooked.
     """
     global _chosen, _unwatch
+    host_stacks.native = _native_stacks
+    after_import.as_it_begins(_sample_stacks)
     with _lock:
         targets = available()
         names = list(targets) if frameworks is None else _name(frameworks, targets)
@@ -77,6 +79,19 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
         for name in names:
             if name not in _installed:
                 _install_or_warn(name, targets[name], options, requested=frameworks is not None)
+
+
+def _native_stacks() -> host_stacks.Sampling:
+    """Return the native sampler of stacks; ctypes is loaded no earlier than it is needed."""
+    from .shared import native_stacks
+
+    return native_stacks.make()
+
+
+def _sample_stacks() -> None:
+    recorder = session.recorder()
+    if recorder is not None:
+        recorder.sample_stacks()
 
 
 def _name(frameworks: Iterable[str], targets: Mapping[str, str]) -> list[str]:

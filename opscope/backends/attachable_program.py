@@ -15,11 +15,12 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from opscope.core.capture import process, session
+from opscope.core.capture import attach_place, process, session
 from opscope.core.capture.attach_protocol import MOST_SECONDS, Refused
 from opscope.core.capture.attach_server import Server
 from opscope.core.capture.recorder_sink import Recorder, read_clock
 from opscope.core.capture.ring_recorder import ATTACH, RingRecorder
+from opscope.core.refusals import refusal
 
 from . import begin
 
@@ -90,7 +91,7 @@ class Attachable:
         try:
             folder = Path(mkdtemp(prefix=f".attach-{os.getpid()}-", dir=self.place))
         except OSError as error:
-            raise Refused(f"no recording can be made in {self.place}: {error.strerror}") from None
+            raise Refused(f"no recording can be made in {self.place}: {refusal(error)}") from None
         self._numbers += 1
         asked = _Asked(self._numbers, folder, steps, seconds)
         # before it begins: steps that pass while it does are recorded, and count
@@ -106,7 +107,8 @@ class Attachable:
         except Exception as error:  # noqa: BLE001 - whoever attached is told, the program goes on
             asked.undo()
             _remove(folder)
-            raise Refused(f"the capture cannot start: {error}") from None
+            why = refusal(error) if isinstance(error, OSError) else error
+            raise Refused(f"the capture cannot start: {why}") from None
         capture = session.capturing()
         if capture is not None:
             capture.alone = True  # type: ignore[attr-defined]
@@ -257,7 +259,9 @@ def attachable(folder: str | os.PathLike[str]) -> bool:
     try:
         program.start()
     except OSError as error:
-        _log.warning("opscope: nobody can attach to this program: %s", error)
+        _log.warning(
+            "opscope: nobody can attach to this program: %s (%s)", error, attach_place.WAY_OUT
+        )
         return False
     _this = program
     return True

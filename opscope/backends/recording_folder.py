@@ -9,14 +9,18 @@ import os
 import re
 import shlex
 import shutil
+import signal
 from pathlib import Path
 from tempfile import mkdtemp
 
+from opscope.core.refusals import refusal, refuse_size
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.parts import parts as parts
 
 _log = logging.getLogger(__name__)
-_OS_ERROR = re.compile(r"([^:\n]+) \(os error \d+\)")
+#: What a file of a profile needs beside its rows, at most.
+_ROOM = 1 << 16
+_OS_ERROR = re.compile(r"([^:\n]+) \(os error (\d+)\)")
 
 
 def beside(target: Path) -> Path:
@@ -26,7 +30,11 @@ def beside(target: Path) -> Path:
 
 def left(folder: str | os.PathLike[str]) -> str:
     """Return a text that says whether the recording in ``folder`` is kept, and how to open it."""
-    if parts(folder):
+    try:
+        is_kept = bool(parts(folder))
+    except OSError as error:  # no descriptor is free
+        return f"what was recorded is in {shlex.quote(os.fspath(folder))} ({refusal(error)})"
+    if is_kept:
         return f"what was recorded is kept: opscope report {shlex.quote(os.fspath(folder))}"
     where = "its folder is empty" if os.path.isdir(folder) else "its folder is gone"
     return f"what was recorded is lost: {where}"
@@ -35,10 +43,10 @@ def left(folder: str | os.PathLike[str]) -> str:
 def reason(error: BaseException) -> str:
     """Return the reason of an error in a few words; Polars wraps the system's messages about a disk."""
     if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+        return refusal(error)
     wrapped = _OS_ERROR.search(str(error))
     if wrapped is not None:
-        return wrapped[1].strip()
+        return refusal(OSError(int(wrapped[2]), wrapped[1].strip()))
     message = str(error).partition("\n")[0]
     return message if isinstance(error, BadInput) else f"{type(error).__name__}: {message}"
 
@@ -67,6 +75,9 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
     from opscope.readers.recording.reader import collect
 
     try:
+        if hasattr(signal, "SIGXFSZ") and signal.getsignal(signal.SIGXFSZ) != signal.SIG_IGN:
+            # a file of the profile is not larger than all of the recording
+            refuse_size(_ROOM + sum(path.stat().st_size for path in Path(folder).rglob("*")))
         trace = collect(folder)
         written: Path = profile_writing.write(
             target, trace, force=force, others=profile_writing.numbered(target), scratch=folder

@@ -11,6 +11,6 @@ def main() -> None:
         if hasattr(stream, "reconfigure"):
             # on a terminal without Unicode: a question mark rather than a traceback
             stream.reconfigure(errors="replace")
-    from .app import run
+    from .start import run
 
     sys.exit(run())

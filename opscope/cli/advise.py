@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from opscope.core.question.record import View
     from opscope.profile import Profile
 
     from .gates import Gate
@@ -38,9 +37,9 @@ class Options:
     file: options.Files
     detectors: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--detectors",
-            help="Ask these detectors alone, comma-separated; docs/advice.md lists them.",
+            help="Ask these detectors alone, comma-separated; docs/reference/advice.md lists them.",
             metavar="NAMES",
             show_default=False,
             autocompletion=_detectors,
@@ -48,7 +47,7 @@ class Options:
     ] = None
     fail_on: Annotated[
         list[str] | None,
-        typer.Option(
+        declared.Option(
             "--fail-on",
             help="End with status 1 if this detector has a finding, or if all findings together, or any one,"
             " save more than this: 'saving>5%' of the window's wall time, 'saving>20ms'; 'DETECTOR>5%' for"
@@ -61,21 +60,34 @@ class Options:
     csv: options.Csv = False
     json: Annotated[
         bool,
-        typer.Option(
-            "--json", help="Print one JSON object: advice, advice_combined, advice_evidence."
+        declared.Option(
+            "--json",
+            help="Print one JSON object: diagnosis, advice, advice_combined, advice_evidence.",
+        ),
+    ] = False
+    full: options.Full = False
+    verbose: Annotated[
+        bool,
+        declared.Option("--verbose", "-v", help="Print each finding in full, with its reasoning."),
+    ] = False
+    each: Annotated[
+        bool,
+        declared.Option(
+            "--all", help="Print a line for every finding, and why each detector cannot tell."
         ),
     ] = False
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print Markdown, for a pull request.")
+        bool, declared.Option("--markdown", help="Print Markdown, for a pull request.")
     ] = False
     top: options.Top = None
     where: options.Where
     counters: options.CountersFile = None
     gpu: options.Gpu = None
     model: options.Model = None
+    model_config: options.ModelConfig = None
     strict: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--strict",
             help="Fail if one of several files cannot be read, and if a --fail-on cannot be judged.",
         ),
@@ -86,14 +98,19 @@ class Options:
 
 @options.spread
 def advise(asked: Options) -> None:
-    """Say what to change in the program, and what that would save, the most first.
+    """Say what bounds the program, what to change in it, and what that would save, the most first.
 
-    Savings overlap: beneath the findings stands what all of them together save, by a replay of the trace.
+    A line for each finding, two for the first three; -v gives each in full. Savings overlap: beneath the
+    findings stands what all of them together save, by a replay of the trace.
     """
     if asked.csv + asked.json + asked.markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")
+    if asked.full and not asked.json:
+        common.fail("--full is an option of --json")
     names, gates = _ask(asked.detectors, asked.fail_on)
-    reading = options.Reading(asked.gpu, asked.model, asked.strict, asked.unrelated)
+    reading = options.Reading(
+        asked.gpu, asked.model, asked.strict, asked.unrelated, asked.model_config
+    )
     profile = asked.where.select(reading.load(asked.file, counters=asked.counters))
     advice, combined = profile.advice(names), profile.advice_combined(names)
     _show(asked, profile, names, advice, combined)
@@ -121,27 +138,60 @@ def _show(
         if top:
             rows = rows.filter(rows["number"] <= top)
         tables = {"advice": advice.head(top) if top else advice, "advice_combined": combined}
+        if names is None:
+            tables = {"diagnosis": profile.diagnosis(), **tables}
         missing = {"lost_kernels": profile.lost_kernels()} if lacks else {}
         said = {"notes": profile.notes()} if impossible else {}
-        common.emit(files.as_json({**missing, **said, **tables, "advice_evidence": rows}))
+        answers = {**missing, **said, **tables, "advice_evidence": rows}
+        if asked.full or top is not None:
+            common.emit(files.as_json("advise", answers))
+        else:
+            common.emit(files.small_json("advise", answers))
     elif asked.markdown:
         from opscope.core.advice.advised import markdown
 
         common.emit("\n\n".join([*lacks, markdown(advice, combined, top or None)]))
     else:
         from opscope.core.advice.advice import table_of
+        from opscope.core.advice.commands import with_file
         from opscope.core.question.layout import Column, Table
         from opscope.core.question.record import View
         from opscope.reports.vendor_words import told, vendor
 
         view = View(common.rows(top))
-        table = table_of(reports()["advice"], advice, combined, view)
+        full = table_of(reports()["advice"], advice, combined, view)
+        table = (
+            replace(full, footnotes=[with_file(line, profile) for line in full.footnotes])
+            if asked.verbose
+            else Table(
+                "Advice", [Column("what", "")], (), sentences=_brief(asked, profile, names, view)
+            )
+        )
         first = [
             Table(title, [Column("what", "")], (), sentences=sentences)
             for title, sentences in (("Missing", lacks), ("Impossible times", impossible))
             if sentences
         ]
         common.show([*first, told(table, vendor(profile))], asked.width)
+
+
+def _brief(asked: Options, profile: Profile, names: list[str] | None, view: View) -> list[str]:
+    """Return the lines of the ranked list, with commands that can be pasted."""
+    from opscope.core.advice import advised, commands
+    from opscope.core.question import units
+
+    advice = profile.advice(names)
+    lines = advised.brief(
+        advice,
+        profile.advice_combined(names),
+        profile.advice_evidence(names),
+        None if names is not None else profile.diagnosis(),
+        view.top if asked.top is not None or asked.each else advised.LISTED,
+    )
+    shown = [commands.with_file(line, profile) for line in lines]
+    if asked.each or names is not None:
+        shown += [units.text(line) for line in advised.rest(advice)]
+    return shown
 
 
 def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, strict: bool) -> None:
@@ -155,7 +205,7 @@ def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, stri
         common.say(line)
         failed |= fails
     if failed:
-        raise typer.Exit(1)
+        raise declared.Exit(1)
 
 
 def _clean(text: str) -> str:

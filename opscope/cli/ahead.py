@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from opscope.adapters import known, modes
-from opscope.adapters.shared.compiled import CXX, find_compiler
+from opscope.adapters.shared import native_stacks
+from opscope.adapters.shared.compiled import CXX, BuildError, find_compiler
 from opscope.adapters.shared.ready import is_ready, sources
+from opscope.core.capture import host_stacks
 
 from . import common
 
@@ -41,6 +43,9 @@ def build(command: list[str], settings: Mapping[str, str]) -> None:
     if not is_ours(command[0]):
         return
     env = {**os.environ, **settings}
+    if env.get(host_stacks.VARIABLE, "") == "":
+        with contextlib.suppress(OSError, BuildError):  # then stacks are sampled from Python
+            native_stacks.build()
     text = _text(command)
     allowed = modes.allowed(env)
     for name, target in known.available().items():

@@ -1,4 +1,4 @@
-"""The Typer application: a table of commands, each loaded when it is typed; an expected error is one line.
+"""The Typer application: a table of commands, each loaded when it is typed.
 
 A command of another package is a function with Typer's annotations at the entry-point group ``GROUP``:
 
@@ -8,100 +8,174 @@ A command of another package is a function with Typer's annotations at the entry
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 import opscope
 from opscope.core import registered
 
-from . import common
-from .kept_pages import with_kept_pages
-from .progress_bar import with_bar
+from .commands import GROUP as GROUP
+from .commands import KNOWN, Known
+from .declared import Argument, Exit, Misuse, Option
+from .grouped_help import Grouped
 
-#: The entry-point group in which other packages register commands.
-GROUP: Final = "opscope.commands"
+#: The parameter by which Typer gives a command its context.
+_CONTEXT: Final = "typer_context"
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """A command of opscope: the module and function, what is put around it, Typer's settings of it.
-
-    A class ``Command`` in the module is the command's.
-    """
-
-    place: str
-    around: tuple[Callable[[Any], Any], ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-_ANALYSES: Final = (with_kept_pages, with_bar)
-
-#: opscope's commands, in the order of the help.
-_KNOWN: Final[Mapping[str, _Known]] = {
-    "run": _Known("run:run", settings={"context_settings": {"allow_interspersed_args": False}}),
-    "dlprof": _Known("dlprof.command:dlprof", settings={"add_help_option": False}),
-    "attach": _Known("attach:attach"),
-    "report": _Known("report:report", _ANALYSES),
-    "advise": _Known("advise:advise", _ANALYSES),
-    "ops": _Known("ops:ops", _ANALYSES),
-    "iterations": _Known("iterations:iterations", _ANALYSES),
-    "kernels": _Known("kernels:kernels", _ANALYSES),
-    "counters": _Known("counters:counters", _ANALYSES),
-    "diff": _Known("diff:diff", _ANALYSES),
-    "whatif": _Known("whatif:whatif", _ANALYSES),
-    "export": _Known("export:export", (with_bar,)),
-    "partial": _Known("partial:partial", (with_bar,)),
-    "merge": _Known("merge:merge", (with_bar,)),
-    "view": _Known("view:view"),
-    "doctor": _Known("doctor:doctor", (with_bar,)),
-    "redact": _Known("redact:redact", (with_bar,)),
-    "build": _Known("build:build"),
+#: The groups of the commands in the help.
+_GROUPS: Final = {
+    "Record": "run attach dlprof build",
+    "Read": "report reports advise diff view ops kernels counters iterations whatif export dlprofviewer",
+    "Tests and agents": "baseline try ask mcp",
+    "Many ranks": "partial merge",
+    "Other": "doctor redact",
 }
 
 
 class Commands(TyperGroup):
-    """The commands, of which only what is typed is loaded; the help and a misspelling load all."""
+    """The commands, of which only what is typed is loaded; the help loads all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words; where a command is the first, no option before it can be meant.
+
+        To see that help and completion are not asked for, Typer loads Pydantic, which takes longer than it.
+        """
+        plain = bool(args) and not args[0].startswith("-")
+        if plain:
+            self.params = [each for each in self.params if each.name == "version"]
+        self.add_help_option = not plain
+        try:
+            parsed: list[str] = super().parse_args(ctx, args)
+        finally:
+            self.add_help_option = True  # an error names it
+        return parsed
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of opscope's commands, then those of other packages."""
-        return [*_KNOWN, *sorted(set(registered.entries(GROUP)) - set(_KNOWN))]
+        return [*KNOWN, *sorted(set(registered.entries(GROUP)) - set(KNOWN))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of this name, or None."""
-        names = [cmd_name] if cmd_name in _KNOWN else self.list_commands(ctx)
-        for name in [cmd_name] if cmd_name in names else names:  # click says which name is alike
-            self._load(name)
+        if cmd_name in KNOWN or cmd_name in self.list_commands(ctx):
+            self._load(cmd_name)
+        else:
+            for name in self.list_commands(ctx):  # click says which name is alike
+                self.commands.setdefault(name, TyperCommand(name))
+            return None
         return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in groups, those of other packages last."""
+        loadable = [name for name in self.list_commands(ctx) if self.get_command(ctx, name)]
+        widest = max(map(len, loadable))
+        grouped = {name for names in _GROUPS.values() for name in names.split()}
+        rest = " ".join(name for name in loadable if name not in grouped)
+        for title, names in {**_GROUPS, "Of other packages": rest}.items():
+            rows = [(f"{name:{widest}}", self.commands[name].get_short_help_str(formatter.width))
+                    for name in names.split()]  # fmt: skip
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def _load(self, name: str) -> None:
         if name in self.commands:
             return
-        entry = _KNOWN.get(name)
+        entry = KNOWN.get(name)
         if entry is not None:
             self.commands[name] = _ours(name, entry)
             return
         target = registered.entries(GROUP)[name]
         try:
-            self.commands[name] = _command(name, _at(target))
+            self.commands[name] = _command(name, _at(target), cls=Grouped)
         except Exception as error:  # noqa: BLE001 - another package's fault must not block other commands
             _log.warning("opscope: the command %s (%s) is left out: %s", name, target, error)
 
 
-def _ours(name: str, known: _Known) -> Any:
-    module, _, function = known.place.partition(":")
-    room = import_module(f"{__package__}.{module}")
-    command = getattr(room, function)
-    for wrap in known.around:
-        command = wrap(command)
-    return _command(name, command, cls=getattr(room, "Command", None), **known.settings)
+class _Command(Grouped):
+    """A command of opscope, some of whose help is looked up when it is shown."""
+
+    known: Known
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        texts = self.known.help_texts(self._all)
+        for option in self.params:
+            if option.name in texts:
+                option.help = texts[option.name]  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words; those of another tool's grammar are all given to the argument."""
+        words = ["--", *args] if self.known.verbatim else args
+        parsed: list[str] = super().parse_args(ctx, words)
+        return parsed
+
+
+def _ours(name: str, known: Known) -> Any:
+    settings: dict[str, Any] = {"add_help_option": not known.verbatim}
+    if not known.interspersed:
+        settings["context_settings"] = {"allow_interspersed_args": False}
+    function = known.function()
+    if isinstance(function, typer.Typer):
+        return _group(name, function)
+    command = _command(name, _typed(function), cls=_Command, **settings)
+    command.known = known
+    return command
+
+
+def _group(name: str, commands: typer.Typer) -> Any:
+    """Return a command that has commands of its own."""
+    for each in commands.registered_commands:
+        if each.callback is not None and each.cls is not Grouped:
+            each.callback, each.cls = _typed(each.callback), Grouped
+    group = get_command(commands)
+    group.name = name
+    return group
+
+
+def _typed(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the command with Typer's parameters, made of those that it declares."""
+    signature = inspect.signature(command, eval_str=True)
+    parameters = [
+        each.replace(annotation=_hint(each.annotation), kind=inspect.Parameter.KEYWORD_ONLY)
+        for each in signature.parameters.values()
+    ]
+
+    parameters.append(
+        inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    )
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        context = given.pop(_CONTEXT)
+        try:
+            command(**given)
+        except Exit as end:
+            raise typer.Exit(end.status) from None
+        except Misuse as error:
+            context.fail(str(error))
+
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+def _hint(hint: Any) -> Any:
+    declared = getattr(hint, "__metadata__", (None,))[0]
+    if not isinstance(declared, Option):
+        return hint
+    kind = typer.Argument if isinstance(declared, Argument) else typer.Option
+    return Annotated[hint.__origin__, kind(*declared.names, **declared.settings)]
 
 
 def _at(target: str) -> Any:
@@ -142,19 +216,3 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-def run() -> int:
-    """Run the command that was typed; return the exit status."""
-    from opscope.core.not_merged import NotMerged
-    from opscope.readers.errors import BadInput
-    from opscope.scale.errors import EngineError
-
-    try:
-        app(prog_name="opscope")
-    except (BadInput, EngineError, NotMerged) as error:
-        common.say(str(error))
-        return 2
-    except SystemExit as done:
-        return done.code if isinstance(done.code, int) else int(done.code is not None)
-    return 0

@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import typer
-
 from opscope.core.capture import attach_place
 from opscope.core.capture.attach_place import Place
 from opscope.core.capture.attach_protocol import MOST_SECONDS, Refused
 from opscope.core.capture.attach_server import ask
 from opscope.core.question import units
 
-from . import common, inject, options, progress_bar
+from . import common, declared, inject, options, progress_bar
 
 #: Steps that are recorded unless told otherwise, and the seconds after which a program without steps is
 #: let go.
@@ -31,38 +29,38 @@ _START_S: Final = 300.0
 
 Pid = Annotated[
     int | None,
-    typer.Argument(
+    declared.Argument(
         help="The program's process, or its launcher's (torchrun). Without: list the programs.",
         show_default=False,
     ),
 ]
 Steps = Annotated[
-    int | None, typer.Option("--steps", min=1, help=f"Record this many whole steps.  [{STEPS}]")
+    int | None, declared.Option("--steps", min=1, help=f"Record this many whole steps.  [{STEPS}]")
 ]
 Duration = Annotated[
     float | None,
-    typer.Option("--duration", min=0.001, max=MOST_SECONDS, help="Record this many seconds."),
+    declared.Option("--duration", min=0.001, max=MOST_SECONDS, help="Record this many seconds."),
 ]
 Dump = Annotated[
     bool,
-    typer.Option("--dump", help="Write what the program keeps (opscope run --last), and go on."),
+    declared.Option("--dump", help="Write what the program keeps (opscope run --last), and go on."),
 ]
 Status = Annotated[
-    bool, typer.Option("--status", help="Print what the program is doing, and do nothing.")
+    bool, declared.Option("--status", help="Print what the program is doing, and do nothing.")
 ]
 Stop = Annotated[
-    bool, typer.Option("--stop", help="End a recording that another opscope attach began.")
+    bool, declared.Option("--stop", help="End a recording that another opscope attach began.")
 ]
 Inject = Annotated[
     bool,
-    typer.Option(
+    declared.Option(
         "--inject",
         help="Make a program attachable that was not started so: Python 3.14 runs opscope.init in it.",
     ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option(
+    declared.Option(
         "-o",
         "--output",
         help="The profile to write.  [beside the program's recording]",
@@ -102,7 +100,7 @@ def attach(
     targets = _targets(pid)
     if status:
         for place in targets:
-            typer.echo(_tell(place, _ask(place, {"command": "status"})))
+            common.emit(_tell(place, _ask(place, {"command": "status"})))
         return
     if stop:
         for place in targets:
@@ -180,8 +178,14 @@ def _why_not(pid: int) -> str:
         return f"{pid} is another user's process: only its user may attach to it"
     return (
         f"{pid} is not attachable: start it with `opscope run --attachable` or with"
-        " opscope.init(attach=True) (Python 3.14: --inject)"
+        f" opscope.init(attach=True) (Python 3.14: --inject){_unseen_folders()}"
     )
+
+
+def _unseen_folders() -> str:
+    """Return which folders were not looked into, for the end of a sentence."""
+    reasons = attach_place.refusals()
+    return f"; not looked into: {'; '.join(reasons)} ({attach_place.WAY_OUT})" if reasons else ""
 
 
 def _list() -> None:
@@ -190,14 +194,14 @@ def _list() -> None:
         try:
             answer = ask(attach_point, {"command": "status"}, 2.0)
         except (OSError, Refused) as error:
-            typer.echo(f"{attach_point.pid}: does not answer: {error}")
+            common.emit(f"{attach_point.pid}: does not answer: {error}")
             continue
         rows += 1
-        typer.echo(_tell(attach_point, answer))
+        common.emit(_tell(attach_point, answer))
     if not rows:
         common.say(
             "no attachable program of this user runs; `opscope run --attachable` starts one, and"
-            " opscope.init(attach=True) makes one"
+            f" opscope.init(attach=True) makes one{_unseen_folders()}"
         )
 
 
@@ -319,6 +323,7 @@ def _target(output: Path | None, folder: Path, name: str, force: bool) -> Path:
         while (path := folder / f"{name}-{number}.opscope").exists():
             number += 1
         return path
+    common.refuse_name(output)
     path = output if output.suffix == ".opscope" else output.with_name(f"{output.name}.opscope")
     if path.exists() and not (force and (path / "meta.json").is_file()):
         common.fail(
@@ -360,7 +365,7 @@ def _profile(
             )
         recording_folder.discard(recording)
         if collected is None:
-            raise typer.Exit(1)
+            raise declared.Exit(1)
         report, top, width = shown
         if report and sys.stderr is not None:
             try:

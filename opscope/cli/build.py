@@ -6,12 +6,10 @@ import importlib
 import importlib.util
 from typing import Annotated
 
-import typer
-
 from opscope.adapters import known
 from opscope.adapters.shared.ready import sources
 
-from . import common
+from . import common, declared
 
 #: What belongs to no framework: the helper of the backend for CUPTI, and light mode's clock.
 _CUPTI, _LIGHT = "cupti", "light"
@@ -20,7 +18,7 @@ _CUPTI, _LIGHT = "cupti", "light"
 def build(
     subject: Annotated[
         str,
-        typer.Argument(metavar="WHAT", help="What to build: torch, tensorflow, cupti or light."),
+        declared.Argument(metavar="WHAT", help="What to build: torch, tensorflow, cupti or light."),
     ],
 ) -> None:
     """Compile the native parts of a framework's adapter ahead of its first capture.
@@ -42,7 +40,7 @@ def build(
     importlib.import_module(subject)
     try:
         for path in known.load(targets[subject]).build():
-            typer.echo(str(path))
+            common.emit(str(path))
     except RuntimeError as error:  # the adapters' BuildErrors
         common.fail(str(error))
 
@@ -54,6 +52,6 @@ def _build_own(subject: str) -> None:
 
     try:
         source = helper.SOURCE if subject == _CUPTI else light_clock.SOURCE
-        typer.echo(str(compiled.built(source)))
+        common.emit(str(compiled.built(source)))
     except compiled.BuildError as error:
         common.fail(str(error))

@@ -14,6 +14,8 @@ from opscope.backends.window import CHOSEN, EXACT, Bounds
 from opscope.backends.window import WHOLE as WHOLE_RUN
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from opscope.core.capture.session import Capture
 
 #: Environment variables that carry the plan from ``run`` to its children.
@@ -121,14 +123,16 @@ def start(env: Mapping[str, str]) -> None:
     from opscope.backends import cupti, kineto_counters
     from opscope.backends.recorder import RECORDER
     from opscope.core.capture import session
+    from opscope.core.capture.imports import time_imports
 
     # imported where they are needed: NumPy and asyncio, which some of them load, take a tenth of a second
-    from . import child_attachable, child_last
+    from . import child_attachable, child_exits, child_last, program_end
     from .child_capture import RecordingWithMore
 
     cupti.attend(env)
     plan = Plan.from_environment(env)
     if env.get(LIGHT) and _light(env[FOLDER]):
+        child_attachable.start(env)
         return
     machine = backends.here(env, simple=modes.is_simple(env))
     if plan.backend == "auto":
@@ -139,7 +143,9 @@ def start(env: Mapping[str, str]) -> None:
         choice = backends.Choice(plan.backend, backends.REQUESTED)
         wanted = [known.load(plan.backend)]
     opscope.init()
+    child_exits.keep(env[FOLDER])
     child_attachable.start(env)
+    time_imports()
     if child_attachable.alone(env):
         _finish_at_quick_exits()
         return
@@ -163,9 +169,10 @@ def start(env: Mapping[str, str]) -> None:
     elif plan.begin is None and plan.end is None:
         session.start(capture)
     else:
-        _by_time(plan, capture)
+        folder = env[FOLDER] if env.get(program_end.VARIABLE) else None
+        _by_time(plan, capture, folder)
         if hasattr(os, "register_at_fork"):  # a forked child has no copy of the timer's thread
-            os.register_at_fork(after_in_child=lambda: _by_time(plan, capture))
+            os.register_at_fork(after_in_child=lambda: _by_time(plan, capture, folder))
     if machine.is_unheard:
         backends.warn_unheard()
 
@@ -174,11 +181,13 @@ def _light(folder: str) -> bool:
     """Begin light mode if the environment wants it; whether it does."""
     import opscope
     from opscope.backends import light
+    from opscope.core.capture.imports import time_imports
 
     if not light.wanted():
         return False
     light.into(folder, light.spells_wanted())
     opscope.init(spells=light.spells_wanted())
+    time_imports()
     _finish_at_quick_exits()
     return True
 
@@ -218,8 +227,11 @@ def _finish_at_quick_exits() -> None:
     os._exit = _exit
 
 
-def _by_time(plan: Plan, capture: Capture) -> None:
+def _by_time(plan: Plan, capture: Capture, folder: str | None) -> None:
+    """Record as planned. ``folder``: the one in which to say until when, as the program is ended then."""
     from opscope.core.capture import session
+
+    from . import program_end
 
     now = time.time()
     begin = plan.begin or now
@@ -231,8 +243,20 @@ def _by_time(plan: Plan, capture: Capture) -> None:
         _later(begin - now, lambda: session.start(capture))
     elif session.capturing() is None:
         session.start(capture)
-    if plan.end is not None:
+    if plan.end is not None and folder is not None:
+        file = program_end.hold(folder)
+        _later(plan.end - now, lambda: _stop(file))
+    elif plan.end is not None:
         _later(plan.end - now, session.stop)
+
+
+def _stop(held: Path) -> None:
+    from opscope.core.capture import session
+
+    try:
+        session.stop()
+    finally:
+        held.unlink(missing_ok=True)
 
 
 def _later(seconds: float, function: Callable[[], object]) -> None:

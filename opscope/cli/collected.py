@@ -14,6 +14,7 @@ from opscope import backends
 from opscope.adapters import modes
 from opscope.backends import recording_folder
 from opscope.core import progress
+from opscope.core.recording_format import UNRECORDED
 
 from . import common, nsight, nsight_run, progress_bar, simple
 
@@ -55,7 +56,8 @@ def collect_profile(task: Task, nothing: str) -> tuple[Profile, Path] | None:
     from opscope.core.job.clocks import aligned
 
     parts = task.parts
-    _print_unrecorded(parts)
+    if _print_unrecorded(parts):  # what is printed of them says more
+        nothing = nothing and "nothing was recorded"
     closing = nsight.closing_lines(parts)
     if not recording_folder.parts(parts):
         if not parts.is_dir():
@@ -135,20 +137,26 @@ def _readable(parts: Path) -> Trace:
     return trace
 
 
-def _print_unrecorded(parts: Path) -> None:
-    """Print why Python processes that loaded opscope's hook were not recorded, each reason once."""
+def _print_unrecorded(parts: Path) -> bool:
+    """Print why Python processes that loaded opscope's hook were not recorded, each reason once; if any."""
     reasons: dict[tuple[str, ...], int] = {}
-    for path in sorted(parts.glob("unrecorded-*.txt")):
+    for path in sorted(parts.glob(UNRECORDED.format("*"))):
         key = tuple(path.read_text(encoding="utf-8", errors="replace").splitlines()[:2])
         reasons[key] = reasons.get(key, 0) + 1
     for (python, reason), count in reasons.items():
         times = f" ({count} processes)" if count > 1 else ""
         common.say(f"not recorded: {python}: {reason}{times}")
+    return bool(reasons)
+
+
+#: Ops by memory on the first screen of a run that recorded allocations.
+_FIRST_OPS: Final = 5
 
 
 def print_report(profile: Profile, target: Path, top: int | None, width: int | None) -> None:
     """Print the first screen on stderr, and keep its results and the columns of kernels with the profile."""
-    from opscope.core.question.layout import write
+    from opscope.core.advice.commands import named
+    from opscope.core.question.layout import width_of, write
     from opscope.reports import console
 
     rows = common.rows(top)
@@ -158,9 +166,13 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
         if profile.is_light:
             screen = console.light_screen(profile, rows)
         else:
-            screen = console.first_screen(profile, rows, enough=top is None)
+            columns = width_of(sys.stderr) if width is None else width
+            *screen, last = console.first_screen(profile, rows, top is None, columns)
+            lines = [named(line, str(target)) for line in last.footnotes]
+            screen.append(replace(last, footnotes=lines))
             if len(profile.trace["allocations"]):
-                screen[-1:-1] = console.tables(profile, ["memory_by_op"], rows)
+                most = _FIRST_OPS if top is None else rows
+                screen[-1:-1] = console.tables(profile, ["memory_by_op"], most)
         with progress_bar.aside():
             write(screen, sys.stderr, width)
         common.say(f"more: opscope report {target}")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-import typer
-
-from . import progress_bar
+from . import declared, progress_bar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,7 +46,7 @@ def is_held() -> bool:
 def fail(message: str, status: int = 2) -> NoReturn:
     """Print one line on stderr and exit with ``status``."""
     _print_line(message)
-    raise typer.Exit(status)
+    raise declared.Exit(status)
 
 
 def say(message: str) -> None:
@@ -98,6 +97,19 @@ def refuse_url(path: Path | str | None, option: str) -> None:
         )
 
 
+def refuse_name(path: Path, option: str = "--output") -> None:
+    """End the command if no profile can have the name: none, the folder above, that of a device or a pipe."""
+    if path.name in ("", ".."):
+        fail(f"{option} {str(path)!r} is not a file name")
+    refuse_device(path)
+
+
+def refuse_device(path: Path) -> None:
+    """End the command rather than replace a device or a pipe by a file."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        fail(f"{path} is a device or a pipe, and no file")
+
+
 def stream(write: Callable[[TextIO], object]) -> None:
     """Call ``write`` with stdout; if that fails (a full disk), print one line and exit."""
     if sys.stdout is None:
@@ -111,7 +123,7 @@ def stream(write: Callable[[TextIO], object]) -> None:
         BrokenPipeError
     ):  # the reader has ended (``opscope ops x | head``): exit as other tools do
         discard(sys.stdout)
-        raise typer.Exit from None
+        raise declared.Exit from None
     except OSError as error:
         discard(sys.stdout)
         fail(f"cannot write to stdout: {error.strerror or error}")
@@ -130,6 +142,7 @@ def load(
     model: str | None = None,
     counters: str | None = None,
     unrelated: bool = False,
+    model_config: str | None = None,
 ) -> Profile:
     """Return the profile in ``paths``. Raises BadInput.
 
@@ -139,6 +152,7 @@ def load(
     ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
     does not name; an unknown name ends the command. ``model``: the ONNX model that ran. ``counters``: a
     file of hardware counters that were measured in another run. ``unrelated``: the files are of several jobs.
+    ``model_config``: the configuration of the model that a server ran.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -153,6 +167,7 @@ def load(
             model=model,
             counters=counters,
             unrelated=unrelated,
+            model_config=model_config,
         )
     except UnknownDevice as error:
         fail(f"--gpu {error}")
@@ -174,11 +189,40 @@ def say_left_out(profile: Profile) -> None:
         )
 
 
+def show_runs(runs: Sequence[Path]) -> None:
+    """Print on stdout the runs of a folder, the last one first, each with the command that opens it."""
+    from opscope.core.question.layout import Column, Table
+    from opscope.core.question.units import text
+    from opscope.viewer.runs import by_age
+
+    command = sys.argv[1] if len(sys.argv) > 1 else "report"
+    rows = [
+        {
+            "run": run.name,
+            "written": written.isoformat(" ", "minutes"),
+            "open": f"opscope {command} {shlex.quote(os.fspath(run))}",
+        }
+        for run, written in by_age(runs)
+    ]
+    columns = [Column(name, title, text) for name, title in
+               (("run", "run"), ("written", "last written"), ("open", "how to open it"))]  # fmt: skip
+    show([Table("Runs", columns, rows)], 0)
+
+
 def show(tables: list[Table], width: int | None) -> None:
     """Print the tables on stdout."""
     from opscope.core.question.layout import write
 
     stream(lambda stdout: write(tables, stdout, width))
+
+
+def width(asked: int | None) -> int:
+    """Return the width of tables on stdout in characters: ``asked``, or that of stdout; 0: no limit."""
+    from opscope.core.question.layout import PIPED_WIDTH, width_of
+
+    if asked is not None:
+        return asked
+    return PIPED_WIDTH if sys.stdout is None else width_of(sys.stdout)
 
 
 #: Rows of a table without ``--top``.
@@ -288,8 +332,9 @@ def warn_of(cells: int) -> None:
 def scratch_beside(output: Path) -> Path:
     """Make a scratch folder on the same disk as ``output``. Ends the command if that fails."""
     from opscope.backends import recording_folder
+    from opscope.core.refusals import refusal
 
     try:
         return recording_folder.beside(output)
     except OSError as error:  # some folders have write permission and still refuse a write
-        fail(f"{output.parent}: cannot write to this folder ({error.strerror or error})")
+        fail(f"{output.parent}: cannot write to this folder: {refusal(error)}")

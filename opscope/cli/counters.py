@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 if TYPE_CHECKING:
     import polars as pl
@@ -19,17 +17,17 @@ _EACH = "start,duration,device,stream,name,op_stack,layer,step"
 _SHOWN = 3
 Roofline = Annotated[
     bool,
-    typer.Option("--roofline", help="The measured roofline beside the model's, by op."),
+    declared.Option("--roofline", help="The measured roofline beside the model's, by op."),
 ]
 Hta = Annotated[
     bool,
-    typer.Option(
+    declared.Option(
         "--hta", help="With --each: the columns of Holistic Trace Analysis, and its times in µs."
     ),
 ]
 Search = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--search",
         help="Only counters that have this text in their name, in any case.",
         metavar="TEXT",

@@ -10,22 +10,21 @@ import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from json import dumps, loads
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 import opscope
 
-from . import common, gaps, options
+from . import common, declared, gaps, options
+from .doctor_program import Program, is_program, program_of
 
 if TYPE_CHECKING:
     from opscope.core.question.layout import Table
     from opscope.profile import Profile
 
 #: Packages without an adapter of opscope's own, which users may look for here.
-_WITHOUT_ADAPTER = ("cupy", "numba", "paddle")
+_WITHOUT_ADAPTER = ("cupy", "executorch", "numba", "openvino", "paddle", "tinygrad", "tvm")
 #: How to install a framework where its name alone is not enough.
 _INSTALL = {
     "mindspore": "pip install mindspore 'numpy<2' in an environment of its own",
@@ -36,13 +35,13 @@ _INSTALL = {
 
 TestedBackend = Annotated[
     str,
-    typer.Option(
+    declared.Option(
         "--backend", help="Which backend to test: auto (the one that it takes), or its name."
     ),
 ]
 SelfTest = Annotated[
     bool,
-    typer.Option(
+    declared.Option(
         "--self-test/--no-self-test",
         help="Record a small program with the backend, and read the recording: at most five seconds "
         "after the program's start, or a minute for a backend named with --backend. For the start, which "
@@ -67,16 +66,19 @@ class Check:
 def doctor(
     file: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="A profile or trace: explain what it lacks."),
+        declared.Argument(
+            metavar="FILE",
+            help="A profile or trace: explain what it lacks. A Python program: what it needs here.",
+        ),
     ] = None,
     ops: Annotated[
-        bool, typer.Option("--ops", help="List the ops whose FLOPs and bytes opscope computes.")
+        bool, declared.Option("--ops", help="List the ops whose FLOPs and bytes opscope computes.")
     ] = False,
     *,
     reading: options.Reading,
     backend: TestedBackend = "auto",
     test: SelfTest = True,
-    json: Annotated[bool, typer.Option("--json", help="Print the same as JSON.")] = False,
+    json: Annotated[bool, declared.Option("--json", help="Print the same as JSON.")] = False,
     width: options.Width = None,
 ) -> None:
     """Show what works on this machine, or what a FILE lacks.
@@ -88,10 +90,12 @@ def doctor(
 
         rows = models()
         _show(rows, [table(rows)], json, width)
+    elif file and is_program(file):
+        _show_machine(backend, test, json, width, program_of(file[0]))
     elif file:
         _show_lacking(file, reading.load(file), json, width)
     else:
-        _show_machine(backend, test, json, width)
+        _show_machine(backend, test, json, width, Program())
 
 
 def _show_lacking(files: list[str], profile: Profile, json: bool, width: int | None) -> None:
@@ -103,8 +107,8 @@ def _show_lacking(files: list[str], profile: Profile, json: bool, width: int | N
 
     tables, closing = gaps.tables(profile), gaps.advice(profile)
     if json:
-        reports = loads(as_json(registry.frames(profile, _EXPLAINING)))
-        common.emit(dumps({"tables": tables, "advice": closing, **reports}, indent=2))
+        frames = registry.frames(profile, _EXPLAINING)
+        common.emit(as_json("doctor", frames, tables=tables, advice=closing))
         return
     more = console.tables(profile, _EXPLAINING, None)
     of = vendor_words.vendor(profile)
@@ -114,7 +118,9 @@ def _show_lacking(files: list[str], profile: Profile, json: bool, width: int | N
     common.show([contents, *more], width)
 
 
-def _show_machine(backend: str, test: bool, json: bool, width: int | None) -> None:
+def _show_machine(
+    backend: str, test: bool, json: bool, width: int | None, program: Program
+) -> None:
     """Print what works here, the backends, and the self-test of one."""
     from opscope.core.question.forms import columns
     from opscope.core.question.layout import Table
@@ -126,9 +132,9 @@ def _show_machine(backend: str, test: bool, json: bool, width: int | None) -> No
             "found": check.found,
             "advice": "" if check.works else check.advice,
         }
-        for check in checks()
+        for check in checks(program)
     ]
-    ways, last = _backends(backend, test)
+    ways, last = _backends(backend, test, program)
     results = [f"{row['what']}: {row['found']}" for row in last]
     title = "Backends: the ways to record a program"
     shown = columns(["state", "what", "gives", "found"])
@@ -152,7 +158,9 @@ def _advice(rows: Iterable[Mapping[str, str]]) -> list[str]:
     return [f"{row['what']}: {row['advice']}" for row in rows if row["advice"]]
 
 
-def _backends(name: str, test: bool) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def _backends(
+    name: str, test: bool, program: Program
+) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Return a row for each backend, and rows for what ``auto`` takes and for the test of one.
 
     Ends the command if there is no backend ``name``.
@@ -182,7 +190,26 @@ def _backends(name: str, test: bool) -> tuple[list[dict[str, str]], list[dict[st
         title = f"self-test of {tested.name}"
         state = {True: "ok", False: "--", None: "??"}[tested.works]
         last.append({"state": state, "what": title, "found": tested.found, "advice": tested.advice})
-    return doctor_backends.rows(machine, choice), last
+    ways = doctor_backends.rows(machine, choice)
+    return [_for_program(row, program, machine.gpu is not None) for row in ways], last
+
+
+def _for_program(row: dict[str, str], program: Program, gpu: bool) -> dict[str, str]:
+    """Return a backend's row without advice that the program does not need: no GPU, another framework."""
+    from opscope.adapters import known
+
+    installs = {_install(name): program.uses(name, _is_here(name)) for name in known.available()}
+    needed = installs.get(row["advice"], gpu)
+    return row if needed else {**row, "advice": ""}
+
+
+def _install(framework: str) -> str:
+    """Return how a framework is installed."""
+    return _INSTALL.get(framework, f"pip install {framework} in this environment")
+
+
+def _is_here(framework: str) -> bool:
+    return _version(framework) is not None
 
 
 def _tell_start(name: str, limit_s: float) -> None:
@@ -192,8 +219,12 @@ def _tell_start(name: str, limit_s: float) -> None:
     )
 
 
-def checks() -> Iterator[Check]:
-    """Yield every check of this machine. Loads the frameworks that are installed."""
+def checks(program: Program | None = None) -> Iterator[Check]:
+    """Yield every check of this machine. Loads the frameworks that are installed.
+
+    What the ``program`` does not use, None: what is not installed, is named without advice.
+    """
+    program = program or Program()
     yield Check("opscope", True, f"{opscope.__version__}, Python {platform.python_version()}")
     supported = sys.platform.startswith("linux")
     yield Check(
@@ -202,22 +233,25 @@ def checks() -> Iterator[Check]:
         platform.platform(),
         "opscope records on Linux only; reports work here",
     )
-    yield from _adapters()
+    yield from _adapters(program)
     yield Check("any other program", True, "opscope run --mode simple -- COMMAND")
-    yield _gpu()
-    yield from _nsys()
+    gpu = _gpu()
+    yield gpu
+    yield from _nsys(gpu.works)
     yield _nvtx()
-    yield from _torch_observers()
-    yield from _tensorflow_observers()
+    if _is_here("torch") and program.uses("torch", True):
+        yield from _torch_observers()
+    if _is_here("tensorflow") and program.uses("tensorflow", True):
+        yield from _tensorflow_observers()
     yield _light_clock()
 
 
-def _adapters() -> Iterator[Check]:
+def _adapters(program: Program) -> Iterator[Check]:
     from packaging.specifiers import SpecifierSet
 
     from opscope.adapters import known
 
-    targets = known.available()
+    targets, others = known.available(), []
     for name in dict.fromkeys((*sorted(targets), *_WITHOUT_ADAPTER)):
         version = _version(name)
         if name not in targets:
@@ -225,9 +259,10 @@ def _adapters() -> Iterator[Check]:
                 advice = "there is no adapter for it; opscope run --mode simple records its kernels"
                 yield Check(name, False, version, advice)
             continue
-        if version is None:
-            advice = _INSTALL.get(name, f"pip install {name} in this environment")
-            yield Check(name, False, "not installed", advice)
+        if version is None and program.uses(name, installed=False):
+            yield Check(name, False, "not installed, and the program imports it", _install(name))
+        if version is None or (program.imports is not None and name not in program.imports):
+            others += [name] if not program.uses(name, installed=False) else []
             continue
         try:
             requires = known.load(targets[name]).requires
@@ -237,6 +272,9 @@ def _adapters() -> Iterator[Check]:
             continue
         fits = SpecifierSet(requires).contains(version, prereleases=True)
         yield Check(name, fits, version, f"the adapter needs {name} {requires}")
+    if others:
+        why = "not installed" if program.imports is None else "not imported by the program"
+        yield Check("other frameworks", False, f"{why}: {', '.join(others)}")
 
 
 def _version(name: str) -> str | None:
@@ -269,7 +307,7 @@ def _gpu() -> Check:
         "GPU",
         False,
         "no CUDA or HIP driver",
-        "profiles made here have the CPU times of ops; GPU traces made elsewhere can be read",
+        "profiles made here have the elapsed times of ops on the CPU; GPU traces made elsewhere can be read",
     )
     for runtime, library, names in (
         ("CUDA", "nvcuda.dll" if windows else "libcuda.so.1", ("cuInit", "cuDeviceGetCount")),
@@ -293,8 +331,8 @@ def _gpu() -> Check:
     return without
 
 
-def _nsys() -> Iterator[Check]:
-    """Check Nsight Systems, and what its report of a run from here would lack."""
+def _nsys(gpu: bool) -> Iterator[Check]:
+    """Check Nsight Systems, and what its report of a run from here would lack; only a ``gpu`` needs it."""
     from opscope.backends.nsys import importer, preflight, tool, where
 
     from . import doctor_backends
@@ -306,7 +344,9 @@ def _nsys() -> Iterator[Check]:
             "Nsight Systems",
             False,
             "nsys is not on PATH, nor in NVIDIA's folders",
-            "PyTorch does not need it; with it, any program can be profiled on a GPU",
+            "PyTorch does not need it; with it, any program can be profiled on a GPU"
+            if gpu
+            else "",
         )
         return
     try:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import typer
-
-from . import common, html_file, options, outputs
+from . import common, declared, html_file, options, outputs
 
 if TYPE_CHECKING:
     from opscope.exports.formats import Format
@@ -24,7 +22,7 @@ class Options:
     file: options.Files
     to: Annotated[
         str,
-        typer.Option(
+        declared.Option(
             "--to",
             help="The format: perfetto, chrome, speedscope, flamegraph, otlp, tensorboard, prometheus,"
             " or html (the pages of opscope view).",
@@ -33,7 +31,7 @@ class Options:
     ]
     output: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "-o",
             "--output",
             help="The file to write, at a path or URL.  [the trace's name]",
@@ -42,7 +40,7 @@ class Options:
     ] = None
     by: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--by",
             help="With flamegraph: the stacks are of op (steps, layers, ops, kernels), layer or source.",
             show_default="op",
@@ -50,9 +48,9 @@ class Options:
     ] = None
     embed_source: html_file.EmbedSource = False
     source_root: html_file.SourceRoot = None
-    force: Annotated[bool, typer.Option("-f", "--force", help="Replace the file if it exists.")] = (
-        False
-    )
+    force: Annotated[
+        bool, declared.Option("-f", "--force", help="Replace the file if it exists.")
+    ] = False
     where: options.Where
     reading: options.Reading
 
@@ -100,6 +98,7 @@ def _other(asked: Options) -> None:
     ) as target:
         if target.path.is_dir() and not wanted.folder:
             common.fail(f"{target.path} is a folder")
+        common.refuse_device(target.path)
         if target.path.exists() and not asked.force:
             common.fail(f"{target.path} exists; --force replaces it")
         profile = asked.load()

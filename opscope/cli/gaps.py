@@ -15,6 +15,10 @@ ADVICE: Final[Mapping[str, str]] = {
         "the capture at a step (opscope run --steps 3:6), or after torch.cuda.synchronize(); with "
         "torch.profiler use a schedule with warmup; with nsys trace the calls too: -t cuda,nvtx"
     ),
+    "several launches share its id": (
+        "The file was merged of several ranks, whose ids repeat. Give the ranks' own files, together: "
+        "opscope report rank*.json"
+    ),
     "the launching thread has no op ranges": (
         "A thread without ops launched these. Call opscope.init() before the program starts threads, "
         "and wrap their work in opscope.annotate; a C++ thread must push NVTX ranges itself. In phase "

@@ -7,16 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from . import common, outputs
+from . import common, declared, outputs
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
 Html = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--html",
         metavar="FILE",
         help="Write the pages of opscope view into one HTML file, at a path or URL; it opens from disk"
@@ -26,15 +24,16 @@ Html = Annotated[
 ]
 EmbedSource = Annotated[
     bool,
-    typer.Option(
+    declared.Option(
         "--embed-source",
         "--embed_source",
-        help="With HTML: put the text of the source files that opscope view shows into it; else none is.",
+        help="With HTML: put the text of the source files that opscope view shows into it, without what looks"
+        " like secrets; else none is.",
     ),
 ]
 SourceRoot = Annotated[
     Path | None,
-    typer.Option(
+    declared.Option(
         "--source-root",
         "--source_root",
         help="Folder whose .py files may be shown beside their times.  [recorded files that have not"
@@ -77,6 +76,7 @@ def _check(target: Path, force: bool) -> None:
 
     if target.is_dir():
         common.fail(f"{target} is a folder")
+    common.refuse_device(target)
     if target.exists() and not force:
         common.fail(f"{target} exists; --force replaces it")
     if not target.parent.is_dir():
@@ -110,6 +110,9 @@ def write(
     except OSError as error:
         common.fail(f"{target.named()} was not written: {error.strerror or error}")
     target.say(f"wrote {target.named()}: {target.path.stat().st_size / 1e6:,.1f} MB")
+    for file, counts in viewed.secrets.items():
+        kinds = ", ".join(f"{kind} ({number})" for kind, number in sorted(counts.items()))
+        target.say(f"hid what looks like secrets in the text of {file}: {kinds}")
     if left_out:
         most = ", ".join(f"{name} ({rows:,})" for name, rows in left_out.items())
         target.say(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 _SHOWN = "share,total,calls,mean,min,max,name,op,tensor_core,flops,bytes"
 _EACH = "start,duration,device,stream,name,op,direction,layer,flops,bytes,reason,inputs,source"
@@ -14,7 +12,7 @@ _EMPTY = "no kernels in this profile: no GPU was used, or kernels were not captu
 _STYLES = ("opscope", "pyprof")
 Files = Annotated[
     list[str] | None,
-    typer.Argument(
+    declared.Argument(
         metavar="FILE",
         help="A profile or a trace of any supported format; several files are the parts of one job; - is a"
         " trace from stdin.",
@@ -23,7 +21,7 @@ Files = Annotated[
 ]
 Style = Annotated[
     str,
-    typer.Option(
+    declared.Option(
         "--style",
         help="opscope, or pyprof: one row per execution in PyProf's columns, separated by spaces, as CSV"
         " (--csv), or in columns of a width (-w).",
@@ -31,11 +29,17 @@ Style = Annotated[
         show_default=False,
     ),
 ]
+Dictionaries = Annotated[
+    bool,
+    declared.Option(
+        "--dict",
+        help="With --style pyprof: what PyProf's parse writes, a dictionary of Python a kernel.",
+    ),
+]
 
 
 @options.spread
 def kernels(
-    context: typer.Context,
     file: Files = None,
     style: Style = "opscope",
     sort: options.Sort = "",
@@ -44,6 +48,7 @@ def kernels(
     columns: options.Chosen = None,
     csv: options.Csv = False,
     json: options.Json = False,
+    dictionaries: Dictionaries = False,
     *,
     where: options.Where,
     reading: options.Reading,
@@ -64,12 +69,17 @@ def kernels(
     as_pyprof = style == "pyprof"
     if not file:
         if not as_pyprof:
-            context.fail("Missing argument 'FILE'.")
+            raise declared.Misuse("Missing argument 'FILE'.")
         file = pyprof_kernels.standard_input()
+    if dictionaries and (not as_pyprof or csv or json or width or columns or sort or top):
+        common.fail(
+            "--dict is for --style pyprof alone, and has all kernels and keys, as PyProf wrote them"
+        )
     with spooled(file) as files:
-        if as_pyprof:
-            pyprof_kernels.refuse_dictionary(files)
         profile = where.select(reading.load(files))
+        if dictionaries:
+            pyprof_kernels.write_dictionaries(profile)
+            return
         if as_pyprof:
             pyprof_kernels.write(profile, columns, sort, top, csv, json, width, _EMPTY)
             return

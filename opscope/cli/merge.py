@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 if TYPE_CHECKING:
     from opscope.profile import Merged, Profile
@@ -16,7 +14,7 @@ _FLEET = "Fleet"
 
 Parts = Annotated[
     list[str],
-    typer.Argument(
+    declared.Argument(
         metavar="PARTS",
         help="Folder (path or URL) of partials, or the partials themselves; with --fleet folders of"
         " partials, profiles and traces, each of a job.",
@@ -25,7 +23,7 @@ Parts = Annotated[
 ]
 Output = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "-o",
         "--output",
         metavar="JOB.opscope",
@@ -35,17 +33,17 @@ Output = Annotated[
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(
+    declared.Option(
         "--ranks",
         min=1,
         show_default=False,
         help="How many ranks the job has, if its traces do not say.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace an existing profile.")]
+Force = Annotated[bool, declared.Option("--force", help="Replace an existing profile.")]
 Fleet = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--fleet",
         metavar="FLEET",
         help="Dataset (folder or URL) to which what each job cost is added, by job and day.",
@@ -54,7 +52,7 @@ Fleet = Annotated[
 ]
 Job = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--job",
         metavar="NAME",
         help="Name of the job in the fleet.  [name of the file or folder]",
@@ -64,7 +62,7 @@ Job = Annotated[
 ]
 Day = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--day",
         metavar="YYYY-MM-DD",
         help="Its day in the fleet (UTC).  [that of its first event]",
@@ -74,7 +72,7 @@ Day = Annotated[
 ]
 Label = Annotated[
     list[str] | None,
-    typer.Option(
+    declared.Option(
         "--label",
         metavar="KEY=VALUE",
         help="A label of the job in the fleet (model=llama-7b); may be repeated.",
@@ -83,7 +81,7 @@ Label = Annotated[
 ]
 GpuHours = Annotated[
     float | None,
-    typer.Option(
+    declared.Option(
         "--gpu-hours",
         min=0,
         help="What the whole job took, GPUs times hours; the recorded time stands for it.  [that of the"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 _SHOWN = (
     "share,device_time,self_time,calls,op,direction,inputs,outputs,params,layer,flops,bytes,source"
 )
 Search = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--search",
         help="List only the ops that have this text in their name, family, layer, node or parameters, in any"
         " case.",

@@ -8,16 +8,14 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import typer
-
-from . import common
+from . import common, declared
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
 Files = Annotated[
     list[str],
-    typer.Argument(
+    declared.Argument(
         metavar="FILE",
         help="A profile or a trace of any supported format; several files are the parts of one job.",
         show_default=False,
@@ -25,7 +23,7 @@ Files = Annotated[
 ]
 Top = Annotated[
     int | None,
-    typer.Option(
+    declared.Option(
         "--top",
         min=0,
         help="Give at most this many rows; 0 gives all.  [tables: 20, CSV and JSON: all]",
@@ -33,18 +31,18 @@ Top = Annotated[
     ),
 ]
 Strict = Annotated[
-    bool, typer.Option("--strict", help="Fail if one of several files cannot be read.")
+    bool, declared.Option("--strict", help="Fail if one of several files cannot be read.")
 ]
 Unrelated = Annotated[
     bool,
-    typer.Option(
+    declared.Option(
         "--unrelated",
         help="The files are not of one job: show them side by side, and refuse only equal ones.",
     ),
 ]
 Width = Annotated[
     int | None,
-    typer.Option(
+    declared.Option(
         "-w",
         "--width",
         min=0,
@@ -54,7 +52,7 @@ Width = Annotated[
 ]
 Gpu = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--gpu",
         help="Name of the GPU (or CPU), such as 'H100 SXM', if the trace does not name it.",
         show_default=False,
@@ -62,7 +60,7 @@ Gpu = Annotated[
 ]
 Model = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--model",
         help="What ran: the ONNX model of an ONNX Runtime profile (best the optimised one), or the layer info"
         " of a TensorRT engine beside a trace of Nsight Systems.",
@@ -70,9 +68,20 @@ Model = Annotated[
         show_default=False,
     ),
 ]
+ModelConfig = Annotated[
+    str | None,
+    declared.Option(
+        "--model-config",
+        "--model_config",
+        help="The config.json of the model that a server ran: it prices layers of experts, whose weights no"
+        " trace records, and tells sliding windows.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
 CountersFile = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--counters",
         help="Hardware counters of another run of the same program: ncu's CSV or report (.ncu-rep), joined to"
         " the kernels by name and order.",
@@ -80,9 +89,18 @@ CountersFile = Annotated[
         show_default=False,
     ),
 ]
+BASELINES = "baselines"
+Baselines = Annotated[
+    str,
+    declared.Option(
+        "--baselines",
+        metavar="FOLDER",
+        help="Folder (path or URL) of the baselines.",
+    ),
+]
 IterStart = Annotated[
     int | None,
-    typer.Option(
+    declared.Option(
         "--iter-start",
         "--iter_start",
         help="Only iterations (steps) from this number on; opscope iterations lists them.",
@@ -91,7 +109,7 @@ IterStart = Annotated[
 ]
 IterStop = Annotated[
     int | None,
-    typer.Option(
+    declared.Option(
         "--iter-stop",
         "--iter_stop",
         help="Only iterations (steps) up to this number.",
@@ -100,7 +118,7 @@ IterStop = Annotated[
 ]
 KeyNode = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--key-node",
         "--key_node",
         "--key-op",
@@ -112,15 +130,15 @@ KeyNode = Annotated[
 ]
 DeviceNumber = Annotated[
     list[int] | None,
-    typer.Option("--device", help="Only this device; may be given again.", show_default=False),
+    declared.Option("--device", help="Only this device; may be given again.", show_default=False),
 ]
 Rank = Annotated[
     list[int] | None,
-    typer.Option("--rank", help="Only this rank; may be given again.", show_default=False),
+    declared.Option("--rank", help="Only this rank; may be given again.", show_default=False),
 ]
 Layer = Annotated[
     list[str] | None,
-    typer.Option(
+    declared.Option(
         "--layer",
         help="Only this layer with all inside it, or a pattern: 'encoder.*.attention'; may be given again.",
         show_default=False,
@@ -128,27 +146,36 @@ Layer = Annotated[
 ]
 Range = Annotated[
     list[str] | None,
-    typer.Option(
+    declared.Option(
         "--range",
         help="Only this user range, or a pattern; may be given again.",
         show_default=False,
     ),
 ]
-Csv = Annotated[bool, typer.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")]
+Csv = Annotated[bool, declared.Option("--csv", help="Print CSV: all rows, in ns, bytes and FLOP.")]
+Json = Annotated[
+    bool, declared.Option("--json", help="Print JSON: all rows, in ns, bytes and FLOP.")
+]
+Full = Annotated[
+    bool,
+    declared.Option(
+        "--full", help="With --json: all rows of all there is, not the 100 kB that matter most."
+    ),
+]
 Chosen = Annotated[
     str | None,
-    typer.Option("-c", "--columns", help="Comma-separated columns to give, in this order."),
+    declared.Option("-c", "--columns", help="Comma-separated columns to give, in this order."),
 ]
 Sort = Annotated[
-    str, typer.Option("--sort", help="Column to sort by: numbers largest first, text by alphabet.")
+    str,
+    declared.Option("--sort", help="Column to sort by: numbers largest first, text by alphabet."),
 ]
 Each = Annotated[
-    bool, typer.Option("--each", help="One row per execution, not per distinct op or kernel.")
+    bool, declared.Option("--each", help="One row per execution, not per distinct op or kernel.")
 ]
-Force = Annotated[bool, typer.Option("-f", "--force", help="Replace the profile if it exists.")]
+Force = Annotated[bool, declared.Option("-f", "--force", help="Replace the profile if it exists.")]
 Report = Annotated[
-    bool, typer.Option("--report/--no-report", help="Print the report on stderr at the end.")
+    bool, declared.Option("--report/--no-report", help="Print the report on stderr at the end.")
 ]
 
 
@@ -188,10 +215,20 @@ class Reading:
     model: Model = None
     strict: Strict = False
     unrelated: Unrelated = False
+    model_config: ModelConfig = None
 
     def load(self, paths: list[str], lean: bool = False, counters: str | None = None) -> Profile:
         """Return the profile in ``paths``, as ``common.load``."""
-        return common.load(paths, self.gpu, self.strict, lean, self.model, counters, self.unrelated)
+        return common.load(
+            paths,
+            self.gpu,
+            self.strict,
+            lean,
+            self.model,
+            counters,
+            self.unrelated,
+            self.model_config,
+        )
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 Files = Annotated[
     list[str],
-    typer.Argument(
+    declared.Argument(
         metavar="FILE",
         help="A profile or a trace of any supported format, by path, URL or pattern; each gets a partial"
         " of its own.",
@@ -23,7 +21,7 @@ def partial(
     file: Files,
     output: Annotated[
         str,
-        typer.Option(
+        declared.Option(
             "-o",
             "--output",
             metavar="PARTS",
@@ -35,14 +33,14 @@ def partial(
     model: options.Model = None,
     advice: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--advice",
             help="Also keep what to change in each file's run and what it would save (for fleets); this takes"
             " about as long as reading.",
         ),
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Make partials again that are there already.")
+        bool, declared.Option("--force", help="Make partials again that are there already.")
     ] = False,
     unrelated: options.Unrelated = False,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, TextIO
 
 from . import common
 
@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from opscope.profile import Profile
-
-#: How each line of the output of PyProf's ``parse`` begins.
-_DICTIONARY: Final = b"{'kShortName'"
 
 
 def write(
@@ -95,19 +92,15 @@ def _first(pieces: Iterator[pl.DataFrame], top: int | None) -> Iterator[pl.DataF
             return
 
 
-def refuse_dictionary(files: list[str]) -> None:
-    """End the command if a file is what PyProf's ``parse`` wrote: the trace is read without that step."""
-    for name in files:
-        try:
-            with open(name, "rb") as file:
-                head = file.read(len(_DICTIONARY))
-        except OSError:  # a folder, or nothing: the readers say what is wrong
-            continue
-        if head == _DICTIONARY:
-            common.fail(
-                f"{name} is the output of PyProf's parse, which opscope does not need: give the database that"
-                " it was made from"
-            )
+def write_dictionaries(profile: Profile) -> None:
+    """Print PyProf's intermediate file, a dictionary a kernel."""
+    from opscope.core.pyprof.question import pyprof_dictionaries
+
+    def write(out: TextIO) -> None:
+        for piece in pyprof_dictionaries(profile):
+            out.write(piece)
+
+    common.stream(write)
 
 
 def standard_input() -> list[str]:

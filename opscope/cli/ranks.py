@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
 Jobs = Annotated[
     int | None,
-    typer.Option(
+    declared.Option(
         "--jobs",
         min=1,
         metavar="N",
@@ -24,7 +22,7 @@ Jobs = Annotated[
 ]
 Dask = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--dask",
         metavar="ADDRESS",
         help="Read the ranks on the Dask cluster of this scheduler (tcp://, tls://). Whoever controls the"
@@ -34,7 +32,7 @@ Dask = Annotated[
 ]
 Ray = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--ray",
         metavar="ADDRESS",
         help="Read the ranks on this Ray cluster (auto, HOST:PORT, ray://; local: one of this machine's"
@@ -44,7 +42,7 @@ Ray = Annotated[
 ]
 Parts = Annotated[
     str | None,
-    typer.Option(
+    declared.Option(
         "--parts",
         metavar="DIR",
         help="Folder or URL, which all workers see, for a small file of each rank. A rank whose file is there"

@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from opscope.remote.errors import NotReached
 from opscope.remote.urls import is_url
 
-from . import common, options
+from . import common, declared, options
 
 
 def redact(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A profile, or any trace.")],
+    file: Annotated[str, declared.Argument(metavar="FILE", help="A profile, or any trace.")],
     output: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "-o",
             "--output",
             help="The profile to write, at a path or URL.  [FILE-redacted]",
@@ -26,7 +24,7 @@ def redact(
     ] = None,
     private: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--private",
             help="Also remove arguments, host names, serial numbers and the folders of paths.",
         ),
@@ -65,6 +63,5 @@ def _target(file: str, output: str | None) -> Path | str:
     if is_url(output):
         return output if output.endswith(".opscope") else f"{output.rstrip('/')}.opscope"
     path = Path(output)
-    if not path.name:
-        common.fail(f"--output {output!r} is not a file name")
+    common.refuse_name(path)
     return path if path.suffix == ".opscope" else path.with_name(path.name + ".opscope")

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-from typer.core import TyperCommand
-
-from . import common, html_file, options, ranks
+from . import common, declared, html_file, options, ranks
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
 
-class Command(TyperCommand):
-    """The command, whose help lists the reports.
+def help_texts(every: bool) -> dict[str, str]:
+    """Return the help that names the divisions, and if ``every`` the reports: looked up when it is shown."""
+    from opscope.core.question.registry import divisions, reports
 
-    It looks the reports up only when the help is shown, because every start builds every command.
-    """
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help with the names of the reports."""
-        from opscope.core.question.registry import divisions, reports
-
-        *words, last = divisions()
-        named = {
-            "reports": f"Reports to give, comma-separated: {', '.join(reports())}.",
-            "by": f"Give the summary, and divide the time by {', '.join(words)} or {last}.",
-        }
-        for option in self.params:
-            if option.name in named:
-                option.help = named[option.name]  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
+    *words, last = divisions()
+    names = f": {', '.join(reports())}" if every else "; opscope reports lists them"
+    return {
+        "reports": f"Reports to give, comma-separated{names}.",
+        "by": f"Give the summary, and divide the time by {', '.join(words)} or {last}.",
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +29,11 @@ class Options:
 
     file: options.Files
     reports: Annotated[
-        str | None, typer.Option("--reports", help="Reports to give, comma-separated.")
+        str | None, declared.Option("--reports", help="Reports to give, comma-separated.")
     ] = None
     by: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--by",
             help="Give the summary, and divide the time.",
             metavar="WHAT",
@@ -54,11 +42,11 @@ class Options:
     ] = None
     formats: Annotated[
         str | None,
-        typer.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
+        declared.Option("--formats", help="Write files, comma-separated: csv, json, parquet."),
     ] = None
     output_path: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--output-path",
             "--output_path",
             help="Folder for the files, at a path or URL.",
@@ -67,17 +55,22 @@ class Options:
     ] = None
     base_name: Annotated[
         str | None,
-        typer.Option("--base-name", "--base_name", help="First part of each file's name."),
+        declared.Option("--base-name", "--base_name", help="First part of each file's name."),
     ] = None
     json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with a key per report.")
+        bool,
+        declared.Option(
+            "--json",
+            help="Print one JSON object: of the first screen and the advice, or of --reports.",
+        ),
     ] = False
+    full: options.Full = False
     style: Annotated[
-        str, typer.Option("--style", help="Whose reports: opscope or dlprof.", metavar="TOOL")
+        str, declared.Option("--style", help="Whose reports: opscope or dlprof.", metavar="TOOL")
     ] = "opscope"
     domains: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--domains",
             help="With --style dlprof: NVTX domains that get files of their own, comma-separated.",
             show_default=False,
@@ -88,7 +81,7 @@ class Options:
     source_root: html_file.SourceRoot = None
     force: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "-f", "--force", help="With --html and --style dlprof: replace files that exist."
         ),
     ] = False
@@ -97,6 +90,7 @@ class Options:
     where: options.Where
     gpu: options.Gpu = None
     model: options.Model = None
+    model_config: options.ModelConfig = None
     engine: ranks.Engine
     strict: options.Strict = False
     unrelated: options.Unrelated = False
@@ -105,7 +99,7 @@ class Options:
     @property
     def reading(self) -> options.Reading:
         """How the files are read."""
-        return options.Reading(self.gpu, self.model, self.strict, self.unrelated)
+        return options.Reading(self.gpu, self.model, self.strict, self.unrelated, self.model_config)
 
     def load(self, lean: bool = False) -> Profile:
         """Return the part of the profile that is reported."""
@@ -143,7 +137,8 @@ def report(asked: Options) -> None:
 def _refuse_events(asked: Options, engine: list[str]) -> None:
     """End the command if an option needs more than the small files of ranks hold."""
     where = asked.where
-    events = {"--html": asked.html, "--counters": asked.counters, "--style dlprof": asked.style != "opscope",
+    events = {"--html": asked.html, "--counters": asked.counters, "--model-config": asked.model_config,
+              "--style dlprof": asked.style != "opscope",
               "--iter-start": where.iter_start, "--iter-stop": where.iter_stop, "--device": where.device,
               "--rank": where.rank, "--layer": where.layer, "--range": where.range_,
               "--key-node": where.key}  # fmt: skip
@@ -158,6 +153,7 @@ def _refuse_events(asked: Options, engine: list[str]) -> None:
 def _html(asked: Options, html: str) -> None:
     """Write the viewer's pages into one file."""
     others = {"--reports": asked.reports, "--by": asked.by, "--formats": asked.formats, "--json": asked.json,
+              "--full": asked.full,
               "--output-path": asked.output_path, "--base-name": asked.base_name, "--top": asked.top,
               "--domains": asked.domains, "--style dlprof": asked.style != "opscope"}  # fmt: skip
     for name, value in others.items():

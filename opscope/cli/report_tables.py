@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from opscope.core.question.index import FIRST
 from opscope.core.question.parameters import WrongParameter
 from opscope.core.question.record import Report
 from opscope.core.question.registry import UnknownReport, chosen, divided, first
 from opscope.core.question.registry import reports as all_reports
+from opscope.core.question.units import visible
 from opscope.reports import console, files, registry
+from opscope.reports.next_steps import next_steps
 
 from . import common, outputs
 
@@ -43,21 +46,33 @@ def tables(asked: Options) -> None:
 def _give(asked: Options, choice: Choice, profile: Profile) -> None:
     if choice.kinds:
         _write(asked, choice, profile)
-    if asked.json:
+    if asked.json and choice.default and not asked.full and not choice.kinds:
+        frames = registry.frames(profile, choice.reports)
+        frames = {name: frame for name, frame in frames.items() if name in FIRST or len(frame)}
+        steps = [visible(line) for line in next_steps(profile)]
+        common.emit(files.small_json("report", frames, asked.top, next=steps))
+    elif asked.json:
         frames = registry.frames(profile, choice.reports, asked.top or None)
         _say_lacking(choice.reports, frames)
-        common.emit(files.as_json(frames))
+        common.emit(files.as_json("report", frames))
     elif not choice.kinds:
         rows = common.rows(asked.top)
         if choice.default:
-            shown = console.first_screen(profile, rows, enough=asked.top is None)
+            width = common.width(asked.width)
+            shown = console.first_screen(profile, rows, asked.top is None, width)
         else:
             shown = console.tables(profile, choice.reports, rows)
         common.show(shown, asked.width)
 
 
+#: The reports of the small JSON object: those of the first screen, and the advice.
+_SMALL: Final = (*FIRST, *console.LIGHT, "advice", "advice_combined")
+
+
 def _choice(asked: Options) -> Choice:
     """Return what the options choose; ends the command if there is no such report or format."""
+    if asked.full and not asked.json:
+        common.fail("--full is an option of --json")
     if asked.by is not None and asked.reports is not None:
         common.fail("--by and --reports cannot be combined: each chooses the reports")
     try:
@@ -65,8 +80,8 @@ def _choice(asked: Options) -> Choice:
             reports = chosen(["summary", *divided(asked.by)])
         elif asked.reports is not None:
             reports = chosen(common.split(asked.reports))
-        elif not (asked.json or asked.formats or asked.output_path is not None):
-            reports = first()
+        elif not (asked.full or asked.formats or asked.output_path is not None):
+            reports = first() if not asked.json else {name: all_reports()[name] for name in _SMALL}
         else:
             every = all_reports()
             reports = {name: every[name] for name in every if every[name].written}

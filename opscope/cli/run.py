@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from opscope.adapters import modes
 
-from . import options
+from . import declared, options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,13 +17,13 @@ class Options:
 
     command: Annotated[
         list[str],
-        typer.Argument(
+        declared.Argument(
             metavar="[--] COMMAND [ARGS]...", help="The command, as you usually type it."
         ),
     ]
     output: Annotated[
         Path | None,
-        typer.Option(
+        declared.Option(
             "-o",
             "--output",
             help="The profile to write.  [the script's name, with a number if it exists]",
@@ -34,17 +32,18 @@ class Options:
     ] = None
     force: options.Force = False
     steps: Annotated[
-        str | None, typer.Option("--steps", help="Record only these steps: 3:6 means 3, 4 and 5.")
+        str | None,
+        declared.Option("--steps", help="Record only these steps: 3:6 means 3, 4 and 5."),
     ] = None
     delay: Annotated[
-        float, typer.Option("--delay", min=0, help="Start recording after this many seconds.")
+        float, declared.Option("--delay", min=0, help="Start recording after this many seconds.")
     ] = 0
     duration: Annotated[
-        float | None, typer.Option("--duration", min=0, help="Record for this many seconds.")
+        float | None, declared.Option("--duration", min=0, help="Record for this many seconds.")
     ] = None
     whole: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--whole",
             help="Record kernels of the whole run, not of a window; the program keeps them in memory until "
             "it ends.",
@@ -52,7 +51,7 @@ class Options:
     ] = False
     backend: Annotated[
         str,
-        typer.Option(
+        declared.Option(
             "--backend",
             help="How to record: auto, recorder (ops only), kineto (GPU kernels by PyTorch's profiler), "
             "mindspore (MindSpore's profiler), xplane (JAX's profiler), nsys (Nsight Systems), or emit (an "
@@ -61,7 +60,7 @@ class Options:
     ] = "auto"
     mode: Annotated[
         str,
-        typer.Option(
+        declared.Option(
             "--mode",
             help="Which frameworks to observe: auto (all), simple (none: only steps, ranges and kernels, of "
             "any program), pytorch, tensorflow2, jax, or another that `opscope doctor` lists.",
@@ -69,11 +68,11 @@ class Options:
     ] = modes.AUTO
     memory: Annotated[
         bool,
-        typer.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
+        declared.Option("--memory", help="Also record each allocation of tensor memory (PyTorch)."),
     ] = False
     counters: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--counters",
             help="Measure these hardware counters of each kernel, comma-separated, in place of the kernels' "
             "times (NVIDIA's GPUs): CUPTI's names (also with *), or flops, tensor, dram.",
@@ -83,7 +82,7 @@ class Options:
     ] = None
     counters_by: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--counters-by",
             help="How to measure them: ranges (CUPTI, CUDA 12.6 or later), torch (PyTorch's profiler, CUDA "
             "12 at most), sampling (CUPTI, whole devices by time); auto takes the first that can begin.",
@@ -93,16 +92,24 @@ class Options:
     ] = None
     samples: Annotated[
         float | None,
-        typer.Option(
+        declared.Option(
             "--samples",
             min=0,
             max=1000,
             help="Sample the processors this often in a second (default: 10; 0: never).",
         ),
     ] = None
+    stacks: Annotated[
+        bool,
+        declared.Option(
+            "--stacks/--no-stacks",
+            help="Whether to sample the Python stacks of the recorded threads: the source lines of the time "
+            "outside ops.",
+        ),
+    ] = True
     light: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--light",
             help="Measure steps and their phases, for a whole training, and record no ops; slow spells are "
             "recorded in full.",
@@ -110,7 +117,7 @@ class Options:
     ] = False
     spells: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--spells/--no-spells",
             help="With --light: whether a slow spell is recorded in full, for a few steps, three times an "
             "hour at most.",
@@ -118,13 +125,13 @@ class Options:
     ] = True
     private: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--private", help="Record no arguments, no host name and no folders of paths."
         ),
     ] = False
     trace: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--trace",
             help="With nsys: more calls to record in its report, as in osrt,cublas,cudnn,mpi.",
             show_default=False,
@@ -132,7 +139,7 @@ class Options:
     ] = None
     range_end: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--capture-range-end",
             help="With nsys: record only what callbacks of opscope and opscope.capture mark: stop (the first "
             "range), repeat (all, a profile each) or repeat:N.",
@@ -141,7 +148,7 @@ class Options:
     ] = None
     cuda_graph_trace: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--cuda-graph-trace",
             metavar="node|graph",
             help="With cupti and nsys: record each kernel of a CUDA graph (node, the default), or each "
@@ -151,14 +158,14 @@ class Options:
     ] = None
     attachable: Annotated[
         bool,
-        typer.Option(
+        declared.Option(
             "--attachable",
             help="Let `opscope attach PID` record the program while it runs; record nothing else by itself.",
         ),
     ] = False
     last: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--last",
             metavar="60s|20 steps",
             help="Keep only the last seconds or steps, however long the program runs; with kernels where "
@@ -167,7 +174,7 @@ class Options:
     ] = None
     slow: Annotated[
         float | None,
-        typer.Option(
+        declared.Option(
             "--slow",
             metavar="K",
             help="With --last: also write a profile when a step takes K times the median.",
@@ -175,7 +182,7 @@ class Options:
     ] = None
     last_signal: Annotated[
         str | None,
-        typer.Option(
+        declared.Option(
             "--last-signal",
             metavar="USR2",
             help="With --last: also write a profile at this signal, where the program does not handle it.",
@@ -205,4 +212,4 @@ def run(asked: Options) -> None:
     """
     from .run_record import record
 
-    raise typer.Exit(record(asked))
+    raise declared.Exit(record(asked))

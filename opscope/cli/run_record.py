@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Final
-
-import typer
 
 from opscope import backends
 from opscope.adapters import known, modes
@@ -16,16 +17,21 @@ from opscope.backends import graph_trace, recording_folder
 from opscope.backends.nsys import NSYS
 from opscope.backends.recorder import RECORDER
 from opscope.core import registered
+from opscope.core.capture import attach_place, process
+from opscope.core.recording_format import LAUNCHED
+from opscope.core.refusals import refusal
 
 from . import (
     ahead,
     child_attachable,
     common,
+    declared,
     injected,
     interrupted,
     launch,
     nsight,
     nsight_run,
+    program_end,
     progress_bar,
     run_counters,
     run_settings,
@@ -35,12 +41,19 @@ from . import (
 from .child import BACKEND, FROM, STEPS, UNTIL
 from .collected import Task, collect_profile, names_for, of_nsight, print_report
 from .last import Dumps
+from .program_end import ProgramEnd
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
     from .run import Options
 
+#: The variable that says in which folder the processes of a run record.
+_FOLDER: Final = "OPSCOPE_RUN_DIR"
+#: In that folder: where the profiles of runs inside the run go, a line each.
+_INNER: Final = "runs-inside"
+#: A recording cannot begin in less than these bytes.
+_LEAST_ROOM: Final = 4096
 _HOOK: Final = Path(__file__).parent / "_child"
 
 
@@ -66,6 +79,13 @@ class Run:
     waits: bool
     #: Whether the command runs without Nsight Systems if that cannot start it.
     can_do_without: bool
+    #: What ends the program, if that is not left to itself.
+    end: ProgramEnd | None = None
+
+    def started(self, pid: int) -> None:
+        """Begin to count the time after which the program is to end."""
+        if self.end is not None:
+            self.end.started(pid, self.parts)
 
     def make_dump(self, dump: Path, name: Path) -> None:
         """Make a profile of what ``--last`` kept."""
@@ -79,13 +99,17 @@ def record(
     wishes: nsight_run.Wishes | None = None,
     instead: bool = False,
     ended: Callable[[Profile, Path], None] | None = None,
+    end: ProgramEnd | None = None,
 ) -> int:
     """Run the command, make its profile, and return the status of the command.
 
     ``wishes`` are for nsys alone. ``instead``: record without the named backend if it cannot. ``ended`` gets
-    the profile and its path once it stands. Ends the command on bad options, and if the program cannot start.
+    the profile and its path once it stands. ``end`` ends the program. Ends the command on bad options, and if
+    the program cannot start.
     """
     run = _prepare(asked, wishes, asked.backend == "auto" or instead)
+    if end is not None:
+        run = replace(run, end=end, env={**run.env, program_end.VARIABLE: "1"})
     rings, kernels = asked.last is not None, run.backend != RECORDER.name
     with (
         interrupted.Interruptible(run.parts) as watch,
@@ -93,6 +117,10 @@ def record(
     ):
         run, status = _execute(run, dumps)
         watch.begin(status)
+        if run.end is not None:
+            run.end.ended()
+            if run.end.note:
+                common.say(f"the time of --duration is over: {run.end.note}")
         # the program has ended: the terminal is ours
         with progress_bar.bar(quiet=common.is_held()):
             dumps.finish()
@@ -133,12 +161,21 @@ def _prepare(asked: Options, wishes: nsight_run.Wishes | None, can_do_without: b
     ahead.build(command, settings)
     settings |= _helper_settings(asked, backend, command)
     parts = common.scratch_beside(target)
-    settings["OPSCOPE_RUN_DIR"] = str(parts.resolve())
+    _tell_run_around(target)
+    settings[_FOLDER] = str(parts.resolve())
     settings |= child_attachable.settings(asked.attachable, target.parent.resolve(), waits)
     env = _environment(settings)
     return Run(
         asked, backend, command, target, parts, env, nsys, around, timed, waits, can_do_without
     )
+
+
+def _tell_run_around(target: Path) -> None:
+    """Tell the ``opscope run`` that this one is inside of, if it is, where the program's profile goes."""
+    folder = os.environ.get(_FOLDER)
+    if folder:
+        with suppress(OSError), Path(folder, _INNER).open("a", encoding="utf-8") as inner:
+            inner.write(f"{target.resolve()}\n")
 
 
 def _under(
@@ -185,7 +222,8 @@ def _execute(run: Run, dumps: Dumps) -> tuple[Run, int]:
     try:
         if run.nsys is not None:
             try:
-                return run, run.nsys.run(run.command, run.env, run.parts, interrupted.SIGNALS)
+                signals = interrupted.SIGNALS
+                return run, run.nsys.run(run.command, run.env, run.parts, signals, run.started)
             except nsight_run.NeverBegan as error:
                 run = _without_nsight(run, error)
         return run, _run_hooked(run, dumps)
@@ -197,14 +235,44 @@ def _execute(run: Run, dumps: Dumps) -> tuple[Run, int]:
 def _run_hooked(run: Run, dumps: Dumps) -> int:
     """Run the command without a tool of ours around it; return its status."""
 
+    pids = []
+
     def started(pid: int) -> None:
+        pids.append(pid)
+        run.started(pid)
         dumps.program_runs()
-        if run.asked.attachable:
+        if run.asked.attachable and _may_attach():
             common.say(f"to record the program while it runs: opscope attach {pid}")
         if run.timed is not None:
             run.timed.started(pid)
 
-    return launch.run(run.command, run.env, interrupted.SIGNALS, started)
+    began = perf_counter_ns()
+    status = launch.run(run.command, run.env, interrupted.SIGNALS, started)
+    _write_times(run.parts, pids[0], began, perf_counter_ns(), status)
+    return status
+
+
+def _may_attach() -> bool:
+    """Whether there is a folder for the program's socket; if not, the program says why."""
+    try:
+        os.close(attach_place.prepare()[1])
+    except OSError:
+        return False
+    return True
+
+
+def _write_times(parts: Path, pid: int, began: int, ended: int, status: int) -> None:
+    """Write when the command ran, beside what it recorded: a process sees neither its start nor its exit."""
+    if not parts.is_dir():
+        return  # the program removed it, which is said where it is read
+    times = {"pid": pid, "boot": process.boot(), "began": began, "ended": ended, "status": status}
+    path = parts / LAUNCHED
+    try:
+        path.write_text(json.dumps(times) + "\n", encoding="utf-8")
+    except OSError as error:  # the disk is full
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        common.say(f"when the command began and ended is not recorded: {refusal(error)}")
 
 
 def _without_nsight(run: Run, error: nsight_run.NeverBegan) -> Run:
@@ -240,11 +308,11 @@ def _write(run: Run, watch: interrupted.Interruptible, status: int) -> tuple[Pro
         return profile
     except KeyboardInterrupt:  # on platforms without sigwait
         common.say(watch.line("interrupted"))
-        raise typer.Exit(status) from None
+        raise declared.Exit(status) from None
     except Exception as error:  # noqa: BLE001  whatever fails, the exit status is the program's
         why, left = recording_folder.reason(error), recording_folder.left(parts)
         common.say(f"{target} was not written: {why}; {left}")
-        raise typer.Exit(status) from None
+        raise declared.Exit(status) from None
 
 
 def _why_nothing(run: Run, began: bool) -> str:
@@ -253,7 +321,28 @@ def _why_nothing(run: Run, began: bool) -> str:
         return f"Nsight Systems wrote {run.target}; to read it: opscope report {run.target}"
     if run.waits or not began:  # the profiles are where somebody attached
         return ""
-    return f"nothing was recorded: {_nothing(run.asked)}"
+    inner = run.parts / _INNER
+    if inner.is_file():
+        names = ", ".join(inner.read_text(encoding="utf-8", errors="replace").splitlines())
+        return (
+            f"nothing was recorded here: another opscope run inside this one recorded, into {names}"
+        )
+    return f"nothing was recorded: {_why_no_room(run.parts) or _nothing(run.asked)}"
+
+
+def _why_no_room(parts: Path) -> str | None:
+    """Return why nothing can be written into the folder of the recording; None if something can."""
+    if not parts.is_dir():
+        return None
+    path = parts / "room"
+    try:
+        path.write_bytes(bytes(_LEAST_ROOM))
+    except OSError as error:
+        return f"{parts.parent.resolve()}: {refusal(error)}"
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+    return None
 
 
 def _nothing(asked: Options) -> str:

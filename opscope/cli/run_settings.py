@@ -41,7 +41,8 @@ def settings_of(asked: Options) -> tuple[str, dict[str, str]]:
 
 def waits_for_attach(asked: Options, settings: Mapping[str, str]) -> bool:
     """Whether nothing is recorded until somebody attaches."""
-    return asked.attachable and asked.last is None and not any(settings[name] for name in _PARTS)
+    records = asked.light or asked.last is not None or any(settings[name] for name in _PARTS)
+    return asked.attachable and not records
 
 
 def _is_inside(asked: Options) -> bool:
@@ -127,18 +128,18 @@ def _light(asked: Options, backend: str) -> dict[str, str]:
     """Return light mode's settings; ends the command on options that contradict it."""
     from opscope.backends.light import LIGHT, SPELLS
 
-    more = asked.whole or asked.memory or asked.attachable or asked.counters is not None
+    more = asked.whole or asked.memory or asked.counters is not None
     if asked.is_part or more or backend != "auto":
         common.fail(
             "--light measures every step of the run and records nothing else: it cannot be combined with "
-            "--steps, --delay, --duration, --whole, --memory, --last, --attachable, --counters or --backend"
+            "--steps, --delay, --duration, --whole, --memory, --last, --counters or --backend"
         )
     return {LIGHT: "1"} if asked.spells else {LIGHT: "1", SPELLS: "0"}
 
 
 def _more(asked: Options) -> dict[str, str]:
     """Return the settings of the options that exclude no other."""
-    from opscope.core.capture import cpu_samples
+    from opscope.core.capture import cpu_samples, host_stacks
     from opscope.core.process_specs import PRIVATE
 
     settings = {}
@@ -146,6 +147,8 @@ def _more(asked: Options) -> dict[str, str]:
         settings["OPSCOPE_MEMORY"] = "1"
     if asked.samples is not None:
         settings[cpu_samples.RATE] = str(asked.samples)
+    if not asked.stacks:
+        settings[host_stacks.VARIABLE] = "0"
     if asked.private:
         settings[PRIVATE] = "1"
     return settings

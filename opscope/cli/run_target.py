@@ -31,24 +31,17 @@ def target_of(output: Path | None, command: list[str], force: bool) -> Path:
         while target.exists() and not force:
             number += 1
             target = Path(f"{base}-{number}{_SUFFIX}")
-    elif not output.name:
-        common.fail(f"--output {str(output)!r} is not a file name")
     else:
+        common.refuse_name(output)
         target = output if output.suffix == _SUFFIX else output.with_name(output.name + _SUFFIX)
     if target.exists() and not force:
         common.fail(f"{target} exists; --force replaces it")
     if target.exists() and not (target / "meta.json").is_file():
         common.fail(f"{target} is not a profile, so --force does not replace it")
-    try:
-        os.fspath(target).encode()
-    except UnicodeEncodeError:
-        common.fail(
-            f"{target}: the name is not UTF-8, and Polars cannot write to it; choose another with --output"
-        )
     if not target.parent.is_dir():
         common.fail(f"{target.parent}: no such folder")
     if not os.access(target.parent, os.W_OK):
-        common.fail(f"{target.parent}: cannot write to this folder")
+        common.fail(f"{target.parent}: cannot write to this folder; --output names another")
     return target
 
 

@@ -109,8 +109,8 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
         missing.append(f"GPU kernels: {_why_no_kernels(gpu)}")
         if gpu is not None:  # the CPU's time never stands in for the device's
             trace.origin["gpu"] = True
-    lines = [f"simple mode recorded: {'; '.join(recorded) or 'nothing'}"]
-    lines.append(f"not recorded: {'; '.join(missing)}")
+    done, lacking = "; ".join(recorded) or "nothing", "; ".join(missing)
+    lines = [f"simple mode recorded: {done}", f"not recorded: {lacking}"]
     trace.origin["mode"] = "simple"
     for line in lines:
         trace.note("info", line)

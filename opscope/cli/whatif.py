@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from . import common, options
+from . import common, declared, options
 
 if TYPE_CHECKING:
     import polars as pl
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 Op = Annotated[
     list[str] | None,
-    typer.Option(
+    declared.Option(
         "--op",
         metavar="NAME=FACTOR",
         help="Multiply the time of an op, on the host and of what it launches: 0 removes it, 0.5 makes it"
@@ -25,13 +23,15 @@ Op = Annotated[
 ]
 Kernel = Annotated[
     list[str] | None,
-    typer.Option(
+    declared.Option(
         "--kernel", metavar="NAME=FACTOR", help="Likewise for kernels, copies and sets by name."
     ),
 ]
 Launches = Annotated[
     float,
-    typer.Option(help="Factor for the calls that launch work, and for the delay until it starts."),
+    declared.Option(
+        help="Factor for the calls that launch work, and for the delay until it starts."
+    ),
 ]
 
 
@@ -40,10 +40,12 @@ def whatif(
     file: options.Files,
     op: Op = None,
     kernel: Kernel = None,
-    copies: Annotated[float, typer.Option(help="Factor for all copies.")] = 1.0,
-    communication: Annotated[float, typer.Option(help="Factor for all collectives.")] = 1.0,
+    copies: Annotated[float, declared.Option(help="Factor for all copies.")] = 1.0,
+    communication: Annotated[float, declared.Option(help="Factor for all collectives.")] = 1.0,
     launches: Launches = 1.0,
-    host: Annotated[float, typer.Option(help="Factor for all host time that does not wait.")] = 1.0,
+    host: Annotated[
+        float, declared.Option(help="Factor for all host time that does not wait.")
+    ] = 1.0,
     csv: options.Csv = False,
     json: options.Json = False,
     *,
@@ -77,7 +79,7 @@ def whatif(
             host=host,
         )
     except NothingSelected as error:
-        common.fail(str(error))
+        common.fail(f"{', '.join(file)}: {error}")
     if csv or json:
         common.raw(frame, csv, None)
     else:
@@ -98,14 +100,10 @@ def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
 
 
 def _factors(option: str, given: list[str] | None) -> dict[str, float]:
-    """Return the factor by name of ``NAME=FACTOR`` texts; a name may contain ``=``."""
-    factors: dict[str, float] = {}
-    for text in given or ():
-        name, separator, factor = text.rpartition("=")
-        try:
-            factors[name] = float(factor)
-        except ValueError:
-            separator = ""
-        if not separator or not name:
-            common.fail(f"{option} {text!r} is not NAME=FACTOR, such as aten::mm=0.5")
-    return factors
+    """Return the factor by name of ``NAME=FACTOR`` texts; ends the command at another text."""
+    from opscope.core.analysis.critical.what_if import factors
+
+    try:
+        return factors(given or ())
+    except ValueError as error:
+        common.fail(f"{option} {error}")

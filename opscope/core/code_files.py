@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from opscope.core.schema import Frame
 
 #: Number of the user's frames that are kept of a stack; a library's frame comes before them.
 LIMIT: Final = 3
+#: Files that torch.compile generates: a folder of two letters and a hash, wherever its cache is.
+GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: The folder of installed packages, at the end of any path.
 _INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
 #: Packages whose lines show nothing of a model: frameworks, trainers, launchers, helpers and test tools.
@@ -53,13 +55,15 @@ _OF_MODELS: Final = (
     "keras_cv/",
 )
 
+#: A frame of a stack: file, line, function.
+StackFrame: TypeAlias = "tuple[str, int, str]"
 _FOREIGN_PARTS: Final = (
     "site-packages",
     "dist-packages",
     "/lib/python3",
     "<",
     # opscope's own wrappers around the user's functions, if opscope runs from a source folder
-    *(f"/opscope/{room}/" for room in ("adapters", "callbacks", "core")),
+    *(f"/opscope/{room}/" for room in ("adapters", "backends", "callbacks", "cli", "core")),
 )
 _FOREIGN_STARTS: Final = (
     "torch/",
@@ -81,6 +85,11 @@ def library_file(path: str) -> str | None:
     if package in _INTERNALS or _DRIVERS.match(inside):
         return None
     return inside
+
+
+def is_internal_package(name: str) -> bool:
+    """Whether a package's lines show nothing of a model: a framework, a trainer, a launcher, a helper."""
+    return name in _INTERNALS
 
 
 def is_library_s(path: str) -> bool:
@@ -111,6 +120,11 @@ def is_user_file(path: str) -> bool:
     return not path.startswith(_FOREIGN_STARTS) and not any(part in path for part in _FOREIGN_PARTS)
 
 
+def is_user_s(path: str) -> bool:
+    """Whether the file is the user's own, by what is known of libraries and of the user's files."""
+    return not is_library_s(path) and is_user_file(path) and not GENERATED.search(path)
+
+
 def kept_frames(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Return the frames to keep of a stack (innermost first): see ``select_frames``."""
     return select_frames(owned for owned in map(_with_owner, frames) if owned is not None)
@@ -122,3 +136,13 @@ def _with_owner(frame: Frame) -> tuple[Frame, bool] | None:
         inside = library_file(file)
         return None if inside is None else ((inside, line), False)
     return (frame, True) if is_user_file(file) else None
+
+
+def parse_stack(text: str) -> list[StackFrame]:
+    """Return the frames of a stack as ``host_samples`` has it, innermost first; odd lines are left out."""
+    frames = []
+    for line in text.split("\n"):
+        parts = line.split("\t")
+        if len(parts) == 3 and parts[1].isdecimal() and len(parts[1]) < 10:
+            frames.append((parts[0], int(parts[1]), parts[2]))
+    return frames

@@ -166,20 +166,21 @@ _NUMBER: Final = re.compile(r"\.[0-9]+\Z|\.default\Z")
 
 #: Libraries, by words that no other kernel has in its name.
 _LIBRARIES: Final = (
-    r"(?i:nccl|rccl|msccl|oneccl|xccl|hccl|hcom_|uccl|nvshmem|rocshmem|ishmem|userbuffers|flagcx|smddp|nixl)",
+    r"(?i:nccl|rccl|msccl|oneccl|xccl|hccl|hcom_|uccl|nvshmem|roc_?shmem|ishmem|userbuffers|flagcx|smddp|nixl)",
     # collectives of other vendors: Cambricon, Moore Threads and MetaX, Kunlun, Enflame, Intel
     r"(?<![A-Za-z])(?i:cncl|mccl|bkcl|eccl)|(?:^|::)ccl::",
     # DeepEP and copies of it; ``layout`` counts the tokens of each rank on one device
     r"(?:^|::)(?:deep_|hybrid_)?ep::(?!layout|scan|permute|unpermute)|(?:^|::)int(?:ra|er)node(?:_ll)?::",
-    # mori; the kernels that TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens with
-    r"(?<![a-z])Ep(?:Dispatch|Combine)|mori::(?:shmem|collective)::",
+    r"(?i:deep_?ep\w*::(?:\w+::)*(?:cached_)?(?:notify_)?(?:dispatch|combine|barrier))",
+    # mori, UCX; the kernels that TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens with
+    r"(?<![a-z])Ep(?:Dispatch|Combine)|(?<![a-z])mori(?:::|_)(?:ep|io|shmem|collective)(?:::|_)|^ucp_\w",
     r"A2A(?:Dispatch|Combine)Kernel|a2a_(?:dispatch|combine)_(?:send|recv)"
     r"|pplx::(?:\w+::)*(?:dispatch|combine)|[Mm]oe_?[Cc]omm(?:Kernel|unicat|_)",
     # all-reduces of vLLM, SGLang, aiter and TensorRT-LLM; symmetric memory of PyTorch
     r"cross_device_(?:reduce|store)|multimem_\w*(?:reduce|gather)|exchangeSplitAndOffset"
     r"|(?i:quick_?reduce|mnnvl|(?:one|two)_?shot_?(?:push|pull|reduce|all))|[Ll]amport|(?<![a-z])nvls_"
-    r"|c10d::(?:symmetric_memory|intra_node_comm|nvshmem\w*)::"
-    r"|(?:^|::)(?:barrier|put_signal|wait_signal)_kernel$",
+    r"|c10d::(?:symmetric_memory|intra_node_comm|nvshmem\w*)::|cross_rank_(?:barrier|sync|reduce|signal)"
+    r"|(?:^|::)(?:barrier|put_signal|wait_signal)_kernel$|\w_on_stream_kernel",  # the last: NVSHMEM's
 )
 #: Words for collectives. A lower-case word begins where no letter is before it: not in ``small_reduce``.
 _WORDS: Final = (
@@ -187,6 +188,8 @@ _WORDS: Final = (
     r"(?:(?i:reduce)|(?i:gather)(?!ed)|(?i:(?:to|2)[_-]?all))",
     r"(?<![A-Za-z0-9])a2a[_-]",
     r"(?i:reduce[_-]?scatter|send_?recv|(?:async[_-])?collective[_-](?:permute|broadcast|start|done))",
+    # JAX names instructions after its primitives
+    r"^(?:p(?:sum|max|min|permute|broadcast)|psum_scatter)(?:_invariant)?(?:\.[0-9]+)?$",
     r"^(?:send|recv)(?:-done)?(?:\.[0-9]+)?$|^(?:Send|Receive|Broadcast|Barrier)-op[0-9]+",
 )
 _KERNEL: Final = re.compile("|".join((*_LIBRARIES, *_WORDS)))

@@ -8,6 +8,7 @@ link, the open descriptor is checked, and what follows goes through that descrip
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -29,7 +30,13 @@ def opened(path: Path, private: bool = False) -> Iterator[int]:
 
 def open_folder(path: Path, private: bool = False) -> int:
     """Return the checked descriptor of a folder, which the caller closes. Raises as ``opened``."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
+        kind = "a link" if path.is_symlink() else "no folder"
+        raise NotADirectoryError(f"{path} is {kind}") from None
     try:
         check(folder, path, private)
     except BaseException:  # the descriptor is nobody's, whatever ended the check; it goes on

@@ -8,6 +8,9 @@ A recording is a folder with one part per process (``part-<host>-<pid>-<start ti
   the processors, notes, which backend records and why, the stop; one object per line;
 * ``events.bin``: chunks of 16-byte records, each two little-endian int64 ``(code, value)``;
 * ``memory.bin``, if memory is recorded: a sequence of ``MEMORY_RECORD``;
+* ``stacks.bin``, if Python stacks are sampled: a sequence of ``STACK_RECORD``; ``stacks.jsonl`` has their
+  stacks, a tree: ``["code", id, file, function]``, ``["node", id, parent (-1: none), code, line]``, and
+  ``["call", node, what the innermost frame called]``;
 * the trace of a framework's own profiler, if one ran beside the recorder; ONNX Runtime has one a session;
 * the records of CUPTI, if they were kept (``core.cupti.files``);
 * of a ring, which keeps the last seconds or steps: folders ``segment-00000001`` … with the events, the memory
@@ -30,9 +33,18 @@ FORMAT: Final = "opscope-recording"
 VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 MEMORY: Final = "memory.bin"
+STACKS, STACK_SAMPLES = "stacks.jsonl", "stacks.bin"
 #: The folder of one stretch of a ring, by its number, and what finds all of a part in order.
 SEGMENT: Final = "segment-{:08d}"
 SEGMENTS: Final = "segment-" + "[0-9]" * 8
+#: What ``opscope run`` knows of the process that it started, beside the parts: ``pid``, ``boot``, ``began``,
+#: ``ended`` (ns, on the events' clock), ``status``.
+LAUNCHED: Final = "launched.json"
+#: Why a process was not recorded: its Python, and the reason, a line each.
+UNRECORDED: Final = "unrecorded-{}.txt"
+#: The exit statuses of recorded processes that others of the program started, one JSON object a line:
+#: ``pid``, ``boot``, ``seen`` (ns, on the events' clock), ``status``.
+EXITS: Final = "exits.jsonl"
 #: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
 KINETO: Final = "kineto.json"
@@ -61,6 +73,11 @@ PROBE_CALL: Final = rf"^(?:{'|'.join(PROBE_CALLS.values())})(?:_v\d+)?$"
 MEMORY_RECORD: Final = struct.Struct("<qQqihh")
 ALLOCATED, RELEASED, RESERVED, UNRESERVED = range(4)
 UNKNOWN_BYTES: Final = -1
+#: A sample of a thread's stack: from when until when it stands, how much of it the thread ran or was ready to
+#: run (-1: not known), the system's thread id, the node of ``stacks.jsonl`` (-1: no frame), how many samples
+#: it is, and what it is (``SAMPLED`` …). As a numpy dtype: ``<i8,<i8,<i8,<i4,<i4,<i4,<i4``.
+STACK_RECORD: Final = struct.Struct("<qqqiiii")
+SAMPLED, COLLECTED = range(2)
 CPU_DEVICE: Final = -1
 
 # The records. A push is (text id ≥ 0, time); its payload, if any, is the record before it.

@@ -1,243 +1,269 @@
 """Remove what must not leave the machine: secrets in command lines and texts, and on request host and paths.
 
-A name is split into words and its last word decides (``--wandb_key``, ``HF_TOKEN``), so that names that only
-refer to a secret (``--token-file``, ``--max-tokens``, ``--tokenizer``) stay. The patterns of tokens follow
-their issuers' documentation. Every pattern takes time proportional to the length of the text.
+A secret is known by the form that its issuer gives it, by where it stands (a URL's user, a header, an option
+of a program), or by the name before it. Of a name the last word decides (``--wandb_key``, ``dbpassword``), so
+that names that only refer to a secret (``--token-file``, ``--max-tokens``) stay. Forms and words are data:
+``secrets.json``, which ``scripts/make_secret_forms.py`` makes of a detector's rules. Every pattern takes time
+in proportion to the text, of which a bounded part is searched.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
+import functools
 import hashlib
+import itertools
+import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, Final
 
 HIDDEN: Final = "<redacted>"
 #: Replaces the arguments of a command in a private profile.
 LEFT_OUT: Final = "<arguments left out>"
-#: Longer texts are cut before they are searched: Linux allows no longer argument.
-_LONGEST: Final = 1 << 17
+#: Ends a text that was too long to be searched as a whole.
+CUT_END: Final = " more characters left out>"
+#: Characters of a text that are searched; the rest is left out. A source file is searched in such pieces.
+_LONGEST: Final = 1 << 16
+#: Stands for the names of secrets among the numbers of forms.
+_NAMED: Final = -1
+#: Characters of a value by which it is judged whether it is a secret.
+_JUDGED: Final = 160
+#: Where a text may be cut without cutting a secret in half.
+_CUTS: Final = " \t\n\"'`&;,<>(){}[]"
 
-_SECRETS: Final = frozenset(
-    [
-        "password",
-        "passwords",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "pw",
-        "pass",
-        "secret",
-        "secrets",
-        "credential",
-        "credentials",
-        "creds",
-        "apikey",
-        "apikeys",
-        "authtoken",
-        "accesstoken",
-        "bearer",
-        "cookie",
-        "cookies",
-        "authorization",
-        "auth",
-        "signature",
-        "sig",
-        "jwt",
-        "pat",
-        "passkey",
-    ]
-)
-#: Words after a secret's word that only say how the secret is encoded.
-_FORMS: Final = frozenset(
-    [
-        "value",
-        "text",
-        "string",
-        "str",
-        "data",
-        "b64",
-        "base64",
-        "raw",
-        "plain",
-        "env",
-        "header",
-        "json",
-    ]
-)
-#: Words before "token" and "key" that mean tokens of language models and keys of tables, not credentials.
-_LANGUAGE: Final = frozenset(
-    [
-        "pad",
-        "eos",
-        "bos",
-        "unk",
-        "mask",
-        "sep",
-        "cls",
-        "special",
-        "image",
-        "img",
-        "video",
-        "audio",
-        "vision",
-        "start",
-        "end",
-        "stop",
-        "next",
-        "last",
-        "first",
-        "begin",
-        "max",
-        "min",
-        "num",
-        "n",
-        "per",
-        "each",
-        "extra",
-        "new",
-        "added",
-        "prompt",
-        "output",
-        "input",
-        "task",
-        "class",
-        "register",
-        "think",
-        "separator",
-        "cache",
-        "total",
-    ]
-)
-_TABLES: Final = frozenset(
-    [
-        "sort",
-        "partition",
-        "primary",
-        "foreign",
-        "cache",
-        "group",
-        "order",
-        "dict",
-        "index",
-        "lookup",
-        "label",
-        "feature",
-        "features",
-        "text",
-        "image",
-        "img",
-        "input",
-        "inputs",
-        "output",
-        "outputs",
-        "column",
-        "field",
-        "prompt",
-        "target",
-        "loss",
-        "metric",
-        "data",
-        "checkpoint",
-        "map",
-        "row",
-        "join",
-        "query",
-        "public",
-        "state",
-        "audio",
-        "video",
-        "caption",
-        "response",
-    ]
-)
-#: Values of switches, which are no secrets.
-_SWITCHES: Final = frozenset(
-    ["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "0", "1"]
-)
-#: Options of curl and others whose value is ``user:password``.
-_LOGINS: Final = frozenset(("-u", "--user", "--proxy-user", "--userpwd"))
 
-_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_NAME: Final = r"[A-Za-z][\w.\-]{0,127}"
-#: name = value or name: value, in JSON (also escaped), YAML, a URL's query, an assignment.
-_PAIR: Final = re.compile(
-    rf"(?:(?<![\w.\-])-{{0,2}}|(?<=%22))(?P<name>{_NAME})"
-    r"(?:\\*[\"'])?(?:%22)?\s{0,4}(?:[:=]|%3[dDaA])\s{0,4}"
-)
-_PAIR_VALUE: Final = re.compile(
-    r"\[[^\]]*\]?|\{[^{}]*\}?|\\+\"[^\"\\]*|\"(?:[^\"\\]|\\.)*\"?|'[^']*'?|[^\s&;,'\"}\])\\]+"
-)
-#: An option and its value in a shell command.
-_OPTION: Final = re.compile(rf"(?<!\S)(?P<name>--?{_NAME})\s{{1,4}}")
-_OPTION_VALUE: Final = re.compile(r"\"[^\"]*\"?|'[^']*'?|[^\s\-]\S*")
-_HEADER: Final = re.compile(
-    r"(?i)\b(?P<name>(?:proxy-)?authorization|(?:set-)?cookie|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret))"
-    r"(?P<sign>\s{0,4}:\s{0,4})(?P<value>[^\"'\r\n]+)"
-)
-_BEARER: Final = re.compile(r"(?i)\b(?P<name>bearer)(?P<sign>\s{1,4})(?P<value>[\w.~+/=\-]{6,})")
-_LOGIN: Final = re.compile(r"\b(?P<name>login)(?P<sign>\s{1,4})(?P<value>[A-Za-z0-9_\-]{20,})")
-#: user:password@ before a host; in a URL everything before the last @.
-_URL_USER: Final = re.compile(
-    r"(?P<name>[a-z][a-z0-9+.\-]{0,30})(?P<sign>://)(?P<value>[^/\s?#'\"]*)@"
-)
-_USER: Final = re.compile(
-    r"(?<![\w/@.])(?P<name>[A-Za-z][\w.+\-]{0,63})(?P<sign>:)(?P<value>[^\s/@:'\"]{1,256})@(?=[\w\[])"
-)
-_TOKEN: Final = re.compile(
-    r"(?<![A-Za-z0-9])(?:"
-    r"hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{20,}"  # Hugging Face
-    r"|sk-[\w\-]{8,}|sk_(?:live|test)_\w{10,}|rk_(?:live|test)_\w{10,}"  # OpenAI, Anthropic, Stripe
-    r"|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}|gl(?:pat|dt|rt|cbt|ptt|ft|soat)-[\w\-]{8,}"
-    r"|xox[abeprs]-[\w\-]{8,}|xapp-[\w\-]{8,}|hooks\.slack\.com/services/[\w/]+"
-    r"|(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{12,}"  # AWS
-    r"|AIza[\w\-]{30,}|ya29\.[\w\-]{10,}|GOCSPX-[\w\-]{10,}"  # Google
-    r"|nvapi-[\w\-]{10,}|npm_[A-Za-z0-9]{20,}|pypi-[\w\-]{16,}|dop_v1_[a-f0-9]{16,}"
-    r"|SG\.[\w\-]{10,}\.[\w\-]{10,}|r8_[A-Za-z0-9]{20,}|gsk_[A-Za-z0-9]{20,}|dapi[a-f0-9]{30,}"
-    r"|wandb_v1_[\w\-]{10,}|local-[a-f0-9]{40}|hvs\.[\w\-]{10,}|tskey-[\w\-]{10,}|lin_api_\w{10,}"
-    r"|eyJ[\w\-]{8,}(?:\.[\w\-]+){0,4}"  # a JSON web token
+class Sureness(IntEnum):
+    """How surely the value after a name is a secret."""
+
+    NOT = 0
+    #: The name has other meanings (``key``, ``session``): the value must look drawn by chance.
+    IF_DRAWN = 1
+    #: The name mostly means a secret (``token``, ``pass``): the value must mix letters and digits.
+    IF_MIXED = 2
+    #: Any value but a switch, a path, a placeholder or an expression.
+    SURE = 3
+
+
+#: Patterns are compiled when a text first needs them: most programs need few.
+_re: Final = functools.cache(re.compile)
+
+
+@functools.cache
+def _data() -> dict[str, Any]:
+    """Return the forms and words, read when a first text is searched."""
+    # not by importlib.resources: a program that ends would import it
+    text = Path(__file__).with_name("secrets.json").read_text("utf-8")
+    data: dict[str, Any] = json.loads(text)
+    data["words"] = {name: frozenset(words) for name, words in data["words"].items()}
+    data["endings"] = tuple(data["words"]["endings"])
+    data["options"] = {program: tuple(options) for program, options in data["options"].items()}
+    return data
+
+
+@functools.cache
+def _names() -> re.Pattern[str]:
+    return _re(rf"(?i:{_data()['phrases']})|[^\W\d][\w.\-]{{0,127}}")
+
+
+#: What stands between a name and its value: quotes and brackets that end the name, then
+_SIGN: Final = (
+    r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=))?[ \t\u200f]{0,8}(?:"
+    r"(?P<typed>(?::\s?|As\s)[A-Za-z&][\w.\[\], |&']{0,40}?\s{0,4}=(?!=)\s{0,4})"  # password: str =
+    r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]|\bin\s(?=[\[(][rbf]?[\"']))"
+    r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
+    r"|(?P<element>(?:\s[^<>]{0,80})?>\s{0,4}(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
+    r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
+    r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
+    r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|-v)\b"
+    r"[\"']?[ \t]{0,4}[:= ][ \t]{0,4})"
+    r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
+    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=\S{3,200}[ \t]*;?(?:\n|$)))(?=\S{0,99}\d)"
     r")"
 )
-_KEY_BLOCK: Final = re.compile(r"(?s)-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*")
-_PATH: Final = re.compile(r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+")
+#: What may stand before a text in quotes: brackets, and functions that only wrap it.
+_OPEN: Final = (
+    r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
+    r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
+    r"|[(\[]\s{0,80}|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
+)
+#: Any other function of a text in quotes, unless it reads what the text names.
+_CALL: Final = (
+    r"(?i)(?![\w.]*(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
+    r"|option|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
+    r"[a-z][\w.]{0,60}\("
+    r"\s{0,80}(?=[rbf]?[\"'])"
+)
+#: A function that names a secret and returns it: get_password("service", "user").
+_READS: Final = r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$"
+_QUOTE: Final = r"(?:[rbfuRBFUN@$]{1,2}|&)?(\"{3}|'{3}|\\+[\"']|[\"'`]|%22)"
+_JOIN: Final = r"[ \t]{0,8}(?:[+.][ \t]{0,4}|\\\r?\n\s{0,80})?(?=[rbfuRBFU]{0,2}[\"'`])"
+_JOIN_INSIDE: Final = r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])"
+#: A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
+_ELSE: Final = (
+    r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?,\s?(?:default\s?=\s?)?|\b(?:or|else)\s)"
+    r"(?=[rbf]?[\"'])"
+)
+_BLOCK: Final = r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)"
+_ITEMS: Final = r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)"
+_NEXT_LINE: Final = r"[ \t]*\n([ \t]+[^\s:#\-][^\n:]*)(?:\n|$)"
+_BARE: Final = r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*"
+_LINE: Final = r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))"
+_SEVERAL: Final = r"(?:^|\n)[ \t]*(?:[\w.]+,[ \t]*){1,8}[\w.]+$"
+_PHRASE: Final = (
+    r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
+    r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
+)
+_BRACES: Final = r"\{[^{}]{0,4096}\}?"
+_HEADER: Final = (
+    r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+    r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?=[^\s\"'])"
+)
+_BASIC: Final = r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})"
+_BEARER: Final = r"(?i)\b(?P<name>bearer|token|api-?key)(?:\s{1,4}|%20)(?P<value>[\w.~+/=\-]{6,})"
+#: A line of a docstring after the name of a parameter.
+_PROSE: Final = (
+    r"(?is)(?:.*\s)?(?:the|to|if|is|are|for|of|and|or|used|which|that|be|when|with)\s.*|.*[a-z]\."
+)
+#: What stands for a value that is given elsewhere.
+_PLACEHOLDER: Final = (
+    r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{?.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+    r"|\?[a-z ]+"
+    r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*_here|\w*placeholder\w*"
+    r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%].*))"
+)
+_REFERENCE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+"
+_PATH_VALUE: Final = (
+    r"(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
+    r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)"
+)
+_PATH: Final = r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+"
+_UUID: Final = r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
+_SHELL_WORD: Final = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s\"']|[\"'])+|(?<!\\)\n"
+#: Words after which another command begins.
+_ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
+_NEEDS_WORDS: Final = (
+    r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
+)
+
+
+@functools.lru_cache(4096)
+def sureness(name: str) -> Sureness:
+    """Return how surely the words of a name (an option, a variable, a key) say that its value is a secret."""
+    kinds = _data()["words"]
+    if name.lower() in kinds["sure"]:
+        return Sureness.SURE  # of scripts whose vowels are marks, at which a name would be split
+    words = _words(name)
+    while len(words) > 1 and (words[-1] in kinds["forms"] or words[-1].isdigit()):
+        words.pop()
+    if not words:
+        return Sureness.NOT
+    *before, last = words
+    if last in ("token", "tokens") or (last in ("key", "keys")):
+        return _token_or_key(before, last)
+    joined = _re(_data()["joined"])
+    if (
+        last in kinds["sure"]
+        or "_".join(words).endswith(_data()["endings"])
+        or joined.fullmatch(last)
+    ):
+        return Sureness.SURE
+    for end in ("token", "key"):
+        if last.endswith(end) and last not in kinds["mixed"]:  # identitytoken, sortkey
+            return _token_or_key([*before, last.removesuffix(end)], end)
+    if last in kinds["mixed"]:
+        # DB_PASS, db_pass, pw; custom_pass is one of a compiler's, conv_pw a layer
+        owned = name.isupper() or bool(kinds["owners"].intersection(before))
+        sure = owned and bool(before) if last == "pass" else last == "pw" and (owned or not before)
+        return Sureness.SURE if sure else Sureness.IF_MIXED
+    if last in kinds["random"] or "".join(words[-2:]) == "sessionid":
+        return Sureness.IF_DRAWN
+    if last in ("code", "codes") and kinds["codes"].intersection(before):
+        return Sureness.SURE
+    if last not in kinds["about"] and any(word in kinds["passwords"] for word in before):
+        return Sureness.SURE  # passwort_datenbank, mot_de_passe_admin
+    pairs = zip(before, words[1:], strict=False)
+    if not kinds["sure"].intersection(before) and not any(
+        joined.fullmatch(a + b) for a, b in pairs
+    ):
+        return Sureness.NOT
+    # DB_PASSWORD_EU, secret_for_x: a secret is named, and then something of the user's own, or about it
+    return Sureness.IF_DRAWN if last in kinds["about"] else Sureness.IF_MIXED
+
+
+def _words(name: str) -> list[str]:
+    """Return the words of a name in lower case."""
+    words: list[str] = []
+    for part in re.split(r"[_\W]+", name):
+        if part.isascii():
+            words += map(str.lower, re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+", part))
+        else:
+            humps = zip(" " + part, part, strict=False)
+            spaced = (" " * (a.islower() and b.isupper()) + b for a, b in humps)
+            words += _lower("".join(spaced)).split()
+    return words
+
+
+def _lower(text: str) -> str:
+    return text.lower().replace("\u0307", "")  # which a Turkish capital leaves
+
+
+def _token_or_key(before: list[str], last: str) -> Sureness:
+    kinds = _data()["words"]
+    if last.startswith("token"):
+        doors = {"api", "auth", "access", "secret", "refresh", "bearer", "hf", "hub", "personal"}
+        if doors.intersection(before):
+            return Sureness.SURE
+        other = last == "tokens" or kinds["language"].intersection(before)
+        return Sureness.NOT if other else Sureness.IF_MIXED
+    if not before:
+        return Sureness.IF_DRAWN if last == "key" else Sureness.NOT
+    if before[-1] in kinds["tables"]:
+        return Sureness.NOT
+    joined = re.fullmatch(_data()["joined"], before[-1] + "key")
+    return Sureness.SURE if joined else Sureness.IF_DRAWN
 
 
 def is_secret(name: str) -> bool:
-    """Whether the words of a name (of an option, a variable, a key) say that its value is a secret."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    while len(words) > 1 and (words[-1] in _FORMS or words[-1].isdigit()):
-        words.pop()
-    if not words:
-        return False
-    *before, last = words
-    if last in ("token", "tokens"):
-        doors = {"api", "auth", "access", "secret", "refresh", "bearer", "hf", "hub", "personal"}
-        if last == "tokens" and not doors.intersection(before):
-            return False
-        return not _LANGUAGE.intersection(before)
-    if last in ("key", "keys"):
-        return not (before and before[-1] in _TABLES) and (last == "key" or bool(before))
-    return last in _SECRETS
+    """Whether the words of a name say that its value may be a secret."""
+    return sureness(name) > Sureness.NOT
 
 
 def redact(command: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of a command with every secret in them hidden; their number stays the same."""
-    return tuple(_redact(command))
+    hidden = _arguments(command, Counter())
+    return tuple(
+        redact_text(old) if old == new else new for old, new in zip(command, hidden, strict=True)
+    )
 
 
 def redact_text(text: str) -> str:
-    """Return ``text`` with secrets hidden that are recognised by their form or by the name before them."""
-    text = text[:_LONGEST]
-    text = _KEY_BLOCK.sub(HIDDEN, text)
-    text = _URL_USER.sub(rf"\g<name>://{HIDDEN}@", text)
-    text = _TOKEN.sub(HIDDEN, text)
-    for pattern in (_HEADER, _BEARER, _LOGIN):
-        text = pattern.sub(rf"\g<name>\g<sign>{HIDDEN}", text)
-    text = _USER.sub(rf"\g<name>:{HIDDEN}@", text)
-    text = _hide(_PAIR, _PAIR_VALUE, text)
-    return _hide(_OPTION, _OPTION_VALUE, text) if " " in text else text
+    """Return ``text`` with secrets hidden that are recognised by form, place or name.
+
+    Of a text longer than 65,536 characters the rest is left out, and the text says so.
+    """
+    if len(text) <= _LONGEST:
+        return _search(text, Counter())
+    cut = max(text.rfind(char, _LONGEST >> 1, _LONGEST) for char in _CUTS)
+    cut = cut if cut > 0 else _LONGEST >> 1
+    return f"{_search(text[:cut], Counter())}… <{len(text) - cut:,}{CUT_END}"
+
+
+def redact_source(text: str) -> tuple[str, dict[str, int]]:
+    """Return the text of a source file with its secrets hidden, and how many were hidden of which kind."""
+    counts: Counter[str] = Counter()
+    pieces, at = [], 0
+    while at < len(text):
+        end = len(text) if len(text) - at <= _LONGEST else text.rfind("\n", at, at + _LONGEST) + 1
+        end = end if end > at else at + _LONGEST
+        pieces.append(_search(text[at:end], counts))
+        at = end
+    return "".join(pieces), dict(counts)
 
 
 def private(command: Sequence[str]) -> tuple[str, ...]:
@@ -256,67 +282,432 @@ def private_host(host: str, boot: str | None) -> str:
 
 def private_text(text: str) -> str:
     """Return ``text`` without secrets and without the folders of absolute paths; file names stay."""
-    return _PATH.sub("", redact_text(text))
+    return _re(_PATH).sub("", redact_text(text))
 
 
-def _hide(names: re.Pattern[str], values: re.Pattern[str], text: str) -> str:
-    """Return ``text`` with the values after those ``names`` hidden whose words mean a secret.
-
-    After any other name the search continues in its value: ``--env=TOKEN=…``, ``--url=…?token=…``.
-    """
-    pieces: list[str] = []
-    at = 0
-    while secret := names.search(text, at):
-        end = secret.end()
-        pieces.append(text[at:end])
-        value = values.match(text, end) if is_secret(secret["name"]) else None
-        if value is not None:
-            bare = value[0].strip("\"'\\")
-            switch = bare in ("", HIDDEN) or bare.lower() in _SWITCHES
-            pieces.append(value[0] if switch else _in_its_quotes(value[0]))
-            end = value.end()
-        at = end
-    return "".join(pieces) + text[at:]
-
-
-def _in_its_quotes(value: str) -> str:
-    """Return the replacement of a secret ``value``, with the quotes that it had."""
-    open_ = re.match(r"\\*[\"']?", value)
-    quote = "" if open_ is None or not open_[0].endswith(("'", '"')) else open_[0]
-    # the closing quote of an escaped pair is not part of the value
-    return f"{quote}{HIDDEN}{quote if len(quote) == 1 and value[-1] == quote else ''}"
+def _search(text: str, counts: Counter[str]) -> str:
+    """Return ``text`` with the secrets hidden, each of which is counted by its kind."""
+    lower = _lower(text)
+    forms, named = _likely(lower)
+    for number in forms:
+        kind, _, pattern = _data()["forms"][number]
+        form = _re(pattern)
+        group = "value" if form.groupindex else 0
+        spans = [
+            (kind, *match.span(group))
+            for match in form.finditer(text)
+            if not _re(_PLACEHOLDER).fullmatch(match[group].rpartition(":")[2])
+        ]
+        text = _hide(text, spans, counts)
+    if named:
+        text = _hide(text, list(_headers(text)), counts)
+        text = _hide(text, list(_named(text)), counts)
+    return _in_words(text, counts) if _re(_NEEDS_WORDS).search(text) else text
 
 
-def _redact(command: Sequence[str]) -> Iterator[str]:
-    hiding = False  # the previous option takes a secret
-    several = False  # it may take several
-    login = False
-    for argument in command:
-        if hiding and not _is_option(argument):
-            keep = argument.lower() in _SWITCHES
-            hiding = several
-            yield argument if keep else HIDDEN
+def _in_words(text: str, counts: Counter[str]) -> str:
+    """Return ``text`` as the shell splits it into words, with the secrets of options hidden."""
+    matches = list(_re(_SHELL_WORD).finditer(text))
+    hidden = _arguments([match[0] for match in matches], counts, shell=True)
+    pieces, at = [], 0
+    for match, word in zip(matches, hidden, strict=True):
+        pieces += [text[at : match.start()], word]
+        at = match.end()
+    return "".join([*pieces, text[at:]])
+
+
+def _likely(lower: str) -> tuple[list[int], bool]:
+    """Return the forms that may be in the text, in their order, and whether the name of a secret may be."""
+    pairs = _pairs().keys() & {*itertools.pairwise(lower), *zip(lower, strict=False)}
+    numbers = {number for pair in pairs for word, number in _pairs()[pair] if word in lower}
+    return sorted(numbers - {_NAMED}), _NAMED in numbers
+
+
+@functools.cache
+def _pairs() -> dict[tuple[str, ...], list[tuple[str, int]]]:
+    """Return the keywords and the number of their form, by the first two characters: few are in a text."""
+    pairs: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    words = [
+        (word, number) for number, (_, words, _) in enumerate(_data()["forms"]) for word in words
+    ]
+    for word, number in [*words, *((hint, _NAMED) for hint in _data()["hints"])]:
+        pairs.setdefault(tuple(word[:2]), []).append((word, number))
+    return pairs
+
+
+def _hide(text: str, spans: list[tuple[str, int, int]], counts: Counter[str]) -> str:
+    """Return ``text`` with the spans (kind, start, end) replaced; one that overlaps an earlier one is not."""
+    pieces, at = [], 0
+    for kind, start, end in spans:
+        if start < at or end <= start or text[start:end] == HIDDEN:
             continue
-        hiding = False
-        name, equals, value = argument.partition("=")
-        if login and ":" in argument:
-            yield f"{argument.partition(':')[0]}:{HIDDEN}"
-        elif equals and _plain(name) and is_secret(name) and value.lower() not in _SWITCHES:
-            yield f"{name}={HIDDEN}" if value else argument
+        counts[kind] += 1
+        pieces += [text[at:start], HIDDEN]
+        at = end
+    return "".join([*pieces, text[at:]]) if pieces else text
+
+
+def _headers(text: str) -> Iterator[tuple[str, int, int]]:
+    at = 0
+    for match in _re(_HEADER).finditer(text):
+        if match.start() < at:
+            continue
+        quote = text[match.start() - 1 : match.start()]
+        end = text.find(quote, match.end()) if quote in ("'", '"') and quote else -1
+        line = _re(r"[^\r\n]*").match(text, match.end())
+        at = last = end if end >= 0 else line.end() if line else len(text)
+        value = text[match.end() : last]
+        if (
+            not _re(_PLACEHOLDER).fullmatch(value)
+            and value.lower() not in _data()["words"]["switches"]
+        ):
+            yield "header", match.end(), last
+    for match in _re(_BASIC).finditer(text):
+        try:
+            if re.search(rb"[:\0]", base64.b64decode(match["value"] + "==")):
+                yield "header", *match.span("value")
+        except binascii.Error:
+            continue
+    for match in _re(_BEARER).finditer(text):
+        sure = Sureness.IF_MIXED if match["name"].lower() == "bearer" else Sureness.IF_DRAWN
+        if _worth(match["value"], sure, True):
+            yield "header", *match.span("value")
+
+
+def _named(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the values after the names of secrets, as (kind, start, end), in their order."""
+    at = 0
+    while name := _names().search(text, at):
+        at = name.end()
+        sure = sureness(name[0])
+        sign = _re(_SIGN).match(text, at) if sure else None
+        if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
+            continue
+        before = text[max(0, name.start() - 1) : name.start()]
+        if (
+            sign["colon"]
+            and before == " "
+            and sure == Sureness.IF_MIXED
+            and text[name.start() - 2].isalnum()
+        ):
+            sure = Sureness.IF_DRAWN  # "backward pass: layer3" is prose
+        if sign["element"] and before not in ("<", ":") and not sign["close"]:
+            continue
+        if sign["call"] and _re(_READS).search(name[0]):
+            continue
+        if (sign["call"] or sign["prose"] is not None) and sure < Sureness.SURE:
+            continue
+        if sign["prose"] == "" and not _alone(text, sign.end(), name):
+            continue
+        for start, end in _values(text, sign.end(), sure, name[0], before, sign):
+            yield "named value", start, end
+            at = max(at, end)
+
+
+def _is_pair(text: str, name: re.Match[str], sign: re.Match[str]) -> bool:
+    """Whether a name in quotes and the text after it are a pair, ("password", "…"), not two of a list."""
+    quote = _re(_QUOTE).match(text, sign.end())
+    if not sign["close"] or "]" in sign[0] or quote is None:
+        return False
+    ends = _re(r"\s{0,40},?\s{0,40}[)\]]").match(text, _inside(text, quote)[2])
+    before = text[max(0, name.start() - 80) : name.start()]
+    option = before.endswith("-")
+    before = before.rstrip("-\"'`\\rbfu").rstrip()
+    single = before[-1:] in ("(", "[", ",") and before[-2:-1] not in ("'", '"')
+    setter = re.search(r"(?i)(?:set|put|add|store|write)\w*\((?:[^()]*,)?$", before)
+    if setter and text.startswith(",", _inside(text, quote)[2]):
+        return True  # setenv("PASSWORD", "…", 1)
+    return ends is not None and bool(single or option or setter)
+
+
+def _values(
+    text: str, at: int, sure: Sureness, name: str, before: str, sign: re.Match[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield the spans of the value at ``at``: all parts of one that is put together from several."""
+    if sure == Sureness.SURE and (sign["colon"] or sign["equal"]):
+        block = _re(_BLOCK).match(text, at) or _re(_ITEMS).match(text, at)
+        if block is None and sign["colon"] and _alone(text, at, sign):
+            block = _re(_NEXT_LINE).match(text, at)
+        if block is not None:
+            yield from (
+                line.span(1)
+                for line in _re(r"[ \t]*(?:- )?([^\n]*)\n?").finditer(text, *block.span(1))
+                if line[1]
+            )
+            return
+    # user, password = "…", "…"
+    inside = (
+        sign["equal"] is not None
+        and _re(_SEVERAL).search(text[max(0, sign.start() - _JUDGED) : sign.start()]) is not None
+    )
+    last = _words(name)[-1:]
+    for _ in range(8):
+        opening = _re(_OPEN).match(text, at) or (
+            _re(_CALL).match(text, at) if sure == Sureness.SURE else None
+        )
+        if opening is None:
+            break
+        inside = inside or opening[0][-1:] != "="
+        at = opening.end()
+    if text.startswith("{", at) and sure == Sureness.SURE and (sign["colon"] or sign["equal"]):
+        braces = _re(_BRACES).match(text, at)
+        pairs = _re(r"[:=]\s{0,4}\"([^\"]*)\"|[:=]\s{0,4}'([^']*)'")
+        for entry in pairs.finditer(text, at, braces.end() if braces else at):
+            if _worth(entry[1] or entry[2] or "", sure, True):
+                yield entry.span(1 if entry[1] is not None else 2)
+        return
+    first = True
+    spans: list[tuple[int, int]] = []
+    while (quote := _re(_QUOTE).match(text, at)) and not (
+        first and sign["close"] is None and quote[1] == before
+    ):
+        start, end, at = _inside(text, quote)
+        pair = last == ["auth"] and ((inside and not first) or ":" in text[start:end])
+        if sure and (pair or last == ["pw"]):
+            sure = Sureness.SURE  # auth=("user", "…"), pw="…"
+        if _worth(text[start:end], sure, True) and not _is_name(text[start:end], name):
+            spans.append((start, end))
+        first = False
+        more = _re(_JOIN_INSIDE if inside or sign["call"] else _JOIN).match(text, at)
+        if more is None:
+            break
+        at = more.end()
+    # set_password("service", "user", "…")
+    yield from spans[-1:] if sign["call"] else spans
+    if not first or sign["comma"] or sign["call"]:
+        return
+    if inside and sign["equal"]:
+        return  # user, password = args
+    other = _re(_ELSE).match(text, at)
+    if other is not None and (quote := _re(_QUOTE).match(text, other.end())):
+        start, end, _ = _inside(text, quote)
+        if _worth(text[start:end], sure, True):
+            yield start, end
+        return
+    yield from _bare(text, at, sure, name, before, sign)
+
+
+def _bare(
+    text: str, at: int, sure: Sureness, name: str, before: str, sign: re.Match[str]
+) -> Iterator[tuple[int, int]]:
+    """Yield the span of a value without quotes, unless it is an expression or a reference."""
+    if sign["element"]:
+        end = text.find("]]>" if "CDATA" in sign[0] else "</", at)
+        if _worth(text[at:end], sure, True):
+            yield at, end
+        return
+    value = _re(_BARE).match(text, at, at + _JUDGED)
+    if value is not None and re.match(r"[A-Za-z_]\w*=[^=]", value[0]) and text[at - 1] == "(":
+        return  # the name of an argument
+    if value is None or (sign["equal"] or "").strip() in ("==", "!=", "===", "!=="):
+        return
+    if _is_expression(text[at : value.end() + 1].rstrip(" \n;,)}\"'")):
+        return
+    typed = sign["colon"] and re.match(
+        r"\w*[a-z][A-Z]\w*(?:\[[^\]]*\])?(?:\s?[|,)]|\s=)", text[at : at + 80]
+    )
+    if sure == Sureness.IF_MIXED and _words(name)[-1:] == ["auth"] and _login(value[0]):
+        sure = Sureness.SURE
+    if typed or value[0] in ("pw", "pwd", "passwd", "creds", "credentials"):
+        return
+    if (
+        _is_name(value[0], name)
+        or (sign["typed"] and _words(value[0])[-1:] == _words(name)[-1:])
+        or not _worth(value[0], sure, False)
+    ):
+        return
+    if sign["colon"] and sure == Sureness.SURE and _alone(text, at, sign):
+        line = _re(_LINE).match(text, at)  # a line of YAML: a phrase without quotes
+        if line is not None and line.end() > value.end():
+            if _worth(line[0], sure, True) and not _re(_PROSE).fullmatch(line[0]):
+                yield at, line.end()
+            return
+    # Environment="PASSWORD=a phrase", UID=sa;PWD=a phrase;
+    phrase = None
+    if sign["equal"] and before in ("'", '"', ";"):
+        phrase = _re(rf"[^{before}\n=;&|<>$-]*(?={before}|\Z)").match(text, at)
+    elif sign["equal"] and sure == Sureness.SURE and _alone(text, at, sign):
+        phrase = _re(_PHRASE).match(text, at)
+        if phrase is not None and _re(_PROSE).fullmatch(phrase[0]):
+            phrase = None
+    yield (phrase or _re(_BARE).match(text, at) or value).span()
+
+
+def _is_name(value: str, name: str) -> bool:
+    """Whether a value is a name: the same one, or that of another secret: password=db_password."""
+    if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
+        return True
+    several = len(_words(value)) > 1 or value.lower().endswith(name.lower())
+    return several and value.isidentifier() and sureness(value) > Sureness.NOT
+
+
+def _is_expression(value: str) -> bool:
+    """Whether a value without quotes is an attribute, a call or an item: args.password, tokens[i]."""
+    if re.match(r"[A-Za-z_][\w.]*\((?:$|[\w\"'*)])", value):
+        return True
+    item = _re(_REFERENCE).fullmatch(value) or re.match(r"[A-Za-z_][\w.]*\[", value)
+    return bool(item) and not any(char.isdigit() for char in value.partition("[")[0])
+
+
+def _alone(text: str, at: int, last: re.Match[str]) -> bool:
+    """Whether nothing but the name stands on its line up to its last part, or the sign, as in YAML."""
+    start = text.rfind("\n", max(0, at - _JUDGED), at) + 1
+    alone = _re(r"[ \t]*(?:- )?[\"']?[^\s:=\"']*[\"']?$").match(
+        text, start, last.end() if last.re is _names() else last.start()
+    )
+    return alone is not None
+
+
+def _inside(text: str, quote: re.Match[str]) -> tuple[int, int, int]:
+    """Return start and end of the text in quotes, and where what follows begins; it may lack its end."""
+    mark, start = quote[1], quote.end()
+    end = text.find(mark, start)
+    while end > 0 and len(mark) == 1 and text[end - 1] == "\\" and text[end - 2] != "\\":
+        end = text.find(mark, end + 1)
+    stop = text.find("\n", start)
+    if (
+        len(mark) == 1
+        and mark != "`"
+        and stop >= 0
+        and (end < 0 or (stop < end and text[stop - 1] != "\\"))
+    ):
+        return start, stop, stop
+    return (start, len(text), len(text)) if end < 0 else (start, end, end + len(mark))
+
+
+def _worth(value: str, sure: Sureness, quoted: bool) -> bool:
+    """Whether a value after a name of this sureness is to be hidden."""
+    bare = value[:_JUDGED].strip().strip("\"'\\")
+    if not bare or HIDDEN in bare or bare.lower().lstrip("-?+") in _data()["words"]["switches"]:
+        return False
+    if _re(_PLACEHOLDER).fullmatch(bare) or _re(_PATH_VALUE).fullmatch(bare):
+        return False
+    if re.fullmatch(r"[\d.,:+\-e]+", bare):
+        return sure == Sureness.SURE and len(bare) > 3
+    if sure == Sureness.SURE:
+        return len(bare) > 1 and not bare.startswith((",", ")", "+ "))
+    return _mixed(bare) if sure == Sureness.IF_MIXED else _drawn(bare)
+
+
+def _mixed(value: str) -> bool:
+    """Whether a value has letters and digits, or is long and has no pattern of words."""
+    letters, digits = re.search(r"[^\W\d_]", value), re.search(r"\d", value)
+    if letters and digits:
+        return len(value) > 5 and not re.search(r"[(\[]", value)
+    return len(value) > 19 and bool(re.search(r"[a-z].*[A-Z]", value)) and value.isalnum()
+
+
+def _drawn(value: str) -> bool:
+    """Whether a value looks drawn by chance: letters and digits change several times within a word."""
+    if re.search(r"[\s(\[{]|::", value) or _re(_UUID).fullmatch(value):
+        return False
+    for piece in re.split(r"[._:/\-]", value) if len(value) < 100 else [value]:
+        changes = len(re.findall(r"[^\W\d_](?=\d)|\d(?=[^\W\d_])", piece))
+        if (
+            changes > 1
+            and len(re.findall(r"\d", piece)) > 1
+            and (len(piece) > 15 or (len(piece) > 6 and piece.lower() != piece != piece.upper()))
+        ):
+            return True
+    return False
+
+
+def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False) -> Iterator[str]:
+    """Yield each word of a command with the secret hidden that its option, or the word before, announces.
+
+    ``shell``: the words are those of a text, which has several commands or is none at all.
+    """
+    takes = Sureness.NOT  # the previous word takes a secret
+    several = login = False
+    options: tuple[str, ...] = ()
+    setting = 0  # after so many words a name may come
+    for number, argument in enumerate(command):
+        if shell and argument in _ENDS:
+            takes, several, login, setting, options = Sureness.NOT, False, False, 0, ()
+            yield argument
+            continue
+        quote = argument[0] if argument[:1] in ("'", '"') and argument[-1:] == argument[:1] else ""
+        word = argument[1:-1] if quote and len(argument) > 1 else argument
+        hidden = ""
+        if takes and not word.startswith("--") and (word[:1] != "-" or len(word) > 2):
+            later = takes == Sureness.IF_MIXED and command[number - 1][:1] == "-"
+            hidden = HIDDEN if _worth(word, Sureness.IF_DRAWN if later else takes, True) else ""
+            takes = takes if several else Sureness.NOT
         else:
-            hiding = not equals and argument.startswith("-") and _plain(name) and is_secret(name)
-            several = hiding and argument.endswith("s")
-            yield redact_text(argument)
-        login = argument in _LOGINS
-        if argument == "login":
-            hiding = True
+            hidden = _with_value(word, options, shell) or (_login(word, options) if login else "")
+            if not hidden and " " in word:
+                hidden = _in_words(word, counts) if quote else _in_quotes(word, counts)
+            # wandb login --relogin KEY
+            rest = word[:1] == "-" and takes == Sureness.IF_MIXED
+            takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
+            several = word.endswith("s") and not shell
+            if setting and word[:1] != "-":
+                setting -= 1
+                after = [*command[number + 2 : number + 3], "-"][0]
+                if not shell or after in _ENDS or after[0] == "-":
+                    takes = max(takes, sureness(word))
+            login = word in _data()["logins"] or f":{word}" in options or f",{word}" in options
+            login = login or (":-u" in options and bool(re.fullmatch(r"-[A-Za-z]+u", word)))
+        options = _data()["options"].get(word.lstrip("!%($`").rpartition("/")[2], options)
+        if word in _data()["setters"]:
+            setting = 2 if word == "modify" else 1
+        if word == "login":
+            options = tuple(option.removeprefix("login ") for option in options)
+        if hidden and hidden != word:
+            counts["option"] += 1
+        yield f"{quote}{hidden}{quote}" if hidden else argument
 
 
-def _plain(name: str) -> bool:
-    """Whether this is just a name: an option, a variable, a key of an override."""
-    return re.fullmatch(rf"[-+~/]{{0,2}}{_NAME}", name) is not None
+def _in_quotes(word: str, counts: Counter[str]) -> str:
+    """Return a word that has commands in quotes, with their secrets hidden: run('mysql -p…')."""
+    quoted = _re(r"(?<=\")[^\"\n]*(?=\")|(?<=')[^'\n]*(?=')")
+    hidden: str = quoted.sub(lambda part: _in_words(part[0], counts), word)
+    return hidden
 
 
-def _is_option(argument: str) -> bool:
-    """Whether the argument begins with two dashes: a secret may begin with one dash, but hardly with two."""
-    return argument.startswith("--")
+def _next_sureness(word: str, options: tuple[str, ...]) -> Sureness:
+    """Return how surely the next word is a secret."""
+    if word in options:
+        return Sureness.SURE
+    if word in ("login", "authtoken"):
+        return Sureness.IF_MIXED
+    if word[:1] != "-" or not re.fullmatch(r"-{1,2}[^\W\d][\w.\-]{0,127}", word):
+        return Sureness.NOT
+    return _of_option(word)
+
+
+def _of_option(name: str) -> Sureness:
+    """Return the sureness of an option's name, which is rarely called a token for nothing."""
+    sure = sureness(name)
+    return Sureness.SURE if sure == Sureness.IF_MIXED else sure
+
+
+def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
+    """Return the word with the secret hidden that it has: ``--key=…``, ``-p…``, ``-ume:…``, ``pass:…``."""
+    name, equals, value = word.partition("=")
+    if equals and re.fullmatch(r"[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
+        if name in _data()["logins"] and (hidden := _login(value)):
+            return f"{name}={hidden}"
+        sure = _of_option(name) if name[0] == "-" else Sureness.NOT if shell else sureness(name)
+        if name[0] != "-" and (_is_name(value, name) or _is_expression(value)):
+            return ""
+        return f"{name}={HIDDEN}" if sure and _worth(value, sure, True) else ""
+    for option in options:
+        short = option.strip("=:")
+        if len(short) == 2 and word.startswith(short) and len(word) > 3:
+            value = word[2:]
+            return short + (HIDDEN if option[0] != ":" else _login(value) or value)
+    if word.startswith("pass:") and "-passin" in options:
+        return f"pass:{HIDDEN}"
+    return ""
+
+
+def _login(word: str, options: tuple[str, ...] = ()) -> str:
+    """Return ``user:password`` (or ``user%password``) with the password hidden, or nothing."""
+    comma = ",-u" in options and "," in word
+    user, sign, password = word.partition("," if comma else ":" if ":" in word else "%")
+    harmless = password.isdigit() and (user.isdigit() or len(password) < 4)
+    harmless = (
+        harmless or not password or "//" in word or bool(_re(_PLACEHOLDER).fullmatch(password))
+    )
+    return f"{user}{sign}{HIDDEN}" if sign and not harmless else ""

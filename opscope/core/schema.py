@@ -44,6 +44,9 @@ DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
         "c128": 128,
     }
 )
+#: What patterns and parsers look at of a name, in characters; exports keep it whole. The longest real names
+#: have 6,000. A match may begin at each character, and a pattern with ``.*`` looks from each to the end.
+SEARCHED: Final = 6_144
 #: The kinds of dtypes. The first letter does not give the kind (``bf16``, ``bool``).
 FLOATS: Final = frozenset(
     {"f64", "f32", "tf32", "f16", "bf16", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz"}
@@ -234,17 +237,27 @@ GRAPH_CAPTURE: Final = "CUDA graph {} capture"
 GRAPH_REPLAY: Final = "CUDA graph {} replay"
 #: The text of a step's range, with its number: ``step 5``, or ``step`` with the payload 5.
 STEP: Final = "step"
+#: The note of a recording whose steps a hook marks: each mark follows an optimizer's step, or the run of a
+#: function that trains.
+OPTIMIZER_STEPS: Final = "steps end where the optimizer's step ends: a hook marks them"
 #: The result mark just before the pop of a range that had no real end, such as the step that the last
 #: optimizer step began.
 UNENDED: Final = "unended"
+#: How the mark begins that tells a step's kind, and the kinds of steps of an inference engine.
+ENGINE_STEP: Final = "engine step: "
+ENGINE_KINDS: Final = ("prefill", "decode", "mixed", "verify", "draft", "idle")
 #: In a range's attrs: the range was still open when its recording ended.
 UNCLOSED: Final = '{"unclosed":true}'
 #: The phase in which a program is compiled. A space and what is compiled may follow.
 COMPILE: Final = "compile"
+#: The phase in which a program saves its state.
+CHECKPOINT: Final = "checkpoint"
 
 #: The domain of the ranges around each wait for a data loader: category ``input``, text the loader as a call
 #: with its parameters and source lines, payload the number of batches that were ready (if that is known).
 INPUT_DOMAIN: Final = "opscope.input"
+#: The domain of the ranges around each read of an array's values by the host: the read as a call.
+READ_DOMAIN: Final = "opscope.read"
 #: The domain of the range that tells Nsight Systems when to record: it is around what was recorded.
 CAPTURE_DOMAIN: Final = "opscope.capture"
 #: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
@@ -253,6 +266,8 @@ CAPTURE_DOMAIN: Final = "opscope.capture"
 MACHINE_CPU: Final = "machine CPU [%]"
 PROCESS_CPU: Final = "process CPU [%]"
 CHILDREN_CPU: Final = "child processes CPU [%]"
+#: Of the process's first thread: it could run, and no processor was free.
+PROCESS_QUEUED: Final = "waiting for a processor [%]"
 PROCESS_MEMORY: Final = "process memory [bytes]"
 PROCESS_THREADS: Final = "process threads"
 PROCESSORS: Final = "processors"
@@ -266,6 +281,20 @@ GPU_ENERGY: Final = "GPU energy [J]"
 GPU_POWER: Final = "GPU power [W]"
 #: Batches that were ready when the program asked for one.
 INPUT_QUEUE: Final = "input queue [batches]"
+#: What a framework's input pipeline tells of its stages: the name of a sample is this, the stage, ``: `` and
+#: the quantity. A stage is a queue of batches (``device queue``, ``dataset iterator``) or an op, with its
+#: number and that of the op which takes its output (``MapOp 2 of 1``).
+PIPELINE: Final = "input pipeline, "
+#: What was ready in the output queue, what fits in it, and how many workers there are.
+PIPELINE_READY: Final = "ready"
+PIPELINE_CAPACITY: Final = "capacity"
+PIPELINE_WORKERS: Final = "workers"
+#: Processor time of an op's threads, as that of processes.
+PIPELINE_CPU: Final = "CPU [%]"
+#: Of each batch: what the queue waited for it, what it waited to hand it on, and both with what lies between.
+PIPELINE_GET: Final = "get [ns]"
+PIPELINE_PUSH: Final = "push [ns]"
+PIPELINE_BATCH: Final = "batch [ns]"
 
 #: A light step's time, and its parts, which exclude each other and add up to it.
 _LIGHT_PHASES: Final = dict.fromkeys(
@@ -279,7 +308,8 @@ _LIGHT_PHASES: Final = dict.fromkeys(
 TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
         # A process is (host, boot, pid, start time), not a file: two files of one process merge.
-        # ``versions`` is a JSON object, ``start_time`` Unix ns.
+        # ``versions`` is a JSON object, ``start_time`` Unix ns. ``processor_time``: ns that its threads
+        # ran on processors while it was recorded.
         "processes": {
             "process": "i32",
             "host": "str",
@@ -292,6 +322,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "str",
             "framework": "str",
             "versions": "str",
+            "processor_time": "i64",
         },
         "threads": {
             "process": "i32",
@@ -435,6 +466,32 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "bytes": "i64",
             "total": "i64",
             "reserved": "i64",
+            # as in ``host_samples``
+            "stack": "cat",
+        },
+        # What an allocator held when a snapshot of it was taken. ``address`` identifies a segment: memory
+        # that it took from the driver. kind: large, small. ``pool``: that of a CUDA graph, or of the program.
+        "memory_segments": {
+            "process": "i32",
+            "device": "i32",
+            "stream": "i64",
+            "address": "i64",
+            "bytes": "i64",
+            "kind": "cat",
+            "pool": "cat",
+            "expandable": "bool",
+        },
+        # The parts of each segment. state: active_allocated (a tensor's), active_pending_free (released, and
+        # still used by another stream), inactive. ``requested``: what the program asked for.
+        "memory_blocks": {
+            "process": "i32",
+            "device": "i32",
+            "segment": "i64",
+            "address": "i64",
+            "bytes": "i64",
+            "requested": "i64",
+            "state": "cat",
+            "stack": "cat",
         },
         "counters": {
             "process": "i32",
@@ -474,6 +531,23 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "start": "i64",
             "end": "i64",
             "state": "cat",
+        },
+        # Where a thread was at ``start``, taken as where it was until ``end``. ``kind`` null: a sample of its
+        # Python stack; ``garbage collection``: a collection of 0.2 ms or more, exactly. ``stack``: ``file``,
+        # ``line`` and ``function`` of each frame, a tab between them and a frame a line, innermost first.
+        # ``call``: what the innermost frame called, as written in the program; null if it called nothing or
+        # that is not known. ``samples``: how often it was looked at; 0: ``start`` and ``end`` were traced.
+        # ``cpu``: ns from ``start`` to ``end`` that the thread ran or was ready to run, null if not known.
+        "host_samples": {
+            "process": "i32",
+            "thread": "i64",
+            "start": "i64",
+            "end": "i64",
+            "kind": "cat",
+            "stack": "cat",
+            "call": "cat",
+            "samples": "i64",
+            "cpu": "i64",
         },
         # The times in which device work was captured, for processes that were not captured throughout: one
         # row per window [start, end), and one per time in which there was no device to capture (``source``
@@ -530,6 +604,17 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "end": "i64",
             **_LIGHT_PHASES,
             "full": "bool",
+        },
+        # The run of a process, from its start to its exit. kind: ``began`` and ``ended`` (the process itself;
+        # start == end), ``recorded`` (opscope observed it), ``import`` (an import that is in no other,
+        # ``name`` the module), ``session`` (a framework made what runs a model, ``name`` the model), ``exit``
+        # (whoever started it saw its exit; ``name`` the exit status as a shell says it).
+        "process_times": {
+            "process": "i32",
+            "start": "i64",
+            "end": "i64",
+            "kind": "cat",
+            "name": "str",
         },
         # severity: info, warning, error. how_many: number of records that the note is about.
         "notes": {

@@ -19,7 +19,7 @@ from opscope.core import progress
 from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.intervals import Ints
 from opscope.exports.chrome import texts
-from opscope.exports.timeline import CALLS, Codes, Slices, Timeline, Track
+from opscope.exports.timeline import CALLS, LINES, Codes, Slices, Timeline, Track
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -47,7 +47,7 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
     paths = repr(sorted(timeline.trace.origin.get("paths") or ())).encode("utf-8", "surrogatepass")
     count = 0
     for track, table in timeline.slices():
-        if track.kind == CALLS:
+        if track.kind in (CALLS, LINES):
             stage.add(len(table.row))
             continue
         head = _head(timeline, track)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from errno import EILSEQ
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +32,10 @@ def write(profile: Profile, folder: Path) -> dict[str, int]:
         raise NoTensorBoard(
             "tensorboard is not installed: pip install 'opscope[tensorboard]'"
         ) from error
+    try:
+        os.fspath(folder).encode()
+    except UnicodeEncodeError:
+        raise OSError(EILSEQ, "its name is not UTF-8, and TensorBoard writes no others") from None
     steps = profile.steps()
     columns = [name for name in steps.columns if name in _TIMES or name.endswith(_PARTS)]
     count = 0

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.host.host_lines import known_stacks
 from opscope.core.analysis.ops.call_tree import named_frame
 from opscope.core.analysis.ops.kernels import told_of
 from opscope.core.analysis.ops.op_frame import costs_of
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from opscope.core.analysis.ops.kernels import Told
     from opscope.profile import Profile
 
-#: Tracks of a process: what threads did, the CUDA calls that they made, what ran on a GPU, curves.
-THREAD, CALLS, STREAM, COUNTER = "thread", "calls", "stream", "counter"
+#: Tracks of a process: what threads did, the CUDA calls that they made, the lines where their Python stacks
+#: were sampled, what ran on a GPU, curves.
+THREAD, CALLS, LINES, STREAM, COUNTER = "thread", "calls", "lines", "stream", "counter"
 #: The curve of a device's use has so many points.
 _POINTS: Final = 2_000
 #: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
@@ -180,7 +182,8 @@ class Timeline:
 
     def __len__(self) -> int:
         """The number of slices and marks on all tracks."""
-        return sum(len(self.trace[name]) for name in ("ranges", "calls", "kernels", "memops"))
+        tables = ("ranges", "calls", "host_samples", "kernels", "memops")
+        return sum(len(self.trace[name]) for name in tables)
 
     def slices(self) -> Iterator[tuple[Track, Slices]]:
         """Yield what ran on each track, threads before streams.
@@ -190,6 +193,7 @@ class Timeline:
         """
         yield from self._on_threads()
         yield from self._calls()
+        yield from self._lines()
         yield from self._on_devices()
 
     def curves(self) -> Iterator[tuple[Track, Curve]]:
@@ -282,7 +286,11 @@ class Timeline:
         ops, is_op = self._profile.of(op_index), attribution.is_op
 
         def tell(rows: Ints) -> Details:
-            details = Details({"text": Words(reading[rows], list(meaning.texts))})
+            # by the domain a text is read as its writer's
+            domain = ranges["domain"][pl.Series(rows, dtype=pl.UInt32)]
+            details = Details(
+                {"text": Words(reading[rows], list(meaning.texts)), "domain": _words(domain)}
+            )
             at = np.flatnonzero(is_op[rows])
             if not len(at):
                 return details
@@ -331,6 +339,38 @@ class Timeline:
             name = self._threads.get((process, thread), f"thread {thread}")
             yield from self._stack(CALLS, process, f"{name}: calls", None, rows, table)
 
+    def _lines(self) -> Iterator[tuple[Track, Slices]]:
+        samples = self.trace["host_samples"]
+        if samples.is_empty():
+            return
+        lines = samples.join(
+            known_stacks(samples), on=["stack", "call"], how="left", nulls_equal=True
+        )
+        name = pl.coalesce(pl.col("kind").cast(pl.String), pl.col("line"), pl.lit("(no Python)"))
+
+        def tell(rows: Ints) -> Details:
+            shown = lines[pl.Series(rows, dtype=pl.UInt32)]
+            return Details(
+                {
+                    column: _words(shown[column].cast(pl.String))
+                    for column in ("function", "call", "stack")
+                }
+            )
+
+        table = _Table(
+            samples["start"].to_numpy(),
+            samples["end"].to_numpy(),
+            _name(lines.select(name.cast(pl.Categorical)).to_series(), "(no Python)"),
+            _all("line"),
+            lambda rows: np.zeros(len(rows), np.int32),
+            "host_samples",
+            tell,
+        )
+        timed = np.ones(len(samples), bool)
+        for (process, thread), rows in lanes(samples).rows(timed):
+            title = self._threads.get((process, thread), f"thread {thread}")
+            yield from self._stack(LINES, process, f"{title}: sampled lines", None, rows, table)
+
     def _on_devices(self) -> Iterator[tuple[Track, Slices]]:
         profile = self._profile
         for table, name, launched in (
@@ -367,7 +407,7 @@ class Timeline:
             least(self.trace[table][column])
             for table, column in (
                 ("ranges", "start"), ("calls", "start"), ("kernels", "start"), ("memops", "start"),
-                ("samples", "time"), ("allocations", "time"),
+                ("samples", "time"), ("allocations", "time"), ("host_samples", "start"),
             )
         ]  # fmt: skip
         return min((time_ for time_ in times if time_ is not None), default=0)

@@ -7,35 +7,41 @@ from contextlib import ExitStack
 from functools import partial
 from os import PathLike, fspath
 from os.path import lexists
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 from weakref import finalize
 
 import polars as pl
 
 from opscope import readers
 from opscope.core import progress as progress_of
-from opscope.core.analysis.diff.reduced import Ending
-from opscope.core.analysis.diff.tables import compare
 from opscope.core.attribution.capture_traces import without_captures
 from opscope.core.job.clocks import aligned
 from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.unnamed import name_devices
-from opscope.core.tables.trace import UNRELATED
+from opscope.core.tables.trace import MODEL_CONFIG, UNRELATED
 from opscope.readers import at_urls
 from opscope.readers.profile import profile_folder
 from opscope.remote.urls import is_pattern, is_url, shown
 
-from . import difference as differences
-from . import merged
-from .merged import Merged
-from .profile import ANALYSIS, Path, Profile, show_by
+from .profile import ANALYSIS, MERGED, Path, Profile, show_by
 
 __all__ = ["Merged", "Path", "Profile", "diff", "load", "show_by"]
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from opscope.core.analysis.diff.reduced import Ending
+
+    from .merged import Merged
     from .selected import Where
+
+
+def __getattr__(name: str) -> object:
+    if name == "Merged":
+        from .merged import Merged  # lazy: few profiles are of merged ranks
+
+        return Merged
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load(
@@ -46,6 +52,7 @@ def load(
     lean: bool = False,
     model: Path | None = None,
     counters: Path | None = None,
+    model_config: Path | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
     unrelated: bool = False,
 ) -> Profile:
@@ -64,14 +71,35 @@ def load(
     the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
     another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
-    what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
-    in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
+    what was not joined. ``model_config`` is the ``config.json`` of the model that a server ran: it prices
+    layers of experts, whose weights no trace records, and tells sliding windows. ``progress`` is called as
+    ``progress(stage, done, total)`` while the files are read, in bytes (a total of None: it is not known);
+    what it raises ends the load. Nothing is printed.
 
     Files that contradict that they are of one job (two processes of one rank, other world sizes, Unix times
     far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
     """
     with progress_of.told(progress):
-        return _load(path, gpu, strict, lean, model, counters, unrelated)
+        config = None if model_config is None else _model_config(model_config)
+        profile = _load(path, gpu, strict, lean, model, counters, unrelated)
+        return profile if config is None else _with_config(profile, config)
+
+
+def _model_config(path: Path) -> dict[str, Any]:
+    """Return the model's configuration; before the traces, which take longer. Raises BadInput."""
+    from opscope.readers import model_config  # lazy: few need it
+
+    with at_urls.local(path) as copy:
+        return model_config.read(cast(Path, copy))
+
+
+def _with_config(profile: Profile, config: dict[str, Any]) -> Profile:
+    """Return the profile of which the model's configuration is known: stored costs are of no use."""
+    if profile.merged_of is not None:
+        raise NotMerged("kernels")
+    profile.trace.origin[MODEL_CONFIG] = config
+    profile._forget()
+    return profile
 
 
 def _load(
@@ -94,8 +122,10 @@ def _load(
     )
     if is_saved and model is None:
         trace, stored, meta = profile_folder.read(cast(Path, path))
-        if merged.MERGED in meta:
-            profile: Profile = Merged(trace, stored, merged.checked(cast(Path, path), meta))
+        if MERGED in meta:
+            from .merged import Merged, checked  # lazy: few profiles are of merged ranks
+
+            profile: Profile = Merged(trace, stored, checked(cast(Path, path), meta))
             profile._path = fspath(cast(Path, path))
             return _beside(profile, gpu, counters)
         fits = meta.get("analysis") == ANALYSIS
@@ -113,7 +143,7 @@ def _load(
 def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile:
     """Return the profile with counters of another run joined, and its devices named."""
     if counters is not None:
-        if isinstance(profile, Merged):
+        if profile.merged_of is not None:
             raise NotMerged("kernels")
         from opscope.readers.ncu.joined import with_counters  # lazy: few need it
 
@@ -121,7 +151,7 @@ def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile
         with at_urls.local(counters) as copy:
             profile = Profile(with_counters(before.trace, cast(Path, copy)), before._stored)
         profile._path, profile._anew, profile._kept = before._path, before._anew, before._kept
-    if gpu is not None and name_devices(profile.trace, gpu) and not isinstance(profile, Merged):
+    if gpu is not None and name_devices(profile.trace, gpu) and profile.merged_of is None:
         profile._forget()
     return profile
 
@@ -170,6 +200,10 @@ def diff(
     ``steps=(3, 8)`` and the other arguments of ``profile.select`` select in both. Raises ValueError for
     another ``by`` and if nothing is selected, opscope.errors.BadInput for a file that cannot be read.
     """
+    from opscope.core.analysis.diff.tables import compare  # lazy: few profiles are compared
+
+    from . import difference as differences
+
     if by not in differences.BY:
         raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
 

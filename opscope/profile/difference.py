@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 #: The tables of a difference.
 BY: Final = (
-    "part", "cause", "op", "kernel", "run", "step", "rank", "rank_step", "op_total", "kernel_total",
+    "part", "cause", "op_sum", "op", "kernel", "run", "step", "rank", "rank_step", "op_total", "kernel_total",
 )  # fmt: skip
 
 
@@ -40,8 +40,9 @@ def totals_of_all(profile: Answers) -> whole_job.Totals:
     return whole_job.totals(ops, profile.kernel_totals(), time)
 
 
-def reducing(profile: Answers, how: str = STEPS) -> Ending:
+def reducing(profile: Answers, how: str | None = None) -> Ending:
     """Return what ends reducing the profile, once this has taken from it what that needs."""
+    how = STEPS if how is None else how
     if light.is_light(profile.trace):
         reduced = reduce_light(profile.trace, how)
         return lambda: reduced

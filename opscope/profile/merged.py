@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import polars as pl
 
-from opscope.core.advice.diagnosis_limits import CANNOT_TELL
-from opscope.core.advice.diagnosis_merged import diagnosis as merged_diagnosis
-from opscope.core.advice.diagnosis_words import FEWER_RECORDS
+from opscope.core.advice.causes import causes, light_causes
+from opscope.core.advice.diagnosis import Causes
+from opscope.core.advice.diagnosis_merged import causes_of_sums
 from opscope.core.analysis.diff.light import reduce_light
 from opscope.core.analysis.diff.merged_job import reduce_merged
-from opscope.core.analysis.diff.rankwise import counted, ranked
+from opscope.core.analysis.diff.rankwise import ranked
 from opscope.core.analysis.diff.reduced import STEPS as BY_STEPS
 from opscope.core.analysis.diff.reduced import Ending
-from opscope.core.analysis.host import light_diagnosis
 from opscope.core.analysis.ops.exchanges import exchange_pieces, exchanges
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.windows import event_bounds
@@ -27,8 +26,8 @@ from opscope.core.analysis.ranks.arrivals import arrival_pieces, arrival_table, 
 from opscope.core.analysis.ranks.collective_faults import call_pieces, collective_calls
 from opscope.core.analysis.ranks.rank_outliers import sample_medians, speeds_of_kernels
 from opscope.core.analysis.ranks.rank_pairs import messages
-from opscope.core.analysis.ranks.stragglers import stragglers
-from opscope.core.analysis.steps.step_times import STEPS, processes_of, step_bounds, steps_at
+from opscope.core.analysis.ranks.stragglers import step_stragglers
+from opscope.core.analysis.steps.step_times import STEPS, step_bounds
 from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.job.clocks import one_clock
 from opscope.core.job.numbering import matched_in
@@ -37,21 +36,20 @@ from opscope.core.once import lock_of, once
 from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.tables.columns import as_text
-from opscope.core.tables.narrow import Frames, Pieces, each, whole
+from opscope.core.tables.narrow import Frames, Pieces, whole
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.profile import profile_writing
 from opscope.readers.profile.profile_folder import Tables
 
 from .difference import totals_of_all
-from .profile import ANALYSIS, Path, Profile
+from .profile import ANALYSIS, MERGED, Path, Profile
 from .stored import stored_frame
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from opscope.core.attribution.attribute import Attribution
-    from opscope.core.question.record import Question
 
     from .selected import Where
 
@@ -61,8 +59,6 @@ HELD: Final = (
     "processes", "clocks", "devices", "windows", "own_costs", "notes", "light", "light_blocks",
     "light_lengths", "light_steps",
 )  # fmt: skip
-#: Key of a saved profile's meta that says that it was merged, and what is known of the job.
-MERGED: Final = "merged"
 
 
 class _Held(dict[str, pl.DataFrame]):
@@ -132,42 +128,8 @@ class Merged(Profile):
         own = _OWN_PARTS.get(part)
         return super()._make(part) if own is None else own(self)
 
-    def _answer(self, question: Question, values: dict[str, Any]) -> pl.DataFrame:
-        if question.name == "diagnosis":
-            return self._diagnosis()
-        return super()._answer(question, values)
-
-    def _diagnosis(self) -> pl.DataFrame:
-        if self.is_light:
-            return light_diagnosis.diagnosis(self.trace)
-        why = self.of(idle_unknown)
-        if why is not None:
-            row = {
-                "finding": CANNOT_TELL,
-                "text": f"what bounds the run: {why}",
-                "to_try": FEWER_RECORDS,
-            }
-            return pl.DataFrame([row], schema=light_diagnosis.FINDINGS)
-        steps = self.of(table_of_steps)
-        step_of = steps_at(counted(steps))
-
-        def judged(piece: pl.DataFrame) -> pl.DataFrame:
-            end = piece["end"].fill_null(0).to_numpy() - 1
-            inside = step_of(processes_of(piece["process"]), end) >= 0
-            return piece.filter(pl.Series(inside, dtype=pl.Boolean))
-
-        pieces = self.of(exchange_pieces)
-        late = stragglers(self.trace, each(pieces, judged))
-        names = self.trace["processes"]["framework"].drop_nulls().cast(pl.String).unique().to_list()
-        return merged_diagnosis(
-            ranked(steps, pieces),
-            late,
-            not self.cpu_only,
-            names[0] if len(names) == 1 else None,
-            self.merged_of or "",
-        )
-
-    def _reducing(self, how: str = BY_STEPS) -> Ending:
+    def _reducing(self, how: str | None = None) -> Ending:
+        how = BY_STEPS if how is None else how
         if self.is_light:
             reduced = reduce_light(self.trace, how)
         else:
@@ -296,8 +258,25 @@ def _matched_calls(profile: Merged) -> Pieces:
     return matched_in(calls, one_clock(profile.trace))
 
 
+def _causes(profile: Merged) -> Causes:
+    if profile.is_light:
+        return light_causes(profile)
+    steps = ranked(profile.of(table_of_steps), profile.of(exchange_pieces))
+    names = profile.trace["processes"]["framework"].drop_nulls().cast(pl.String).unique().to_list()
+    return causes_of_sums(
+        steps,
+        step_stragglers(profile),
+        not profile.cpu_only,
+        names[0] if len(names) == 1 else None,
+        profile.merged_of or "",
+        profile.of(idle_unknown),
+        int(profile.summary()["wall_time"][0] or 0),
+    )
+
+
 #: What questions share, made of what a merge keeps.
 _OWN_PARTS: Final[Mapping[Callable[..., Any], Callable[[Merged], Any]]] = {
+    causes: _causes,
     exchanges: lambda profile: profile.given("exchanged", "collectives"),
     exchange_pieces: lambda profile: profile.pieces_of("exchanged", "collectives"),
     table_of_steps: lambda profile: profile.given("step_table", "steps"),

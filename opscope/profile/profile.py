@@ -14,7 +14,6 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.diff.question import QUESTION as DIFFERENCE
-from opscope.core.analysis.diff.reduced import STEPS, Ending
 from opscope.core.analysis.host.light import is_light
 from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
 from opscope.core.analysis.ops.op_analyse import op_analyse
@@ -43,7 +42,6 @@ from opscope.readers.profile.profile_folder import Tables
 from opscope.remote.urls import is_url
 from opscope.remote.written import at_end
 
-from . import difference as differences
 from .selected import KEY, Where, refuse_unknown, selection
 from .stored import (
     STORED,
@@ -57,6 +55,7 @@ from .stored import (
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from opscope.core.analysis.diff.reduced import Ending
     from opscope.core.dlprof.model import Source
 
 Path: TypeAlias = "str | PathLike[str]"
@@ -67,7 +66,9 @@ PARTS_KEPT: Final = 8
 #: A notebook shows only one line for a trace with more rows; a summary of so many takes some seconds.
 _SHOWN: Final = 1_000_000
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
-ANALYSIS: Final = 18
+ANALYSIS: Final = 20
+#: Key of a saved profile's meta that says that it was merged, and what is known of the job.
+MERGED: Final = "merged"
 #: The note on a profile that another version saved, if its results cannot be kept.
 ANEW: Final = (
     "another version of opscope saved this profile, and nothing can be kept in its folder: each result is "
@@ -132,7 +133,7 @@ class Profile(Answers):
     def _repr_html_(self) -> str:
         """Return HTML for a notebook: the repr and, unless the trace is large, the summary and first ops.
 
-        With ``opscope.load`` the viewer's pages are shown, and the table is folded beside them.
+        With ``opscope.load`` the verdict and a median step are shown above them, 20 kB in all.
         """
         if len(self.trace["kernels"]) > _SHOWN or len(self.trace["ranges"]) > _SHOWN:
             return f"<p>{escape(repr(self))}</p>"
@@ -289,7 +290,8 @@ class Profile(Answers):
         """What changed from this run (a) to another (b): times are means per step, in ns.
 
         ``by``: ``step`` is the whole step; ``part`` what the
-        process did in it; ``cause`` each part by op: parts and causes add up to the step exactly. ``op`` is
+        process did in it; ``cause`` each part by op: parts and causes add up to the step exactly. ``op_sum``
+        is each op, all its shapes and layers together, with its FLOPs and bytes for each second; ``op`` is
         the device time of each op (without a GPU, its own time), wherever else something ran; ``kernel`` the
         ops that other kernels work for, on the same inputs; ``run`` how the runs themselves differ. Of jobs
         of several ranks ``rank`` is the step of each, and ``rank_step`` each step of each. Of merged jobs,
@@ -298,13 +300,17 @@ class Profile(Answers):
         of warm-up are left out; profiles without steps are compared by the iterations that repeat, else
         whole. What is selected is selected in both. Raises ValueError for another ``by``.
         """
+        from . import difference as differences  # lazy: few profiles are compared
+
         if by not in differences.BY:
             raise ValueError(f"by must be {', '.join(differences.BY)}, not {by!r}")
         difference = differences.difference_of(self.select(**where), other.select(**where))
         return differences.table(difference, by)
 
-    def _reducing(self, how: str = STEPS) -> Ending:
-        """Return what ends reducing the profile, once this has taken from it what that needs."""
+    def _reducing(self, how: str | None = None) -> Ending:
+        """Return what ends reducing the profile (by steps if not told), once this has what that needs."""
+        from . import difference as differences  # lazy: few profiles are compared
+
         return differences.reducing(self, how)
 
     # ------------------------------------------------------------------ what is made once, and kept
@@ -350,7 +356,8 @@ class Profile(Answers):
             frame = self._from_stored(name, columns, row)
             if frame is not None:
                 return frame
-        frame = stored_frame(self, name)
+        # what a narrowed profile cannot read as it was stored needs more columns than it has
+        frame = stored_frame(self._whole, name)
         return frame if row is None else frame[row]
 
     def _own_columns(

@@ -13,20 +13,22 @@ from opscope.remote.urls import is_pattern, is_url, shown
 
 from . import at_urls
 from .base import Reader
-from .errors import TRUNCATED, BadInput, NoneReadable, NotATrace
-from .formats import CONTAINERS, Found, find
+from .errors import TRUNCATED, BadInput, NoneReadable, NotATrace, SeveralRuns
+from .formats import CONTAINERS, UNFINISHED, Found, find
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
     from opscope.remote.listed import Found as AtUrl
 
+#: How many archives of a folder a message names.
+_NAMED: Final = 8
 #: How the names of a profile's files begin that hold results: joining profiles reads none of them.
 NOT_READ: Final = "extra."
 
 #: Tables that describe a run, and have no row of what ran.
 _DESCRIBING: Final = frozenset({"processes", "threads", "clocks", "devices", "notes"})
 #: Formats that say themselves why they have nothing.
-_EXPLAINED: Final = frozenset({"nsys", "recording", "profile", CONTAINERS})
+_EXPLAINED: Final = frozenset({"nsys", "recording", "profile", CONTAINERS, UNFINISHED})
 
 __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open", "traces_in"]
 
@@ -68,27 +70,44 @@ def open(
     location = Path(path)
     match = find(location)
     if match is None:
-        none = f"{location}: a folder without traces"
-        return _read_all(traces_in(location), none, strict, lean, beside, unrelated)
+        inside, archives = parted(location)
+        none = f"{location}: {none_in(archives)}"
+        if not unrelated:
+            _refuse_runs(location, inside)
+        joined = _read_all(inside, none, strict, lean, beside, unrelated)
+        if archives:
+            note = f"archives in the folder were not read: {', '.join(archives[:_NAMED])}"
+            joined.note("warning", note, len(archives))
+        return joined
     with progress.reading([location], without=NOT_READ):
         trace = _read(match, location, strict, lean, beside)
         progress.read_whole(location)
     _refuse_nothing(match, location, trace)
     if match.name == "profile":
         return trace  # its impossible times went before it was saved
-    from opscope.core.tables.impossible import without_impossible  # lazy: it loads Polars
+    from opscope.core.tables.doubled import without_doubles  # lazy: they load Polars
+    from opscope.core.tables.impossible import without_impossible
 
-    return without_impossible(trace)
+    sound = without_impossible(without_doubles(trace))
+    if not sound.has("samples"):
+        return sound
+    from opscope.core.perf.sampled_counters import with_shares  # lazy: few traces have samples
+
+    return with_shares(sound)
 
 
 def _read(match: Found, location: Path, strict: bool, lean: bool, beside: Path | None) -> Trace:
+    def open_copy(inside: Path) -> Trace:
+        return open(inside, strict=strict, lean=lean, model=beside)
+
     if match.name == CONTAINERS:
         from . import unpacking  # lazy: it loads decoders
 
-        def open_unpacked(inside: Path) -> Trace:
-            return open(inside, strict=strict, lean=lean, model=beside)
+        return unpacking.read(location, find, open_copy)
+    if match.name == UNFINISHED:
+        from . import unfinished  # lazy: few databases are
 
-        return unpacking.read(location, find, open_unpacked)
+        return unfinished.read(location, open_copy)
     if beside is not None and match.takes_model:
         return match.read(location, lean, beside)
     # a recording may have several processes, and one of them may be damaged
@@ -105,13 +124,25 @@ def _read(match: Found, location: Path, strict: bool, lean: bool, beside: Path |
     return with_model(trace, beside)
 
 
+def _refuse_runs(location: Path, inside: Sequence[Path]) -> None:
+    """Raise SeveralRuns for a folder of MindSpore's outputs of which several have the same rank."""
+    outputs = [path for path in inside if path.is_dir() and format_of(path) == "mindspore"]
+    if len(outputs) > 1:
+        from .mindspore.files import rank_twice  # lazy: few folders hold several
+
+        rank = rank_twice(outputs)
+        if rank is not None:
+            raise SeveralRuns(location, rank, outputs)
+
+
 def _refuse_nothing(found: Found, location: Path, trace: Trace) -> None:
     """Raise BadInput for a file of which nothing became a row: its report would look healthy."""
     if found.name in _EXPLAINED or any(
         len(trace.tables[name]) for name in trace.present - _DESCRIBING
     ):
         return
-    told = [row[1] for row in trace["notes"].select("severity", "what").rows() if row[0] != "info"]
+    notes = trace["notes"].filter(severity="warning")["what"].cast(str)
+    told = sorted(notes, key=lambda what: "left out" not in what)
     tool = trace.origin.get("tool") or trace.origin.get("format") or found.name
     what = f"a file of {tool} without any kernel, op, range or call"
     raise BadInput(location, ": ".join([what, *told[:1]]))
@@ -188,16 +219,34 @@ def _is_archive(path: Path) -> bool:
 
 def traces_in(folder: Path) -> list[Path]:
     """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
-    paths_found = []
+    return parted(folder)[0]
+
+
+def parted(folder: Path) -> tuple[list[Path], list[str]]:
+    """The traces in a folder, and the names of archives in it, which are not looked into."""
+    paths_found: list[Path] = []
+    archives: list[str] = []
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
         try:
-            if format_of(entry) != "folder" and not _is_archive(entry):
+            if format_of(entry) == "folder":
+                continue
+            if _is_archive(entry):
+                archives.append(entry.name)
+            else:
                 paths_found.append(entry)
         except BadInput:  # a log or a README beside the traces
             continue
-    return paths_found
+    return paths_found, archives
+
+
+def none_in(archives: Sequence[str]) -> str:
+    """The complaint about a folder with these archives and no trace."""
+    if not archives:
+        return "a folder without traces"
+    names = ", ".join(archives[:_NAMED])
+    return f"a folder without traces, but with archives ({names}); give one alone, or unpack them"
 
 
 def _join(

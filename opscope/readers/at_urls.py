@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from opscope.remote.errors import NotReached
-from opscope.remote.urls import is_pattern, is_url, shown
+from opscope.remote.urls import is_pattern, is_url, is_web, shown
 
 from .errors import BadInput, NotATrace
+from .heads import SIDES, SQLITE
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -83,6 +84,8 @@ def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
     with scratch() as folder:
         with _tell(url):
             local = copied(file or listed(url)[0], folder)
+            if local.is_file():
+                _copy_sides(url, local)
         try:
             yield local
         except BadInput as error:
@@ -91,6 +94,23 @@ def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
             ):  # it is named already, and may be another one: several may be at hand
                 raise
             raise _rename(error, folder, local, url) from error
+
+
+def _copy_sides(url: str, local: Path) -> None:
+    """Copy what a writer left beside the database at ``url``: without that its rows are others."""
+    from opscope.remote.copied import copied  # lazy: few traces are at URLs
+    from opscope.remote.listed import look
+
+    with local.open("rb") as file:
+        if file.read(len(SQLITE)) != SQLITE:
+            return
+    location, mark, query = url.partition("?") if is_web(url) else (url, "", "")
+    for suffix in SIDES:
+        try:
+            side = look(location + suffix + mark + query)
+        except NotReached:  # there is none, as of most databases
+            continue
+        copied(side, local.parent).rename(local.with_name(local.name + suffix))
 
 
 @contextlib.contextmanager
@@ -157,7 +177,12 @@ def _tell(url: str) -> Iterator[None]:
     try:
         yield
     except NotReached as error:
-        raise BadInput(shown(url) if error.url == shown(url) else error.url, error.what) from error
+        reason = error.what
+        if "!" in url:
+            reason += (
+                "; a member of an archive cannot be chosen behind a URL: copy the archive first"
+            )
+        raise BadInput(shown(url) if error.url == shown(url) else error.url, reason) from error
 
 
 def _rename(error: BadInput, folder: Path, copy: Path, url: str) -> BadInput:

@@ -40,7 +40,15 @@ def split(path: Path) -> tuple[Path, str] | None:
 
 def is_archive(head: bytes) -> bool:
     """Whether a file that begins with ``head`` is a zip or tar archive."""
-    return head.startswith(ZIP) or head[257:262] == b"ustar"
+    return head.startswith(ZIP) or head[257:262] == b"ustar" or _is_old_tar(head)
+
+
+def _is_old_tar(head: bytes) -> bool:
+    """Whether ``head`` begins with an entry of tar before POSIX, which only its sum of bytes tells."""
+    said = head[148:156].strip(b"\0 ")
+    if len(head) < 512 or not said.isdigit() or b"8" in said or b"9" in said:
+        return False
+    return int(said, 8) == sum(head[:148]) + 8 * 0x20 + sum(head[156:512])
 
 
 def encoding(head: bytes) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 #: Key of a trace's origin: how its file ends too early. Several files are joined without such ones.
@@ -29,6 +30,18 @@ class NoneReadable(BadInput):
         self.failed = list(failed)
         first = self.failed[0]
         super().__init__(first.path, f"{first.what} (none of {len(self.failed)} files can be read)")
+
+
+class SeveralRuns(BadInput):
+    """A folder with the outputs of several runs, which are no ranks of one job; ``runs`` are their paths."""
+
+    def __init__(self, path: str | os.PathLike[str], rank: int, runs: Sequence[Path]) -> None:
+        self.runs = list(runs)
+        super().__init__(
+            path,
+            f"{len(self.runs)} runs of MindSpore and not one job: rank {rank} is in several of them; open "
+            "one (files that are given one by one are taken as those of one job)",
+        )
 
 
 class Truncated(BadInput):

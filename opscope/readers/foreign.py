@@ -51,7 +51,6 @@ _HOROVOD: Final = _any(
 _RAY_KIND: Final = _any(r"task(?:\Z|:)|ray(?:\Z|::|\.)|actor_task\Z")
 _RAY_ID: Final = _any(r"(?:worker|driver|raylet|Node|Worker ID)[: ]")
 _TF1_LABEL: Final = _any(r"/\S+ (?:Compute|Tensors)\Z")
-_PROTON_ID: Final = _any(r"stream\d+\Z|warp \d+|.* Core\d+ CTA\d+")
 _MXNET_LABEL: Final = _any(r"(?:cpu|gpu|cpu pinned|cpu shared)/\d*\Z")
 _SPYRE: Final = _any(r".*\b(?:Cmpt Exec|Cmpt Prep|Sen(?:Fused|PreCompute)\w*|\w*DmaI|\w*DmaO)\b")
 _BROWSER: Final = _any(
@@ -90,11 +89,6 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
         "TensorFlow 1's timeline (tf.python.client.timeline)",
         lambda events: "Op" in events.categories or _TF1_LABEL(events.labels),
         "record with tf.profiler.experimental, whose .xplane.pb opscope reads",
-    ),
-    (
-        "Triton's Proton (chrome_trace)",
-        lambda events: _PROTON_ID(events.ids) and "schemaVersion" not in events.keys,
-        "opscope run records the kernels of a Triton program with ops and launches",
     ),
     (
         "the Spyre runtime of IBM (FLEX)",
@@ -137,6 +131,11 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
         f"it is of a compiler's run; {_RECORD}",
     ),
     (
+        "PyTorch's compiler (chromium_events.json of tlparse)",
+        lambda events: "dynamo_timed" in events.categories,
+        f"it has phases of compilation and no kernels; {_RECORD}",
+    ),
+    (
         "Chrome or Node.js",
         lambda events: _BROWSER(events.categories),
         f"it is of a browser or of JavaScript; {_RECORD}",
@@ -145,11 +144,6 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
 
 #: Files that are JSON without events.
 _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
-    (
-        "Triton's Proton (hatchet)",
-        re.compile(rb'"frame"\s*:\s*\{[^{}]*"name"|"children"\s*:\s*\[[^"]{0,64}"frame"'),
-        "its totals have no times; opscope run records the kernels of a Triton program with ops and launches",
-    ),
     (
         "a Chakra execution trace",
         re.compile(rb'"schema"\s*:\s*"[^"]*chakra'),
@@ -168,7 +162,7 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "PyTorch's memory snapshot",
         re.compile(rb'"segments"\s*:\s*\[.*"device_traces"\s*:|"device_traces"\s*:', re.DOTALL),
-        "see it at pytorch.org/memory_viz; opscope run records allocations beside ops and kernels",
+        "give the pickle of torch.cuda.memory._dump_snapshot, which opscope reads",
     ),
     (
         "rocprof-sys (timemory)",
@@ -176,6 +170,31 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "give the rocpd database (.db) that rocprof-sys writes, or record with rocprofv3",
     ),
     ("cProfile", re.compile(rb"\A\{[()\xa8\xa9]\x03"), f"it has calls of Python; {_RECORD}"),
+    (
+        "PyTorch's memory timeline (export_memory_timeline)",
+        re.compile(rb"\A\s*\[\s*\[\s*-?\d"),
+        "opscope run records allocations beside ops and kernels",
+    ),
+    (
+        "nsys export (JSON)",
+        re.compile(rb'\A\s*\[?\s*\{\s*"(?:Type"\s*:\s*\d+\s*,\s*"\w+Event|Version"[^{}]*"NSys|data"\s*:\s*\[\s*"nsys)'),
+        "export it again with nsys export --type sqlite",
+    ),
+    (
+        "OpenTelemetry, Jaeger or Zipkin",
+        re.compile(rb'"(?:resourceSpans|traceID|traceId)"\s*:'),
+        f"it has requests and no ops or kernels; {_RECORD}",
+    ),
+    (
+        "the V8 or Firefox profiler",
+        re.compile(rb'"callFrame"\s*:|"stackwalk"\s*:|"profilingStartTime"\s*:'),
+        f"it has samples of a program's stacks; {_RECORD}",
+    ),
+    (
+        "TVM's profiler",
+        re.compile(rb'"calls"\s*:\s*\[.*"Duration \(us\)"', re.DOTALL),
+        "record the run with nsys profile, or with rocprofv3",
+    ),
     (
         "Scalene or pyinstrument",
         re.compile(rb'"root_frame"\s*:|"max_footprint_mb"\s*:'),
@@ -191,13 +210,13 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "print its events with executorch.devtools.Inspector",
     ),
     (
-        "PyTorch's memory snapshot (a pickle, which opscope never loads)",
-        re.compile(rb"\A\x80[\x02-\x05].*(?:segments|device_traces)", re.DOTALL),
-        "see it at pytorch.org/memory_viz; opscope run records allocations beside ops and kernels",
+        "tinygrad's profile (a pickle that names code, which opscope never loads)",
+        re.compile(rb"\A\x80[\x02-\x05].*tinygrad", re.DOTALL),
+        "record the program with opscope run, which records its kernels on NVIDIA GPUs",
     ),
     (
         "a Python pickle, which opscope never loads",
-        re.compile(rb"\A\x80[\x02-\x05]"),
+        re.compile(rb"\A(?:\x80[\x02-\x05]|\((?:[dl]p\d+\n|i\w+\n))"),
         "save the trace in its profiler's own format",
     ),
     (
@@ -206,21 +225,90 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "the profile is beside it: plugins/profile/TIME/HOST.xplane.pb",
     ),
     ("Linux perf (perf.data)", re.compile(rb"\APERF(?:ILE2|FILE)"), f"it has samples of the CPU; {_RECORD}"),
+    (
+        "a printout of perf script",
+        re.compile(
+            rb"\A(?:#[^\n]*\n)*\S[^\n]*\s\d+\.\d{6,9}:\s+(?:\d+\s+)?[\w/:.-]+:[^\n]*\n\s+[0-9a-f]{4,16} "
+        ),
+        f"it has samples of the CPU; {_RECORD}",
+    ),
+    (
+        "stacks of samples, a line each (collapsed, for flame graphs)",
+        re.compile(rb"\A[^\n;\0]+(?:;[^\n;\0]+)+ \d+(?:\r?\n|\Z)"),
+        _RECORD,
+    ),
+    (
+        "pprof (Go, gperftools, JAX's device_memory_profile)",
+        re.compile(rb"\A\x0a[\x04-\x0c]\x08[\x80-\xff]{0,4}[\0-\x7f]\x10[\x80-\xff]{0,4}[\0-\x7f][\x0a\x12]"),
+        f"it has totals of stacks and no times; {_RECORD}",
+    ),
+    (
+        "nvprof's printed profile",
+        re.compile(rb"(?:\A|\n)==\d+== (?:NVPROF|Profiling (?:result|application))"),
+        "record with nvprof -o FILE.nvvp, whose database opscope reads, or with nsys profile",
+    ),
+    (
+        "a table of nsys stats",
+        re.compile(rb'\A(?:\xef\xbb\xbf)?"?(?:Time \(%\)"?,"?Total Time|Start \(ns\)"?,"?Duration \(ns\))'),
+        "give the report (.nsys-rep) or database (.sqlite) that it was made of",
+    ),
+    (
+        "torch.profiler's printed table",
+        re.compile(rb"\A[\s-]*(?:\n)? *Name .*Self C(?:PU|UDA)"),
+        "save the trace with export_chrome_trace",
+    ),
+    (
+        "DeepSpeed's flops profiler",
+        re.compile(rb"DeepSpeed Flops Profiler"),
+        f"opscope counts FLOPs by itself; {_RECORD}",
+    ),
+    (
+        "PyTorch's structured log (TORCH_TRACE)",
+        re.compile(rb"\A[VDIWEC]\d{4} \S+ \d+ [^\n]*\] \{"),
+        f"read it with tlparse; it has compilations and no kernels; {_RECORD}",
+    ),
+    (
+        "OpenVINO's benchmark_app",
+        re.compile(rb"\A(?:layerName|\w+)?;?execStatus;layerType"),
+        f"it has totals of layers; {_RECORD}",
+    ),
+    (
+        "samples of nvidia-smi or dcgmi",
+        re.compile(rb"\A(?:# ?Entity\b|[^\n]{0,400}utilization\.gpu)"),
+        f"it has how busy a device was, and no kernels; {_RECORD}",
+    ),
+    (
+        "LiteRT's benchmark_model (TensorFlow Lite)",
+        re.compile(rb"={6,} (?:Run Order|Top by Computation Time) ={6,}|\[node type\][^\n]{0,80}\[avg ms\]"),
+        f"it has means of nodes and no times; {_RECORD}",
+    ),
+    ("the text of a program for XLA (HLO)", re.compile(rb"\A(?:HloModule |module @)"), _RECORD),
+    (
+        "Tracy",
+        re.compile(rb"\A(?:tlZ\x04|tZst|tr\xfdP|tracy)"),
+        f"it has zones of a program and no kernels of its GPU's libraries; {_RECORD}",
+    ),
+    (
+        "a pointer of Git LFS, not the file",
+        re.compile(rb"\Aversion https://git-lfs"),
+        "fetch the file with git lfs pull",
+    ),
+    (
+        "a page or a picture (HTML, SVG)",
+        re.compile(rb"\A\s*<(?:!DOCTYPE|\?xml|html|svg)", re.IGNORECASE),
+        "a download that failed is one too: give the trace itself",
+    ),
     ("memray", re.compile(rb"\Amemray"), f"it has allocations of Python; {_RECORD}"),
     ("a Parquet file", re.compile(rb"\APAR1"), "give the folder of the profile that it belongs to"),
     ("an HDF5 file", re.compile(rb"\A\x89HDF\r\n"), _RECORD),
     ("a 7z archive", re.compile(rb"\A7z\xbc\xaf\x27\x1c"), "unpack it first"),
     ("an RAR archive", re.compile(rb"\ARar!\x1a\x07"), "unpack it first"),
-    ("an lz4 file", re.compile(rb"\A\x04\x22\x4d\x18"), "unpack it first"),
+    (
+        "an lz4, LZMA, snappy or compress file",
+        re.compile(rb"\A(?:\x04\x22\x4d\x18|\x5d\0\0.{2}[\0\xff]{2}|\xff\x06\0\0sNaPpY|\x1f\x9d)", re.DOTALL),
+        "unpack it first",
+    ),
 )  # fmt: skip
-_PERFETTO: Final = (
-    "a Perfetto trace (.pftrace)",
-    "give what profilers write beside it: the JSON of torch.profiler, .xplane.pb of JAX, the database of "
-    "rocprof-sys and rocprofv3 (--output-format rocpd)",
-)
-_PERFETTO_NAME: Final = re.compile(r".*\.(?:pftrace|perfetto-trace)(?:\.gz)?\Z")
-#: Fields of Perfetto's packets that stand in almost every one: time, track event, sequence, clocks, track.
-_PACKET_FIELDS: Final = frozenset((8, 10, 11, 13, 33, 36, 41, 42, 58, 60))
 
 
 def of_events(events: Events) -> str | None:
@@ -240,23 +328,7 @@ def of_json(text: bytes) -> str | None:
 
 def of_bytes(head: bytes, name: str) -> str | None:
     """Return the complaint about the file ``name`` that is no JSON, if its producer is known."""
-    if _PERFETTO_NAME.match(name) or _is_perfetto(head):
-        return _say(*_PERFETTO)
     return _matching(_BYTES, head)
-
-
-def _is_perfetto(head: bytes) -> bool:
-    from opscope.core.hlo.wire import WireError, varint, walk  # lazy: few files are protobuf
-
-    try:
-        if head[:1] != b"\x0a":
-            return False
-        size, at = varint(head, 1, len(head))
-        return any(
-            number in _PACKET_FIELDS for number, *_ in walk(head, at, min(at + size, len(head)))
-        )
-    except (WireError, IndexError):
-        return False
 
 
 def _matching(producers: tuple[tuple[str, re.Pattern[bytes], str], ...], text: bytes) -> str | None:

@@ -28,6 +28,8 @@ GROUP: Final = "opscope.readers"
 _LAST: Final = "kineto"
 #: What unpacks archives and files that are packed twice; their traces are read as others are.
 CONTAINERS: Final = "containers"
+#: What recovers databases whose writer did not finish.
+UNFINISHED: Final = "unfinished"
 #: Readers that take the model that ran.
 _WITH_MODEL: Final = ("onnxruntime",)
 #: How many bytes of a file are read to recognise its format.
@@ -66,6 +68,8 @@ def find(path: Path) -> Found | None:
             return _ours(CONTAINERS)
         is_folder = path.is_dir()
         head = b"" if is_folder else _head(path)
+        if head.startswith(SQLITE) and _ours(UNFINISHED).reader.recognise(head, path):
+            return _ours(UNFINISHED)
         packed = not is_folder and _ours(CONTAINERS).reader.recognise(head, path)
         for name, look in LOOKS.items():
             if packed:  # its first bytes are not those of the trace
@@ -109,8 +113,6 @@ def _head(path: Path) -> bytes:
         raise BadInput(path, f"a file inside a profile: open its folder, {path.parent}")
     with path.open("rb") as file:
         head = file.read(_HEAD)
-    if not head:
-        raise BadInput(path, "the file is empty")
     if head.startswith(PACKED):
         from .kineto.json_events import read_blocks  # lazy: it loads decoders
 
@@ -121,6 +123,9 @@ def _head(path: Path) -> bytes:
         except Truncated:
             if not head:  # else its reader tells of its early end
                 raise
+    if not head.strip(b"\0 \t\r\n"):
+        reason = f"its first {len(head):,} bytes are zeros or blanks: its writer did not finish it"
+        raise BadInput(path, reason if head else "the file is empty")
     return head
 
 

@@ -8,6 +8,8 @@ from typing import Final
 #: How a report of Nsight Compute begins.
 NSIGHT_COMPUTE: Final = b"NVR\0"
 SQLITE: Final = b"SQLite format 3\0"
+#: What the names of a database's side files have more than its own: its log and its journal.
+SIDES: Final = ("-wal", "-journal")
 #: How files compressed with gzip and zstd begin.
 PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 #: The module that unpacks zstd: of the standard library, or its backport for older Pythons.
@@ -17,3 +19,8 @@ ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "bac
 def is_json(head: bytes) -> bool:
     """Whether ``head`` may begin a JSON object or array."""
     return head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[")
+
+
+def is_pickle(head: bytes) -> bool:
+    """Whether ``head`` begins a pickle of protocol 2 or later."""
+    return len(head) > 1 and head[0] == 0x80 and 2 <= head[1] <= 5

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .heads import SQLITE, is_json
+from .heads import SQLITE, is_json, is_pickle
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Which files a reader may take: folders, SQLite databases, others that are no JSON; JSON by the rest.
+    """Which files a reader may take: folders, SQLite databases, pickles, others that are no JSON; JSON by
+    the rest.
 
     ``begins``: how the JSON may begin; ``words``: what may stand anywhere in its head; ``names``: how the
     file's name may begin. Any of them is enough.
@@ -25,6 +26,7 @@ class Look:
     folder: bool = False
     sqlite: bool = False
     other: bool = False
+    pickle: bool = False
     begins: re.Pattern[bytes] | None = None
     words: tuple[bytes, ...] = ()
     names: re.Pattern[str] | None = None
@@ -35,6 +37,8 @@ class Look:
             return self.folder
         if head.startswith(SQLITE):
             return self.sqlite
+        if is_pickle(head):
+            return self.pickle
         if not is_json(head):
             return self.other
         start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -58,6 +62,15 @@ LOOKS: Final[Mapping[str, Look]] = {
     "ncu": Look(
         other=True,
         words=(b"==PROF==", b"==ERROR==", b"==WARNING==", b"Process ID", b"Process Name", b"Kernel Name"),
+    ),
+    "pyprof": Look(words=(b"'kShortName'",)),
+    "memory_snapshot": Look(pickle=True),
+    "flight_recorder": Look(pickle=True, words=(b'"pg_config"', b'"pg_status"', b'"profiling_name"')),
+    "perfetto": Look(other=True),
+    "proton": Look(
+        other=True,
+        begins=re.compile(rb'\[\s*\{\s*"(?:children|frame|metrics)"'),
+        words=(b'"call_stack"', b'"GPU Stream ', b'"CPU Thread '),
     ),
     "nsys": Look(folder=True, sqlite=True, other=True),
     "nvprof": Look(sqlite=True),

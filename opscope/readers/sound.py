@@ -12,6 +12,7 @@ import polars as pl
 
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import distinct_values, least, most, pieces
+from opscope.core.tables.impossible import NO_TIME
 from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.core.waits import is_wait
 
@@ -28,6 +29,7 @@ _OWN: Final = ("time", "calls", "one_in", "span", "steps_span", "steps_time")
 _ANY_TIME: Final = (-LATEST, LATEST)
 _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("processes", "start_time"): _ANY_TIME,
+    ("processes", "processor_time"): (0, LONGEST),
     ("clocks", "to_unix_ns"): _ANY_TIME,
     ("clocks", "error_ns"): (0, LATEST),
     ("clocks", "offset_ns"): _ANY_TIME,
@@ -47,24 +49,36 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("allocations", "bytes"): CHANGE,
     ("allocations", "total"): (-(1 << 50), 1 << 50),
     ("allocations", "reserved"): (-(1 << 50), 1 << 50),
+    **{("memory_blocks", column): _BYTES for column in ("bytes", "requested")},
+    ("memory_segments", "bytes"): _BYTES,
+    ("host_samples", "samples"): (0, LONGEST),
+    ("host_samples", "cpu"): (0, LONGEST),
     **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
+#: Of a device's name, in characters; the longest real one has 60.
+_LONGEST_NAME: Final = 256
 #: What a wait among the kernels tells.
 _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
 #: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
+#: Their time counts; what they did is not known.
+NAMELESS: Final = "kernels without a name"
 
 
 def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note]:
     """Correct the tables in place; returns notes on what was wrong.
 
-    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later.
+    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later. Of a
+    device's name ``_LONGEST_NAME`` characters stay: each pattern of the table of devices is tried on it.
     """
     notes: list[Note] = []
     for name, frame in tables.items():
         mended = _small(name, _time(name, frame, notes, opened), notes)
         tables[name] = _bounded(name, mended, notes)
+    if "name" in tables.get("devices", pl.DataFrame()).columns:
+        short = pl.col("name").cast(pl.String).str.head(_LONGEST_NAME)
+        tables["devices"] = tables["devices"].with_columns(short)
     return notes
 
 
@@ -72,6 +86,12 @@ def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> T
     """Return the trace of the corrected tables, with notes on what was wrong."""
     notes = sound(tables)
     trace = _with_waits_apart(Trace.of(tables, origin))
+    names = trace["kernels"]["name"]
+    nameless = names.null_count()
+    if distinct_values(names).cast(pl.String).eq("").any():
+        nameless += int(names.eq("").sum())
+    if nameless:
+        notes.append(("warning", NAMELESS, nameless))
     for note in notes:
         trace.note(*note)
     return trace
@@ -110,14 +130,17 @@ def _time(name: str, frame: pl.DataFrame, notes: list[Note], opened: bool) -> pl
         far = pl.any_horizontal(~pl.col(times).is_between(-LATEST, LATEST))
         if ends:  # between times within the bounds the difference fits in 64 bits
             far |= pl.col("end") - pl.col("start") > LONGEST
-        message = f"rows of {name} whose time is out of range, left out"
+        message = f"rows of {name} whose time is out of range, {NO_TIME}"
         frame = _without(frame, far.fill_null(False), message, notes)
     wrong = pl.any_horizontal(pl.col([c for c in times if c != "end"]).is_null())
     if ends:
         wrong |= (pl.col("end") < pl.col("start")).fill_null(not opened or name != "ranges")
     if name in _MAY_LACK:
         return frame
-    return _without(frame, wrong, f"rows of {name} whose end is missing or before its start", notes)
+    message = (
+        f"rows of {name} whose end is missing or before its start (a negative duration), {NO_TIME}"
+    )
+    return _without(frame, wrong, message, notes)
 
 
 def _without(frame: pl.DataFrame, wrong: pl.Expr, message: str, notes: list[Note]) -> pl.DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import gzip
 import io
 import os
@@ -29,7 +30,7 @@ from opscope.remote.copied import scratch
 from . import at_urls
 from .containers import BZ2, XZ, ZIP, encoding, is_archive, split
 from .errors import TRUNCATED, BadInput, cut_off
-from .heads import PACKED, ZSTD_MODULE
+from .heads import PACKED, SIDES, ZSTD_MODULE
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -41,9 +42,14 @@ Find: TypeAlias = "Callable[[Path], object | None]"
 LARGEST: Final = 16 << 30
 RATIO: Final = 200
 FREE: Final = 256 << 20
+#: Bit of a zip entry's flags.
+_ENCRYPTED: Final = 1
 #: The most entries of an archive, and how many packings lie in each other.
 ENTRIES: Final = 20_000
 DEPTH: Final = 4
+LEFT_OUT: Final = (
+    "that are links or encrypted, or whose path leaves it, repeats another or cannot be a file's,"
+)
 #: How many traces or files a complaint names.
 _NAMED: Final = 8
 #: Of a packed file that ends early, up to so many bytes before its end are lost.
@@ -58,6 +64,8 @@ _PACKINGS: Final = (
 )
 _SUFFIX: Final = re.compile(r"\.(?:gz|gzip|xz|bz2|zst|zstd)\Z", re.IGNORECASE)
 _depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
+#: Why a path cannot be a file's here: another entry has it or is the folder it needs, or it is too long.
+_NO_FILE: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 def has_trace(path: Path, find: Find) -> bool:
@@ -98,7 +106,8 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
         unpacked = _Unpacked(archive, member, folder / "unpacked")
         try:
             unpacked.unpack()
-            trace = open_trace(unpacked.trace(find))
+            chosen = unpacked.trace(find)
+            trace = open_trace(chosen)
             for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
                 trace[name]
         except BadInput as error:
@@ -106,12 +115,15 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
                 raise
             raise unpacked.renamed(error) from error
         unpacked.name_in(trace)
-    if unpacked.lost:
-        trace.origin[TRUNCATED] = unpacked.lost
-        trace.note("warning", cut_off(archive, unpacked.lost), first=True)
+    lost = unpacked.lost_of(chosen)
+    if lost:
+        trace.origin[TRUNCATED] = lost
+        trace.note("warning", cut_off(archive, lost), first=True)
+    elif unpacked.lost:
+        what = f"damaged entries of the archive beside the trace were left out ({unpacked.lost})"
+        trace.note("warning", what, max(len(unpacked.damaged), 1))
     if unpacked.left_out:
-        what = "entries of the archive that are links, or whose path leaves it, were left out"
-        trace.note("warning", what, unpacked.left_out)
+        trace.note("warning", f"entries of the archive {LEFT_OUT} were left out", unpacked.left_out)
     return trace
 
 
@@ -156,10 +168,13 @@ class _Unpacked:
     path: Path
     member: str
     folder: Path
+    #: What is wrong with it, where something is.
     lost: str = ""
     left_out: int = 0
     is_archive: bool = False
     seen: set[str] = field(default_factory=set)
+    #: The paths of files that are not whole.
+    damaged: set[str] = field(default_factory=set)
 
     def unpack(self) -> None:
         """Write the files. Raises BadInput."""
@@ -180,10 +195,10 @@ class _Unpacked:
             raise
         except _damages() as error:
             self.lost = str(error) or "it is damaged"
-            if not self.seen:
-                raise BadInput(self.path, f"cannot be unpacked: {self.lost}") from error
         except OSError as error:
             raise BadInput(self.path, f"cannot be unpacked: {error.strerror or error}") from error
+        if self.lost and not self.seen:
+            raise BadInput(self.path, f"cannot be unpacked: {self.lost}")
         if self.member and not self.seen:
             raise BadInput(self.path, f"has no member {self.member}")
 
@@ -191,7 +206,7 @@ class _Unpacked:
         budget = _Budget(self.path, self.path.stat().st_size)
         if not stream.seekable():
             raise BadInput(self.path, "a zip archive that is packed itself: unpack it once")
-        with zipfile.ZipFile(stream) as archive:
+        with _directory(stream) as archive:
             entries = archive.infolist()
             if len(entries) > ENTRIES:
                 raise BadInput(self.path, f"has {len(entries)} entries, more than {ENTRIES}")
@@ -199,12 +214,20 @@ class _Unpacked:
                 entry for entry in entries if not entry.is_dir() and self._is_wanted(entry.filename)
             ]
             _room(self.path, sum(entry.file_size for entry in wanted), self.folder)
+            if wanted and all(entry.flag_bits & _ENCRYPTED for entry in wanted):
+                raise BadInput(self.path, "needs a password: unpack it, and give its files")
             for entry in wanted:
-                if stat.S_ISLNK(entry.external_attr >> 16):
+                if stat.S_ISLNK(entry.external_attr >> 16) or entry.flag_bits & _ENCRYPTED:
                     self.left_out += 1
                     continue
-                with archive.open(entry) as file:
-                    self._write(entry.filename, io.BufferedReader(_Counted(file, budget), _BLOCK))
+                try:
+                    with archive.open(entry) as file:
+                        counted = io.BufferedReader(_Counted(file, budget), _BLOCK)
+                        self._write(entry.filename, counted)
+                except BadInput:
+                    raise
+                except _damages() as error:  # the entries behind it may be whole
+                    self.lost = f"{entry.filename}: {error}"
 
     def _tar(self, stream: IO[bytes]) -> None:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -221,7 +244,9 @@ class _Unpacked:
 
     def _is_wanted(self, name: str) -> bool:
         name = name.removeprefix("./")
-        return not self.member or name == self.member or name.startswith(self.member + "/")
+        if not self.member or name.removeprefix(self.member) in ("", *SIDES):
+            return True
+        return name.startswith(self.member + "/")
 
     def _write(self, name: str, file: IO[bytes]) -> None:
         """Write a file at its path below the folder; one whose path leaves it, or repeats, is left out."""
@@ -229,16 +254,32 @@ class _Unpacked:
         if not parts or ".." in parts or name.startswith("/") or ":" in parts[0] or "\0" in name:
             self.left_out += 1
             return
-        target = self.folder.joinpath(*parts)
-        if target.exists():
+        target, path = self.folder.joinpath(*parts), "/".join(parts)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            written = target.open("xb")
+        except OSError as error:
+            if error.errno not in _NO_FILE:
+                raise
             self.left_out += 1
             return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("xb") as written:
-            self.seen.add("/".join(parts))
-            read = file.read1 if isinstance(file, io.BufferedReader) else file.read
-            while block := read(_BLOCK):
-                written.write(block)
+        self.seen.add(path)
+        self.damaged.add(path)
+        try:
+            with written:
+                read = file.read1 if isinstance(file, io.BufferedReader) else file.read
+                while block := read(_BLOCK):
+                    written.write(block)
+            self.damaged.remove(path)
+        finally:
+            if path in self.damaged and not target.stat().st_size:  # nothing of it can be read
+                target.unlink()
+                self.seen.remove(path)
+
+    def lost_of(self, trace: Path) -> str:
+        """Return what is wrong with the archive where files of the trace are not whole, or may be missing."""
+        hurt = trace.is_dir() or os.path.relpath(trace, self.folder) in self.damaged
+        return self.lost if hurt else ""
 
     def trace(self, find: Find) -> Path:
         """Return where the one trace is. Raises BadInput if there is none, or several."""
@@ -247,6 +288,13 @@ class _Unpacked:
             return traces[0]
         if len(self.seen) == 1:  # no trace: its reader says why
             return self.folder / next(iter(self.seen))
+        if not self.seen:
+            why = (
+                f"entries {LEFT_OUT} are left out: {self.left_out}"
+                if self.left_out
+                else "it is empty"
+            )
+            raise BadInput(self.path, f"an archive without a trace: {why}")
         if not traces:
             raise BadInput(
                 self.path, f"an archive without a trace: it has {_list(sorted(self.seen))}"
@@ -273,6 +321,17 @@ class _Unpacked:
     def name_in(self, trace: Trace) -> None:
         """Let the trace name the archive and its member in place of the copy."""
         at_urls.rename(trace, self._named)
+
+
+def _directory(stream: IO[bytes]) -> zipfile.ZipFile:
+    """Open a zip archive by the list of entries at its end. Raises BadZipFile."""
+    try:
+        return zipfile.ZipFile(stream)
+    except zipfile.BadZipFile as error:
+        reason = (
+            f"the list of entries at the end of the zip archive is missing or damaged ({error})"
+        )
+        raise zipfile.BadZipFile(reason) from error
 
 
 def _traces(folder: Path, find: Find) -> Iterator[Path]:

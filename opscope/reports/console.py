@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from opscope.core.not_merged import NotMerged
-from opscope.core.question.layout import Column, Table
+from opscope.core.question.layout import PIPED_WIDTH, Column, Table, line_count
 from opscope.core.question.record import Report, View
 from opscope.core.question.registry import first, named, reports
 from opscope.reports.tables import table, table_of
@@ -26,10 +26,13 @@ def tables(
     return list(made(chosen, lambda name: table(chosen[name], profile, view)).values())
 
 
-def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) -> list[Table]:
+def first_screen(
+    profile: Profile, top: int | None = 20, enough: bool = True, width: int = PIPED_WIDTH
+) -> list[Table]:
     """Return the tables of the first screen, the last with the commands to try next.
 
-    ``enough``: end the table of ops once its rows make up 99 % of the time.
+    ``enough``: keep it within ``LINES`` lines of ``width`` characters (0: no limit). The table of ops takes
+    what the others leave, and ends once its rows make up 99 % of the time.
     """
     if profile.is_light and not profile.has_ranges:
         return light_screen(profile, top)
@@ -38,9 +41,44 @@ def first_screen(profile: Profile, top: int | None = 20, enough: bool = True) ->
     screen = _first(profile)
     if profile.merged_of is not None:
         return _merged_screen(profile, screen, view)
-    shown = list(made(screen, lambda name: table(screen[name], profile, view)).values())
-    steps = next_steps(profile)
-    return [*shown, *([Table("Next", [Column("what", "")], (), steps)] if steps else [])]
+    elastic = [name for name in screen if enough and name in _ELASTIC]
+    fixed = {name: report for name, report in screen.items() if name not in elastic}
+    shown = dict(made(fixed, lambda name: table(fixed[name], profile, view)))
+    if "by_kind" in shown and shown["by_kind"].rows:
+        shown.pop("summary", None)  # its facts stand above the kinds
+    verdict = shown["diagnosis"].sentences if "diagnosis" in shown else ()
+    steps = next_steps(profile, idle=not any(_IDLE in line for line in verdict))
+    last = [Table("Next", [Column("what", "")], (), steps)] if steps else []
+    used = sum(line_count(each, width) + 1 for each in [*filter(_says, shown.values()), *last])
+    for name in elastic:
+        shown[name] = _fitting(screen[name], profile, top, LINES - used, width)
+    return [*(shown[name] for name in screen if name in shown and _says(shown[name])), *last]
+
+
+def _fitting(report: Report, profile: Profile, top: int | None, room: int, width: int) -> Table:
+    """Return the report in ``room`` lines, or of ``_FEWEST`` rows; of at most ``top`` rows."""
+    rows = room if top is None else min(room, top)
+    for around in (_AROUND, None):
+        fitted = table(report, profile, View(max(rows - _AROUND, _FEWEST), first=True, enough=True))
+        over = line_count(fitted, width) - room
+        if over <= 0 or around is None:
+            break
+        rows = len(fitted.rows) + _AROUND - over
+    return fitted
+
+
+#: Lines of the first screen; those of a table of ops around its rows; and the fewest rows that it has.
+LINES: Final = 45
+_AROUND: Final = 4
+_FEWEST: Final = 3
+#: What a verdict that is about the device's idle time has in its sentence.
+_IDLE: Final = "the device was idle"
+#: The reports that take the lines that are left.
+_ELASTIC: Final = ("by_op", "kernel")
+
+
+def _says(table: Table) -> bool:
+    return bool(table.rows or table.footnotes or table.sentences)
 
 
 def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) -> list[Table]:
@@ -62,17 +100,15 @@ def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) ->
 
 
 #: The reports of the first screen of a training in light mode.
-LIGHT: Final = ("diagnosis", "light", "light_steps", "light_cost")
+LIGHT: Final = ("diagnosis", "wall_time", "light", "light_steps", "light_cost")
 #: Rows of the slowest steps on it.
 _SLOWEST: Final = 5
 
 
 def light_screen(profile: Profile, top: int | None = 20) -> list[Table]:
     """Return the tables that light mode ends with."""
-    shown = [
-        table(reports()[name], profile, View(_SLOWEST if name == "light_steps" else top))
-        for name in LIGHT
-    ]
+    views = {"light_steps": View(_SLOWEST), "wall_time": View(top, first=True)}
+    shown = [table(reports()[name], profile, views.get(name, View(top))) for name in LIGHT]
     return [table for table in shown if table.rows or table.footnotes]
 
 

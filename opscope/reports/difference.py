@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
-from opscope.core.analysis.diff.about import runs
+from opscope.core.analysis.diff.about import other_devices, runs
 from opscope.core.analysis.diff.gate import Held
 from opscope.core.analysis.diff.judged import FASTER, SAME, SLOWER, UNCLEAR
 from opscope.core.analysis.diff.question import QUESTION
 from opscope.core.analysis.diff.rankwise import CHANGES
+from opscope.core.analysis.diff.reasons import reason, unchanged
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.analysis.diff.waited import COMMUNICATION, Waited
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.names import kernel
 from opscope.core.question.tables import totals
+
+from .files import fitting, schema
+from .markdown import code, escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +32,9 @@ if TYPE_CHECKING:
 TITLES: Final = {
     "run": "What differs between the runs",
     "part": "What explains the difference of {one}",
+    "op_sum": "Ops that changed, all shapes and layers of each together",
     "cause": "Where in the {unit}: parts by op",
-    "op": "Ops that changed",
+    "op": "Ops that changed, by shape and layer",
     "kernel": "Ops for which other kernels work, on the same inputs",
     "rank": "Ranks: what became of a step of each, and why",
     "rank_step": "Each step of each rank",
@@ -46,6 +51,9 @@ SHOWN: Final = {
     "part": ("part", "a", "b", "change", "share", "noise", "verdict"),
     "cause": ("change", "verdict", "part", "op", "direction", "layer", "inputs", "a", "b", "noise", "share",
               "reason"),
+    "op_sum": ("change", "share", "ratio", "verdict", "op", "direction", "a", "b", "calls_a", "calls_b",
+               "noise", "shapes_a", "shapes_b", "flop_rate_a", "flop_rate_b", "byte_rate_a", "byte_rate_b",
+               "reason"),
     "op": ("change", "ratio", "verdict", "work", "op", "direction", "layer", "inputs", "op_b", "layer_b",
            "inputs_b", "a", "b", "noise", "calls_a", "calls_b", "reason"),
     "kernel": ("change", "op", "direction", "layer", "inputs", "kernels_a", "kernels_b"),
@@ -101,6 +109,12 @@ _FORMS: Final = (
     Column("name", "kernel", kernel, flexible=True, least=40, parts="words"),
     Column("calls_a", "calls A", units.ratio, rank=8),
     Column("calls_b", "calls B", units.ratio, rank=8),
+    Column("shapes_a", "shapes A", units.count, rank=6),
+    Column("shapes_b", "shapes B", units.count, rank=6),
+    Column("flop_rate_a", "FLOP/s A", units.flop_rate, rank=7),
+    Column("flop_rate_b", "FLOP/s B", units.flop_rate, rank=7),
+    Column("byte_rate_a", "bytes/s A", units.bandwidth, rank=10),
+    Column("byte_rate_b", "bytes/s B", units.bandwidth, rank=10),
     Column("op_b", "op in B", flexible=True, rank=9),
     Column("layer_b", "layer in B", flexible=True, cut="start", rank=9),
     Column("inputs_b", "inputs in B", flexible=True, parts="arguments", rank=7),
@@ -119,7 +133,12 @@ def frame(difference: Difference, by: str) -> pl.DataFrame:
 
 
 def headline(difference: Difference) -> str:
-    """Return what became of the step, and what explains most of it, in one or two sentences."""
+    """Return what became of the step, and what explains most of it; before that, where the devices differ."""
+    sides = other_devices(difference.a.about, difference.b.about)
+    return f"{sides}. {_became(difference)}" if sides else _became(difference)
+
+
+def _became(difference: Difference) -> str:
     row = difference.step.row(0, named=True)
     unit = row["unit"]
     if row["change"] is None:
@@ -146,9 +165,17 @@ def headline(difference: Difference) -> str:
     said += f". Most of it: {first['part']}, {_time(first['change'])}"
     if first["part"] == COMMUNICATION and difference.waited is not None:
         return said + _waited(difference.waited)
-    cause = difference.causes.filter(pl.col("part") == first["part"]).head(1)
-    if len(cause) and cause["op"][0] is not None:
-        said += f" ({cause['op'][0]}: {_time(cause['change'][0])})"
+    causes = difference.causes.filter(
+        pl.col("part") == first["part"], pl.col("change") * first["change"] > 0
+    )
+    causes = causes.group_by("op", maintain_order=True).agg(pl.col("change").sum())
+    most = causes.sort(pl.col("change").abs(), descending=True, maintain_order=True).head(1)
+    explained = reason(difference)
+    if explained is not None:
+        part = f"{_time(explained.change)}, {units.share(explained.share)} of the difference"
+        return f"{said}. Why: {explained.words}: {part}"
+    if len(most) and most["op"][0] is not None:
+        said += f" ({most['op'][0]}: {_time(most['change'][0])})"
     return said
 
 
@@ -190,11 +217,11 @@ def table(difference: Difference, by: str, table: pl.DataFrame, top: int | None)
     top = None if by in ("run", "part") else top  # these are short, and parts add up
     table_made = totals(title, table, keys or SHOWN[by], top, empty, _FRAMES[call].columns, _FORMS)
     rest = len(frame(difference, by)) - len(table)
-    if by in ("op", "cause") and rest and difference.lacks:
+    if by in ("op", "op_sum", "cause") and rest and difference.lacks:
         table_made = replace(
             table_made, footnotes=[*table_made.footnotes, f"{units.count(rest)} smaller changes"]
         )
-    elif by in ("op", "cause") and rest:
+    elif by in ("op", "op_sum", "cause") and rest:
         table_made = replace(
             table_made,
             footnotes=[
@@ -244,6 +271,13 @@ def notes(difference: Difference) -> list[str]:
             if row["unit"] != "run"
             else f"whole runs, of {row['steps_a']:,} and {row['steps_b']:,} processes"
         )
+    said += [
+        f"{name}: {side.window}"
+        for name, side in (("A", difference.a), ("B", difference.b))
+        if side.window is not None
+    ]
+    same = None if difference.lacks else unchanged(difference)
+    said += [] if same is None else [same]
     if difference.told is not None:
         said.append(difference.told)
     both = difference.parts.filter(pl.col("a").is_null() & pl.col("b").is_null())["part"].to_list()
@@ -289,53 +323,70 @@ def _of_ranks(difference: Difference) -> list[str]:
     return said
 
 
+def small_json(
+    difference: Difference, names: tuple[str, str], verdicts: Sequence[Held], top: int | None
+) -> str:
+    """Return ``as_json`` of at most ``files.SMALL`` bytes: the first rows of each table, and what was cut."""
+    return fitting(lambda rows: "".join(as_json(difference, names, verdicts, rows)), top)
+
+
 def as_json(
-    difference: Difference, names: tuple[str, str], verdicts: Sequence[Held]
+    difference: Difference,
+    names: tuple[str, str],
+    verdicts: Sequence[Held],
+    top: int | None = None,
 ) -> Iterator[str]:
     """Yield everything as JSON, in pieces: times in ns, unknown values null, a row of a table a line.
 
-    In pieces, because the ops of a million distinct calls are 0.4 GB of it.
+    In pieces, because the ops of a million distinct calls are 0.4 GB of it. ``top``: rows of each table, with
+    the number of rows of those that have more under ``cut``.
     """
+    tables = {by: frame(difference, by) for by in TITLES}
+    cut = {
+        f"{by}s": len(rows) for by, rows in tables.items() if top is not None and len(rows) > top
+    }
     about = {
+        **schema("diff"),
         "a": names[0],
         "b": names[1],
         "headline": headline(difference),
         "step": difference.step.row(0, named=True),
         "notes": notes(difference),
-        "limits": [
-            {
-                "limit": verdict.limit,
-                "exceeded": verdict.failed,
-                "change": verdict.change,
-                "said": verdict.said,
-            }
-            for verdict in verdicts
-        ],
+        "limits": [_limit(verdict) for verdict in verdicts],
+        **({} if top is None else {"cut": cut}),
     }
     yield json.dumps(about, ensure_ascii=False, allow_nan=False, indent=2).removesuffix("\n}")
     for by in TITLES:
         between = f',\n  "{by}s": [\n'
-        for piece in frame(difference, by).iter_slices(_JSON_ROWS):
+        rows = tables.pop(by)
+        for piece in (rows if top is None else rows.head(top)).iter_slices(_JSON_ROWS):
             yield between + piece.write_ndjson().rstrip("\n").replace("\n", ",\n")
             between = ",\n"
         yield "\n  ]" if between == ",\n" else f"{between}  ]"
     yield "\n}\n"
 
 
+def _limit(verdict: Held) -> dict[str, object]:
+    return {
+        "limit": verdict.limit,
+        "exceeded": verdict.failed,
+        "judged": verdict.judged,
+        "change": verdict.change,
+        "said": verdict.said,
+    }
+
+
 def markdown(
     difference: Difference, names: tuple[str, str], verdicts: Sequence[Held], top: int | None
 ) -> str:
     """Return the difference for a pull request: a small table, and the details folded below it."""
-    lines = [f"**{_escape(headline(difference))}**", ""]
-    lines += [
-        f"- {'**exceeded**' if verdict.failed else 'kept'}: {_escape(verdict.said)}"
-        for verdict in verdicts
-    ]
+    lines = [f"**{escape(headline(difference))}**", ""]
+    lines += [f"- {_outcome(verdict)}: {escape(verdict.said)}" for verdict in verdicts]
     lines += [""] if verdicts else []
     parts = shown(difference, "part")
     if len(parts):
         lines += _rows(table(difference, "part", parts, None))
-    for by in ("run", "cause", "op", "kernel", "rank", "op_total", "kernel_total"):
+    for by in ("run", "op_sum", "cause", "op", "kernel", "rank", "op_total", "kernel_total"):
         rows = shown(difference, by)
         if len(rows):
             table_made = table(difference, by, rows, top)
@@ -346,10 +397,14 @@ def markdown(
                 *_rows(table_made),
                 "",
             ]
-            lines += [*(f"{_escape(note)}  " for note in table_made.footnotes), "", "</details>"]
+            lines += [*(f"{escape(note)}  " for note in table_made.footnotes), "", "</details>"]
     footer = [f"A: {names[0]}", f"B: {names[1]}", *notes(difference)]
-    lines += ["", f"<sub>{_escape('; '.join(footer))}</sub>"]
+    lines += ["", f"<sub>{escape('; '.join(footer))}</sub>"]
     return "\n".join(lines)
+
+
+def _outcome(verdict: Held) -> str:
+    return "**exceeded**" if verdict.failed else "kept" if verdict.judged else "**cannot tell**"
 
 
 def _rows(table: Table) -> list[str]:
@@ -363,7 +418,7 @@ def _rows(table: Table) -> list[str]:
             value = row.get(column.key)
             written = column.show(value)
             plain = value is None or column.key in _OWN or not isinstance(value, str)
-            cells.append(_escape(written) if plain else _code(written))
+            cells.append(escape(written) if plain else code(written))
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
@@ -374,16 +429,3 @@ _OWN: Final = frozenset({"part", "verdict", "work", "direction", "property", "ma
 
 def _is_text(column: Column) -> bool:
     return column.flexible or column.show is units.text
-
-
-def _escape(text: str) -> str:
-    """Return the text so that Markdown shows it as it is, and mentions nobody."""
-    safe = units.visible(text)
-    for character, other in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\u200b")):
-        safe = safe.replace(character, other)
-    return "".join(f"\\{c}" if c in "\\`*_[]|~#" else c for c in safe)
-
-
-def _code(text: str) -> str:
-    """Return the text as code in a cell of a table."""
-    return "`" + units.visible(text).replace("`", "'").replace("|", "\\|") + "`"

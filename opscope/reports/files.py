@@ -6,12 +6,13 @@ import json
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from opscope.core.question.registry import reports
 from opscope.core.question.suggest import unknown
+from opscope.core.tables.columns import to_write
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,10 +32,57 @@ def resolve(names: Iterable[str]) -> list[str]:
     return [name for name in FORMATS if name in wanted]
 
 
-def as_json(frames: Mapping[str, pl.DataFrame]) -> str:
-    """Return the reports as one JSON object with one key per report: the summary, then the order given."""
+def schema(command: str) -> dict[str, str]:
+    """Return the first key of a command's JSON: which command's object this is, and in which version.
+
+    A version changes when a key goes or means something else; new keys do not change it.
+    """
+    return {"schema": f"opscope.{command}/{_VERSIONS[command]}"}
+
+
+#: The version of each command's JSON object; docs/json.md describes the objects.
+_VERSIONS: Final = {"report": 1, "advise": 1, "diff": 1, "doctor": 1}
+
+
+def as_json(command: str, frames: Mapping[str, pl.DataFrame], **more: Any) -> str:
+    """Return the reports as one JSON object: schema, summary, the others in the order given, ``more``."""
     names = sorted(frames, key=lambda name: name != "summary")
-    return _dump({name: _value(name, frames[name]) for name in names})
+    return _dump(
+        {**schema(command), **{name: _value(name, frames[name]) for name in names}, **more}
+    )
+
+
+#: The size of a small JSON object in bytes, and the most rows of a report in it.
+SMALL: Final = 100_000
+ROWS: Final = 20
+
+
+def small_json(
+    command: str, frames: Mapping[str, pl.DataFrame], most: int | None = None, **more: Any
+) -> str:
+    """Return ``as_json`` of at most ``SMALL`` bytes: of each report the first rows, and what was cut.
+
+    ``cut`` has the number of rows of each report that is not there whole. ``most``: rows of a report.
+    """
+    return fitting(lambda rows: _cut_json(command, frames, rows, more), most)
+
+
+def fitting(text: Callable[[int], str], most: int | None = None) -> str:
+    """Return ``text`` of as many rows of each report, at most ``most``, as ``SMALL`` bytes hold."""
+    rows = ROWS if most is None else most
+    while len((written := text(rows)).encode()) > SMALL and rows:
+        rows //= 2
+    return written
+
+
+def _cut_json(
+    command: str, frames: Mapping[str, pl.DataFrame], rows: int, more: Mapping[str, Any]
+) -> str:
+    cut = {name: len(frame) for name, frame in frames.items() if len(frame) > rows}
+    short = {
+        name: frame if _is_single(name) else frame.head(rows) for name, frame in frames.items()
+    }
+    return as_json(command, short, **more, cut=cut)
 
 
 def rows_as_json(frame: pl.DataFrame) -> str:
@@ -88,7 +136,7 @@ def write(
             for kind in wanted:
                 path = Path(scratch_folder, f"{base}_{name}.{kind}")
                 if kind == "parquet":
-                    frame.write_parquet(path)
+                    frame.write_parquet(to_write(path))
                 elif kind == "csv":
                     path.write_text(as_csv(frame), encoding="utf-8")
                 else:
@@ -104,8 +152,13 @@ def _move(path: Path, to: Path) -> Path:
 
 def _value(name: str, frame: pl.DataFrame) -> Any:
     rows = [_clean(row) for row in frame.to_dicts()]
+    return (rows[0] if rows else None) if _is_single(name) else rows
+
+
+def _is_single(name: str) -> bool:
+    """Whether the report has one row, which stands for itself in JSON."""
     report = reports().get(name)
-    return (rows[0] if rows else None) if report is not None and report.single else rows
+    return report is not None and report.single
 
 
 def _clean(value: Any) -> Any:

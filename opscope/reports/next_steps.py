@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from opscope.core.advice.causes import causes
+from opscope.core.advice.commands import with_file
+from opscope.core.analysis.host.host_lines import has_lines
 from opscope.core.analysis.ops.grouped_table import WORTH
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.ops import served_words
 from opscope.core.analysis.roofline.engines import has_engines
 from opscope.core.analysis.summary.summary_table import COMPILING
 from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.question import index, units
 from opscope.core.question.registry import divisions, reports
+
+from .unshown import unshown
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
@@ -25,8 +31,11 @@ _LOST: Final = " (--reports lost_kernels: how many kernels of each process are m
 _MANY: Final = 1_000_000
 
 
-def next_steps(profile: Profile) -> list[str]:
-    """Return the lines of the first screen's last table: the findings and commands to look at next."""
+def next_steps(profile: Profile, idle: bool = True) -> list[str]:
+    """Return the lines of the first screen's last table: the findings and commands to look at next.
+
+    ``idle``: the device's idle time is among them.
+    """
     row = profile.summary().to_dicts()[0]
     kinds = {row["kind"]: row["share"] for row in profile.totals_by("kind").to_dicts()}
     lines: list[str] = []
@@ -37,24 +46,23 @@ def next_steps(profile: Profile) -> list[str]:
     if not kinds:
         return lines
     lines += _without_op(profile, row)
-    lines += _idle(profile, row)
-    if row["steps"]:
+    lines += _idle(profile, row) if idle else ()
+    served = served_words(profile)
+    if served is not None:
         lines.append(
-            "--reports steps,step_phases,slow_steps: the parts of each step, and what slow ones had more of"
+            f"--reports serving_phases,serving_tokens,serving_batches: the server's {served}"
         )
-    if kinds.get("communication", 0) >= WORTH:
-        lines.append(
-            "--reports communication: how much of the communication is hidden by other work"
-        )
-    if {"matrix products", "attention", "convolution", "elementwise", "normalisation"} & set(kinds):
-        lines.append("--reports roofline: how near each op comes to the device's limits")
+    lines.append("opscope advise FILE: what to change, and what it would save")
+    lines.append("opscope view FILE: pages in the browser")
     more = [
         word
         for word, name in divisions().items()
         if name not in index.FIRST and not (profile.cpu_only and reports()[name].gpu_only)
     ]
     lines.append(f"--by {', '.join(more)}: the same time, divided by one of these")
-    return lines
+    also = unshown(profile, row, kinds)
+    lines += [] if also is None else [also]
+    return [with_file(line, profile) for line in lines]
 
 
 def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
@@ -74,11 +82,10 @@ def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
         )
     if (without - compiling) / device_time >= WORTH:
         also = " for another reason" if compiling / device_time >= WORTH else ""
-        yield (
-            f"{units.share((without - compiling) / device_time)} of the time has no op{also}: opscope doctor"
-            " FILE"
-            " says why, and how to capture it"
-        )
+        how = "opscope doctor FILE says why, and how to capture it"
+        if profile.cpu_only and profile.merged_of is None and has_lines(profile):
+            how = "--reports host_lines has its source lines"
+        yield f"{units.share((without - compiling) / device_time)} of the time has no op{also}: {how}"
 
 
 def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
@@ -90,6 +97,8 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
     why = profile.of(idle_unknown)
     if why is not None:
         yield why + ("" if LATE_SAID in why else _LOST)
+        return
+    if profile.of(causes).barred is not None:  # the diagnosis says why
         return
     if 1 - busy / (wall * devices) < _IDLE:
         return
@@ -110,8 +119,8 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
         yield f"{said}; the trace does not say what it waits for"
     elif waited / idle >= 0.5:
         yield (
-            f"{said}, {units.share(waited / idle)} of that because the program launches its work too late:"
-            " faster kernels do not shorten that (--reports idle,idle_ops: what the program did meanwhile)"
+            f"{said}, {units.share(waited / idle)} of that because the program launches its work too late"
+            " (--reports idle,idle_ops)"
         )
     else:
         yield f"{said} (--reports idle,launches: what it waits for)"

@@ -15,7 +15,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.tables.columns import as_text
+from opscope.core.tables.columns import as_text, to_write
 from opscope.profile import Merged, Profile
 from opscope.readers.errors import BadInput
 from opscope.remote.urls import is_url
@@ -109,4 +109,4 @@ def _write(location: str, tables_of_run: Mapping[str, pl.DataFrame]) -> None:
 
 def _write_tables(folder: Path, tables_of_run: Mapping[str, pl.DataFrame]) -> None:
     for name, frame in tables_of_run.items():
-        frame.write_parquet(folder / f"{name}.parquet", compression="zstd")
+        frame.write_parquet(to_write(folder / f"{name}.parquet"), compression="zstd")

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.analysis.ops.windows import between
 from opscope.core.analysis.ranks.distributed import collectives_in, communication_in, lacking_in
 from opscope.core.analysis.roofline.coverage import shares_of
 from opscope.core.analysis.summary.summary import summary_of
 from opscope.core.job.clocks import machines, one_clock
+from opscope.core.job.exchanges import of_own_jobs
 from opscope.core.job.timed import timed_in
 from opscope.core.question.record import Job
 from opscope.core.tables.identity import Facts, decide, facts_of_partial
@@ -223,9 +225,9 @@ def _merge(
     trace = Trace.of(tables, _origin(abouts, failed))
     for severity, what in joined.notes:
         trace.note(severity, what)
-    exchanges_of_all = _together(joined.narrow("exchanges"))
     if joined.unrelated:
         trace.origin[UNRELATED] = True
+    exchanges_of_all = _of_own_jobs(joined, "exchanges", trace)
     trace, moves = placed(trace, exchanges_of_all)
     which = manifest(trace["processes"], len(abouts), failed, expected, absent)
     present = frozenset().union(*(about["present"] for about in abouts))
@@ -286,6 +288,10 @@ def _together(rows: Narrow) -> Pieces:
     return lambda: iter((rows.frame(),))
 
 
+def _of_own_jobs(joined: Joined, name: str, trace: Trace) -> Pieces:
+    return each(_together(joined.narrow(name)), lambda piece: of_own_jobs(piece, trace))
+
+
 def _move(pieces: Pieces, moves: Moves) -> Pieces:
     """Return collectives on the common clock; the ops that called them are not there."""
     nothing = pl.lit(None, pl.Int64).alias("op")
@@ -310,7 +316,7 @@ def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> di
     own |= {"arrivals", "kernel_speeds", "medians_of_samples", "moved"}
     return {
         "exchanged": exchanged,
-        "calls_made": _move(_together(joined.narrow("calls_made")), moves),
+        "calls_made": _move(_of_own_jobs(joined, "calls_made", trace), moves),
         "step_table": each(steps, lambda piece: moves.moved(piece, ("start", "end"))),
         "step_phases": phases,
         "memory": each(memory, lambda piece: moves.moved(piece, ("peak_time",))),
@@ -323,8 +329,7 @@ def _frames(
 ) -> dict[str, pl.DataFrame]:
     devices, busy = _devices(joined, trace, moves)
     bounds = moves.moved(joined.rows("bounds"), ("start", "end"))
-    wall = int(bounds["end"].max() - bounds["start"].min()) if len(bounds) else None  # type: ignore[operator, arg-type]
-    summary = summary_of(trace, joined.summary, wall, devices, busy)
+    summary = summary_of(trace, joined.summary, between(bounds), devices, busy)
     answers = {"summary": summary}
 
     def answer(name: str) -> pl.DataFrame:

@@ -29,6 +29,7 @@ def load(
     lean: bool = False,
     model: Path | None = None,
     counters: Path | None = None,
+    model_config: Path | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
     executor: Executor | int | None = None,
     parts: Path | None = None,
@@ -49,8 +50,10 @@ def load(
     the layer info of a TensorRT engine beside a trace of Nsight Systems. Load raises BadInput if it is
     another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
-    what was not joined. ``progress`` is called as ``progress(stage, done, total)`` while the files are read,
-    in bytes (a total of None: it is not known); what it raises ends the load. Nothing is printed.
+    what was not joined. ``model_config`` is the ``config.json`` of the model that a server ran: it prices
+    layers of experts, whose weights no trace records, and tells sliding windows. ``progress`` is called as
+    ``progress(stage, done, total)`` while the files are read, in bytes (a total of None: it is not known);
+    what it raises ends the load. Nothing is printed.
 
     Files that contradict that they are of one job (two processes of one rank, other world sizes, Unix times
     far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
@@ -62,8 +65,8 @@ def load(
     without an executor; what needs single events raises opscope.errors.NotMerged. Ranks whose file is in
     ``parts`` already are not read again. Without ``parts`` the files are in scratch on this machine until the
     profile is made. Load raises opscope.errors.EngineError if the executor is lost or a worker has another
-    version of opscope; what was written stays in ``parts``, and the same call goes on. ``counters`` cannot be
-    combined with it (ValueError).
+    version of opscope; what was written stays in ``parts``, and the same call goes on. ``counters`` and
+    ``model_config`` cannot be combined with it (ValueError).
     """
     if executor is None and parts is None:
         return in_process.load(
@@ -73,12 +76,17 @@ def load(
             lean=lean,
             model=model,
             counters=counters,
+            model_config=model_config,
             progress=progress,
             unrelated=unrelated,
         )
     if counters is not None:
         raise ValueError(
             "counters are joined to single kernels, which partials of ranks do not hold"
+        )
+    if model_config is not None:
+        raise ValueError(
+            "partials of ranks hold costs that are made without a model's configuration"
         )
     with ExitStack() as open_:
         open_.enter_context(progress_of.told(progress))

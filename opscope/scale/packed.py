@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.tables.columns import to_read, to_write
 from opscope.profile.profile import ANALYSIS
 from opscope.readers.errors import BadInput
 from opscope.version import __version__
@@ -59,7 +60,7 @@ def write(path: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     rows += [(name, len(frame), data[name]) for name, frame in tables.items()]
     rows.append((_DIGEST, 1, _digest(rows)))
     pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_parquet(
-        path, compression="zstd", compression_level=6, statistics=False
+        to_write(path), compression="zstd", compression_level=6, statistics=False
     )
 
 
@@ -83,7 +84,7 @@ def read(path: Path, shown: str) -> Partial:
     """Return the partial in the local file ``path``, whose name is ``shown``. Raises BadInput: damaged, no
     partial, or of another analysis."""
     try:
-        rows = pl.read_parquet(path, glob=False)
+        rows = pl.read_parquet(to_read(path), glob=False)
     except _DAMAGE as error:
         raise BadInput(shown, f"not a partial, or a damaged one: {_line(error)}") from error
     return _unpack(rows, shown)
@@ -94,10 +95,12 @@ def read_all(files: Mapping[str, Path], report: Callable[[BadInput], None]) -> I
     each that cannot be read."""
     paths = list(files.values())
     try:
-        together = pl.read_parquet(paths, glob=False, include_file_paths="path")
+        together = pl.read_parquet(
+            [to_read(path) for path in paths], glob=False, include_file_paths="path"
+        )
         by = together.partition_by("path", as_dict=True, include_key=False, maintain_order=True)
         rows_of_files = [by.get((str(path),)) for path in paths]
-    except _DAMAGE:  # one of them: each alone says which
+    except (*_DAMAGE, TypeError):  # one of them, or its name: each alone says which
         rows_of_files = [None] * len(paths)
     for (name, path), rows in zip(files.items(), rows_of_files, strict=True):
         try:

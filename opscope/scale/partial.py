@@ -10,7 +10,7 @@ from typing import Any
 
 from opscope import readers
 from opscope.profile import load
-from opscope.readers import at_urls
+from opscope.readers import at_urls, containers
 from opscope.readers.errors import TRUNCATED, BadInput
 from opscope.remote.urls import is_url
 
@@ -69,10 +69,13 @@ def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
     for path in at_urls.expanded(paths):
         text = os.fspath(path)
         if not is_url(text) and os.path.isdir(text) and readers.format_of(text) == "folder":
-            inside = readers.traces_in(Path(text))
+            inside, archives = readers.parted(Path(text))
             if not inside:
-                raise BadInput(text, "a folder without traces")
+                raise BadInput(text, readers.none_in(archives))
             found += map(os.fspath, inside)
+        elif not is_url(text) and containers.split(Path(text)) is not None:
+            reason = "a partial is of a file, not of a member of an archive: unpack the archive"
+            raise BadInput(text, reason)
         else:
             found.append(text)
     return found

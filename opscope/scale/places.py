@@ -69,12 +69,13 @@ def written(folder: Place, name: str) -> Iterator[Path]:
         temporary = location / f".{name}.{secrets.token_hex(6)}.tmp"
         try:
             location.mkdir(parents=True, exist_ok=True)
-            yield temporary
-            os.replace(temporary, location / name)
+            try:
+                yield temporary
+                os.replace(temporary, location / name)
+            finally:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise BadInput(location, f"cannot be written: {error.strerror or error}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
         return
     from opscope.remote.copied import scratch  # lazy: few folders are at URLs
     from opscope.remote.written import write_file

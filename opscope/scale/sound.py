@@ -9,6 +9,8 @@ from typing import Any, Final
 import msgspec
 import polars as pl
 
+from opscope.core.analysis.device.short_kernels import BOUNDS
+from opscope.core.analysis.summary.summary import OF_RANK
 from opscope.core.question import units
 from opscope.core.schema import TABLES
 from opscope.core.tables.columns import as_text
@@ -25,7 +27,7 @@ _NEVER_NULL: Final[Mapping[str, tuple[str, ...]]] = {
     "bounds": ("start", "end"),
     "op_totals": ("op", "calls"),
     "kernel_sums": ("calls", "total"),
-    "kernel_lengths": ("calls", "total"),
+    "kernel_lengths": ("place", "calls", "total"),
     "unattributed": ("kernels", "copies", "time"),
     "gaps": ("time",),
     "trace.notes": ("severity", "what", "how_many"),
@@ -65,6 +67,11 @@ class _Identity(msgspec.Struct):
     graphs: str | None = None
 
 
+class _Costs(msgspec.Struct):
+    launched: int
+    all: int
+
+
 class _About(msgspec.Struct):
     """What is read of a partial's first row, beside its version."""
 
@@ -76,7 +83,7 @@ class _About(msgspec.Struct):
     domains: list[str]
     calls: list[str]
     summary: dict[str, int | None]
-    missing_of: dict[str, int]
+    missing_of: _Costs
     compiling: int
     source: _Source
     content: str
@@ -123,6 +130,8 @@ def _value(shown: str, name: str, frame: pl.DataFrame) -> None:
                 shown,
                 f"damaged: table {table} has {units.with_article(column.name)} that cannot be",
             )
+    if name == "kernel_lengths" and not frame["place"].is_between(0, len(BOUNDS)).all():
+        raise BadInput(shown, "damaged: table kernel_lengths has lengths that cannot be")
     if name == "bounds" and len(frame):
         start, end = frame["start"], frame["end"]
         if (start > end).any() or start.min() < -_LATEST or end.max() > _LATEST:  # type: ignore[operator]
@@ -160,7 +169,16 @@ def _figures() -> tuple[frozenset[str], ...]:
     """The names of the integers of every summary, and of those beside them: of GPUs, of CPUs, none."""
     every = frozenset(_empty()[0]["summary"])
     common = frozenset(
-        ("steps", "captured_steps", "processes", "kernels", "copies", "waits", "queues_waited")
+        (
+            "steps",
+            "captured_steps",
+            "processes",
+            "kernels",
+            "copies",
+            "waits",
+            "queues_waited",
+            *OF_RANK,
+        )
     )
     return common, every - common, _OF_CPU, frozenset()
 

@@ -23,7 +23,7 @@ def cards(profile: Profile) -> list[dict[str, Any]]:
     row = profile.summary().row(0, named=True)
     cards_made = [_step_time(profile), _wall(row)]
     if profile.cpu_only:
-        cards_made.append(_cpu_time(row))
+        cards_made.append(_elapsed_time(row))
     else:
         cards_made += [_busy(profile, row), *_use(profile), _tensor_cores(row)]
     cards_made += [
@@ -98,7 +98,7 @@ def _wall(row: dict[str, Any]) -> dict[str, Any]:
     ]
     return _card(
         "wall_time", "Wall time", row["wall_time"], "ns", "summary", "wall_time", "timeline",
-        detail=", ".join(said), reason="nothing in the trace has a time",
+        detail=", ".join(["first event to last", *said]), reason="nothing in the trace has a time",
     )  # fmt: skip
 
 
@@ -116,10 +116,12 @@ def _busy(profile: Profile, row: dict[str, Any]) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _cpu_time(row: dict[str, Any]) -> dict[str, Any]:
+def _elapsed_time(row: dict[str, Any]) -> dict[str, Any]:
+    used = row["processor_time"]
     return _card(
-        "cpu_time", "CPU time", row["kernel_time"], "ns", "summary", "kernel_time", "operators",
-        detail="no GPU was recorded: time of ops, and of steps outside any op",
+        "cpu_time", "Elapsed time", row["kernel_time"], "ns", "summary", "kernel_time", "operators",
+        detail="of ops, and of steps outside any op; no GPU was recorded"
+        + (f"; processor time {units.time(used)}" if used is not None else ""),
         reason="no ops and no steps were recorded",
     )  # fmt: skip
 
@@ -164,7 +166,7 @@ def _tensor_cores(row: dict[str, Any]) -> dict[str, Any]:
 def _attribute(row: dict[str, Any], on_cpu: bool) -> dict[str, Any]:
     part, device_time = row["device_attributed_time"], row["device_time"]
     share = part / device_time if part is not None and device_time else None
-    of = "CPU time" if on_cpu else "device time"
+    of = "elapsed time" if on_cpu else "device time"
     detail = (
         f"{units.time(part)} of {units.time(device_time)} {of} has an op"
         if share is not None

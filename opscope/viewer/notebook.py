@@ -1,4 +1,6 @@
-"""The viewer in a notebook's cell: the single file in a sandboxed frame, with a bound on its size.
+"""A profile in a notebook's cell: a glance of at most 20 kB, and the viewer's pages for who asks for them.
+
+``Shown(profile)`` has the single file in a sandboxed frame, with a bound on its size.
 
 The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither the
 notebook nor its cookies and kernel), and the file's content policy lets it ask nothing of anybody. Where
@@ -12,7 +14,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from . import single
-from .bundle import NotBuilt
+from .glance import glance
 from .viewed import Viewed
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a cell's output: a notebook is saved with all of them.
 MOST: Final = 500_000
-#: Kernels or ranges of a profile whose pages are shown without being asked for; more take over five seconds.
+#: Kernels or ranges of a profile whose verdict is shown without being asked for; more take over five seconds.
 _AT_ONCE: Final = 50_000
 #: Pixels of the frame; pages scroll in it.
 _HEIGHT: Final = 640
@@ -29,8 +31,8 @@ _HEIGHT: Final = 640
 class Shown:
     """A profile's pages at the end of a cell, of a profile of any size.
 
-    ``Shown(profile, megabytes=2)`` holds more than the 0.5 MB of ``profile`` alone; what does not fit is said
-    in the pages. ``height`` is in pixels. Raises ValueError for a size that is not above 0 and at most 100.
+    ``Shown(profile, megabytes=2)`` holds more than the usual 0.5 MB; what does not fit is said in the
+    pages. ``height`` is in pixels. Raises ValueError for a size that is not above 0 and at most 100.
     """
 
     def __init__(
@@ -50,7 +52,7 @@ class Shown:
 
 
 def shown(profile: Profile, words: str) -> str:
-    """Return what a cell shows for ``profile``: its frame, and ``words`` for where none is allowed."""
+    """Return what a cell shows for ``profile`` unasked: a glance, or ``words`` if it is large."""
     large = [
         f"{len(profile.trace[name]):,} {name}"
         for name in ("kernels", "ranges")
@@ -58,13 +60,10 @@ def shown(profile: Profile, words: str) -> str:
     ]
     if large:
         return (
-            f"{words}<p>The pages are not shown at once, as the profile has {' and '.join(large)}:"
-            " opscope.viewer.notebook.Shown(profile) shows them, and opscope view FILE.</p>"
+            f"{words}<p>There is no verdict at once, as the profile has {' and '.join(large)}:"
+            " profile.diagnosis() gives it, opscope.viewer.notebook.Shown(profile) the pages.</p>"
         )
-    try:
-        return beside(_frame(profile, MOST, _HEIGHT), words)
-    except NotBuilt as error:
-        return f"{words}<p>{escape(str(error))}</p>"
+    return glance(profile)
 
 
 def beside(frame: str, words: str) -> str:

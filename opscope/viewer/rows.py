@@ -34,12 +34,17 @@ class Found:
         return 512 + (0 if self.rows is None else self.rows.nbytes)
 
 
-def containing(frame: pl.DataFrame, text: str) -> pl.Expr | None:
-    """Return the condition that a text column holds ``text`` as it stands, in any case; None: all do."""
+def containing(frame: pl.DataFrame, text: str, within: str = "") -> pl.Expr | None:
+    """Return the condition that a text column holds ``text`` as it stands, in any case; None: all do.
+
+    ``within``: the only column that counts.
+    """
     if not text:
         return None
     pattern = "(?i)" + _SPECIAL.sub(r"\\\g<0>", text)
-    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    texts = [
+        name for name, dtype in frame.schema.items() if dtype == pl.String and within in ("", name)
+    ]
     if not texts:
         return pl.lit(False)
     return pl.any_horizontal(pl.col(name).str.contains(pattern).fill_null(False) for name in texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import secrets
@@ -10,14 +11,17 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
+from opscope.core.refusals import WAYS_OUT, refusal
 from opscope.profile.stored import schema_of
 
 from .bundle import static_files
+from .connections import MOST, limits
 from .registry import questions
+from .runs import Runs
 from .server import make_app
 
 if TYPE_CHECKING:
@@ -25,8 +29,6 @@ if TYPE_CHECKING:
 
 #: The hosts that are this machine alone.
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-#: Connections at one time; a browser opens six.
-_CONNECTIONS: Final = 128
 
 
 class Taken(OSError):
@@ -43,12 +45,12 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1" if host == "localhost" else host, port))
-        listener.listen(_CONNECTIONS)
+        listener.listen(MOST)
     except OSError as error:
         listener.close()
         raise Taken(
             f"port {port} of {host} cannot be used: {error.strerror or error}"
-            " (without --port a free one is taken)"
+            " (--port takes another; `opscope view` without --port a free one)"
         ) from None
     return listener
 
@@ -60,7 +62,7 @@ def address(listening: socket.socket, token: str) -> str:
 
 
 def serve(
-    viewed: Viewed,
+    viewed: Viewed | Runs,
     listening: socket.socket,
     say: Callable[[str], object],
     *,
@@ -72,18 +74,41 @@ def serve(
     """
     static_files()
     token = secrets.token_urlsafe(32)
-    server = server_of(viewed, token)
+    server = server_of(viewed, token, say)
     _show(address(listening, token), say, browse)
     threading.Thread(target=_prepare, args=(viewed,), name="opscope-prepare", daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has ended
         server.run(sockets=[listening])
 
 
-def server_of(viewed: Viewed, token: str) -> uvicorn.Server:
-    """Return the server of the pages about ``viewed``, for who has the ``token``."""
+class _Server(uvicorn.Server):
+    """Tells of connections that the system refuses once, where asyncio prints hundreds of tracebacks."""
+
+    def __init__(self, config: uvicorn.Config, say: Callable[[str], object]) -> None:
+        super().__init__(config)
+        self._say = say
+        self._refused = False
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._on_failure)
+        await super().startup(sockets)
+
+    def _on_failure(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in WAYS_OUT:
+            loop.default_exception_handler(context)
+        elif not self._refused:
+            self._refused = True
+            self._say(f"some connections wait: {refusal(error)}")
+
+
+def server_of(
+    viewed: Viewed | Runs, token: str, say: Callable[[str], object] = lambda line: None
+) -> uvicorn.Server:
+    """Return the server of the pages about ``viewed``, for who has the ``token``. ``say`` prints a line."""
     config = uvicorn.Config(
         make_app(viewed, token),
-        http="h11",
+        **limits(),
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -92,17 +117,18 @@ def server_of(viewed: Viewed, token: str) -> uvicorn.Server:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=1,
     )
-    return uvicorn.Server(config)
+    return _Server(config, say)
 
 
-def _prepare(viewed: Viewed) -> None:
+def _prepare(viewed: Viewed | Runs) -> None:
     """Load what the first answers need while the browser starts, 0.3 s; what is large stays unread."""
     questions()
-    if viewed.profile.merged_of is None:  # a merged profile has no kernels
+    if (
+        isinstance(viewed, Runs) or viewed.profile.merged_of is None
+    ):  # a merged profile has no kernels
         schema_of("kernels")
 
 

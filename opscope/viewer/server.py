@@ -10,7 +10,8 @@ import asyncio
 import html
 import logging
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
@@ -18,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
 
 from opscope.core.not_merged import NotMerged
 from opscope.readers.errors import BadInput
@@ -28,6 +29,8 @@ from .bundle import STATIC, NotBuilt, static
 from .guard import Guard, parameters
 from .question import Asked, BadParameter, Question, Unanswered, whole
 from .registry import questions
+from .runs import Runs
+from .runs import page as runs_page
 from .work import Busy, Work
 
 if TYPE_CHECKING:
@@ -56,33 +59,59 @@ def page(names: tuple[str, ...]) -> str:
     )
 
 
-def make_app(viewed: Viewed, token: str) -> Starlette:
-    """Return the application that shows ``viewed`` to who has the ``token``."""
+def make_app(shown: Viewed | Runs, token: str) -> Starlette:
+    """Return the application that shows a profile, or several runs, to who has the ``token``."""
     work = Work()
+    if isinstance(shown, Runs):
+        routes: list[BaseRoute] = [Route("/", _list(shown)), Route("/{name}", _file)]
+        for number, path in enumerate(shown.paths):
+            view = partial(shown.viewed, number)
+            routes.insert(0, Mount(f"/run/{number}", routes=_pages(view, (path.name,), work)))
+    else:
+        routes = _pages(lambda: shown, shown.names, work)
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={404: _missing},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+def _list(runs: Runs) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def list_of_runs(request: Request) -> Response:
+        return Response(runs_page(runs), media_type="text/html")
+
+    return list_of_runs
+
+
+async def _file(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in STATIC:
+        return _plain(404, "There is no such file.")
+    try:
+        return Response(static(name), headers={"content-type": STATIC[name]})
+    except NotBuilt as error:
+        return _plain(503, str(error))
+
+
+def _pages(view: Callable[[], Viewed], names: tuple[str, ...], work: Work) -> list[BaseRoute]:
+    """Return the routes of one profile's pages; ``view`` is called where an answer is made."""
     failures: set[tuple[str, str]] = set()
 
     async def shell(request: Request) -> Response:
-        return Response(page(viewed.names), media_type="text/html")
-
-    async def file(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in STATIC:
-            return _plain(404, "There is no such file.")
-        try:
-            return Response(static(name), headers={"content-type": STATIC[name]})
-        except NotBuilt as error:
-            return _plain(503, str(error))
+        return Response(page(names), media_type="text/html")
 
     async def api(request: Request) -> Response:
         question = questions().get(request.path_params["question"])
         if question is None:
             return _plain(404, "There is no such question.")
         try:
-            asked = Asked(viewed, parameters(request.scope["query_string"]))
+            given = parameters(request.scope["query_string"])
         except ValueError as error:
             return _plain(400, str(error))
         try:
-            work_made = work.do(question.name, lambda: _encode(question, asked))
+            work_made = work.do(question.name, lambda: _encode(question, Asked(view(), given)))
             answer = await _unless_gone(request, work_made)
         except (BadParameter, BadInput) as error:
             return _plain(400, str(error))
@@ -102,18 +131,12 @@ def make_app(viewed: Viewed, token: str) -> Starlette:
     async def working(request: Request) -> Response:
         return Response(msgspec.json.encode(work.running()), media_type="application/json")
 
-    app = Starlette(
-        routes=[
-            Route("/", shell),
-            Route("/api/working", working),
-            Route("/api/{question}", api),
-            Route("/{name}", file),
-        ],
-        middleware=[Middleware(Guard, token=token)],
-        exception_handlers={404: _missing},
-    )
-    app.router.redirect_slashes = False
-    return app
+    return [
+        Route("/", shell),
+        Route("/api/working", working),
+        Route("/api/{question}", api),
+        Route("/{name}", _file),
+    ]
 
 
 async def _missing(request: Request, error: Exception) -> Response:

@@ -90,11 +90,14 @@ def page(
     return b"".join((*before, *_blocks(data), *after)), data.left_out
 
 
-def static_words(profile: Profile, styled: bool = True) -> str:
-    """Return the summary and the first ops as HTML that needs no script; ``styled``: cells are aligned."""
+def static_words(profile: Profile, styled: bool = True, widest: int = 1_000) -> str:
+    """Return the summary and the first ops as HTML that needs no script; ``styled``: cells are aligned.
+
+    ``widest``: characters of a cell at most.
+    """
     summary = profile.summary().row(0, named=True)
     device = "the CPU" if profile.cpu_only else "the GPU"
-    return whole(words(repr(profile), summary, profile.op_totals(), device, styled))
+    return whole(words(repr(profile), summary, profile.op_totals(), device, styled, widest))
 
 
 def _title(viewed: Viewed) -> str:

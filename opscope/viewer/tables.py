@@ -99,7 +99,17 @@ def _all_rows() -> tuple[Kind, ...]:
 
 
 #: The tables of a difference that the pages show.
-_DIFFERENCES: Final = ("run", "part", "cause", "op", "kernel", "rank", "op_total", "kernel_total")
+_DIFFERENCES: Final = (
+    "run",
+    "part",
+    "op_sum",
+    "cause",
+    "op",
+    "kernel",
+    "rank",
+    "op_total",
+    "kernel_total",
+)
 
 
 def difference_of(asked: Asked) -> Difference:

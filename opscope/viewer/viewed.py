@@ -24,7 +24,9 @@ class Viewed:
     ``names``: the files as the user gave them. ``other``: the profile to compare with, of ``other_names``.
     ``source_root``: the folder whose ``.py`` files may be shown; None shows only files of an own profile
     whose recorded hash still matches. ``editor``: the command that opens a line, None if not allowed.
-    ``selections`` and ``tables`` keep what answers have in common; both are bounded.
+    ``of_runs``: it is one of several runs, whose list is two folders up. ``selections`` and ``tables`` keep
+    what answers have in common; both are bounded. ``secrets``: how many were
+    hidden in the source that a single file holds, by file and kind.
     """
 
     profile: Profile
@@ -33,9 +35,11 @@ class Viewed:
     other_names: tuple[str, ...] = ()
     source_root: Path | None = None
     editor: str | None = None
+    of_runs: bool = False
     selections: LRUCache[Profile] = field(
         default_factory=lambda: LRUCache(_SELECTIONS), compare=False, repr=False
     )
     tables: LRUCache[Any] = field(
         default_factory=lambda: LRUCache(_TABLES), compare=False, repr=False
     )
+    secrets: dict[str, dict[str, int]] = field(default_factory=dict, compare=False, repr=False)

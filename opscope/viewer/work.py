@@ -28,8 +28,8 @@ class GivenUp(BaseException):
 
 #: Answers at one time: a page asks a few questions, and Polars uses all processors for each.
 _AT_ONCE: Final = 4
-#: Questions that wait for their turn.
-_WAITING: Final = 64
+#: Questions that wait for their turn: as many as there may be connections.
+_WAITING: Final = 512
 #: Seconds after which an answer lets others pass, and how many that are waited for may run so.
 _LONG: Final = 5.0
 _LONG_ONES: Final = 4

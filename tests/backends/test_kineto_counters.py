@@ -9,7 +9,7 @@ import pytest
 
 from opscope.backends import kineto_capture as kineto
 from opscope.backends import kineto_counters
-from opscope.cli.app import run
+from opscope.cli.start import run
 from opscope.core.counter_permission import CUPTI_CODE, REMEDY, denied, forbidden
 from opscope.profile import Profile
 from opscope.readers.kineto import reader

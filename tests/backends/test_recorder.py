@@ -404,9 +404,24 @@ def test_the_limit_of_size_ends_the_recording_with_a_note(
     assert recorder.folder is not None
     assert (recorder.folder / recording.EVENTS).stat().st_size <= 4096
     trace = read_part(recorder.folder)
-    assert "limit of size" in " ".join(trace["notes"]["what"])
+    assert "ended early: it reached its limit" in " ".join(trace["notes"]["what"])
     assert "it reached its limit of 4096 bytes" in caplog.text
     assert trace["ranges"].height == 100
+
+
+def test_a_clock_that_was_set_is_told_and_is_no_drift(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(tmp_path)
+    recorder.start()
+    real = recorder_sink.time.time_ns
+    monkeypatch.setattr(recorder_sink.time, "time_ns", lambda: real() - 3600 * 10**9)
+    recorder.stop()
+    assert recorder.folder is not None
+    trace = read_part(recorder.folder)
+    assert trace["clocks"]["drift_ppm"].to_list() == [None]
+    (note,) = [note for note in trace["notes"]["what"] if "time of day" in note]
+    assert "by -3.6e+03 s" in note
 
 
 # --- strangers' files

@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-import opscope.cli.app as application
+from opscope.cli import start as application
 from opscope.cli.advise import _detectors, _gates
 from opscope.cli.gates import BadGate, Gate
 from opscope.core.advice import ask
 from opscope.core.advice.finding import CannotTell, Detector, Edit, Finding
 from opscope.profile import Profile
+from tests.command import opscope as command
 
 WHERE = {"process": 0, "thread": 1}
 
@@ -84,7 +85,7 @@ def run(monkeypatch, capsys, answers):
 
 
 def test_the_table_has_the_findings_and_below_them_their_sentences(run, saved):
-    status, out, err = run(saved)
+    status, out, err = run(saved, "-v")
     assert (status, err) == (0, "")
     lines = out.splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith("1 "))
@@ -101,7 +102,11 @@ def test_json_holds_all_of_it(run, saved):
     status, out, _ = run(saved, "--json")
     assert status == 0
     told = json.loads(out)
-    assert list(told) == ["advice", "advice_combined", "advice_evidence"]
+    assert list(told) == [
+        "schema", "diagnosis", "advice", "advice_combined", "advice_evidence", "cut",
+    ]  # fmt: skip
+    assert (told["schema"], told["cut"]) == ("opscope.advise/1", {})
+    assert told["diagnosis"][0]["finding"] == "cannot tell"
     rows = {row["finding"]: row for row in told["advice"]}
     assert rows["the gemm is not needed"]["saving"] == 63
     assert rows["the gemm is not needed"]["saving_share"] == pytest.approx(0.63)
@@ -266,3 +271,14 @@ def test_a_raised_threshold_that_finds_nothing_is_said(saved, monkeypatch, capsy
     assert application.run() == 0
     said = "nothing found: unoverlapped_communication (threshold: 90 % of a process's window)"
     assert said in capsys.readouterr().out.replace("\n", " ")
+
+
+def test_a_saving_that_a_replay_does_not_see_is_no_proof_that_there_is_none(shared):
+    """Of one rank's file the replay does not know what the others wait for: at most stays what it is."""
+    said = command("advise", str(shared / "kineto/sampled_rank0.json.gz"))
+    lines = [line for line in said.stdout.splitlines() if "communication" in line]
+    assert any("saves nothing by a replay, at most 337 ms of the run" in line for line in lines), (
+        lines
+    )
+    assert "All together save nothing of 1.23 s, by a replay" in said.stdout
+    assert "about 0 ns" not in said.stdout

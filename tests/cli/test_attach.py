@@ -116,7 +116,7 @@ def test_ten_steps_of_a_running_program_and_it_goes_on(
     )
     done = cli(tmp_path, "attach", program.pids[0], "--steps", "10")
     assert done.returncode == 0, done.stderr
-    assert "Summary" in done.stderr
+    assert "Diagnosis" in done.stderr
     found = steps(tmp_path / "train-attach-1.opscope")
     assert len(found) == 10
     assert found == list(range(found[0], found[0] + 10))

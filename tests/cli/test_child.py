@@ -66,7 +66,7 @@ def timers(monkeypatch):
 
 def test_a_delay_and_a_duration_become_two_timers(timers):
     capture = Capture()
-    child._by_time(Plan.of(steps=None, delay=5, duration=2, backend="auto"), capture)
+    child._by_time(Plan.of(steps=None, delay=5, duration=2, backend="auto"), capture, None)
     assert [seconds for seconds, _ in timers] == [5, 7]
     assert capture.log == []
     for _, what in timers:
@@ -76,12 +76,12 @@ def test_a_delay_and_a_duration_become_two_timers(timers):
 
 def test_a_process_born_late_records_at_once_and_one_born_after_the_end_never(timers):
     capture = Capture()
-    child._by_time(Plan(begin=990.0, end=1003.0), capture)
+    child._by_time(Plan(begin=990.0, end=1003.0), capture, None)
     assert capture.log == ["start"]
     assert [seconds for seconds, _ in timers] == [3]
     session.stop()
     late = Capture()
-    child._by_time(Plan(begin=900.0, end=999.0), late)
+    child._by_time(Plan(begin=900.0, end=999.0), late, None)
     assert late.log == []
 
 

@@ -10,7 +10,7 @@ from opscope import backends
 from opscope.adapters import known
 from opscope.backends import Availability, Backend, Machine
 from opscope.backends import known as known_backends
-from opscope.cli import doctor, doctor_backends
+from opscope.cli import doctor, doctor_backends, start
 
 
 @pytest.fixture
@@ -43,6 +43,14 @@ def test_a_framework_that_cannot_be_imported_is_told_with_the_rest(framework):
     check = framework("raise ImportError('libodd.so.1:\\n no such file')\n")
     assert (check.works, check.found) == (False, "3.1")
     assert check.advice == "it cannot be imported: libodd.so.1: no such file"
+
+
+@pytest.mark.parametrize("name", ["openvino", "executorch", "tvm", "tinygrad", "paddle"])
+def test_a_framework_without_an_adapter_has_its_mode(name, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda asked: "1.2" if asked == name else None)
+    (check,) = (check for check in doctor._adapters(doctor.Program()) if check.what == name)
+    assert (check.works, check.found) == (False, "1.2")
+    assert "opscope run --mode simple" in check.advice
 
 
 class Driver:
@@ -277,7 +285,11 @@ def test_what_is_not_known_is_no_failure(works, state, monkeypatch, capsys):
         return tested
 
     monkeypatch.setattr(doctor_backends, "self_test", test)
-    (row,) = (row for row in doctor._backends("auto", True)[1] if "self-test" in row["what"])
+    (row,) = (
+        row
+        for row in doctor._backends("auto", True, doctor.Program())[1]
+        if "self-test" in row["what"]
+    )
     assert (row["state"], row["advice"]) == (state, "do this")
     said = "the self-test of recorder waits for its program to start, at most 120 s"
     assert said in capsys.readouterr().err
@@ -368,3 +380,43 @@ def test_the_clock_of_light_mode_says_how_to_build_it(monkeypatch, tmp_path):
     compiler.write_text("#!/bin/sh\nexit 1\n")
     compiler.chmod(0o755)
     assert "opscope build light" in doctor._light_clock().advice
+
+
+# ------------------------------------------------------------------- what the program would use
+
+
+def advised(program=None) -> dict[str, str]:
+    return {check.what: check.advice for check in doctor.checks(program) if check.advice}
+
+
+def test_a_framework_that_is_not_installed_is_named_and_not_advised(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    assert not [
+        what for what, advice in advised().items() if "pip install" in advice and what != "NVTX"
+    ]
+    others = next(check for check in doctor.checks() if check.what == "other frameworks")
+    assert "jax" in others.found
+    assert "torch" in others.found
+
+
+def test_what_a_program_imports_is_advised_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda name: None)
+    path = tmp_path / "train.py"
+    path.write_text("def main():\n    import jax.numpy as jnp\n    from . import torch\n")
+    program = doctor.program_of(str(path))
+    assert program.imports == {"jax"}
+    told = advised(program)
+    assert told["jax"] == "pip install jax in this environment"
+    assert "torch" not in told
+    _, rows = doctor._backends("auto", False, program)
+    assert rows[0]["what"] == "auto"
+    ways = {row["what"]: row["advice"] for row in doctor._backends("auto", False, program)[0]}
+    assert ways["backend xplane"] == "pip install jax in this environment"
+    assert not ways["backend mindspore"]
+
+
+def test_a_file_that_is_no_program_is_one_line(tmp_path, monkeypatch, capsys):
+    (tmp_path / "bad.py").write_text("x = (")
+    monkeypatch.setattr("sys.argv", ["opscope", "doctor", str(tmp_path / "bad.py")])
+    assert start.run() == 2
+    assert "bad.py is no Python program: '(' was never closed" in capsys.readouterr().err

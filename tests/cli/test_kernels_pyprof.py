@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-import opscope.cli.app as application
 from opscope.cli import spooled
+from opscope.cli import start as application
 from opscope.core.pyprof.table import COLUMNS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -247,12 +247,36 @@ def test_a_terminal_is_not_read_as_a_trace(kernels, monkeypatch):
         assert what in done.err
 
 
-def test_the_output_of_pyprof_s_parse_is_told_to_be_needless(kernels, tmp_path):
-    made = tmp_path / "net.dict"
-    made.write_text("{'kShortName': 'k', 'kDuration': 5}\n")
-    done = kernels(made, "--style", "pyprof")
+def test_dictionaries_are_written_and_read_from_a_file_and_from_stdin(kernels, net, tmp_path):
+    whole = kernels(net, "--style", "pyprof", "-c", "all").out
+    done = kernels(net, "--style", "pyprof", "--dict")
+    assert (done.status, done.err) == (0, "")
+    assert len(done.out.splitlines()) == 12
+    path = tmp_path / "net.dict"
+    path.write_text(done.out)
+    assert kernels(path, "--style", "pyprof", "-c", "all").out == whole
+    assert kernels("--style", "pyprof", "-c", "all", stdin=done.out.encode()).out == whole
+    assert kernels("-", "--style", "pyprof", "--dict", stdin=done.out.encode()).out == done.out
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--csv"], ["--json"], ["-w", "150"], ["-c", "idx"], ["--top", "3"], ["--sort", "sil"], []],
+)
+def test_dictionaries_have_no_other_form(kernels, net, more):
+    done = kernels(net, "--dict", *(["--style", "pyprof"] if more else []), *more)
     assert done.status == 2
-    assert "opscope does not need" in done.err
+    assert "--dict is for --style pyprof alone" in done.err
+
+
+def test_a_hostile_dictionary_is_one_error_and_never_run(kernels, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("net.dict").write_text("{'kShortName': open('owned', 'w')}\n")
+    done = kernels("net.dict", "--style", "pyprof")
+    assert (done.status, done.out) == (2, "")
+    assert done.err.count("\n") == 1
+    assert "net.dict: line 1 is no dictionary of PyProf's parse" in done.err
+    assert not Path("owned").exists()
 
 
 def test_a_profile_without_kernels_is_headings_and_a_word(kernels, tmp_path, trace_of):

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import opscope as package
-import opscope.cli.app as application
+from opscope.cli import start as application
 from opscope.core.tables.redacted import redacted
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-import opscope.cli.app as application
+from opscope.cli import start as application
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -74,12 +75,35 @@ def test_a_script_runs_as_without_us_and_its_profile_is_written(script, tmp_path
     assert ranges(tmp_path / "train.opscope") == ["work"]
 
 
+def test_the_wall_time_is_that_of_the_process_from_its_start_to_its_exit(script, tmp_path):
+    script("import opscope, zipapp\nwith opscope.annotate('work'):\n    pass")
+    before = time.perf_counter_ns()
+    cli(tmp_path, "run", "--no-report", "--", sys.executable, "train.py")
+    after = time.perf_counter_ns()
+    profile = opscope.load(tmp_path / "train.opscope")
+    times = profile.trace["process_times"]
+    marks = {
+        kind: times.filter(times["kind"].cast(str) == kind)
+        for kind in ("began", "recorded", "ended")
+    }
+    began, ended = (marks[kind]["start"].item() for kind in ("began", "ended"))
+    recorded = marks["recorded"].row(0, named=True)
+    assert before <= began <= recorded["start"] <= recorded["end"] <= ended <= after
+    frame = profile.wall_time()
+    assert frame["time"].sum() == ended - began
+    by_section = dict(frame.select("section", "time").rows())
+    assert by_section["before opscope"] == recorded["start"] - began
+    assert by_section["after opscope"] == ended - recorded["end"]
+    assert "zipapp" in times["name"].to_list()
+    assert 0 < by_section["imports"] < recorded["end"] - recorded["start"]
+
+
 def test_the_report_goes_to_stderr(script, tmp_path):
     script(WORK)
     done = cli(tmp_path, "run", sys.executable, "train.py")
     assert done.stdout == "out []\n"
-    assert "Summary" in done.stderr
-    assert "wall time" in done.stderr
+    assert "Diagnosis" in done.stderr
+    assert "Wall time" in done.stderr
 
 
 def test_a_second_run_has_a_profile_of_its_own_unless_a_name_is_given(script, tmp_path):
@@ -208,6 +232,71 @@ def test_processes_that_it_starts_are_in_the_same_profile(script, tmp_path):
     assert sorted(trace["ranges"]["text"].cast(str)) == ["exec", "fork", "parent", "spawn"]
     assert trace["ranges"]["process"].n_unique() == 4
     assert trace["processes"]["pid"].n_unique() == 4
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_workers_that_their_pool_ends_lose_nothing(script, tmp_path, how):
+    """``with Pool()`` terminates them as soon as it has their results."""
+    script(f"""
+        import multiprocessing, opscope
+
+        def work(number):
+            with opscope.annotate("task"):
+                return number
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("{how}").Pool(2) as pool:
+                assert pool.map(work, range(60), chunksize=7) == [*range(60)]
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert ranges(tmp_path / "train.opscope") == ["task"] * 60
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_workers_of_an_executor_that_are_killed_lose_nothing(script, tmp_path, how):
+    script(f"""
+        import concurrent.futures, multiprocessing, opscope
+
+        def work(number):
+            with opscope.annotate("task"):
+                return number
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("{how}")
+            pool = concurrent.futures.ProcessPoolExecutor(2, context)
+            assert [*pool.map(work, range(20))] == [*range(20)]
+            for worker in pool._processes.values():
+                worker.kill()
+            pool.shutdown()
+    """)
+    done = cli(tmp_path, "run", "--no-report", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert ranges(tmp_path / "train.opscope") == ["task"] * 20
+
+
+def test_a_run_inside_a_run_records_and_the_outer_says_where(script, tmp_path):
+    script("import opscope\nwith opscope.annotate('once'): pass")
+    inner = (
+        sys.executable,
+        "-m",
+        "opscope",
+        "run",
+        "--no-report",
+        "-o",
+        "inner",
+        sys.executable,
+        "train.py",
+    )
+    done = cli(tmp_path, "run", "--no-report", "-o", "outer", "--", *inner)
+    assert done.returncode == 0, done.stderr
+    assert ranges(tmp_path / "inner.opscope") == ["once"]
+    said = done.stderr.splitlines()[-1]
+    assert said == (
+        "opscope: nothing was recorded here: another opscope run inside this one recorded, into"
+        f" {tmp_path / 'inner.opscope'}"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["inner.opscope", "train.py"]
 
 
 def test_children_of_a_program_that_is_not_python_are_recorded(script, tmp_path):
@@ -373,4 +462,5 @@ def test_one_process_s_damaged_part_costs_only_itself(script, tmp_path):
     assert done.returncode == 0
     assert "opscope: left out: part-" in done.stderr
     assert ranges(tmp_path / "train.opscope") == ["whole"]
-    assert "left out" in opscope.load(tmp_path / "train.opscope").notes()["what"][0]
+    notes = opscope.load(tmp_path / "train.opscope").notes()["what"]
+    assert any("left out" in note for note in notes)

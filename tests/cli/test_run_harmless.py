@@ -66,6 +66,28 @@ def recording_in(folder: Path) -> Path:
     return found
 
 
+def no_more_files_than(number: int):
+    """The process to be started, and what it starts, may have so many open at once."""
+    return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (number, number))
+
+
+def test_too_many_open_files_are_told_with_the_way_out(script, tmp_path):
+    script(MANY.format(many=1, status=3))
+    done = cli(tmp_path, "run", sys.executable, "train.py", preexec_fn=no_more_files_than(6))
+    assert (done.returncode, done.stdout) == (3, "out\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Too many open files (raise the limit: ulimit -n)" in done.stderr
+
+
+def test_a_run_that_can_write_nothing_says_that_and_no_other_reason(script, tmp_path):
+    script(MANY.format(many=1, status=3))
+    done = cli(tmp_path, "run", sys.executable, "train.py", preexec_fn=no_more_than(0))
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"opscope: nothing was recorded: {tmp_path}: File too large (raise")
+    assert not [*tmp_path.glob(".*")]
+
+
 def no_more_than(size: int):
     """Files of the process to be started end there, as on a disk that is full."""
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
@@ -76,11 +98,11 @@ def test_a_disk_that_is_full_while_the_profile_is_written_costs_no_recording(
     status, script, tmp_path
 ):
     script(MANY.format(many=1, status=status))
-    done = cli(tmp_path, "run", sys.executable, "train.py", preexec_fn=no_more_than(2_000))
+    done = cli(tmp_path, "run", sys.executable, "train.py", preexec_fn=no_more_than(3_000))
     assert (done.returncode, done.stdout) == (status, "out\n")
     (line,) = done.stderr.splitlines()
     assert re.fullmatch(
-        r"opscope: train\.opscope was not written: File too large; what was recorded is kept: "
+        r"opscope: train\.opscope was not written: File too large \(.+\); what was recorded is kept: "
         r"opscope report \S+",
         line,
     )

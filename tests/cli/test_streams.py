@@ -82,12 +82,15 @@ def cli_shell(line: str) -> subprocess.CompletedProcess[str]:
 def test_names_that_are_not_utf_8(saved, tmp_path):
     name = os.fsdecode(b"odd\xff name")
     shutil.copytree(saved, f"{name}.opscope")
-    done = cli("report", f"{name}.opscope")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert "its path is not UTF-8" in done.stderr
-    done = cli("run", "-o", name, "--", sys.executable, "-c", "open('ran', 'w')")
-    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert not os.path.exists("ran")
+    want = cli("report", saved, "--json", "--full", stdout=subprocess.PIPE).stdout
+    full = cli("report", f"{name}.opscope", "--json", "--full", stdout=subprocess.PIPE)
+    assert full.stdout == want
+    small = json.loads(cli("report", f"{name}.opscope", "--json", stdout=subprocess.PIPE).stdout)
+    assert any("advise" in line and "odd" in line for line in small["next"])
+    program = ["import opscope", "with opscope.annotate('work'): pass"]
+    done = cli("run", "-o", f"new {name}", "--", sys.executable, "-c", "\n".join(program))
+    assert done.returncode == 0, done.stderr
+    assert cli("report", f"new {name}.opscope").returncode == 0
     with sqlite3.connect("other.sqlite") as base:
         base.execute("create table cats (name text)")
     base.close()
@@ -103,9 +106,10 @@ def test_names_that_are_not_utf_8(saved, tmp_path):
 def test_a_name_is_no_pattern(saved, tmp_path):
     shutil.copytree(saved, "run[1].opscope")
     shutil.copytree(saved, "run*.opscope")
-    want = cli("report", saved, "--json", stdout=subprocess.PIPE).stdout
-    assert cli("report", "run[1].opscope", "--json", stdout=subprocess.PIPE).stdout == want
-    assert cli("report", "run*.opscope", "--json", stdout=subprocess.PIPE).stdout == want
+    full = ("--json", "--full")
+    want = cli("report", saved, *full, stdout=subprocess.PIPE).stdout
+    assert cli("report", "run[1].opscope", *full, stdout=subprocess.PIPE).stdout == want
+    assert cli("report", "run*.opscope", *full, stdout=subprocess.PIPE).stdout == want
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")

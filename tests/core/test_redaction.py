@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
+from importlib import resources
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.redaction import HIDDEN, is_secret, private, private_text, redact, redact_text
+from opscope.core.redaction import (
+    HIDDEN,
+    is_secret,
+    private,
+    private_text,
+    redact,
+    redact_source,
+    redact_text,
+)
+from tests.core.secret_forms import HARMLESS, PAGE, SECRET, hidden_in, page, seen
 
 S = "S3cr3tX"
 LEAKED = [
@@ -214,9 +227,94 @@ def test_a_name_is_secret_by_its_last_word():
         "x-",
         "login ",
         "a='",
+        "password=",
+        "key:",
+        "password a or ",
+        "password: |\n x\n",
+        "Authorization: ",
+        "-----BEGIN PRIVATE KEY-----",
+        "a|password='",
+        "'password', ",
+        "mysql -p ",
+        "ghp_",
+        "hvs.",
+        "machine a login b ",
+        "htpasswd -b ",
+        '::add-mask::"',
+        "password, ",
+        ";pwd=a ",
+        "password = a b ",
+        "\npassword a1",
+        "password a='b' ",
     ],
 )
 def test_no_text_makes_it_slow(piece):
     """Work in proportion to the text: a pattern that goes back would not end within the suite's time."""
     text = piece * 40_000
     assert isinstance(private_text(text), str)
+
+
+def test_at_most_two_in_a_hundred_secrets_are_missed():
+    missed = [form.given for form in SECRET if seen(form, hidden_in(form, redact, redact_text))]
+    assert len(SECRET) >= 200
+    assert len(missed) <= 0.02 * len(SECRET), missed
+
+
+def test_at_most_one_in_a_hundred_harmless_texts_changes():
+    def changes(form):
+        one = isinstance(form.given, str)
+        return hidden_in(form, redact, redact_text) != (form.given if one else " ".join(form.given))
+
+    false = [form.given for form in HARMLESS if changes(form)]
+    assert len(HARMLESS) >= 200
+    assert len(false) <= 0.01 * len(HARMLESS), false
+
+
+def test_no_form_holds_its_value_in_the_tests_own_text():
+    """A scanner of repositories finds nothing here: tokens are put together when they are needed."""
+    text = PAGE.parents[1].joinpath("tests/core/secret_forms.py").read_text("utf-8")
+    tokens = [form for form in SECRET if form.kind == "forms of issuers"]
+    assert len(tokens) > 50
+    assert not [form.given for form in tokens if form.secrets[0] in text]
+
+
+def test_the_page_has_the_rates_of_today():
+    assert PAGE.read_text("utf-8") == page(), "python -m tests.core.secret_forms"
+
+
+def test_what_is_hidden_stays_hidden_and_nothing_more():
+    for form in SECRET:
+        if isinstance(form.given, str):
+            once = redact_text(form.given)
+            assert (
+                redact_text(once).replace(HIDDEN, "") in once.replace(HIDDEN, "") or HIDDEN in once
+            )
+
+
+def test_the_forms_carry_their_licence_and_a_keyword_each():
+    data = json.loads(resources.files("opscope.core").joinpath("secrets.json").read_text("utf-8"))
+    assert "MIT License" in data["licence"]
+    assert "Copyright (c) 2019 Zachary Rice" in data["licence"]
+    assert len(data["forms"]) > 150
+    for name, keywords, pattern in data["forms"]:
+        assert keywords, name
+        assert all(word == word.lower() for word in keywords), name
+        assert set(re.compile(pattern).groupindex) <= {"value", "quote"}, name
+
+
+@pytest.mark.parametrize("before", ["a", "a b ", "x=", "(", "key "])
+def test_a_long_text_is_cut_without_half_a_secret(before):
+    text = before * (1_000_000 // len(before))
+    for at in (10, 60_000, 65_520, 65_530, 900_000):
+        shown = redact_text(f"{text[:at]} password={S} {text[at:]}")
+        assert S[:4] not in shown
+        assert len(shown) < 70_000
+        assert shown.endswith(" more characters left out>")
+
+
+def test_source_is_searched_to_its_end_and_counted_by_kind():
+    token = "gh" + "p_" + "a1B2" * 9
+    text = "x = 1\n" * 20_000 + f"password = '{S}'\n" + "y = 2\n" * 20_000 + f"call('{token}')\n"
+    shown, counts = redact_source(text)
+    assert shown == text.replace(S, HIDDEN).replace(token, HIDDEN)
+    assert counts == {"named value": 1, "github-pat": 1}

@@ -16,6 +16,7 @@ from math import prod
 
 import pytest
 
+import opscope
 from tests import traces
 
 #: PyProf's headings and the columns they stand for.
@@ -295,3 +296,44 @@ def test_layer_thread_and_lines_of_a_backward_kernel_are_its_forward_s(ours):
     assert forward["trace"] == "profile2.py:314,profile2.py:256,profile2.py:110"
     assert backward["trace"] == "profile2.py:314,profile2.py:256,profile2.py:111"
     assert (forward["tid"], backward["tid"]) == (1290573632, 3590305536)
+
+
+@pytest.mark.parametrize(
+    ("name", "differ"),
+    [
+        ("dlprof/nsys_profile.sqlite", set()),
+        # ops of the framework stand in a dictionary as Python calls, and the last frames of a library go
+        ("kineto/timesformer_h100.json.gz", {"mod", "trace", "bytes"}),
+    ],
+)
+def test_dictionaries_of_other_traces_lose_no_flops(shared, tmp_path, name, differ):
+    from opscope.core.pyprof.question import pyprof_dictionaries
+
+    profile = traces.load(shared / name)
+    path = tmp_path / "net.dict"
+    path.write_text("".join(pyprof_dictionaries(profile)), encoding="utf-8")
+    ours, theirs = profile.pyprof(), opscope.load(path).pyprof()
+    assert {one for one in ours.columns if not ours[one].equals(theirs[one])} == differ
+    assert ours["flops"].sum() == theirs["flops"].sum() > 0
+
+
+def test_the_dictionaries_of_the_file_give_the_same_table(shared, tmp_path):
+    """``net.dict`` is PyProf's own step between: what is written of the database is read back, every field."""
+    from opscope.core.pyprof.question import pyprof_dictionaries
+
+    profile = traces.load(shared / "nvprof/language_model.sqlite")
+    path = tmp_path / "net.dict"
+    path.write_text("".join(pyprof_dictionaries(profile)), encoding="utf-8")
+    ours, theirs = profile.pyprof(), opscope.load(path).pyprof()
+    assert len(theirs) == 284
+    for name in ours.columns:
+        assert ours[name].to_list() == theirs[name].to_list(), name
+    with (shared / "nvprof/language_model_pyprof.csv").open() as file:
+        golden = list(csv.DictReader(file))
+    lines = [ast.literal_eval(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for line, row in zip(lines, golden, strict=True):
+        assert line["kShortName"].replace(" ", "_") == row["Kernel"]
+        assert (line["dir"], str(line["kDuration"])) == (row["Direction"], row["Sil(ns)"])
+        assert ",".join(map(str, line["grid"])) == row["Grid"]
+        # as PyProf's next step needs it: a backward kernel has one number, and a range with a number
+        assert line["dir"] == "fprop" or (len(line["seqId"]) == 1 and line["seqMarker"])

@@ -25,7 +25,7 @@ FOUND = {
     "dlprof/nsys_profile.sqlite": ("RTX 2070 SUPER", 20, 9, 0),
     "kineto/ddp_rank3of8_a100_stacks.json.gz": ("A100 40GB", 7584, 7302, 0),
     "kineto/nccl_meta.json.gz": ("A100 40GB", 21, 0, 0),
-    "kineto/qwen1.5_0.5b_h100.json.gz": ("H100 SXM", 1028, 1027, 0),
+    "kineto/qwen1.5_0.5b_h100.json.gz": ("H100 SXM", 1030, 1029, 0),
     "kineto/resnet50_nw0_step_span1.pt.trace.json.gz": ("V100 SXM2", 6960, 6948, 0),
     "kineto/resnet50_nw4_step_span1.pt.trace.json.gz": ("V100 SXM2", 6957, 6945, 0),
     "kineto/sampled_rank0.json.gz": (SXM, 979, 911, 23),
@@ -109,7 +109,10 @@ def test_replays_of_a_cuda_graph_have_roofs(shared):
     found = profile.load([shared / "kineto" / name for name in pair]).efficiency()
     rated = check(found)
     # the nine ops that the capture ran itself, one without a roof, are not among them
-    assert (len(found), len(rated)) == (132, 132)
+    assert (len(found), len(rated)) == (300, 288)
+    # of 24 layers half have a sliding window, which no argument tells: they beat the time to read all keys
+    lacking = found.filter("incomplete")
+    assert set(lacking["op"]) == {"vllm::unified_attention_with_output"}
     assert set(found["replay"]) > {-1}
     # decoding reads the weights for a few rows: no unit binds its products
     products = rated.filter(pl.col("op").cast(pl.String).is_in(["aten::addmm", "aten::mm"]))

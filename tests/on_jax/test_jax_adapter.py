@@ -15,6 +15,7 @@ from opscope import adapters
 from opscope.adapters.jax import calls
 from opscope.core.capture import session
 from opscope.core.rangetext import parse, parse_spec
+from opscope.core.schema import READ_DOMAIN
 from tests.nvtx_tool import build, hear
 
 jax = pytest.importorskip("jax")
@@ -253,3 +254,28 @@ def test_jax_that_cannot_tell_whether_it_is_traced_goes_on_unobserved(
     finally:
         opscope.shutdown()
     assert caplog.text.count("JAX is no longer observed") == 1
+
+
+def recorded_in(folder, program):
+    opscope.init(frameworks="jax")
+    with opscope.capture(folder / "run.opscope", backend="recorder"):
+        program()
+    opscope.shutdown()
+    return opscope.load(folder / "run.opscope")
+
+
+def test_each_read_of_values_is_a_range_with_its_line_once(tmp_path):
+    x = jnp.arange(3.0)
+
+    def program():
+        return float(x[0]), x[1].item(), jax.block_until_ready(x), jax.device_get(x)
+
+    ranges = recorded_in(tmp_path, program).trace["ranges"].cast({"text": str, "domain": str})
+    reads = ranges.filter(pl.col("domain") == READ_DOMAIN)["text"].to_list()
+    assert [text.split("(")[0] for text in reads] == [
+        "jax.Array",
+        "jax.Array.item",
+        "jax.block_until_ready",
+        "jax.device_get",
+    ]
+    assert all("test_jax_adapter.py:" in text for text in reads)

@@ -122,7 +122,7 @@ def test_model_ops_have_layers_sources_and_steps(example, model):
 
 def test_the_optimizers_work_is_told_from_the_models(model):
     ways = dict(model.group_by(pl.col("direction").cast(pl.String)).len().rows())
-    assert {"forward", "backward", "optimizer"} == set(ways)
+    assert {"forward", "backward", "optimizer"} == set(ways) - {None}, "no pass prepares a batch"
     weights = model.filter(pl.col("direction").cast(pl.String) == "optimizer")
     assert set(weights["layer"].cast(pl.String)) <= {"sgd", "optimizer"}
     assert set(weights["step"]) == set(range(STEPS))
@@ -204,7 +204,7 @@ def test_run_profiles_an_unchanged_script(example, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert {"conv": "hlo::convolution", "gemm": "hlo::fusion:dot"}[example.op_type] in done.stderr
-    assert "Summary" in done.stderr
+    assert "Where the time went: " in done.stderr
     told = subprocess.run(
         [sys.executable, "-m", "opscope", "report", str(target), "--json"],
         env=env,

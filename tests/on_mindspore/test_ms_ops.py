@@ -14,6 +14,7 @@ from mindspore import Tensor, mint, nn, ops  # noqa: E402
 from opscope.adapters.mindspore import dispatch  # noqa: E402
 from opscope.adapters.mindspore.call import tensor_spec  # noqa: E402
 from opscope.core.rangetext import format_tensor  # noqa: E402
+from opscope.core.schema import READ_DOMAIN  # noqa: E402
 from tests.on_mindspore.models import LeNet, Residual, made  # noqa: E402
 
 
@@ -212,3 +213,17 @@ def test_the_line_is_the_one_that_called_the_cell_or_the_op(recorded):
 def test_ops_that_mindspore_runs_as_constants_are_no_ops(recorded):
     profile = recorded(lambda: nn.CrossEntropyLoss()(ones(2, 3), Tensor([0, 1], ms.int32)))
     assert "typeof" not in profile.ops()["op"].to_list()
+
+
+def test_each_read_of_values_is_a_range_with_its_line_once(recorded):
+    x = Tensor([1.0, 2.0])
+
+    def program():
+        return x.asnumpy(), x[0].item(), float(x[0])
+
+    ranges = recorded(program).trace["ranges"].cast({"text": str, "domain": str})
+    reads = ranges.filter(pl.col("domain") == READ_DOMAIN)["text"].to_list()
+    assert [text.split("(")[0] for text in reads] == [
+        f"mindspore.Tensor.{name}" for name in ("asnumpy", "item", "__float__")
+    ]
+    assert all("test_ms_ops.py:" in text for text in reads)

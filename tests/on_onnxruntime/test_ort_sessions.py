@@ -174,6 +174,19 @@ def test_a_session_that_is_made_again_on_other_providers_goes_on(made, record, c
         assert_same(result, plain)
 
 
+def test_a_session_that_is_made_while_it_is_recorded_says_when(made, record):
+    opscope.init(frameworks=["onnxruntime"])
+    made(loop())  # before
+    recorded = record(lambda: made(cnn()).run(None, cnn().feed))
+    profile = recorded.profile
+    times = profile.trace["process_times"].filter(pl.col("kind").cast(str) == "session")
+    assert len(times) == 1
+    assert times["start"][0] < times["end"][0]
+    wall = profile.wall_time()
+    (compiling,) = wall.filter(pl.col("section") == "compiling")["time"]
+    assert compiling == times["end"][0] - times["start"][0]
+
+
 def test_the_programs_own_profile_stays_its_own_and_is_copied(made, record, tmp_path):
     opscope.init(frameworks=["onnxruntime"])
     options = ort.SessionOptions()

@@ -160,3 +160,23 @@ def test_steps_are_counted_while_nothing_listens():
     assert [
         number for number, before in zip(heard, [None, *heard], strict=False) if number != before
     ] == [0, 1, 2, 3]
+
+
+def test_iterations_that_set_variables_are_steps_although_one_also_saves(recorded, tmp_path):
+    w = tf.Variable(tf.ones((4, 4)))
+    saved = tf.train.Checkpoint(w=w)
+
+    def program():
+        for _ in range(20):  # builds data
+            tf.reduce_mean(tf.ones((4, 4)) * 2.0)
+        for step in range(10):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.matmul(tf.ones((4, 4)), w) ** 2)
+            w.assign_sub(0.1 * tape.gradient(loss, w))
+            if step == 5:
+                saved.write(str(tmp_path / "saved"))
+
+    profile = recorded(program)
+    assert profile.summary()["steps"].item() == 10
+    saves = profile.trace["ranges"].cast({"text": str}).filter(pl.col("text") == "checkpoint")
+    assert len(saves) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from opscope.adapters.torch.dtypes import dtype_name
+from opscope.adapters.torch.call import dtype_name
 from opscope.core.schema import OpCall, TensorSpec
 
 

@@ -50,6 +50,6 @@ def test_a_rank_that_sleeps_is_named(tmp_path):
     (found,) = DETECTOR.find(profile)
     assert "mostly for rank 1" in found.what
     assert late["rank"][0] == 1
-    assert found.time == late["lateness"][0]
+    assert 0 < found.time <= late["lateness"][0]  # of the steps that are no warm-up
     assert 0 <= found.saving_least <= found.saving_most <= found.time
     assert "its program outside any op" in found.what

@@ -9,12 +9,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import opscope
 from tests.gloo import unaborted
+from tests.planted_truths import live
 
 pytest.importorskip("torch")
 ROOT = Path(opscope.__file__).resolve().parents[1]
@@ -45,7 +47,7 @@ for step, (x, y) in enumerate(DataLoader(Samples(), batch_size=BATCH)):
     optimizer.step()
     {after}
 """
-#: A cause, what plants it, and the first finding.
+#: A cause, what plants it, and the first finding, or those of which one is.
 PLANTED = {
     "slow loader": (
         {"sample": "time.sleep(0.3) if number % BATCH == 0 else None"},
@@ -53,9 +55,10 @@ PLANTED = {
         "num_workers",
     ),
     "sleeping step": ({"after": "time.sleep(0.3)"}, "host-bound", "between the ops"),
+    # what costs more depends on the machine: the adds, which one kernel could do, or Python between them
     "tiny ops": (
         {"after": "z = torch.ones(4)\n    for _ in range(20_000): z = z + 1"},
-        "host-bound",
+        ("host-bound", "elementwise chains"),
         "torch.compile",
     ),
     "recompiled shapes": (
@@ -116,17 +119,22 @@ def run(folder, program, *command):
 def test_a_planted_cause_is_named_first_and_a_healthy_training_is_healthy(tmp_path, cause):
     planted, finding, to_try = PLANTED[cause]
     plain = {"width": "64", "sample": "", "net": "model", "prepare": "", "after": ""}
+    began, pressed = time.monotonic_ns(), live.pressure()
     profile, printed = run(tmp_path, TRAINING.format(**plain | planted))
+    waited = live.pressure() - pressed
     rows = profile.diagnosis().to_dicts()
-    assert rows[0]["finding"] == finding, rows
-    if to_try is None:
+    findings = finding if isinstance(finding, tuple) else (finding,)
+    if to_try is None and waited > live.STARVING * (time.monotonic_ns() - began):
+        findings += ("starved",)  # other tests had the processors, and that is the truth
+    assert rows[0]["finding"] in findings, rows
+    if rows[0]["finding"] == "healthy":
         assert rows[0]["lost"] == 0
-    else:
+    elif to_try is not None:
         assert to_try in rows[0]["to_try"]
         assert rows[0]["lost"] > 0
     # it is what the run prints first of its report
     report = printed[printed.index("Diagnosis\n") :].splitlines()
-    assert report[1].startswith(finding)
+    assert report[1].startswith(rows[0]["finding"])
     assert report[1].endswith(rows[0]["text"])
 
 
@@ -141,7 +149,7 @@ def test_a_sleeping_rank_is_named(tmp_path):
 
 
 def test_it_is_in_json_after_the_summary(tmp_path, capsys, monkeypatch):
-    import opscope.cli.app as application
+    from opscope.cli import start as application
 
     profile, _ = run(
         tmp_path, TRAINING.format(width="64", sample="", net="model", prepare="", after="")
@@ -149,5 +157,5 @@ def test_it_is_in_json_after_the_summary(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["opscope", "report", str(tmp_path / "out.opscope"), "--json"])
     assert application.run() == 0
     made = json.loads(capsys.readouterr().out)
-    assert list(made)[:2] == ["summary", "diagnosis"]
+    assert list(made)[:3] == ["schema", "summary", "diagnosis"]
     assert made["diagnosis"] == profile.diagnosis().to_dicts()

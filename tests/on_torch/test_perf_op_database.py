@@ -170,7 +170,10 @@ def bytes_of(leaves):
 
 
 #: What is handed to the host is no tensor, and running statistics are written besides the results.
-OTHER_RESULTS = ("aten::_local_scalar_dense", "aten::allclose", "aten::equal")
+OTHER_RESULTS = (
+    *("aten::_local_scalar_dense", "aten::allclose", "aten::equal"),
+    "aten::_linalg_check_errors",
+)
 RUNNING = (
     "aten::native_batch_norm",
     "aten::_native_batch_norm_legit",

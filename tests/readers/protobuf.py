@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import struct
 
+#: Ends of the names of files that are one protobuf message: XLA's, Perfetto's.
+SUFFIXES = (".pb", ".pftrace")
+
 
 def varint(value: int) -> bytes:
     value &= (1 << 64) - 1

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import opscope
 from opscope import readers
 from opscope.readers import BadInput, unpacking
+from opscope.scale.partial import sources
 
 zstd = import_module("compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd")
 
@@ -53,6 +54,17 @@ def tar(files: dict[str, bytes], mode: str = "w") -> bytes:
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
     return made.getvalue()
+
+
+def old_tar(files: dict[str, bytes]) -> bytes:
+    """An archive whose entries lack the mark of POSIX."""
+    content = bytearray(tar(files))
+    content[257:265] = bytes(8)
+    del content[265:345]  # the owner's names
+    content[265:265] = bytes(80)
+    content[148:156] = b" " * 8
+    content[148:156] = b"%06o\0 " % sum(content[:512])
+    return bytes(content)
 
 
 def zipped(files: dict[str, bytes]) -> bytes:
@@ -106,6 +118,11 @@ WHOLE = {
         % (json.dumps(EVENTS[:7]).encode(), json.dumps(EVENTS[7:]).encode()),
     ),
     "a line each": ("t.jsonl", b"\r\n".join(json.dumps(one).encode() for one in EVENTS)),
+    "several on a line": ("t.jsonl", b"\n".join(json.dumps(one).encode() + json.dumps(two).encode() for one, two in zip(EVENTS[::2], EVENTS[1::2], strict=True))),
+    "all on one line": ("t.jsonl", b"".join(json.dumps(one).encode() for one in EVENTS)),
+    "an array of arrays": ("t.json", json.dumps([EVENTS[:5], EVENTS[5:]]).encode()),
+    "an array of objects": ("t.json", json.dumps([{**META, "parts": [{"id": 0}], "traceEvents": EVENTS[:5]}, {"traceEvents": EVENTS[5:]}]).encode()),
+    "tar before POSIX": ("t.tar", old_tar({"t.json": JSON})),
     "a line each, with commas": ("t.jsonl", b",\n".join(json.dumps(one).encode() for one in EVENTS) + b"\n"),
 }  # fmt: skip
 
@@ -274,7 +291,7 @@ def test_no_path_leaves_the_archive(tmp_path, name):
         trace = readers.open(path)
         assert len(trace["ranges"]) == 12
         if ".." in name or name.startswith("/") or ":" in name:
-            what = "entries of the archive that are links, or whose path leaves it, were left out"
+            what = f"entries of the archive {unpacking.LEFT_OUT} were left out"
             assert ("warning", what, 1) in trace["notes"].rows()
         assert sorted(tmp_path.rglob("*")) == before
 
@@ -295,7 +312,7 @@ def test_links_and_devices_of_an_archive_are_left_out(tmp_path):
         entry.size = len(ARRAY)
         archive.addfile(entry, io.BytesIO(ARRAY))
     trace = readers.open(write(tmp_path, "t.tar", made.getvalue()))
-    what = "entries of the archive that are links, or whose path leaves it, were left out"
+    what = f"entries of the archive {unpacking.LEFT_OUT} were left out"
     assert ("warning", what, 3) in trace["notes"].rows()
 
 
@@ -342,7 +359,78 @@ def test_a_zip_with_a_password_says_so(tmp_path):
         readers.open(write(tmp_path, "t.zip", bytes(content)))
 
 
+def test_an_encrypted_entry_beside_the_trace_is_counted(tmp_path):
+    content = bytearray(zipped({"secret.txt": b"words", "t.json": JSON}))
+    content[6] |= 1
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    trace = readers.open(write(tmp_path, "t.zip", bytes(content)))
+    assert len(trace["ranges"]) == len(EVENTS)
+    assert "encrypted" in notes(trace)
+
+
+@pytest.mark.parametrize("make", [tar, zipped], ids=["tar", "zip"])
+def test_an_archive_without_files_says_so(tmp_path, make):
+    with pytest.raises(BadInput, match=r"without a trace: it is empty|zeros or blanks"):
+        readers.open(write(tmp_path, "t", make({})))
+    with pytest.raises(BadInput, match=r"whose path leaves it.* are left out: 1$"):
+        readers.open(write(tmp_path, "t", make({"../t.json": JSON})))
+
+
+@pytest.mark.parametrize("make", [tar, zipped], ids=["tar", "zip"])
+@pytest.mark.parametrize(
+    "files", [{"a/t.json": JSON, "a": b"x"}, {"t.json": JSON, "t.json/b": b"x"}]
+)
+def test_an_entry_whose_path_another_has_is_left_out(tmp_path, make, files):
+    trace = readers.open(write(tmp_path, "t", make(files)))
+    assert len(trace["ranges"]) == len(EVENTS)
+    assert "repeats another" in notes(trace)
+
+
+def notes(trace: Any) -> str:
+    return "\n".join(trace["notes"]["what"])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_damaged_entry_beside_the_trace_is_no_loss_of_the_trace(tmp_path, first):
+    log = {"b.txt": b"the words of a log " * 9}
+    content = bytearray(zipped({**log, "t.json": JSON} if first else {"t.json": JSON, **log}))
+    content[content.index(b"b.txt") + 8] ^= 0xFF
+    trace = readers.open(write(tmp_path, "t.zip", bytes(content)))
+    assert len(trace["ranges"]) == len(EVENTS)
+    assert "truncated" not in trace.origin
+    assert "beside the trace" in notes(trace)
+
+
+def test_a_damaged_entry_is_not_called_empty(tmp_path):
+    content = zipped({"t.json": JSON})
+    at = content.index(b"t.json") + 60
+    damaged = content[:at] + bytes([content[at] ^ 0xFF]) + content[at + 1 :]
+    with pytest.raises(BadInput, match=r"t\.zip: cannot be unpacked: t\.json: Error"):
+        readers.open(write(tmp_path, "t.zip", damaged))
+    with pytest.raises(BadInput, match="list of entries at the end of the zip archive is missing"):
+        readers.open(write(tmp_path, "t.zip", content[:150]))
+    with pytest.raises(BadInput, match=r"t\.tar: cannot be unpacked: unexpected end"):
+        readers.open(write(tmp_path, "t.tar", tar({"t.json": JSON})[:900]))
+    for empty in (bytes(9000), b" \n", gzip.compress(bytes(9000))):
+        with pytest.raises(BadInput, match="bytes are zeros or blanks"):
+            readers.open(write(tmp_path, "t.json", empty))
+    with pytest.raises(BadInput, match="the file is empty"):
+        readers.open(write(tmp_path, "t.json.gz", gzip.compress(b"")))
+
+
 # ---------------------------------------------------------------------------------- folders
+
+
+def test_a_folder_names_the_archives_that_it_does_not_look_into(tmp_path):
+    write(tmp_path, "all.zip", zipped({"rank0.json": JSON}))
+    with pytest.raises(BadInput, match=r"a folder without traces, but with archives \(all\.zip\)"):
+        readers.open(tmp_path)
+    with pytest.raises(BadInput, match=r"with archives \(all\.zip\)"):
+        sources([tmp_path])
+    write(tmp_path, "rank0.json", JSON)
+    assert "archives in the folder were not read: all.zip" in notes(readers.open(tmp_path))
+    with pytest.raises(BadInput, match="a member of an archive: unpack the archive"):
+        sources([f"{tmp_path}/all.zip!rank0.json"])
 
 
 def test_a_folder_takes_files_packed_twice_and_no_archives(tmp_path):

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from opscope import readers
-from opscope.readers.rows import csv_rows
+from opscope.readers import BadInput
+from opscope.readers.rows import MOST_COLUMNS, csv_rows
 
 HEAD = '"Kind","Agent_Id","Kernel_Name","Correlation_Id","Start_Timestamp","End_Timestamp"'
 
@@ -64,3 +65,10 @@ def test_the_same_holds_for_mindspores_tables(tmp_path):
     trace = readers.open(path)
     assert (trace["kernels"]["end"] - trace["kernels"]["start"]).to_list() == [5_000] * 4
     assert trace["notes"]["what"].str.contains("kernel_details.csv with fewer or more").any()
+
+
+def test_a_header_of_very_many_columns_is_refused(tmp_path):
+    path = tmp_path / "kernel_trace.csv"
+    path.write_text("\n".join([HEAD + ",x" * MOST_COLUMNS, line(1)]))
+    with pytest.raises(BadInput, match=f"more than {MOST_COLUMNS:,} columns"):
+        readers.open(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import pickle
 import random
 import zipfile
@@ -50,10 +51,6 @@ TF1 = [
     named("/job:localhost/replica:0/task:0/device:GPU:0 Compute"),
     x("MatMul", "Op", args={"name": "dense/MatMul", "op": "MatMul", "input0": "x"}),
 ]
-PROTON = [
-    {"name": "matmul_kernel", "cat": "kernel", "ph": "X", "ts": 10 * number, "dur": 9, "tid": "stream0",
-     "args": {"call_stack": ["ROOT", "fwd"]}} for number in range(5)
-]  # fmt: skip
 EVENTS = {
     "PaddlePaddle": ({"schemaVersion": "1.0.2", "span_index": "0"}, PADDLE),
     "PaddlePaddle's": ({**KINETO, "span_indx": "0"}, PADDLE_GPU),
@@ -63,8 +60,6 @@ EVENTS = {
     "Ray's": (None, [x("f", "task::f", pid="Node 10.0.0.1", tid="Worker ID: 7")]),
     "TensorFlow 1": ({}, TF1),
     "TensorFlow 1's": ({}, [x("Conv2D", "Op", args={"op": "Conv2D"})]),
-    "Proton": ({"displayTimeUnit": "us"}, PROTON),
-    "Proton (chrome": ({}, [x("load", "kernel", pid="add Core0 CTA3", tid="warp 2")]),
     "Spyre": (KINETO, [x("bmm_3 Cmpt Exec", args={"TS3": "1", "TS4": "9"}), x("x DmaI", args={"TS1": "3"})]),
     "NCCL's profiler": (None, [{"ph": "b", "cat": "GROUP_API", "name": "Group API", "ts": 1, "pid": 3}]),
     "MXNet": ({}, [named("gpu/0"), {**x("Convolution", "operator"), "ph": "B"}]),
@@ -73,6 +68,7 @@ EVENTS = {
     "VizTracer": ({"viztracer_metadata": {"version": "1"}}, [x("f (a.py:1)", "FEE")]),
     "py-spy": (None, [{**x("f", "py-spy"), "ph": "B"}]),
     "Clang": ({"beginningOfTime": 5}, [x("Source")]),
+    "tlparse": (None, [{**x("dynamo", "dynamo_timed"), "ph": "B"}]),
     "Chrome or Node.js": ({"metadata": {}}, [x("RunTask", "disabled-by-default-devtools.timeline,toplevel")]),
 }  # fmt: skip
 
@@ -115,7 +111,6 @@ def test_the_producer_is_known_by_events_far_behind_the_head(tmp_path):
 
 TREE = [{"children": [], "frame": {"name": "ROOT", "type": "function"}, "metrics": {}}]
 JSON = {
-    "Proton (hatchet)": [*TREE, {"CUDA": {"0": {"arch": "90", "num_sms": 132}}}],
     "Chakra": {"schema": "1.1.1-chakra.0.0.4", "pid": 1, "nodes": []},
     "execution trace": {
         "schema": "1.0.3",
@@ -126,6 +121,12 @@ JSON = {
     "memory snapshot": {"segments": [], "device_traces": [[]]},
     "rocprof-sys": {"timemory": {"wall_clock": {}}},
     "pyinstrument": {"session": 1, "root_frame": {}},
+    "memory timeline": [[1, 2], [[0, 1], [0, 2]]],
+    "nsys export": {"Type": 48, "CudaEvent": {"startNs": "100"}},
+    "OpenTelemetry": {"resourceSpans": [{"scopeSpans": []}]},
+    "Zipkin": [{"traceId": "a", "id": "b", "timestamp": 1}],
+    "V8": {"nodes": [{"id": 1, "callFrame": {}}], "timeDeltas": [1]},
+    "TVM": {"calls": [{"Name": {"string": "add"}, "Duration (us)": {"microseconds": 3.0}}]},
 }
 
 
@@ -138,23 +139,34 @@ def test_json_without_events_is_refused_by_its_producers_name(tmp_path, producer
     assert producer in error.value.what
 
 
-def packet(*fields: bytes) -> bytes:
-    body = b"".join(fields)
-    return b"\x0a" + bytes([len(body)]) + body
-
-
-SNAPSHOT = {"segments": [{"device": 0, "address": 0, "blocks": []}], "device_traces": [[]]}
 BYTES = {
-    "Perfetto": packet(b"\x30\x01", b"\x50\x01") + packet(b"\x40\x07", b"\x5a\x02\x08\x01", b"\x50\x01") * 9,
-    "Perfetto trace": packet(b"\x08\x01", b"\x42\x0c\x08\x01\x12\x08process1") * 10,
     "ETDump": b"\xa4\x08\0\0\x08\0\0\0ED00" + bytes(200),
     "ETDump (": b"\x08\0\0\0ED00" + bytes(200),
-    "memory snapshot": pickle.dumps(SNAPSHOT, protocol=4),
     "pickle": pickle.dumps({"a": [1]}, protocol=2),
     "perf.data": b"PERFILE2" + bytes(100),
     "Parquet": b"PAR1" + bytes(100),
     "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(100),
     "7z": b"7z\xbc\xaf\x27\x1c" + bytes(100),
+    "LZMA": lzma.compress(b"words", lzma.FORMAT_ALONE),
+    "tinygrad": b"\x80\x05\x95\x20\0\0\0\0\0\0\0]\x94\x8c\x10tinygrad.helpers\x94\x8c\x0cProfileEvent\x93.",
+    "LiteRT": b"============================== Run Order ==============================\n\t[node type]\t[start]\t[first]\t[avg ms]",
+    "pickle, which": pickle.dumps({"a": [1]}, protocol=0),
+    "pprof": b"\x0a\x04\x08\x01\x10\x02\x0a\x04\x08\x03\x10\x04\x12\x04\x0a\x01\x01\x12\x01\x05" + b"2\x03cpu",
+    "perf script": b"python 1234 12345.678901:     250000 cycles:u: \n\t    7f00 foo (/lib/x.so)\n\n",
+    "collapsed": b"main (a.py:1);f (a.py:3) 12\nmain (a.py:1) 3\n",
+    "nvprof": b'==21== NVPROF is profiling process 21, command: ./a\n==21== Profiling result:\n"Type","Time(%)"\n',
+    "nvprof's": b'==21== Profiling result:\n"Start","Duration","Grid X"\n',
+    "nsys stats": b"Time (%),Total Time (ns),Instances,Avg (ns),Name\n50.0,1000,10,100.0,gemm\n",
+    "nsys stats (": b"Start (ns),Duration (ns),CorrId,GrdX,Name\n100,50,5,1,gemm\n",
+    "printed table": b"-----  ----\n          Name    Self CPU %\n-----  ----\n",
+    "DeepSpeed": b"\n-------- DeepSpeed Flops Profiler --------\nProfile Summary at step 10:\n",
+    "TORCH_TRACE": b'V0401 12:00:00.000000 1234 torch/_logging/structured.py:28] {"str": ["/a.py", 0]}\n',
+    "OpenVINO": b"layerName;execStatus;layerType;execType;realTime (ms);\nconv;EXECUTED;Convolution;jit;0.5;\n",
+    "nvidia-smi": b"timestamp, name, utilization.gpu [%]\n2026/01/01, NVIDIA H100, 98 %\n",
+    "HLO": b"HloModule jit_f, entry_computation_layout={()->f32[]}\n",
+    "Tracy": b"tlZ\x04" + bytes(50),
+    "Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 1\n",
+    "HTML": b"\n<!DOCTYPE html>\n<html><body>404</body></html>",
 }  # fmt: skip
 
 

@@ -305,3 +305,70 @@ def test_two_runs_on_one_machine_have_the_warning(trace):
     first = trace("node_42.1780000000000.pt.trace.json", rows(42, 0))
     second = trace("node_43.1780000000001.pt.trace.json", rows(43, 500_000))
     assert len([what for what in warnings(first, second) if "nothing shows" in what]) == 1
+
+
+def gloo(pid: int, late: int) -> list[dict]:
+    """Four calls of an all_reduce, each with the range of gloo's thread."""
+    own = {"pid": pid, "ph": "X"}
+    pairs = [
+        (
+            {**own, "cat": "cpu_op", "name": "c10d::allreduce_", "tid": pid, "ts": 1000 * number, "dur": 20,
+             "args": {}},
+            {**own, "cat": "user_annotation", "name": "gloo:all_reduce", "tid": 9, "ts": 1000 * number + 30,
+             "dur": 100 + late * number, "args": {"Input Dims": [[32, 64]], "Input type": ["float"]}},
+        )
+        for number in range(1, 5)
+    ]  # fmt: skip
+    return [event for pair in pairs for event in pair]
+
+
+def test_collectives_of_unrelated_files_are_never_one_collective(trace, tmp_path):
+    """Their groups may have one name; what a rank of one job waits for is no rank of another."""
+    group = [{"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}]
+    files = [
+        trace(f"{rank}.json", gloo(70 + rank, 40 * rank), rank=rank, world_size=2, pg_config=group)
+        for rank in range(2)
+    ]
+    assert opscope.load(files).communication()["waiting_time"].sum() > 0
+    parts = tmp_path / "parts"
+    for file in files:
+        write_partial(file, parts)
+    for profile in (opscope.load(files, unrelated=True), merge(parts, unrelated=True)):
+        assert profile.communication()["waiting_time"].is_null().all()
+        assert sorted(profile.collectives()["group"].cast(str)) == ["0 of file 1", "0 of file 2"]
+        assert profile.late_causes().is_empty()
+        assert profile.slowest_ranks().is_empty()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "uuids", "numbers", "said"),
+    [
+        ((None, None), (None, None), (0, 0), "device 0 of no known host: counted as several"),
+        (("a", "a"), (None, None), (0, 0), "device 0 of a: counted as one"),
+        (("a", "b"), (None, None), (0, 0), None),
+        ((None, None), ("GPU-1", "GPU-2"), (0, 0), None),
+        ((None, None), (None, None), (0, 1), None),
+    ],
+)
+def test_ranks_on_one_device_number_without_a_uuid_have_one_warning(
+    tmp_path, hosts, uuids, numbers, said
+):
+    files = []
+    for rank, (host, uuid, number) in enumerate(zip(hosts, uuids, numbers, strict=True)):
+        device = {"id": number, "name": "NVIDIA H100 80GB HBM3"}
+        head = {
+            "schemaVersion": 1,
+            "deviceProperties": [device if uuid is None else {**device, "uuid": uuid}],
+            "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": 2},
+            "baseTimeNanoseconds": DAY,
+            "traceEvents": [
+                {"ph": "X", "cat": "kernel", "name": "k", "pid": number, "tid": 7, "ts": 10 + rank + 50 * n,
+                 "dur": 20, "args": {"device": number, "stream": 7, "correlation": n + 1}}
+                for n in range(12)
+            ],
+        }  # fmt: skip
+        path = tmp_path / f"{rank}.json"
+        path.write_text(json.dumps(head | ({"hostname": host} if host else {})))
+        files.append(str(path))
+    told = [what for what in warnings(*files) if "without a UUID" in what]
+    assert [said in what for what in told] == ([True] if said else [])

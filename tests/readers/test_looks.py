@@ -22,6 +22,8 @@ RECOGNISED = [
     ("xplane", b'{"traceEvents":[{"args":{"name": "/device:GPU:0 x"},"name": "/device:GPU:0 "', "a"),
     ("ncu", b"[INFO] begins\n==PROF== Connected to process 7", "log.txt"),
     ("ncu", b'{}\n"ID","Process ID","Process Name"', "a.csv"),
+    ("pyprof", b"{'kShortName': 'k', 'kDuration': 5", "net.dict"),
+    ("pyprof", b"{u'trace': [], 'kShortName': 'k'", "a.json"),
     ("rocm", b'{ "rocprofiler-sdk-tool": [', "a.json"),
     ("rocm", b'{ "traceEvents":[{}\n,{"args":{"name":"GPU0"}', "a.json"),
     ("rocm", b'[ {}, {"name": "process_name", "ph":"M", "pid":"0", "args":{"name":"GPU0"}', "a.json"),
@@ -47,7 +49,7 @@ PIECES = [
     b'"traceEvents"', b'"args"', b"GPU0", b"COPY", b'"ph"', b'"operator"', b"-op1", b"123456;",
     b"HostCpuOps;", b"GpuOps;", b"Start Time(us)", b"Task Start ", b"Name", b"OP Type", b"Count", b"Total ",
     b"[11/28/2026-10:00:00] [I] ", b"&&&& RUNNING TensorRT.trtexec", b"=== Model Options ===", b"ID",
-    b"rocprofiler-sdk-tool", b"process_name", b"\xef\xbb\xbf", b"op_name,stream_id,start_time(us),duration(us)",
+    b"{'kShortName': ", b"rocprofiler-sdk-tool", b"process_name", b"\xef\xbb\xbf", b"op_name,stream_id,start_time(us),duration(us)",
 ]  # fmt: skip
 NAMES = ["a.json", "trace_view.json", "minddata_pipeline_0.json", "dataset_iterator.json",
          "x_timeline_summary_0.json", "a_cluster_analyse.json", "step_trace_time.json", "flops_0.json",

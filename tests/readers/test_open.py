@@ -49,7 +49,7 @@ BAD = {
     "truncated.json": (json.dumps(TRACE).encode()[:-30], "truncated"),
     "truncated.gz": (gzip.compress(os.urandom(50) + json.dumps(TRACE).encode() * 50)[:-40], "gzip|not a trace"),
     "truncated-trace.gz": (gzip.compress(json.dumps(TRACE).encode())[:-99], "truncated gzip"),
-    "empty.gz": (gzip.compress(b""), "not a trace"),
+    "empty.gz": (gzip.compress(b""), "the file is empty"),
     "truncated-trace.zst": (zstd.compress(json.dumps(TRACE).encode())[:20], "truncated zstd"),
     "damaged.zst": (b"\x28\xb5\x2f\xfd" + b"x" * 50, "zstd"),
     "damaged.sqlite": (b"SQLite format 3\0" + b"x" * 5000, "SQLite"),

@@ -37,7 +37,7 @@ def _note(host: object) -> None:
 
 def main() -> None:
     """Run ``opscope`` with the arguments of this program, and fail if it asks outside."""
-    from opscope.cli.app import run
+    from opscope.cli.start import run
 
     watch()
     status = run()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 
 import pytest
 
 import opscope
 from opscope.errors import BadInput, NotReached
+from opscope.readers import at_urls
 from tests.made_ranks import rank_files
 
 
@@ -41,6 +45,23 @@ def test_files_patterns_folders_and_lists_give_what_the_disk_gives(store, ranks)
     assert source["url"] == urls[0]
     assert source["size"] == ranks[0].stat().st_size
     assert source["version"]
+
+
+def test_what_a_database_s_writer_left_beside_it_is_copied_too(web, tmp_path):
+    folder, url = web
+    path = folder / "a.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        database.execute("PRAGMA journal_mode = wal")
+        database.execute("CREATE TABLE made (number)")
+        for name in ("a.sqlite", "a.sqlite-wal"):
+            shutil.copy(folder / name, tmp_path)
+    (tmp_path / "a.sqlite").replace(path)
+    (tmp_path / "a.sqlite-wal").replace(folder / "a.sqlite-wal")
+    with at_urls.at_hand(f"{url}/a.sqlite") as copy:
+        assert {file.name for file in copy.parent.iterdir()} == {"a.sqlite", "a.sqlite-wal"}
+    (folder / "a.sqlite-wal").unlink()
+    with at_urls.at_hand(f"{url}/a.sqlite") as copy:
+        assert [file.name for file in copy.parent.iterdir()] == ["a.sqlite"]
 
 
 def test_local_patterns_are_expanded_in_natural_order(tmp_path):

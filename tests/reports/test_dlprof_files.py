@@ -102,6 +102,7 @@ def test_dlprofs_own_names_of_files_are_accepted_as_reports():
         "detail", "tensor", "group_node",
     ]  # fmt: skip
     assert dlprof.resolve(["all"]) == list(dlprof.REPORTS)
+    assert dlprof.resolve(["node_op"]) == ["detail"]  # of the guide's own example
 
 
 def test_csv_json_and_parquet_hold_the_same_rows(profile, tmp_path):
@@ -160,6 +161,25 @@ def test_utilization_is_averaged_over_the_visible_devices_and_each_has_a_row(pro
     assert each["Device ID"].to_list() == [0, 1]
     assert each["GPU Utilization %"].to_list() == pytest.approx([whole * 2, 0])
     assert sections["All Ops"]["GPU Time (ns)"][0] == each["Kernel Time (ns)"].sum() == 20
+
+
+def test_the_profiles_name_stands_first_if_it_was_given(profile, tmp_path):
+    dlprof.write(profile, ["summary"], tmp_path, domains=[], profile_name="my first run")
+    with (tmp_path / "dlprof_summary.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[1] == ["Profile Name", "my first run"]
+    dlprof.write(profile, ["summary"], tmp_path, domains=[], force=True)
+    assert "Profile Name" not in (tmp_path / "dlprof_summary.csv").read_text()
+
+
+def test_the_detailed_report_may_leave_out_data_types_and_shapes(profile, tmp_path):
+    dlprof.write(profile, ["detail", "iteration"], tmp_path, domains=[], shapes=False)
+    with (tmp_path / "dlprof_detailed.csv").open(newline="") as file:
+        header = list(csv.reader(file))[1]
+    assert not {"Data Type", "Input Shapes"} & set(header)
+    assert {"Op ID", "Stack Trace", "Output Shapes"} <= set(header)
+    with (tmp_path / "dlprof_iteration.csv").open(newline="") as file:
+        assert {"Data Types", "Input Shapes"} <= set(list(csv.reader(file))[1])
 
 
 def test_a_damaged_range_is_refused_with_what_there_is(profile, tmp_path):

@@ -136,7 +136,7 @@ def test_the_expert_systems_of_that_run_and_where_ours_differ(written, shared: P
 
 
 def test_each_expert_system_of_dlprof_has_a_detector():
-    from opscope.reports.dlprof.expert_systems import rules
+    from opscope.reports.dlprof.sections import rules
 
     names = {
         "Bad Iteration Range", "No Iteration", "Bad Tensor Shape", "No Fusion", "AMP", "Data Loader",

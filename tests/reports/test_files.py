@@ -26,9 +26,9 @@ FRAMES = {"summary": SUMMARY, "detail": DETAIL}
 
 
 def test_json_has_a_key_a_report_and_null_for_the_unknown():
-    text = files.as_json(FRAMES)
+    text = files.as_json("report", FRAMES)
     back = json.loads(text)
-    assert list(back) == ["summary", "detail"]
+    assert list(back) == ["schema", "summary", "detail"]
     assert back["summary"] == {"wall_time": 1_000_000, "flops_share": None}
     assert back["detail"][1] == {"op": 'a"b,c', "flops": None, "share": None, "shape": None}
     assert "NaN" not in text

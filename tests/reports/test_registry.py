@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import opscope.cli.app as application
+from opscope.cli import start as application
 from opscope.core.question import index, registry
 from opscope.core.question.column import UNITS, Column, Frame
 from opscope.core.question.layout import lines
@@ -138,13 +138,15 @@ def test_a_question_s_report_is_on_the_terminal(add, run, saved):
     assert run("report", saved, "--by", "waste")[1].endswith(out)
     assert run("report", saved, "--reports", "Rubbish")[1] == out
     assert run("report", saved, "--reports", "waste", "--top", 1)[1].count("%") == 1
-    assert "--by waste, shape, layer, source, dtype, range: " in words(run("report", saved)[1])
+    assert "--by waste, shape, layer, source, dtype, direction, range: " in words(
+        run("report", saved)[1]
+    )
 
 
 def test_it_is_in_json_and_in_files_at_its_place(add, run, saved, tmp_path):
     add(QUESTION)
-    made = json.loads(run("report", saved, "--json")[1])
-    assert list(made)[4:7] == ["by_kind", "waste", "by_op"]
+    made = json.loads(run("report", saved, "--json", "--full")[1])
+    assert list(made)[6:9] == ["by_kind", "waste", "by_op"]
     assert made["waste"] == [
         {"direction": "forward", "waste": 2_000, "weight": 0.5},
         {"direction": "backward", "waste": 1_000, "weight": 0.5},
@@ -158,9 +160,9 @@ def test_it_is_in_json_and_in_files_at_its_place(add, run, saved, tmp_path):
 
 
 def test_it_is_in_the_help_and_meant_by_a_name_like_it(add, run, saved):
-    assert "waste" not in run("report", "--help")[1]
+    assert "waste" not in run("report", "--help-all")[1]
     add(QUESTION)
-    said = words(run("report", "--help")[1])
+    said = words(run("report", "--help-all")[1])
     assert "gaps, by_kind, waste, by_op" in said
     assert "the time by kind, waste, op, shape" in said
     assert "did you mean 'waste'?" in run("report", saved, "--reports", "wasste")[2]
@@ -189,11 +191,11 @@ def test_a_report_may_stand_on_the_first_screen_or_be_written_on_request_alone(
     add, run, saved, monkeypatch
 ):
     add(QUESTION.replace('by="waste",', "written=False,"), by=None)
-    first = [*index.FIRST[:3], "waste", *index.FIRST[3:]]
+    first = [*index.FIRST[:4], "waste", *index.FIRST[4:]]
     monkeypatch.setattr(index, "FIRST", tuple(first))
     titles = [block.partition("\n")[0] for block in run("report", saved)[1].split("\n\n")]
     assert titles[3:5] == ["Wasted time", "Top ops, all shapes of each together"]
-    assert "waste" not in json.loads(run("report", saved, "--json")[1])
+    assert "waste" not in json.loads(run("report", saved, "--json", "--full")[1])
     assert "waste" in json.loads(run("report", saved, "--json", "--reports", "waste")[1])
 
 
@@ -257,8 +259,9 @@ def test_every_report_is_shown_with_and_without_rows(trace_of, saved):
 def test_the_order_is_fixed_and_no_name_is_of_two_reports():
     names = [name for report in reports().values() for name in (report.name, *report.aliases)]
     assert len(set(names)) == len(names)
-    assert list(reports())[:7] == [
+    assert list(reports())[:8] == [
         "diagnosis",
+        "wall_time",
         "summary",
         "unattributed",
         "gaps",

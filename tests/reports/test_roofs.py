@@ -58,7 +58,7 @@ def test_the_device_s_peaks_and_where_they_are_from(trace_of):
     assert "tf32 156 TFLOP/s" in said
     assert "memory 1.55 TB/s" in said or "memory 1.56 TB/s" in said
     assert "datasheet" in said
-    assert "docs/devices.md" in said
+    assert "docs/reference/devices.md" in said
     assert "warning" not in said
     row = profile.efficiency("op").row(0, named=True)
     assert row["efficiency"] == pytest.approx(IDEAL / 40_000, rel=1e-3)

@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.core.advice.diagnosis_limits import CANNOT_TELL, HEALTHY
-from opscope.core.advice.diagnosis_merged import diagnosis
+from opscope.core.advice.diagnosis_merged import causes_of_sums
+from opscope.core.advice.diagnosis_rows import HEALTHY
 from opscope.core.analysis.diff.rankwise import PARTS, RANKED
-from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, FINDINGS
 from opscope.core.analysis.ranks.stragglers import STRAGGLERS
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
@@ -67,6 +67,12 @@ def test_a_job_that_lacks_ranks_says_so(tmp_path):
 def steps(**parts):
     row = {"process": 0, "rank": 0, "step": 1, "time": 1000, "work": None, **dict.fromkeys(PARTS)}
     return pl.DataFrame([{**row, **parts}], schema=RANKED)
+
+
+def diagnosis(*given) -> pl.DataFrame:
+    """The rows of a merged job in words: its causes, else that nothing stands out; then what cannot be told."""
+    causes = causes_of_sums(*given)
+    return pl.DataFrame([*(causes.rows or [causes.otherwise]), *causes.not_told])
 
 
 def test_an_idle_device_has_no_definite_cause():

@@ -16,6 +16,7 @@ from opscope.profile import Profile
 from opscope.scale import fleet
 from opscope.scale.merge import merge
 from opscope.scale.partial import write_partial
+from tests import made_ranks
 from tests.command import opscope as command
 from tests.made_ranks import rank_files
 
@@ -24,7 +25,8 @@ TABLES = {"jobs", "labels", "ops", "kinds", "kernels", "advice", "ranks"}
 
 
 @pytest.fixture
-def ranks(tmp_path):
+def ranks(tmp_path, monkeypatch):
+    monkeypatch.setattr(made_ranks, "STEPS", 6)  # of fewer than ten kernels no cause is named
     folder = tmp_path / "ranks"
     folder.mkdir()
     return rank_files(folder, 4, slow=1)

@@ -403,6 +403,22 @@ def test_an_edited_partial_is_left_out_and_named(tmp_path, what):
         merge(tmp_path / "parts", strict=True)
 
 
+@pytest.mark.parametrize("place", [-1, 10_000])
+def test_a_partial_with_lengths_that_cannot_be_is_left_out_and_named(tmp_path, place):
+    """Whoever edits a partial may write its digest, too."""
+    made = partials(rank_files(tmp_path, 2), tmp_path / "parts")
+    rows = pl.read_parquet(made[1])
+    index = rows["name"].to_list().index("kernel_lengths")
+    frame = pl.read_ipc_stream(io.BytesIO(rows["data"][index]))
+    frame = frame.with_columns(pl.lit(place).cast(frame.schema["place"]).alias("place"))
+    changed = rows.with_columns(_at(rows, "data", index, packed._packed(frame)))
+    names, counts, held = (changed[name].to_list() for name in ("name", "rows", "data"))
+    digest = packed._digest(zip(names[:-1], counts[:-1], held[:-1], strict=True))
+    changed.with_columns(_at(changed, "data", len(held) - 1, digest)).write_parquet(made[1])
+    [lost] = merge(tmp_path / "parts").manifest["failed"]
+    assert "kernel_lengths has lengths that cannot be" in lost["what"]
+
+
 def _at(rows: pl.DataFrame, column: str, place: int, value: object) -> pl.Series:
     """The column with ``value`` in one place."""
     values = rows[column].to_list()
@@ -448,6 +464,7 @@ def test_a_file_that_is_no_partial_is_an_error(tmp_path):
     [
         ("summary", {}), ("summary", {"steps": "1"}), ("present", "kernels"), ("origin", []),
         ("summary", {"device_time": -1}), ("origin", {"failed": [{"path": 1}]}), ("origin", {"files": "two"}), ("missing_of", {"all": 1.5}),
+        ("missing_of", {"all": 1}),
         ("source", {}), ("ranges", None), ("calls", [1]), ("cpu_only", "no"), ("content", 3),
     ],
 )  # fmt: skip
@@ -523,5 +540,7 @@ def test_the_first_screen_of_traces_without_a_named_device_has_its_summary(share
     assert merged.call_names == loaded.call_names != []
     assert vendor(merged) == vendor(loaded)
     titles = [table.title for table in console.first_screen(merged)]
-    assert titles[:2] == ["Diagnosis", "Summary of 2 of 128 ranks"]
-    assert len(titles) > 2
+    assert titles[0] == "Diagnosis"
+    assert titles[1].startswith("Wall time of rank 0")
+    assert titles[2] == "Summary of 2 of 128 ranks"
+    assert len(titles) > 3

@@ -62,7 +62,7 @@ def test_a_late_rank_and_why(tmp_path, how, hosts, merged_of):
     merged = merged_of(files, tmp_path / "parts")
     assert_same(merged, files)
     known = merged.late_causes().drop_nulls("cause")
-    cause = {"compute": "local compute", "input": "input", "launch": "launch"}[how]
+    cause = {"compute": "local compute", "input": "input", "launch": "outside any op"}[how]
     assert known.select("rank", "cause", "last").rows() == [(2, cause, STEPS - 1)]
     if how != "launch":  # a late launch is no work of the rank
         assert merged.slowest_ranks()["rank"].to_list() == [2] * STEPS

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from opscope.cli.app import app
-from opscope.cli.app import run as run_app
+from opscope.cli.start import run as run_app
 from opscope.errors import BadInput
 from opscope.scale import partial as of_partial
 from opscope.scale.merge import merge
@@ -149,7 +149,7 @@ def test_reports_that_are_lacking_are_named(tmp_path):
     run("partial", tmp_path, "-o", tmp_path / "parts")
     run("merge", tmp_path / "parts", "-o", job)
     both = run("report", job, "--reports", "roofline,idle", "--json")
-    assert list(json.loads(both.stdout)) == ["idle"]
+    assert list(json.loads(both.stdout)) == ["schema", "idle"]
     assert "which lack roofline (a row is one execution of an op;" in both.stderr
     alone = run("report", job, "--reports", "roofline", "--json")
     assert alone.exit_code == 2

@@ -88,7 +88,7 @@ def test_the_help_says_who_may_run_code():
     from opscope.cli.app import app
 
     shown = " ".join(
-        CliRunner().invoke(app, ["report", "--help"], env={"COLUMNS": "300"}).output.split()
+        CliRunner().invoke(app, ["report", "--help-all"], env={"COLUMNS": "300"}).output.split()
     )
     assert "Whoever controls the scheduler can run code here and on the workers" in shown
     assert "Whoever controls the cluster can run code here and on the workers" in shown

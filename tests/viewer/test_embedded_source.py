@@ -74,3 +74,18 @@ def test_files_beyond_those_that_are_held_are_named_with_the_reason(viewed, monk
     assert len(answers) == 2
     reasons = [one["reason"] for one in answers[None]["files"]]
     assert reasons[1:] == [source._BEYOND] * 2
+
+
+def test_secrets_in_the_text_are_hidden_and_counted_by_file_and_kind(viewed, tmp_path, capsys):
+    value, token = "swordfish" + "7", "gh" + "p_" + "a1B2" * 9
+    lines = [f"password = '{value}'", f"connect(u, '{token}')", "token = tokenizer.encode(text)"]
+    (tmp_path / "train.py").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "long.py").write_text("x = 1\n" * 30_000 + lines[0], encoding="utf-8")
+    answers = held(viewed, sources=True)
+    text = answers["train.py"]["text"]
+    assert value not in text
+    assert token not in text
+    assert text.splitlines()[0] == "password = '<redacted>'"
+    assert lines[2] in text
+    assert "secrets in this text that are hidden: 2" in answers["train.py"]["note"]
+    assert viewed.secrets == {"train.py": {"named value": 1, "github-pat": 1}}

@@ -1,4 +1,4 @@
-"""What a notebook shows for a profile: a frame that may do nothing but run its scripts, and a table beside it."""
+"""What a notebook shows for a profile: a glance; asked for, a frame that may do nothing but run its scripts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import opscope
 from opscope.profile import Profile
 from opscope.viewer import notebook, single
+from opscope.viewer.glance import MOST
 from opscope.viewer.notebook import Shown
 
 assert opscope.load  # profiles are shown by the viewer from the first use of opscope.load on
@@ -35,7 +36,7 @@ class Tags(HTMLParser):
 
 
 def test_the_frame_runs_scripts_and_reaches_nothing(small):
-    shown = Tags(small._repr_html_())
+    shown = Tags(Shown(small)._repr_html_())
     [frame] = shown.frames
     assert frame["sandbox"] == "allow-scripts"
     assert "src" not in frame
@@ -58,7 +59,7 @@ def single_view(profile):
 
 
 def test_where_no_frame_is_allowed_the_table_is_seen(small):
-    untrusted = re.sub(r"<iframe.*?</iframe>", "", small._repr_html_(), flags=re.S)
+    untrusted = re.sub(r"<iframe.*?</iframe>", "", Shown(small)._repr_html_(), flags=re.S)
     text = Tags(untrusted).text
     assert "time of the GPU" in text
     assert "aten::mm" in text
@@ -74,7 +75,9 @@ def test_an_output_is_bounded_and_more_is_shown_when_asked_for(trace_of):
         for n, late in enumerate(rng)
     ]  # fmt: skip
     profile = Profile(trace_of(ranges=ranges))
-    shown, more = profile._repr_html_(), Shown(profile, megabytes=1.2)._repr_html_()
+    assert len(profile._repr_html_().encode()) <= MOST
+    assert len(repr(profile).encode()) < 1_000
+    shown, more = (Shown(profile, **size)._repr_html_() for size in ({}, {"megabytes": 1.2}))
     assert 400_000 < len(shown.encode()) < 520_000
     assert 1_000_000 < len(more.encode()) < 1_250_000
 
@@ -86,6 +89,30 @@ def test_pages_that_take_long_are_shown_when_asked_for_only(small, monkeypatch):
     assert "6 kernels" in shown.text
     assert "notebook.Shown(profile)" in shown.text
     assert len(Tags(Shown(small, height=300)._repr_html_()).frames) == 1
+
+
+def test_a_glance_has_the_verdict_a_step_and_the_ops_and_no_script(small):
+    text = small._repr_html_()
+    shown = Tags(text)
+    assert shown.frames == []
+    assert set(shown.tags) <= {"p", "br", "strong", "code", "div", "table", "tr", "th", "td"}
+    [finding, *_] = small.diagnosis()["finding"]
+    assert finding in shown.text
+    assert "the nearest to the median" in shown.text
+    assert "linear-gradient" in text
+    assert "aten::mm" in shown.text
+    assert "notebook.Shown(profile)" in shown.text
+
+
+def test_long_names_do_not_make_a_cell_large(trace_of):
+    ranges = [
+        {"id": n, "process": 0, "thread": 0, "start": 10 * n, "end": 10 * n + 5, "domain": "opscope.torch",
+         "category": "forward", "kind": "pushpop", "text": f'aten::op{n}(f32[4]) @"{"<&>" * 3_000}.py":{n}'}
+        for n in range(40)
+    ]  # fmt: skip
+    text = Profile(trace_of(ranges=ranges))._repr_html_()
+    assert len(text.encode()) <= MOST
+    assert "<&>" not in text
 
 
 @pytest.mark.parametrize("megabytes", [0, -1, 101, float("nan")])

@@ -37,7 +37,7 @@ def both(request, shared):
     """What the page is told, and what the command prints, each from a profile of its own."""
     printed = traces.load(shared / request.param)
     chosen = {name: questions.reports()[name] for name in REPORTS}
-    reports = json.loads(files.as_json(registry.frames(printed, chosen)))
+    reports = json.loads(files.as_json("report", registry.frames(printed, chosen)))
     viewed = Viewed(traces.load(shared / request.param), ("a",))
     told = [overview.answer(Asked(viewed, given)) for given in ({}, {"part": "advice"})]
     return json.loads(json.dumps(told[0], allow_nan=False)), told[1], reports

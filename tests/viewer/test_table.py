@@ -41,7 +41,7 @@ def as_number(value, like):
 def test_every_report_is_the_same_to_the_digit_as_in_json(of, asking, trace):
     profile = of(trace)
     app = asking(Viewed(profile, (trace,)))
-    printed = json.loads(files.as_json(registry.frames(profile, questions.reports())))
+    printed = json.loads(files.as_json("report", registry.frames(profile, questions.reports())))
     # every analysis may add to the notes
     printed["notes"] = json.loads(files.rows_as_json(profile.notes()))
     for name, report in questions.reports().items():

@@ -578,7 +578,56 @@ def test_a_hint_is_what_the_lane_knows(real: Timeline) -> None:
     for lane_id, lane in real.all_lanes():
         place = {"lane": lane_id, "level": "0", "index": str(len(lane.strips[0]) - 1)}
         long, brief = (ask(real.profile, timeline_slice, **place, brief=one) for one in ("0", "1"))
-        assert brief == {**long, "told": {}, "flows": [], "more": 0}
+        known = {name: value for name, value in long.items() if name not in ("inside", "waited")}
+        assert brief == {**known, "told": {}, "flows": [], "more": 0}
+
+
+def test_what_is_inside_a_slice_is_what_plain_loops_find(real: Timeline) -> None:
+    checked = 0
+    for lane_id, lane in real.all_lanes():
+        for level, strip in enumerate(lane.strips[:-1]):
+            for index in range(0, len(strip), max(1, len(strip) // 5)):
+                place = {"lane": lane_id, "level": str(level), "index": str(index)}
+                asked = ask(real.profile, timeline_slice, **place)
+                low, high = int(asked["start"]), int(asked["end"])
+                deeper = lane.strips[level + 1]
+                ends = deeper.start + deeper.lasted(np.arange(len(deeper)))
+                within = np.flatnonzero(
+                    (deeper.start >= low) & (ends <= high) & (deeper.start < high)
+                )
+                if asked["inside"] is None:
+                    assert not len(within)
+                    continue
+                assert asked["inside"]["slices"] == len(within)
+                assert asked["inside"]["time"] == int(deeper.lasted(within).sum())
+                assert asked["inside"]["time"] + asked["inside"]["self_time"] == asked["time"]
+                checked += 1
+    assert checked or all(len(lane.strips) == 1 for _, lane in real.all_lanes())
+
+
+def test_what_a_kernel_waited_for_adds_up_to_the_time_from_its_launch(real: Timeline) -> None:
+    for lane_id, lane in real.part("device"):
+        strip = lane.strips[0]
+        for index in range(0, len(strip), max(1, len(strip) // 9)):
+            asked = ask(real.profile, timeline_slice, lane=lane_id, level="0", index=str(index))
+            before, waited = asked["told"].get("launched_before"), asked["waited"]
+            if before is None or len(lane.strips) > 1:
+                assert waited is None
+                continue
+            assert waited["behind_time"] + waited["launch_time"] == max(before, 0)
+            assert (waited["behind"] is None) == (waited["behind_time"] == 0)
+            assert (waited["idle_before"] is None) == (index == 0)
+
+
+def test_a_search_for_a_whole_name_leaves_out_longer_ones(real: Timeline) -> None:
+    lane_id, lane = real.all_lanes()[0]
+    name = real.names[int(lane.strips[0].name[0])]
+    exact = ask(real.profile, timeline_find, text=name, **{"from": "0"}, lanes=lane_id, exact="1")
+    expected = sum(
+        real.names[int(number)] == name for strip in lane.strips for number in strip.name
+    )
+    assert exact["total"] == expected > 0
+    assert exact["found"]["name"] == name
 
 
 def ask(profile: Profile, module: Any, **given: str) -> Any:

@@ -85,6 +85,7 @@ export class FileSource implements Source {
     try {
       rows = rowsOf(table, {
         q: params.q === undefined ? undefined : String(params.q),
+        within: params.in === undefined ? undefined : String(params.in),
         where: whereOf(params.where),
         sort: params.sort === undefined ? undefined : String(params.sort),
       });

@@ -399,6 +399,8 @@ function words(name: string, of: Value[], codes: Float64Array): Column {
 
 export interface Wanted {
   q?: string;
+  /** The one column in which `q` is looked for; all texts without it. */
+  within?: string;
   where?: Record<string, Value>;
   sort?: string;
 }
@@ -409,7 +411,7 @@ export function rowsOf(held: Held, wanted: Wanted): Uint32Array {
   for (const [name, value] of Object.entries(wanted.where ?? {})) {
     tests.push(columnOf(held, name).is(value));
   }
-  if (wanted.q) tests.push(searched(held, wanted.q));
+  if (wanted.q) tests.push(searched(held, wanted.q, wanted.within));
   let rows = new Uint32Array(held.rows);
   let many = 0;
   for (let row = 0; row < held.rows; row++) {
@@ -441,11 +443,12 @@ export function columnOf(held: Held, name: string): Column {
 }
 
 /** Whether any text of a row contains `q`, whatever the case; a text is looked at once, not once a row. */
-function searched(held: Held, q: string): (row: number) => boolean {
+function searched(held: Held, q: string, within?: string): (row: number) => boolean {
   // the same folding of case as the server's
   const pattern = new RegExp(q.replace(/[\^$\\.*+?()[\]{}|/]/g, "\\$&"), "iu");
   const hits: { codes: Float64Array; found: boolean[] }[] = [];
-  for (const { words } of held.columns.values()) {
+  const columns = within ? [columnOf(held, within)] : held.columns.values();
+  for (const { words } of columns) {
     if (words === undefined) continue;
     const found = [false, ...words.of.map((one) => typeof one === "string" && pattern.test(one))];
     if (found.includes(true)) hits.push({ codes: words.codes, found });

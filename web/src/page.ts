@@ -18,6 +18,10 @@ export interface About {
   selected: string | null;
   /** Of which part of a job it was merged, "997 of 1,000 ranks"; null of a profile with events. */
   merged: string | null;
+  /** Whether the server opens lines in an editor: `opscope view --editor`. */
+  editor: boolean;
+  /** It is one of several runs, which a page two folders up lists. */
+  of_runs: boolean;
   /** Per page, why it has no content; pages that have some are absent. */
   empty: Record<string, string>;
 }

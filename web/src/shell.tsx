@@ -6,6 +6,7 @@ import { PAGES } from "./pages";
 import { AboutContext } from "./parts/about";
 import { useAnswer } from "./parts/answer";
 import { visible } from "./parts/format";
+import { type KernelNames, NamesOfKernels } from "./parts/kernel_names";
 import { Header } from "./parts/header";
 import { Keys } from "./parts/keys";
 import { Catch, Empty, Failed } from "./parts/states";
@@ -14,7 +15,10 @@ import type { Source } from "./source";
 import { address, GLOBAL, route } from "./state";
 
 /** What a page that is `alone` has in place of what is not known yet. */
-const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, merged: null, empty: {} };
+const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, merged: null, editor: false, of_runs: false, empty: {} };
+
+/** Parameters of what does not depend on the selection. */
+const WHOLE = { steps: undefined, device: undefined, rank: undefined };
 
 /** Draws again whenever the address changes. */
 export function useRoute() {
@@ -46,6 +50,7 @@ export function Shell({ source }: { source: Source }) {
   const page = PAGES.find((one) => one.name === name);
   const [drawn, setDrawn] = useState(false);
   const about = useAbout(source, drawn || !page?.alone);
+  const kernels = useAnswer<KernelNames>(source, about.answer && !about.answer.empty["kernels"] ? "kernel_names" : null, WHOLE);
   const main = useRef<HTMLElement>(null);
   const [help, setHelp] = useState(false);
 
@@ -60,6 +65,7 @@ export function Shell({ source }: { source: Source }) {
 
   return (
     <AboutContext.Provider value={about.answer ?? null}>
+      <NamesOfKernels.Provider value={kernels.answer ?? null}>
       <a class="skip" href="#content" onClick={(event) => (event.preventDefault(), main.current?.focus())}>
         Skip to the page
       </a>
@@ -101,13 +107,14 @@ export function Shell({ source }: { source: Source }) {
         )}
       </main>
       <Keys open={help} onOpen={setHelp} />
+      </NamesOfKernels.Provider>
     </AboutContext.Provider>
   );
 }
 
 /** What is viewed does not depend on the selection. */
 function useAbout(source: Source, wanted: boolean) {
-  return useAnswer<About>(source, wanted ? "about" : null, { steps: undefined, device: undefined, rank: undefined });
+  return useAnswer<About>(source, wanted ? "about" : null, WHOLE);
 }
 
 function short(file: string): string {

@@ -3,7 +3,8 @@
 Programs run as modules compiled by XLA, and Python does not see their operations. XLA's profiler reports
 when they ran, or XLA's own NVTX ranges do in GPU builds. This adapter reports what they are part of: a
 range for each call of a jitted function (category ``graph``), the steps and ranges that the program marks
-with ``jax.profiler``, compilations, and, for an NVTX tool, a spec of each compiled operation.
+with ``jax.profiler``, compilations, reads of arrays' values, and, for an NVTX tool, a spec of each compiled
+operation.
 """
 
 from __future__ import annotations
@@ -12,13 +13,22 @@ import logging
 from typing import Any, ClassVar
 
 from opscope.adapters.base import Adapter, Options
+from opscope.adapters.shared.saves import Saves
 from opscope.core.capture.emit import Emitter
 
 from .annotations import Annotations
 from .calls import Calls
 from .programs import Programs
+from .reads import ValueReads
 
 _log = logging.getLogger(__name__)
+_SAVES = (
+    "orbax.checkpoint:Checkpointer.save",
+    "orbax.checkpoint:CheckpointManager.save",
+    "flax.training.checkpoints:save_checkpoint",
+    "flax.serialization:to_bytes",
+    "safetensors.numpy:serialize_file",
+)
 
 
 class JaxAdapter(Adapter):
@@ -31,6 +41,7 @@ class JaxAdapter(Adapter):
 
     def __init__(self) -> None:
         self._parts: list[Any] = []
+        self._saves = Saves(self.failed)
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Set the hooks. While nothing listens, a jitted call costs one check more."""
@@ -39,6 +50,7 @@ class JaxAdapter(Adapter):
         self.broken = False
         parts: list[Any] = [Calls(emitter, self.failed)]
         parts.append(Programs(emitter, options.shapes, options.source, self.failed))
+        parts.append(ValueReads(options.source, self.failed))
         if options.steps:
             parts.append(Annotations(self.failed))
         for part in parts:
@@ -54,6 +66,8 @@ class JaxAdapter(Adapter):
                 part.uninstall()
             else:
                 self._parts.append(part)
+        if options.steps:
+            self._saves.install(*_SAVES)
         self.listen()
 
     def listen(self) -> None:
@@ -64,6 +78,7 @@ class JaxAdapter(Adapter):
 
     def uninstall(self) -> None:
         """Restore every attribute. A function that was jitted meanwhile keeps a wrapper that does nothing."""
+        self._saves.uninstall()
         for part in reversed(self._parts):
             part.uninstall()
         self._parts = []

@@ -21,6 +21,7 @@ from keras.src.layers.layer import Layer
 from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.jaxtrace import runs
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
@@ -33,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 #: Layers whose paths are remembered.
 MAX_LAYERS = 65_536
+_SAVES = ("keras:Model.save", "keras:Model.save_weights", "keras:saving.save_model")
 
 
 class KerasAdapter(Adapter):
@@ -50,6 +52,7 @@ class KerasAdapter(Adapter):
         self._paths: dict[str, Prepared] = {}
         self._patches = Patches()
         self._calls = Patches()
+        self._saves = Saves(self.failed)
 
     def install(self, emitter: Emitter, options: Options) -> None:
         """Hook the list of callbacks, and layers if something already listens."""
@@ -62,6 +65,7 @@ class KerasAdapter(Adapter):
             self._at_layers.append((Layer, "__call__", self._called))
         sources = Sources() if options.source else None
         if options.steps:
+            self._saves.install(*_SAVES)
             self._patches.wrap(CallbackList, "__init__", self._callbacks)
             for owner, name, make in phases(emitter, sources, self.failed):
                 if owner is Layer and session.light() is not None:
@@ -87,6 +91,7 @@ class KerasAdapter(Adapter):
         """Remove every hook."""
         self._calls.restore()
         self._patches.restore()
+        self._saves.uninstall()
         self._emitter = None
 
     def _callbacks(self, original: Any) -> Any:

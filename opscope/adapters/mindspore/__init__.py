@@ -11,13 +11,15 @@ from __future__ import annotations
 import atexit
 import logging
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
-from mindspore import profiler
+from mindspore import Tensor, profiler
 from mindspore.nn import Cell
 
 from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.reads import Reads
+from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
@@ -35,6 +37,8 @@ from .steps import Steps
 from .sync import Synchronous
 
 _log = logging.getLogger(__name__)
+#: What reads a tensor's values.
+_READS: Final = ("asnumpy", "item", "tolist", "__float__", "__int__", "__bool__")
 
 
 class MindSporeAdapter(Adapter):
@@ -49,6 +53,8 @@ class MindSporeAdapter(Adapter):
     def __init__(self) -> None:
         self._emitter: Emitter | None = None
         self._threads = Threads()
+        self._reads = Reads(None, self.failed)
+        self._saves = Saves(self.failed)
         self._sync: Synchronous | None = None
         self._ops: Ops | None = None
         self._modes: Modes | None = None
@@ -76,6 +82,7 @@ class MindSporeAdapter(Adapter):
         threads, failed = self._threads, self.failed
         sources = Sources() if options.source else None
         steps = Steps() if options.steps else None
+        self._reads = Reads(sources, failed)
         self._sync = sync = Synchronous()
         self._ops = ops = Ops(
             marked,
@@ -94,6 +101,7 @@ class MindSporeAdapter(Adapter):
         self._graphs = Graphs(marked, threads, ops, steps, failed)
         if options.steps:
             self._loading = Loading(marked, sources, failed)
+            self._saves.install("mindspore.train.serialization:_exec_save")
         entering, leaving = self._phases.entering, self._phases.leaving
         self._layers = Layers(marked, threads, options.layers, failed, entering, leaving)
         self._layers.arrives = self._modes.enter
@@ -141,6 +149,10 @@ class MindSporeAdapter(Adapter):
             graphs.install(self._while_active)
             if self._loading is not None:
                 self._loading.install(self._while_active)
+            for name in _READS:
+                self._while_active.wrap(
+                    Tensor, name, self._reads.around(f"mindspore.Tensor.{name}")
+                )
         sync.begin()
         modes.install()
         if self._entry is not None:
@@ -164,6 +176,7 @@ class MindSporeAdapter(Adapter):
         if self._emitter is None:
             return
         self._stop()
+        self._saves.uninstall()
         self._always.restore()
         results.unhook_all()
         model_train.uninstall()

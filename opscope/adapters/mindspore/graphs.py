@@ -21,6 +21,7 @@ from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.phase import in_phase
 from opscope.core.capture import session
 from opscope.core.capture.emit import Prepared
+from opscope.core.capture.hooked_steps import next_step
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import COMPILE, OpCall
 
@@ -129,7 +130,7 @@ class Graphs(ExecutorHooks):
             counts = graph.trains and self._steps is not None and not session.steps_by_user
             counts = counts and not session.are_steps_held()  # Model.train counts its own
             if counts and not (state.around or state.optimizing):
-                session.next_step()
+                next_step()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a step could not be counted")
 

@@ -6,6 +6,7 @@ import weakref
 from typing import Any
 
 from opscope.core.capture import session
+from opscope.core.capture.hooked_steps import next_step
 
 
 class Steps:
@@ -37,7 +38,7 @@ class Steps:
         if session.steps_by_user or session.are_steps_held():
             return
         if self._ends(optimizer):
-            session.next_step()
+            next_step()
 
     def _ends(self, optimizer: Any) -> bool:
         last = None if self._last is None else self._last()

@@ -20,12 +20,15 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import mkdtemp
+from time import perf_counter_ns
 from typing import Any, Final
 
 import onnxruntime
 from onnxruntime.capi import _pybind_state as native
 
-from .known import KnownSessions
+from opscope.core.capture import session as capture_session
+
+from .known import KnownSessions, model_name
 from .profiled import REFUSED, UNASKED, Profile, Profiles
 from .stripped import OrtFormat, Stripped, of_bytes, of_file
 
@@ -73,21 +76,28 @@ class Creation:
         def _create_inference_session(session: Any, *args: Any, **kwargs: Any) -> Any:
             self._profiles.made_again(session)
             if not self._profiling():
+                begin = perf_counter_ns()
                 result = original(session, *args, **kwargs)
-                self._made(session, None)
+                took = (begin, perf_counter_ns())
+                self._made(session, None, took)
                 return result
             with self._lock, _Attempt(session, self._failed) as attempt:
                 attempt.save_optimised(original, args, kwargs)
                 with attempt.options():
+                    begin = perf_counter_ns()
                     result = original(session, *args, **kwargs)
-                self._made(session, attempt)
+                    took = (begin, perf_counter_ns())
+                self._made(session, attempt, took)
             return result
 
         return _create_inference_session
 
-    def _made(self, session: Any, attempt: _Attempt | None) -> None:
+    def _made(self, session: Any, attempt: _Attempt | None, took: tuple[int, int]) -> None:
         """Describe a session that has just been made, and keep its profile. Never raises."""
         try:
+            recorder = capture_session.recorder()
+            if recorder is not None:
+                recorder.fact(session=model_name(session), took=took)
             session_record = self._known.anew(session)
             profile = None if attempt is None else attempt.profile(session_record)
             if profile is not None:

@@ -26,7 +26,8 @@ def when_imported(name: str, method: Callable[[Any], None]) -> None:
         was_waiting = name in _waiting
         waiting = _waiting.setdefault(name, [])
         waiting[:] = [reference for reference in waiting if reference() is not None]
-        waiting.append(weakref.WeakMethod(method))
+        if (reference := weakref.WeakMethod(method)) not in waiting:  # each capture asks again
+            waiting.append(reference)
     if not was_waiting:  # the hook is called at once if the module is already imported
         after_import.call(functools.partial(_import, name), name)
 

@@ -4,7 +4,6 @@ library that may contain the model (``core/code_files.py``)."""
 from __future__ import annotations
 
 import os
-import re
 import site
 import sys
 import sysconfig
@@ -16,13 +15,11 @@ from typing import Any, Final
 from opscope.adapters import known
 from opscope.core.capture import source_files
 from opscope.core.cells import cell
-from opscope.core.code_files import LIMIT, is_library_s, library_file, select_frames
+from opscope.core.code_files import GENERATED, LIMIT, is_library_s, library_file, select_frames
 from opscope.core.schema import Frame
 
 #: The folder of opscope's own code.
 _OPSCOPE: Final = str(Path(__file__).absolute().parents[2])
-#: Files that torch.compile generates: a folder of two letters and a hash, wherever its cache is.
-_GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: Part of the names of files that TensorFlow generates from the user's functions.
 _AUTOGRAPH: Final = "__autograph_generated_file"
 #: Frames to walk for each call: a deep recursion must not make every op slow.
@@ -147,7 +144,7 @@ class Sources:
         if _AUTOGRAPH in file:
             return None
         path = os.path.abspath(file)
-        if path.startswith(self._foreign) or _GENERATED.search(path) or is_library_s(path):
+        if path.startswith(self._foreign) or GENERATED.search(path) or is_library_s(path):
             inside = library_file(path)
             if inside is None or inside.partition("/")[0] in self._frameworks:
                 return None

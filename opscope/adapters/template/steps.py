@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from opscope.core.capture import session
+from opscope.core.capture.hooked_steps import next_step
 
 
 class Steps(threading.local):
@@ -27,7 +28,7 @@ class Steps(threading.local):
             finally:
                 self.optimizing = before
             if self._counted and not session.steps_by_user:
-                session.next_step()
+                next_step()
             return result
 
         return step

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from opscope.adapters.base import Adapter, Options
 from opscope.adapters.shared.compiled import BuildError
+from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
@@ -30,6 +31,11 @@ from .running import GraphRanges, Recording, inputs_library, observer_library, p
 from .steps import Steps
 
 _log = logging.getLogger(__name__)
+_SAVES = (
+    "tensorflow:train.Checkpoint.save",
+    "tensorflow:train.Checkpoint.write",
+    "tensorflow:saved_model.save",
+)
 
 
 class TensorFlowAdapter(Adapter):
@@ -48,6 +54,7 @@ class TensorFlowAdapter(Adapter):
         self._graphs: Graphs | None = None
         self._ranges: GraphRanges | None = None
         self._optimizers: Callable[[], None] | None = None
+        self._saves = Saves(self.failed)
         self._recording: tuple[Any, Recording] | None = None
         #: The substitute for ``_ranges`` where that is not available, and the reason.
         self._profiled: Profiled | None = None
@@ -79,6 +86,8 @@ class TensorFlowAdapter(Adapter):
             emitter, self._graphs, self._eager, programs, steps, self.failed
         )
         self._emitter = emitter
+        if options.steps:
+            self._saves.install(*_SAVES)
         self._functions.watch()
         self._optimizers = session.on_optimizer(
             self._eager.optimizer_begins, self._eager.optimizer_ends
@@ -175,6 +184,7 @@ class TensorFlowAdapter(Adapter):
         if self._emitter is None:
             return
         self._stop()
+        self._saves.uninstall()
         assert self._functions is not None
         self._functions.unwatch()
         if self._optimizers is not None:

@@ -17,6 +17,7 @@ from tensorflow.python.eager import core
 from tensorflow.python.framework.ops import EagerTensor
 
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.reads import Reads
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.schema import OpCall
@@ -97,6 +98,7 @@ class EagerOps:
         self._entries: dict[Any, Entry] = {}
         self._counts: dict[str, int] = {}
         self._patches = Patches()
+        self._reads = Reads(sources, failed)
         self._local = _Local()
         self.on = False
 
@@ -107,6 +109,10 @@ class EagerOps:
             return
         self._patches.wrap(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
         self._patches.wrap(pywrap_tfe, "TFE_Py_Execute", self._slow)
+        # .numpy(), float(x), np.asarray(x) and all others that read values
+        base = next((kind for kind in EagerTensor.__mro__ if "_numpy" in vars(kind)), None)
+        if base is not None:  # a private name
+            self._patches.wrap(base, "_numpy", self._reads.around("tf.Tensor.numpy"))
 
     def uninstall(self) -> None:
         """Restore the entry points."""

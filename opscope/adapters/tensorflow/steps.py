@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from opscope.core.capture import session
+from opscope.core.capture.hooked_steps import note_hook
 
 _NUMBER: Final = re.compile(r"_[0-9]+\Z")
 #: The module whose ``fit`` reports its steps through callbacks.
@@ -75,6 +76,7 @@ class Steps:
         if recorder is None or self._noted.get(uneven) is recorder:
             return
         self._noted[uneven] = recorder
+        note_hook()
         if uneven:
             recorder.note(
                 "warning",

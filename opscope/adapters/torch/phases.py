@@ -17,6 +17,7 @@ from torch.utils.data import dataloader
 from opscope.adapters.shared.loaders import Description, Waits
 from opscope.adapters.shared.open_ranges import close, in_layer
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter, Prepared
@@ -71,9 +72,10 @@ class Phases:
         """Begin the training step and the forward phase, at the call of an outermost model.
 
         The forward phase lasts, loss included, until the backward pass, the optimizer or the
-        next batch; where the model is not trained, until it returns.
+        next batch; where the model is not trained, until it returns. It begins in an optimizer's phase too:
+        then the optimizer's closure calls the model.
         """
-        if state.open or _node() is not None:
+        if len(state.open) > state.optimizing or _node() is not None:
             return
         if training and torch.is_grad_enabled() and Steps.begin():
             prepared = self._prepared.get(FORWARD) or self._prepare(FORWARD)
@@ -247,8 +249,18 @@ class OptimizerHooks:
             self._failed("the end of an optimizer step could not be recorded")
 
 
+#: What saves a checkpoint.
+_SAVES: Final = (
+    "torch:save",
+    "torch.serialization:save",
+    "torch.distributed.checkpoint.state_dict_saver:_save_state_dict",
+    "safetensors.torch:serialize_file",
+)
+
+
 class BackwardAndInput:
-    """Patches what PyTorch has no hook for: the entry of the backward pass, a data loader's next batch."""
+    """Patches what PyTorch has no hook for: the entry of the backward pass, a data loader's next batch, and
+    what saves a checkpoint: ``torch.save``, distributed checkpoints, safetensors."""
 
     def __init__(
         self,
@@ -264,6 +276,7 @@ class BackwardAndInput:
         self._failed = failed
         self._waits = Waits(sources, failed)
         self._patches = Patches()
+        self._saves = Saves(failed)
 
     def install(self) -> None:
         if self._patches:
@@ -276,9 +289,11 @@ class BackwardAndInput:
             self._patches.set(torch.autograd, name, around)
         iterator = dataloader._BaseDataLoaderIter
         self._patches.set(iterator, "__next__", self._fetch(iterator.__next__))
+        self._saves.install(*_SAVES)
 
     def uninstall(self) -> None:
         self._patches.restore()
+        self._saves.uninstall()
 
     def _backward(self, run: Any) -> Any:
         mode = self._mode

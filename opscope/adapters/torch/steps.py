@@ -12,6 +12,7 @@ from torch.optim import optimizer as optimizers
 
 from opscope.adapters.shared.patch import Patches
 from opscope.core.capture import session
+from opscope.core.capture.hooked_steps import next_step
 
 from .dynamo import untraced
 
@@ -61,7 +62,7 @@ class Steps:
         # the usual case: a single optimizer, which is the first and the last of each round
         usual = last is not None and last() is optimizer and not self._round
         if (usual and first is not None and first() is not None) or self._ends(optimizer):
-            session.next_step()
+            next_step()
 
     def _ends(self, optimizer: Any) -> bool:
         """Whether this step of ``optimizer`` is the last of its round."""

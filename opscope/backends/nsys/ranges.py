@@ -16,6 +16,7 @@ from opscope.backends.machine import under_nsys
 from opscope.core.capture import session
 from opscope.core.capture.nvtx_sink import open_domain
 from opscope.core.capture.session import SessionError
+from opscope.core.recording_format import UNRECORDED
 
 from .command import NVTX, RANGE, RANGE_DOMAIN, RANGE_TEXT
 
@@ -96,7 +97,7 @@ def report_failure(reason: str) -> None:
         with contextlib.suppress(
             OSError
         ):  # the folder is gone, and with it the place to report this
-            path = Path(folder, f"unrecorded-{os.getpid()}.txt")
+            path = Path(folder, UNRECORDED.format(os.getpid()))
             path.write_text(f"{sys.executable}\n{reason}\n", encoding="utf-8")
 
 

@@ -69,7 +69,12 @@ def _tell(asked: Asked) -> None:
     """Print what of the command line does nothing, because nothing is recorded."""
     if asked.command:
         common.say(f"--database reads what was recorded: {asked.command[0]} is not run")
-    idle = [f"--{name}" for name in _RECORDING if name in asked.given]
+    idle = [
+        f"--{name}"
+        for name in _RECORDING
+        # which framework it is says whether --detailed_mode is about it
+        if name in asked.given and (name != "mode" or asked.detailed)
+    ]
     if idle:
         common.say(f"no effect with --database, as nothing is recorded: {', '.join(idle)}")
     for note in asked.notes:

@@ -12,7 +12,7 @@ from opscope.cli.collected import names_for
 
 from .grammar import Given, Usage, Value
 from .nsys_options import Options, options
-from .switches import ALL, FILES, FORMATS, LEVELS, NORMAL, REPORTS, SWITCHES
+from .switches import ALL, FILES, FORMATS, LEVELS, NODE_OP, NORMAL, REPORTS, SWITCHES
 
 _SUFFIX: Final = ".opscope"
 
@@ -23,7 +23,8 @@ class Asked:
     ``given`` the names of those that were given.
 
     ``delay`` and ``duration`` are seconds, and those of ``--nsys_opts`` where the switches name none; no
-    duration is the whole run. ``base`` and ``profile`` are names of files in ``folder``.
+    duration is the whole run. ``base`` and ``profile`` are names of files in ``folder``; ``name`` is the
+    profile's as the user typed it.
     """
 
     command: list[str]
@@ -39,6 +40,8 @@ class Asked:
     folder: Path
     base: str
     profile: str
+    name: str | None
+    detailed: bool
     reports: tuple[str, ...]
     formats: tuple[str, ...]
     domains: tuple[str, ...] | None
@@ -93,9 +96,11 @@ def asked(given: Given) -> Asked:
         nsys,
         _name(values, "nsys_base_name") or "nsys_profile",
         Path(_text(values, "output_path") or "."),
-        base or profile or "dlprof",
-        (profile or base or "dlprof").removesuffix(_SUFFIX) + _SUFFIX,
-        tuple(report for report in REPORTS if {ALL, report, FILES.get(report)} & {*reports}),
+        _in_files(base or profile or "dlprof"),
+        _in_files((profile or base or "dlprof").removesuffix(_SUFFIX)) + _SUFFIX,
+        profile or base,
+        values.get("detailed_mode") is not False,
+        tuple(report for report in REPORTS if _names_of(report) & {*reports}),
         tuple(kind for kind in FORMATS if kind in _names(values, "formats")) or FORMATS[:1],
         _names(values, "domains") or None,
         _text(values, "key_op"),
@@ -105,6 +110,16 @@ def asked(given: Given) -> Asked:
         (*notes, *nsys.notes),
         frozenset(values),
     )
+
+
+def _names_of(report: str) -> set[str]:
+    """Return the words of ``--reports`` that ask for a report."""
+    return {ALL, report, FILES.get(report, report), *([NODE_OP] if report == "detail" else [])}
+
+
+def _in_files(name: str) -> str:
+    """Return a profile's name as names of files have it: DLProf replaces spaces."""
+    return name.replace(" ", "_")
 
 
 def _text(values: Mapping[str, Value], name: str) -> str | None:

@@ -1,29 +1,23 @@
-"""``opscope dlprof``: read DLProf's command line, then record a command or read what was recorded."""
+"""``opscope dlprof``: read DLProf's command line, then record a command or read what was recorded.
+
+Its help is made of the table of its switches.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperCommand
+import textwrap
+from typing import Annotated, Final
 
 import opscope
-from opscope.cli import common
+from opscope.cli import common, declared
 
-
-class Command(TyperCommand):
-    """The command, whose words are DLProf's grammar: they are left as they were typed."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give all words to the argument, those that begin with dashes included."""
-        parsed: list[str] = super().parse_args(ctx, ["--", *args])
-        return parsed
+from .switches import GROUPS, Switch
 
 
 def dlprof(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
+        declared.Argument(
             metavar="[SWITCHES] [--] COMMAND [ARGS]...",
             help="DLProf's switches: opscope dlprof --help",
         ),
@@ -32,16 +26,15 @@ def dlprof(
     """Profile COMMAND and write DLProf's reports: DLProf's own command line."""
     from .asked import asked
     from .grammar import Usage, parse
-    from .help_text import help_text
 
     try:
         given = parse(words or [])
         if "help" in given.values or not words:
             common.emit(help_text())
-            raise typer.Exit(0 if words else 2)
+            raise declared.Exit(0 if words else 2)
         if "version" in given.values:
             common.emit(f"opscope {opscope.__version__}, with the switches of DLProf 1.8")
-            raise typer.Exit
+            raise declared.Exit
         wanted = asked(given)
     except Usage as error:
         common.fail(f"dlprof: {error}")
@@ -52,4 +45,45 @@ def dlprof(
     else:
         from .record import record
 
-        raise typer.Exit(record(wanted))
+        raise declared.Exit(record(wanted))
+
+
+_INTRODUCTION: Final = """\
+Usage: opscope dlprof [SWITCHES] [--] COMMAND [ARGS]...
+       opscope dlprof --database=FILE [SWITCHES]
+
+Profile COMMAND, or read FILE, and write DLProf's reports: the command line of DLProf 1.8 and before.
+It records by Nsight Systems if nsys is installed, else by itself. The program's input, output and exit
+status are its own. Each switch takes its value behind = or as the next word."""
+_WIDTH: Final = 100
+_INDENT: Final = " " * 6
+
+
+def help_text() -> str:
+    """Return the help, a paragraph for each switch."""
+    lines = [_INTRODUCTION]
+    for title, switches in GROUPS.items():
+        lines += ["", f"{title}:"]
+        for switch in switches:
+            lines += ["", f"  {_names(switch)}", *_about(switch)]
+    return "\n".join(lines)
+
+
+def _names(switch: Switch) -> str:
+    value = "" if switch.kind == "now" else "=" + _VALUES[switch.kind]
+    letter = f"-{switch.letter}, " if switch.letter else ""
+    others = "".join(f", --{name}" for name in switch.aliases)
+    return f"{letter}--{switch.name}{value}{others}"
+
+
+_VALUES: Final = {
+    "text": "TEXT", "flag": "true|false", "seconds": "SECONDS", "count": "N", "names": "NAME,NAME…",
+    "words": '"OPTIONS"',
+}  # fmt: skip
+
+
+def _about(switch: Switch) -> list[str]:
+    text = f"Accepted, and does nothing: {switch.unused}." if switch.unused else switch.help
+    if switch.default and not switch.unused:
+        text += f"  [{switch.default}]"
+    return textwrap.wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)

@@ -10,6 +10,7 @@ from opscope.adapters import modes
 from opscope.backends.nsys import NSYS, SUFFIX
 from opscope.backends.nsys.command import CUDA
 from opscope.cli import common, nsight_run, run_record
+from opscope.cli.program_end import ProgramEnd
 from opscope.cli.run import Options
 
 from . import written
@@ -19,6 +20,8 @@ from .switches import DETAILED, DIAGNOSTIC, MINIMAL, NORMAL
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
+#: Seconds after the end of the recording at which the program is ended: Nsight Systems counts by itself.
+_MARGIN_S: Final = 0.5
 #: Switches for Nsight Systems alone, and what there is without it.
 _NSYS_ONLY: Final = {
     "nsys_opts": "the options are Nsight Systems's own",
@@ -70,6 +73,7 @@ def record(asked: Asked) -> int:
                 # what the user asks of nsys itself, nothing else can do
                 instead=not asked.nsys.given,
                 ended=ended,
+                end=_end(asked),
             )
         finally:
             written.remove_empty(created)
@@ -81,6 +85,13 @@ def record(asked: Asked) -> int:
     for line in faults:
         common.say(line)
     return status
+
+
+def _end(asked: Asked) -> ProgramEnd | None:
+    """Return what ends the program after ``--duration``, as DLProf did; None if the run is recorded whole."""
+    if not asked.duration:
+        return None
+    return ProgramEnd(asked.delay + asked.duration + _MARGIN_S)
 
 
 def _options(asked: Asked, by_nsys: bool) -> Options:

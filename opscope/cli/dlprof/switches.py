@@ -18,6 +18,8 @@ REPORTS: Final = (
 )  # fmt: skip
 #: What DLProf calls the files of three reports; the switch takes these names as well.
 FILES: Final = {"detail": "detailed", "tensor": "tensor_core", "group_node": "group_op"}
+#: What the guide's own example of ``--reports`` calls the detailed report.
+NODE_OP: Final = "node_op"
 FORMATS: Final = ("csv", "json", "parquet")
 ALL: Final = "all"
 #: From the least that is printed to the most. ``detailed`` was called ``verbose`` as well.
@@ -99,7 +101,11 @@ GROUPS: Final[dict[str, tuple[Switch, ...]]] = {
         ),
         Switch("delay", "seconds", "Start to record after this many seconds.", "y", default="0"),
         Switch(
-            "duration", "seconds", "Record for this many seconds; 0: to the end.", "d", default="0"
+            "duration",
+            "seconds",
+            "Record for this many seconds, then end the program by SIGTERM; 0: to the end.",
+            "d",
+            default="0",
         ),
     ),
     "Aggregation": (
@@ -117,9 +123,9 @@ GROUPS: Final[dict[str, tuple[Switch, ...]]] = {
         Switch(
             "detailed_mode",
             "flag",
-            "",
+            "Of TensorFlow only: false leaves Data Type and Input Shapes out of the detailed report. What is "
+            "recorded is the same.",
             default="true",
-            unused="opscope always records each op with its shapes; `opscope run --light` records less",
         ),
     ),
     "Output": (
@@ -128,12 +134,13 @@ GROUPS: Final[dict[str, tuple[Switch, ...]]] = {
             "base_name",
             "text",
             "First part of the names of the reports' files.",
-            default="the name of the profile",
+            default="the name of the profile, its spaces replaced by _",
         ),
         Switch(
             "profile_name",
             "text",
-            "Name of the profile, NAME.opscope, from which `--database` makes more reports.",
+            "Name of the profile, as the summary shows it, and of its folder NAME.opscope, from which "
+            "`--database` makes more reports. Where --base_name is given too, that names the reports.",
             default="dlprof",
         ),
         Switch(
@@ -142,7 +149,7 @@ GROUPS: Final[dict[str, tuple[Switch, ...]]] = {
             f"Reports to write: {ALL}, {', '.join(REPORTS)}.",
             aliases=("report",),
             default="none",
-            values=(ALL, *REPORTS, *FILES.values()),
+            values=(ALL, *REPORTS, *FILES.values(), NODE_OP),
         ),
         Switch(
             "formats",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 _MODEL_DATA: Final = "model_data"
+_TENSORFLOW: Final = "tensorflow"
 #: Rows of a table that are made into text at once.
 _ROWS: Final = 50_000
 
@@ -84,6 +85,9 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
         with tempfile.TemporaryDirectory(prefix=f".{asked.base}-", dir=asked.folder) as scratch:
             if asked.dump:
                 _dump(profile, Path(scratch, _MODEL_DATA))
+            about_shapes = _of_tensorflow(asked, profile)
+            if not asked.detailed and not about_shapes:
+                common.say("--detailed_mode=false: no effect: DLProf has it of TensorFlow only")
             if asked.reports:
                 paths = dlprof.write(
                     profile,
@@ -96,6 +100,8 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
                     iter_start=asked.iter_start,
                     iter_stop=asked.iter_stop,
                     force=asked.force,
+                    profile_name=asked.name,
+                    shapes=asked.detailed or not about_shapes,
                 )
             if asked.dump:
                 os.replace(Path(scratch, _MODEL_DATA), _model_data(asked))
@@ -105,6 +111,14 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
     except OSError as error:
         raise NotWritten(f"{asked.folder}: {error.strerror or error}") from error
     return paths
+
+
+def _of_tensorflow(asked: Asked, profile: Profile) -> bool:
+    """Whether ``--detailed_mode`` is about this profile: DLProf has it of TensorFlow alone."""
+    frameworks = profile.trace["processes"]["framework"].drop_nulls()
+    return asked.mode.startswith(_TENSORFLOW) or any(
+        _TENSORFLOW in name.lower() for name in frameworks
+    )
 
 
 def _dump(profile: Profile, path: Path) -> None:

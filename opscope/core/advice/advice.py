@@ -74,15 +74,21 @@ QUESTION = Question(
                 "found nothing"
             ),
             columns(
-                "number detector outcome finding evidence recommendation time saving "
-                "saving_share saving_least saving_most reasoning confidence reason threshold",
+                "number detector outcome cause finding evidence recommendation time saving saving_share "
+                "step_saving step_share saving_least saving_most reasoning confidence reason threshold",
                 """
+                detector: text: the detector; of a cause that none explains, its name
+                cause: text: the cause of diagnosis() that the finding explains; null if it explains none
+                step_saving: ns: best estimate of what the change saves of a median step; null where the
+                    time is lost once in the run, or no steps are known
+                step_share: fraction: step_saving / a median step; of a cause that no detector explains, the
+                    part of the step that it takes
                 outcome: text: found, cannot tell, or nothing found
                 evidence: text: where the program does it: source lines, layers or ops
                 recommendation: text: what to change
                 time: ns: the time that the finding is about
                 saving: ns: best estimate of what the change would save; null if only bounds are known
-                saving_share: fraction: saving / wall time of the window
+                saving_share: fraction: saving / all of the wall time
                 saving_least: ns: lower bound of what the change would save
                 reasoning: text: how the saving and its bounds were computed
                 confidence: text: how likely the change saves time: high, medium or low
@@ -98,7 +104,7 @@ QUESTION = Question(
             name="advice",
             title="Advice",
             empty="no detector is installed",
-            shown="number detector time saving saving_share saving_most confidence",
+            shown="number detector time saving step_saving step_share saving_most confidence",
             table=advice_table,
             sums="",
         ),

@@ -1,11 +1,14 @@
-"""Advice in words: the sentences of a finding, what all findings save together, and both as Markdown."""
+"""Advice in words: in a line a finding, its sentences, what all findings save together, and Markdown."""
 
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from opscope.core.advice.diagnosis_rows import HEALTHY
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL
 from opscope.core.question import units
 
 if TYPE_CHECKING:
@@ -15,6 +18,11 @@ Row = Mapping[str, Any]
 #: What Markdown, or a cell of its tables, takes for markup.
 _MARKUP: Final = re.compile(r"([\\`*_\[\]|#~>])")
 
+#: Findings that are listed, and of which the first have two lines; and how long these may be.
+LISTED: Final = 6
+_IN_FULL: Final = 3
+_CHANGE: Final = 160
+_SHORT: Final = 80
 #: Of so many detectors that found nothing each has a line.
 _EACH: Final = 3
 
@@ -40,8 +48,109 @@ def saving(row: Row) -> str:
     if row["saving"] <= 0:
         return "none" if most == 0 else f"none expected, {bounds}"
     share = row["saving_share"]
-    part = "" if share is None else f" ({units.share(share)} of the window)"
-    return f"about {units.time(row['saving'])}{part}, {bounds}"
+    part = "" if share is None else f" ({units.share(share)} of all of the wall time)"
+    step = _of_a_step(row)
+    return f"about {units.time(row['saving'])}{part}{f', {step}' if step else ''}, {bounds}"
+
+
+def _of_a_step(row: Row) -> str:
+    """Return what a finding saves of a median step: ``about 1.2 ms of a median step (3.4 %)``."""
+    if row["step_saving"] is None or row["saving"] is None:
+        return ""
+    part = "" if row["step_share"] is None else f" ({units.share(row['step_share'])})"
+    return f"about {units.time(row['step_saving'])} of a median step{part}"
+
+
+def brief(
+    advice: pl.DataFrame,
+    combined: pl.DataFrame,
+    evidence: pl.DataFrame,
+    diagnosis: pl.DataFrame | None,
+    top: int | None = LISTED,
+) -> Iterator[str]:
+    """Yield the lines of the ranked list: two for each of the first three findings, one for each other; then
+    what all save together, and how many detectors cannot tell. ``diagnosis`` is that of the whole list."""
+    rows = [] if diagnosis is None else diagnosis.to_dicts()
+    verdict = {row["finding"]: row for row in rows}
+    findings = [row for row in advice.to_dicts() if row["outcome"] == "found"]
+    for row in rows[:1]:
+        if row["finding"] in (HEALTHY, CANNOT_TELL):
+            yield units.text(f"{row['finding']}: {row['text']}")
+            if row["to_try"] and (row["finding"] == CANNOT_TELL or not findings):
+                yield units.text(f"   try: {row['to_try']}")
+    places = _places(evidence)
+    for row in findings[:top]:
+        change = _start(row["recommendation"] or "", _CHANGE)
+        line = _line(row, verdict.get(row["cause"]), places.get(row["number"]))
+        if row["number"] <= _IN_FULL:
+            yield units.text(f"{line}; confidence {row['confidence']}")
+            if change:
+                yield units.text(f"   change: {change}")
+        else:
+            yield units.text(f"{line}; {row['confidence']}: {_start(change, _SHORT)}")
+    others = findings[len(findings) if top is None else top :]
+    if others:
+        names = ", ".join(in_words(row["detector"]) for row in others)
+        yield f"{len(others)} more, which save less or no time that is known (--all): {names}"
+    if not findings:
+        yield "no detector found anything to change"
+    elif combined["saving"][0] is not None:
+        row = combined.row(0, named=True)
+        step = row["step_saving"]
+        of_step = "" if step is None else f", {units.time(step)} of a median step"
+        saved = f"save about {units.time(row['saving'])} of {units.time(row['wall_time'])}{of_step}"
+        if row["saving"] <= 0:
+            saved = f"save nothing of {units.time(row['wall_time'])}"
+        yield f"All together {saved}, by a replay; savings overlap, and are not to be added up."
+    outcomes = advice["outcome"].to_list()
+    blind, content = outcomes.count("cannot tell"), outcomes.count("nothing found")
+    yield (
+        f"{units.counted(blind, 'detector')} cannot tell (--all says why), {content} found nothing; -v gives"
+        " the reasoning."
+    )
+
+
+def _line(row: Row, cause: Row | None, where_: str | None) -> str:
+    """Return what a finding is, where, and what it saves, in a line."""
+    name = row["cause"] or in_words(row["detector"])
+    if cause is not None:
+        whose = "" if cause["rank"] is None else f" (rank {cause['rank']})"
+        label = f"{name}{whose}: {re.split('; |: ', cause['text'])[0]}"
+    else:
+        label = name
+    if where_ is not None and where_ not in label:
+        label += f" at {where_}"
+    step = _of_a_step(row)
+    most = row["saving_most"]
+    if row["saving"] is not None and row["saving"] <= 0:
+        saves = "saves no time itself"
+        if most:  # what others wait for is not in the file, or other work takes its place
+            saves = f"saves nothing by a replay, at most {units.time(most)} of the run"
+    elif step and row["step_saving"]:
+        saves = f"saves {step}"
+    elif row["saving"] is not None:
+        part = "" if row["saving_share"] is None else f" ({units.share(row['saving_share'])})"
+        saves = f"saves about {units.time(row['saving'])} of all of the wall time{part}"
+    elif most is not None and cause is None:
+        saves = f"saves at most {units.time(most)} of the run"
+    else:
+        return f"{row['number']}. {label}"
+    return f"{row['number']}. {label}; {saves}"
+
+
+def _places(evidence: pl.DataFrame) -> dict[int, str]:
+    """Return the place with most of the time of each finding, by its number: a source line, layer, or op."""
+    places: dict[int, str] = {}
+    for name in ("source", "layer", "op"):
+        for number, text in evidence.select("number", name).drop_nulls().rows():
+            places.setdefault(number, str(text).split(" < ")[0])
+    return places
+
+
+def _start(text: str, width: int) -> str:
+    """Return the first sentence of a text, or what of it fits; a sentence does not end in an abbreviation."""
+    first = re.split(r"(?<=[^.\s]{2})\. (?=[A-Z])|\n", text.strip(), maxsplit=1)[0].rstrip(". ")
+    return textwrap.shorten(first, width, placeholder=" …")
 
 
 def together(row: Row) -> str:
@@ -60,6 +169,11 @@ def together(row: Row) -> str:
         f"Savings overlap and must not be added up: {which}"
         f" {units.time(row['saving'])} of {units.time(row['wall_time'])}{part}{steps}.{left}"
     )
+
+
+def in_words(detector: str) -> str:
+    """Return the name of a detector as words: ``unfused attention``."""
+    return detector.replace("_", " ")
 
 
 def rest(frame: pl.DataFrame) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,6 +20,7 @@ import polars as pl
 
 from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
+from opscope.core.advice.commands import with_command
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
@@ -49,12 +50,15 @@ SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
         "number": pl.Int64,
         "detector": pl.String,
         "outcome": pl.String,
+        "cause": pl.String,
         "finding": pl.String,
         "evidence": pl.String,
         "recommendation": pl.String,
         "time": pl.Int64,
         "saving": pl.Int64,
         "saving_share": pl.Float64,
+        "step_saving": pl.Int64,
+        "step_share": pl.Float64,
         "saving_least": pl.Int64,
         "saving_most": pl.Int64,
         "reasoning": pl.String,
@@ -75,7 +79,8 @@ class UnknownDetector(WrongParameter):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell.
+    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell. In
+    the ranked list also a cause that none explains, by its name.
 
     ``times``: what the replay of the finding's edit alone gave, where one was made. ``threshold``: what a
     finding needs at least (``Detector.fires``).
@@ -87,6 +92,14 @@ class Said:
     reason: str | None = None
     times: pl.DataFrame | None = None
     threshold: str | None = None
+    #: The row of the diagnosis (``FINDINGS``) that the finding explains, and whether it counts against
+    #: ``healthy``.
+    cause: Mapping[str, Any] | None = None
+    sure: bool = False
+    #: What the change saves of a median step (ns), and the parts of the step and of all wall time.
+    step_saving: int | None = None
+    step_share: float | None = None
+    saving_share: float | None = None
 
 
 def threshold(one: Detector) -> str | None:
@@ -98,26 +111,55 @@ def threshold(one: Detector) -> str | None:
     return one.fires.format(**values)
 
 
+class _Detectors(Mapping[str, Detector]):
+    """Every detector by name; one of ours is loaded when it is first looked up."""
+
+    def __init__(self) -> None:
+        ours = (module.name for module in pkgutil.iter_modules(detector_package.__path__))
+        self._records: dict[str, Detector | None] = dict.fromkeys(ours)
+        for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+            try:
+                detector = point.load()
+                if not isinstance(detector, Detector) or detector.name in self._records:
+                    raise TypeError(f"it is no Detector, or its name {point.name!r} is taken")
+            except Exception as error:  # noqa: BLE001 - another package's fault must not cost the others
+                _log.warning("opscope: the detector %s is left out: %s", point.name, error)
+            else:
+                self._records[detector.name] = detector
+
+    def __getitem__(self, name: str) -> Detector:
+        record = self._records[name]
+        if record is None:
+            module = f"{detector_package.__name__}.{name}"
+            record = getattr(import_module(module), "DETECTOR", None)
+            if not isinstance(record, Detector) or record.name != name:
+                raise TypeError(f"{module} defines no DETECTOR named {name!r}")
+            self._records[name] = record
+        return record
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._records
+
+
 @cache
 def detectors() -> Mapping[str, Detector]:
-    """Every detector by name. Raises TypeError where a module of ours defines none."""
-    detectors_by_name: dict[str, Detector] = {}
-    for module in pkgutil.iter_modules(detector_package.__path__):
-        module_name = f"{detector_package.__name__}.{module.name}"
-        detector = getattr(import_module(module_name), "DETECTOR", None)
-        if not isinstance(detector, Detector) or detector.name != module.name:
-            raise TypeError(f"{module_name} defines no DETECTOR named {module.name!r}")
-        detectors_by_name[detector.name] = detector
-    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
-        try:
-            detector = point.load()
-            if not isinstance(detector, Detector) or detector.name in detectors_by_name:
-                raise TypeError(f"it is no Detector, or its name {point.name!r} is taken")
-        except Exception as error:  # noqa: BLE001 - another package's fault must not cost the others
-            _log.warning("opscope: the detector %s is left out: %s", point.name, error)
-        else:
-            detectors_by_name[detector.name] = detector
-    return MappingProxyType(detectors_by_name)
+    """Every detector by name. Looking one up raises TypeError where a module of ours defines none."""
+    return _Detectors()
+
+
+def explains(name: str) -> Sequence[str]:
+    """Return the causes of the diagnosis that the findings of a detector explain."""
+    causes = detector_package.EXPLAINS.get(name)
+    if causes is None:
+        record = detectors().get(name)
+        causes = () if record is None else record.explains
+    return causes
 
 
 def chosen(names: Iterable[str]) -> dict[str, Detector]:
@@ -150,51 +192,76 @@ def said(
     simulate: Simulate | None = None,
     names: Iterable[str] | None = None,
     prepare: Callable[[], object] | None = None,
+    *,
+    replays: Callable[[Said], bool] = lambda said: True,
+    before: dict[str, tuple[Said, ...]] | None = None,
 ) -> tuple[Said, ...]:
     """Return what the detectors say (``names``: these alone), findings first, those that save most before.
 
     ``prepare`` makes what ``simulate`` needs; it is called once a finding has an edit, beside the detectors.
-    A finding without an estimate gets the one that ``simulate`` makes of its edit. First are the findings
-    with an estimate, in its order; then those without, in the order of their upper bound, else of their time;
-    then those whose estimate is nothing; then what no detector could tell, and what found nothing. Raises
-    UnknownDetector.
+    A finding without an estimate gets the one that ``simulate`` makes of its edit, if it is one of those that
+    ``replays`` is true of. First are the findings with an estimate, in its order; then those without, in the
+    order of their upper bound, else of their time; then those whose estimate is nothing; then what no
+    detector could tell, and what found nothing. ``before``: what these detectors said before, by name, to be
+    used and added to; findings then may point to detectors not in ``names``. Raises UnknownDetector.
     """
     all_detectors = detectors()
     wanted = dict(all_detectors) if names is None else chosen(names)
     others = (name for name in all_detectors if name not in _LAST)
     in_turn = dict.fromkeys((*_FIRST, *others, *all_detectors))
     asked = [wanted[name] for name in in_turn if name in wanted and name in all_detectors]
+    earlier = {} if before is None else before
+
+    def needs_replay(said: Said) -> bool:
+        return _has_edit(said) and replays(said)
+
     with progress.stage("asking detectors", len(asked)) as stage:
-        answers_said = [said for part in _by_two(asked, answers, stage, prepare) for said in part]
+        parts = _by_two(asked, answers, stage, prepare, needs_replay, earlier)
+        answers_said = [said for part in parts for said in part]
     if simulate is not None:
         with progress.stage("replaying the timeline", len(answers_said)) as stage:
-            answers_said = _replay(answers_said, simulate, stage)
-    answers_said = [_pointing(said, answers_said) for said in answers_said]
+            answers_said = _replay(answers_said, simulate, stage, needs_replay)
+    if before is not None:
+        before |= {
+            each.name: tuple(said for said in answers_said if said.detector == each.name)
+            for each in asked
+        }
+    fired = {said.detector for said in answers_said if said.outcome == FOUND}
+    if before is not None:
+        pointed = {name for said in answers_said for name in _pointers(said.finding)}
+        for name in sorted(pointed - {each.name for each in asked}):
+            if name in all_detectors:
+                before.setdefault(name, tuple(_ask(all_detectors[name], answers)))
+                fired |= {said.detector for said in before[name] if said.outcome == FOUND}
+    answers_said = [_pointing(said, fired) for said in answers_said]
     order = (FOUND, CANNOT_TELL, NOTHING)
     answers_said.sort(
-        key=lambda said: (order.index(said.outcome), _rank(said.finding), said.detector)
+        key=lambda said: (order.index(said.outcome), rank(said.finding), said.detector)
     )
     return tuple(answers_said)
 
 
-def _pointing(one: Said, others: Sequence[Said]) -> Said:
+#: The texts of a finding that may point to another detector.
+_TEXTS: Final = ("what", "evidence", "recommendation", "reasoning")
+
+
+def _pointers(finding: Finding | None) -> set[str]:
+    """Return the names to which a finding's texts point."""
+    texts = "" if finding is None else "\n".join(getattr(finding, name) for name in _TEXTS)
+    return set(_POINTS.findall(texts))
+
+
+def _pointing(one: Said, fired: Collection[str]) -> Said:
     """Return what a detector said without ``(see NAME)`` of one that found nothing or was not asked."""
     finding = one.finding
     if finding is None:
         return one
-    told = {each.detector for each in others if each.outcome == FOUND}
 
     def kept(name: re.Match[str]) -> str:
-        return name[0] if name[1] in told or name[1] not in detectors() else ""
+        return name[0] if name[1] in fired or name[1] not in detectors() else ""
 
-    shown = replace(
-        finding,
-        what=_POINTS.sub(kept, finding.what),
-        evidence=_POINTS.sub(kept, finding.evidence),
-        recommendation=_POINTS.sub(kept, finding.recommendation),
-        reasoning=_POINTS.sub(kept, finding.reasoning),
-    )
-    return replace(one, finding=shown)
+    texts: dict[str, Any] = {name: _POINTS.sub(kept, getattr(finding, name)) for name in _TEXTS}
+    return replace(one, finding=replace(finding, **texts))
 
 
 def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
@@ -202,10 +269,10 @@ def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
 
     Savings overlap: they must not be added up.
     """
-    wall_time = None
-    if any(said.finding is not None for said in answers_said):
-        wall_time = answers.summary()["wall_time"][0]
-    vendor = vendor_of(answers.trace, answers.call_names)
+    vendor, command = (
+        vendor_of(answers.trace, answers.call_names),
+        answers.trace.origin.get("command"),
+    )
     rows = []
     for number, one in enumerate(answers_said, 1):
         row: dict[str, Any] = {"detector": one.detector, "outcome": one.outcome}
@@ -214,8 +281,11 @@ def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
             row |= {"number": number, **_columns(one.finding)}
             if one.threshold is not None:
                 row["finding"] += f" (threshold: {one.threshold})"
-            if wall_time and row["saving"] is not None:
-                row["saving_share"] = row["saving"] / wall_time
+            if one.cause is not None:
+                row["cause"] = one.cause["finding"]
+            names = ("saving_share", "step_saving", "step_share")
+            row |= {name: getattr(one, name) for name in names}
+            row["recommendation"] = with_command(row["recommendation"], command)
         rows.append({name: _in_words(value, vendor) for name, value in row.items()})
     filled = [{name: row.get(name) for name in SCHEMA} for row in rows]
     return pl.DataFrame(filled, schema=dict(SCHEMA), orient="row")
@@ -236,17 +306,19 @@ def _by_two(
     answers: Answers,
     stage: progress.Stage,
     prepare: Callable[[], object] | None,
+    replayed: Callable[[Said], bool],
+    before: Mapping[str, tuple[Said, ...]],
 ) -> list[tuple[Said, ...]]:
-    """Return what each detector says, in their order. Who meets the first edit calls ``prepare``.
+    """Return what each detector says, in their order. Who meets the first edit to replay calls ``prepare``.
 
     NumPy and Polars release the GIL, and a profile computes each of its frames once, so two are at work.
     """
     first = Lock()
 
     def one(detector: Detector) -> tuple[Said, ...]:
-        said = tuple(_ask(detector, answers))
+        said = before.get(detector.name) or tuple(_ask(detector, answers))
         stage.add()
-        needed = any(each.finding and each.finding.edit for each in said)
+        needed = any(map(replayed, said))
         # never released: one thread makes it, and none waits for it
         if needed and prepare is not None and first.acquire(blocking=False):
             _prepare(prepare)
@@ -262,11 +334,20 @@ def _prepare(prepare: Callable[[], object]) -> None:
         _log.debug("opscope: the replay of the timeline could not be prepared", exc_info=True)
 
 
-def _replay(answers_said: Sequence[Said], simulate: Simulate, stage: progress.Stage) -> list[Said]:
+def _has_edit(said: Said) -> bool:
+    return said.finding is not None and said.finding.edit is not None
+
+
+def _replay(
+    answers_said: Sequence[Said],
+    simulate: Simulate,
+    stage: progress.Stage,
+    replayed: Callable[[Said], bool],
+) -> list[Said]:
     """Return what the detectors said, with the estimates of the replays."""
 
     def one(said: Said) -> Said:
-        estimated = _estimate(said, simulate)
+        estimated = _estimate(said, simulate) if replayed(said) else said
         stage.add()
         return estimated
 
@@ -330,7 +411,7 @@ def _estimate(said: Said, simulate: Simulate) -> Said:
     return replace(said, finding=replace(finding, saving=saving, reasoning=reasoning), times=times)
 
 
-def _rank(finding: Finding | None) -> tuple[int, int]:
+def rank(finding: Finding | None) -> tuple[int, int]:
     """Return a finding's place: known savings first, then what may save, then what does not."""
     if finding is None:
         return 0, 0

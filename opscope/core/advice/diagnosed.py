@@ -7,86 +7,33 @@ from typing import Any
 
 import polars as pl
 
-from opscope.core.advice import diagnosis_time
-from opscope.core.advice.diagnosis import Facts, diagnosis
-from opscope.core.advice.diagnosis_sums import NEEDED, Sums, sums
-from opscope.core.advice.saying import framework
+from opscope.core.advice.causes import causes
+from opscope.core.advice.commands import with_file
+from opscope.core.advice.ranked import diagnosed
+from opscope.core.advice.said import verdict
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.device_work import work_on_devices
-from opscope.core.analysis.host import light_diagnosis
-from opscope.core.analysis.host.input_waits import loader_waits
-from opscope.core.analysis.host.light import is_light
-from opscope.core.analysis.ops.exchanges import exchanges
-from opscope.core.analysis.ops.lost_kernels import losses
-from opscope.core.analysis.ops.ops import op_index
-from opscope.core.analysis.ops.totals import summed_columns
-from opscope.core.analysis.ranks import stragglers
-from opscope.core.analysis.steps.step_times import step_bounds
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, FINDINGS
 from opscope.core.question import units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Question, Report, View
 from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
-from opscope.core.tables.gathered import one_piece
-
-
-def facts(profile: Answers) -> Facts:
-    """What the diagnosis looks at."""
-    trace = profile.attribution.trace
-    work = None if profile.cpu_only else profile.of(work_on_devices)
-    waits = profile.of(loader_waits)
-    host = diagnosis_time.host_of(profile.of(op_index), waits, profile.cpu_only)
-    steps = diagnosis_time.steps_to_judge(
-        profile.of(step_bounds), profile.input_waits(), work, host
-    )
-    late = pl.DataFrame()
-    if len(trace["processes"]) > 1:
-        judged = one_piece(diagnosis_time.within(profile.of(exchanges), steps))
-        late = stragglers.stragglers(trace, judged)
-    if work is None:
-        divided = diagnosis_time.on_cpu(host, profile.of(exchanges), steps)
-    else:
-        timed = work.timed and len(work.start) > 0
-        divided = diagnosis_time.on_gpu(work, trace, host, steps) if timed else []
-
-    def without_op() -> int:
-        if work is None:
-            return 0
-        return int(profile.ask("unattributed", categories=True)["time"].sum() or 0)
-
-    return Facts(
-        trace,
-        divided,
-        steps,
-        host,
-        work,
-        lambda: sums_of(profile),
-        without_op,
-        waits,
-        late,
-        profile.memory(),
-        profile.device,
-        framework(profile),
-        profile.of(losses),
-    )
-
-
-def sums_of(profile: Answers) -> Sums:
-    """The sums of the distinct ops that the diagnosis needs."""
-    return sums(summed_columns(profile, NEEDED), profile.device[0], not profile.cpu_only)
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What bounds the steps, in words, what costs most first; then what cannot be told.
+    """What bounds the steps, in words: the first rows of the ranked list; then what cannot be told.
 
-    The first row is the answer: a cause such as ``input-bound``; ``healthy`` where nothing stands out; or
-    ``cannot tell``, with what to capture. Steps that are warm-up are left out if there are others;
-    without steps all that was recorded is judged. Light mode judges the steps by their phases.
+    The first row is the answer: a cause such as ``input-bound``, or a detector's finding; ``healthy``
+    where nothing stands out; or ``cannot tell``, with what to capture. ``advice()`` has the whole list.
+    Steps that are warm-up are left out if there are others; without steps all that was recorded is
+    judged. Light mode judges the steps by their phases.
     """
-    if is_light(profile.trace):
-        return light_diagnosis.diagnosis(profile.trace)
-    return diagnosis(facts(profile))
+    seen = profile.of(causes)
+    command = profile.trace.origin.get("command")
+    rows = diagnosed(verdict(profile), seen, command)
+    told_rows = [{name: row.get(name) for name in FINDINGS} for row in rows]
+    return pl.DataFrame(told_rows, schema=FINDINGS)
 
 
 def diagnosis_table(report: Report, profile: Answers, view: View) -> Table:
@@ -96,13 +43,13 @@ def diagnosis_table(report: Report, profile: Answers, view: View) -> Table:
     """
     frame = report.frame(profile)
     if view.first:
-        return Table(report.title, [Column("what", "")], (), sentences=_answer(frame))
+        return Table(report.title, [Column("what", "")], (), sentences=_answer(frame, profile))
     losses = frame.filter(frame["lost"].is_not_null() & (frame["finding"] != "healthy"))
     below = []
     for row in frame.to_dicts():
         below.append(f"  {_name(row)}: {units.text(row['text'])}")
         if row["to_try"] is not None:
-            below.append(f"    try: {units.text(row['to_try'])}")
+            below.append(f"    try: {units.text(with_file(row['to_try'], profile))}")
     table = listed(report, losses, view)
     if losses.is_empty():
         table = replace(table, footnotes=())
@@ -114,22 +61,20 @@ def _name(row: dict[str, Any]) -> str:
     return f"{units.text(row['finding'])}{whose}"
 
 
-def _answer(frame: pl.DataFrame) -> list[str]:
+def _answer(frame: pl.DataFrame, profile: Answers) -> list[str]:
     """Return the first finding with its evidence and what to try, and the names of the others."""
     first, *others = frame.to_dicts()
     lines = [f"{_name(first)}: {units.text(first['text'])}"]
     if first["to_try"] is not None:
-        lines.append(f"try: {units.text(first['to_try'])}")
-    more = [row for row in others if row["finding"] != "cannot tell"]
+        lines.append(f"try: {units.text(with_file(first['to_try'], profile))}")
+    more = [row for row in others if row["finding"] != CANNOT_TELL]
     if more:
         named = [
             units.text(row["finding"])
-            + ("" if row["share"] is None else f" ({units.share(row['share'])})")
+            + ("" if row["share"] is None else f" ({units.share(row['share'])} of {row['of']})")
             for row in more
         ]
         lines.append(f"also: {', '.join(named)}")
-    if len(others) > 0:
-        lines.append("all of it, and what cannot be told: --reports diagnosis")
     return lines
 
 
@@ -143,15 +88,17 @@ QUESTION = Question(
                 "be told"
             ),
             columns(
-                "process rank finding share lost text to_try",
+                "process rank finding share of lost text to_try detector confidence",
                 """
-                finding: text: the answer in a few words: a cause; `healthy`; `cannot tell`, of what the
-                    text says
-                share: fraction: part of the steps' time that it concerns; of a straggler in light mode,
-                    of one step
-                lost: ns: how much shorter all steps together were without it, at most
+                finding: text: the answer in a few words: a cause, or a detector's finding; `healthy`;
+                    `cannot tell`, of what the text says
+                share: fraction: the part of the time in `of` that it concerns
+                of: text: what the share is of: a median step, all steps, or all of the wall time
+                lost: ns: how much shorter the run were without it, at most; of a detector's finding about
                 text: text: the finding, with its numbers
                 to_try: text: the first thing to try, or what to capture
+                detector: text: the detector whose finding it is, or that explains the cause
+                confidence: text: how likely the change saves time: high, medium or low
                 """,
             ),
         ),
@@ -161,7 +108,7 @@ QUESTION = Question(
             name="diagnosis",
             title="Diagnosis",
             empty="nothing was found",
-            shown="rank finding share lost",
+            shown="rank finding share of lost confidence",
             table=diagnosis_table,
             sums="",
             lean=True,

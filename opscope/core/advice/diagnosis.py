@@ -1,62 +1,83 @@
 """What bounds the steps of a profile, in words: the first lines of a report.
 
 The steps' time is divided into parts that add up to it (``analysis.diagnosis_time``). A part above its
-threshold (``diagnosis_limits``) is a finding, and those that cost most come first. Where none is, the run is
+threshold (``diagnosis_rows``) is a finding, and those that cost most come first. Where none is, the run is
 healthy if the device was busy; else it cannot be told what bounds it. Light mode has an answer of its own
 (``analysis.light_diagnosis``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import polars as pl
 
 from opscope.core.advice import diagnosis_words as words
-from opscope.core.advice.diagnosis_idle import Idle
-from opscope.core.advice.diagnosis_limits import BUSY, CANNOT_TELL, HEALTHY, LEAST, MOSTLY, WORTH
-from opscope.core.advice.diagnosis_rows import Facts
+from opscope.core.advice.diagnosis_parts import Parts
+from opscope.core.advice.diagnosis_rows import (
+    AT_START,
+    BUSY,
+    COMPILATION,
+    HEALTHY,
+    LEAST,
+    WORTH,
+    Facts,
+)
 from opscope.core.advice.diagnosis_words import ns, share
-from opscope.core.advice.diagnosis_work import Work
-from opscope.core.analysis.device.device_work import NOT_TIMED
-from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.device.device_work import COMPUTATION, NOT_TIMED
+from opscope.core.analysis.host.in_words import NEARLY
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, WALL
 from opscope.core.analysis.ops.lost_kernels import CUT_OFF
-from opscope.core.analysis.ops.windows import bounds
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.perf.devices.vendors import recorders
-
-__all__ = ["Facts", "diagnosis"]
-
-
-def diagnosis(facts: Facts) -> pl.DataFrame:
-    """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns)."""
-    diagnosis_of_run = _Diagnosis(facts)
-    findings = (
-        diagnosis_of_run.surely(diagnosis_of_run.findings())
-        if diagnosis_of_run.too_little is None
-        else []
-    )
-    pressure = list(diagnosis_of_run.memory())
-    cannot_tell: list[dict[str, Any]] = list(diagnosis_of_run.not_told())
-    compiled = list(diagnosis_of_run.compiled())
-    starting = list(diagnosis_of_run.starting()) if diagnosis_of_run.too_little is None else []
-    # what most of the run went into comes before what bounds the rest
-    mostly = [*compiled, *(row for row in starting if row["share"] > MOSTLY)]
-    if diagnosis_of_run.too_little is not None:
-        findings, pressure, cannot_tell = [diagnosis_of_run.nothing()], [], []
-    elif not findings and not pressure:
-        bounded = None if mostly else diagnosis_of_run.healthy()
-        findings = [bounded] if bounded is not None else []
-        cannot_tell = cannot_tell if findings else [diagnosis_of_run.nothing(), *cannot_tell]
-    rest = [row for row in starting if row["share"] <= MOSTLY]
-    rows = [*mostly, *findings, *pressure, *rest, *cannot_tell]
-    return pl.DataFrame(rows, schema=FINDINGS)
+from opscope.core.tables.impossible import lack_of_times
 
 
-class _Diagnosis(Idle, Work):
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """What the time shows. ``rows``: the causes (FINDINGS; ns), each ``sure`` or not; ``otherwise``: the row
+    where nothing stands out; ``not_told``: what cannot be told. ``barred``: why the data can carry no cause.
+    ``median``: a median step (ns) of a process's ``steps``; ``wall``: the wall time."""
+
+    rows: Sequence[Mapping[str, Any]]
+    otherwise: Mapping[str, Any]
+    not_told: Sequence[Mapping[str, Any]]
+    barred: str | None = None
+    median: int = 0
+    steps: int = 0
+    wall: int = 0
+
+
+def diagnosis(facts: Facts) -> Causes:
+    """Return what bounds the steps."""
+    judged = _Diagnosis(facts)
+    common = {"median": facts.steps.median, "steps": facts.steps.many, "wall": facts.wall}
+    if judged.too_little is not None:
+        start = [row | {"sure": False} for row in judged.starting()]
+        return Causes(start, judged.nothing(), (), judged.too_little[0], **common)
+    rows = judged.surely(judged.findings())
+    if facts.usual is not facts.divided:
+        # what slow steps add is a part of the run, of what a median step has too the whole of it
+        every = _Diagnosis(facts, median=False)
+        in_all = {
+            row["finding"].removeprefix(NEARLY): row for row in every.surely(every.findings())
+        }
+        for row in rows:
+            row |= {"lost": in_all.pop(row["finding"].removeprefix(NEARLY), row)["lost"]}
+        rows += [row for row in in_all.values() if row["sure"]]
+    # of a program that compiles in its steps the start is told only where it costs more
+    inside = max((row["lost"] for row in rows if row["finding"] == COMPILATION), default=0)
+    rows += [row for row in judged.compiled() if row["lost"] > inside]
+    rows += [*judged.starting(), *judged.memory()]
+    otherwise = judged.healthy() or judged.nothing()
+    return Causes(rows, otherwise, list(judged.not_told()), None, **common)
+
+
+class _Diagnosis(Parts):
     """All findings in their order, and what is said where there is none."""
 
     @cached_property
@@ -68,6 +89,11 @@ class _Diagnosis(Idle, Work):
         cut = [lacks for lacks in self.facts.losses if CUT_OFF in lacks]
         if work is None and cut:
             return f"{cut[0]}, and may hold kernels", words.WHOLE_FILE
+        of_ops = None
+        if work is None:
+            of_ops = lack_of_times(self.facts.trace, "ranges") or self.facts.ops_lost
+        if of_ops is not None:
+            return f"{of_ops}, so what a step went into is not known", words.FEWER_RECORDS
         if work is not None and count and work.untimed is not None:
             if work.untimed != NOT_TIMED:
                 clocks = words.OTHER_CLOCKS if LATE_SAID in work.untimed else words.FEWER_RECORDS
@@ -79,6 +105,9 @@ class _Diagnosis(Idle, Work):
             return "a GPU was used, and no kernels were captured", run
         if work is not None and count < LEAST:
             return f"fewer than {LEAST} kernels, copies and sets were recorded ({count})", run
+        computes = work is None or bool((work.kind == COMPUTATION).any())
+        if self.time and self.parts["communication"] and not computes:
+            return words.NO_COMPUTATION, f"{run}, and what is computed beside the collectives"
         if self.time:
             return None
         if work is not None and self.facts.steps.of:
@@ -100,38 +129,57 @@ class _Diagnosis(Idle, Work):
 
     def compiled(self) -> Iterator[dict[str, Any]]:
         """Yield the row of a run most of which went into compiling, outside the judged steps."""
-        spent = sum(int((end - start).sum()) for start, end in self.facts.host.compiling.values())
-        if not spent:
-            return
-        low, high = bounds(self.facts.trace).select("start", "end").drop_nulls().get_columns()
-        whole = int((high - low).sum())
+        spent = 0
         for process, spans in self.facts.host.compiling.items():
             judged = self.facts.steps.of.get(process)
-            if judged is not None:
-                spent -= int(covered(spans, *judged.spans).sum())
-        if whole and spent > BUSY * whole:
-            row = self._row(
-                "compilation",
-                spent,
-                f"{ns(spent)} of the {ns(whole)} recorded ({share(spent / whole)}) went into compiling; the"
-                " steps are judged without it",
-                self.say.compiled(),
-            )
-            yield row | {"share": spent / whole}
+            inside = 0 if judged is None else int(covered(spans, *judged.spans).sum())
+            spent = max(spent, int((spans[1] - spans[0]).sum()) - inside)
+        if spent > WORTH * self.facts.window:
+            yield self._once(
+                COMPILATION, spent, "went into compiling; the steps are judged without it",
+                self.say.compiled(self._after()),
+            )  # fmt: skip
 
     def starting(self) -> Iterator[dict[str, Any]]:
         """Yield the row of the first steps, which are left out of all others."""
         steps = self.facts.steps
-        if steps.whole and steps.starting > WORTH * steps.whole:
-            first = "step" if steps.started == 1 else f"{steps.started} steps"
-            row = self._row(
+        starting = max(0, steps.starting - steps.compiling)
+        if steps.whole and starting > WORTH * max(steps.whole, self.facts.window):
+            first = "first step" if steps.started == 1 else f"first {steps.started} steps"
+            compiled = any(len(spans[0]) for spans in self.facts.host.compiling.values())
+            apart = ", compiling apart," if steps.compiling else ""
+            yield self._once(
                 "slow start",
-                steps.starting,
-                f"the first {first} took {ns(steps.starting)} longer than later ones"
-                f" ({share(steps.starting / steps.whole)} of all steps' time); left out above",
-                "opscope run --steps 10:20 leaves them out of the recording",
+                starting,
+                f"went into the start: so much longer than a later step took{apart} the {first}, which the"
+                " rest leaves out",
+                self.say.compiled(self._after()) if compiled else self._after(),
             )
-            yield row | {"share": steps.starting / steps.whole}
+
+    def _once(self, finding: str, spent: int, text: str, to_try: str) -> dict[str, Any]:
+        """Return the row of what a run pays once; ``sure`` where that is most of it, or most of all steps."""
+        wall = max(spent, self.facts.wall)
+        window = self.facts.window
+        most = spent > BUSY * window or (
+            spent > AT_START * window and spent > BUSY * self.facts.steps.whole
+        )
+        row = self._row(
+            finding,
+            spent,
+            f"{ns(spent)} of {ns(wall)} ({share(spent / wall)} of {WALL}) {text}",
+            to_try,
+        )
+        once = {"share": spent / wall, "of": WALL, "lost": spent, "sure": most}
+        return row | once
+
+    def _after(self) -> str:
+        """The command that records the steps after the start: those that the program has."""
+        steps = self.facts.steps
+        last = steps.started + steps.many
+        if last <= max(1, steps.started):
+            return "record more steps: a program's start is paid once"
+        command = f"opscope run --steps {max(1, steps.started)}:{last} -- python train.py"
+        return f"{command} records the steps after it"
 
     def healthy(self) -> dict[str, Any] | None:
         """Return the row that nothing stands out; None where that cannot be said."""
@@ -179,7 +227,7 @@ class _Diagnosis(Idle, Work):
             f"what bounds the run: the device was busy for less than half of {self._whole}, and no cause"
             " alone"
             f" explains it; the largest, {words.PARTS[most]}, is {share(named[most] / self.time)}",
-            "opscope report --reports idle,steps: what each step is made of",
+            "opscope report FILE --reports idle,steps: what each step is made of",
         )
 
     def not_told(self) -> Iterator[dict[str, Any]]:
@@ -204,14 +252,14 @@ class _Diagnosis(Idle, Work):
                 "whether the program waits for its input: no data loader was seen",
                 "with opscope.annotate('input', category='phase') around the line that gets a batch"
                 if self.facts.framework is None
-                else "opscope run records the framework's own loaders",
+                else "opscope run -- python train.py records the framework's own loaders",
             )
         if self.on_gpu and self.facts.device[0] is None:
             yield self._row(
                 CANNOT_TELL,
                 None,
                 f"whether compute or memory bandwidth bounds the kernels: {self.facts.device[1]}",
-                "opscope report --gpu NAME",
+                "opscope report FILE --gpu NAME",
             )
         world = self.facts.trace["processes"]["world_size"].max()
         here = len({rank for rank in self.ranks.values() if rank is not None})
@@ -220,5 +268,5 @@ class _Diagnosis(Idle, Work):
                 CANNOT_TELL,
                 None,
                 f"whether a slow rank makes the others wait: the profile has {max(here, 1)} of {world} ranks",
-                "give the files of all ranks to opscope report",
+                "opscope report FILE OTHER_RANKS_FILES: all ranks side by side",
             )

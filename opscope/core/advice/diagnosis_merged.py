@@ -11,36 +11,47 @@ from typing import Any, Final
 
 import polars as pl
 
-from opscope.core.advice.diagnosis_limits import (
-    BUSY,
-    CANNOT_TELL,
-    CAUSES,
-    HEALTHY,
-    INPUT,
-    WORTH,
-)
-from opscope.core.advice.diagnosis_words import Words, ns, share
+from opscope.core.advice.diagnosis import Causes
+from opscope.core.advice.diagnosis_parts import late_by
+from opscope.core.advice.diagnosis_rows import BUSY, CAUSES, HEALTHY, INPUT, WORTH
+from opscope.core.advice.diagnosis_words import FEWER_RECORDS, Words, ns, share
 from opscope.core.analysis.diff.rankwise import PARTS
 from opscope.core.analysis.host.in_words import NEAR, borderline
-from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, STEPS
 
 #: Parts of a step in which no device worked, where one was used.
 _IDLE: Final = ("runtime", "cpu_ops", "other")
 _OWN_FILE: Final = "opscope report of the file of one rank: its diagnosis sees single events"
 
 
-def diagnosis(
-    steps: pl.DataFrame, late: pl.DataFrame, on_gpu: bool, framework: str | None, read_of: str
-) -> pl.DataFrame:
-    """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns).
+def causes_of_sums(
+    steps: pl.DataFrame,
+    late: pl.DataFrame,
+    on_gpu: bool,
+    framework: str | None,
+    read_of: str,
+    barred: str | None = None,
+    wall: int = 0,
+) -> Causes:
+    """Return what bounds the steps of a merged job.
 
     ``steps`` are ``rankwise.ranked``, ``late`` the ``stragglers`` of the collectives in these; ``read_of``:
-    ``997 of 1,000 ranks``.
+    ``997 of 1,000 ranks``; ``barred``: why no cause can be named.
     """
     merged = _Merged(steps, late, on_gpu, Words(framework, on_gpu))
+    if barred is not None:
+        text = f"what bounds the run: {barred}"
+        return Causes((), merged.cannot_tell(text, FEWER_RECORDS), (), barred)
     findings = sorted(merged.findings(), key=lambda row: -row["lost"]) if merged.time else []
-    rows = findings or [merged.none_found()]
-    return pl.DataFrame([*rows, *merged.not_told(read_of)], schema=FINDINGS)
+    return Causes(
+        findings,
+        merged.none_found(),
+        list(merged.not_told(read_of)),
+        None,
+        round(steps["time"].median() or 0),  # type: ignore[arg-type]
+        merged.many // max(1, merged.ranks),
+        wall,
+    )
 
 
 class _Merged:
@@ -86,7 +97,7 @@ class _Merged:
             return
         row = self._row(finding, lost, text.format(self._part(lost)), to_try)
         if lost <= NEAR * limit * self.time:
-            row |= borderline(finding, row["text"], limit)
+            row |= borderline(finding, row["text"], limit) | {"sure": False}
         yield row
 
     def _straggler(self) -> tuple[dict[str, Any], int] | None:
@@ -96,46 +107,41 @@ class _Merged:
             return None
         worst = self.late.row(0, named=True)
         own = self.steps.filter(pl.col("process") == worst["process"])
-        mine, behind = int(own["time"].sum() or 0), int(worst["lateness"])
-        if worst["caused_waiting"] < CAUSES * caused or behind <= WORTH * mine or not mine:
+        mine = int(own["time"].sum() or 0)
+        behind = min(int(worst["lateness"]), mine)
+        least = max(CAUSES, 1.5 / len(self.late))
+        if worst["caused_waiting"] <= least * caused or behind <= WORTH * mine or not mine:
             return None
-        text = (
-            f"it came last to {worst['last']:,} of {worst['compared']:,} collectives, {ns(behind)} later than"
-            f" the first rank in all ({share(behind / mine)} of its time); the others waited for it"
-        )
+        text = late_by(worst, behind, mine, len(own))
         row = self._row(
             "straggler",
-            min(behind * self.ranks, self.time),
+            behind / mine * self.time,
             text,
-            "opscope report --reports late_causes,slowest_ranks: what this rank does longer than the others",
+            "opscope report FILE --reports late_causes,slowest_ranks: what this rank does longer than the"
+            " others",
         )
         if behind <= NEAR * WORTH * mine:
-            row |= borderline("straggler", text, WORTH)
+            row |= borderline("straggler", text, WORTH) | {"sure": False}
         who = {"process": worst["process"], "rank": worst["rank"]}
         return row | who, int(worst["caused_waiting"])
 
     def none_found(self) -> dict[str, Any]:
         """Return the row that nothing stands out, or that this cannot be told."""
         if not self.many:
-            return self._row(
-                CANNOT_TELL, None,
+            return self.cannot_tell(
                 "what bounds the run: of a merged job its steps' parts show it, and no steps are marked",
                 "opscope.step() at the beginning of each iteration",
             )  # fmt: skip
         worked = ("compute", "exposed_communication", "copies") if self.on_gpu else ("cpu_ops",)
         if not self.time or self.parts[worked[0]] is None:
-            return self._row(
-                CANNOT_TELL,
-                None,
+            return self.cannot_tell(
                 "what bounds the run: what ran in its steps is not known",
                 _OWN_FILE,
             )
         busy = sum(self.parts[name] or 0 for name in worked)
         doing = "the device was busy for" if self.on_gpu else "ops took"
         if busy < BUSY * self.time:
-            return self._row(
-                CANNOT_TELL,
-                None,
+            return self.cannot_tell(
                 f"what bounds the run: {doing} {share(busy / self.time)} of the steps' time, and no cause"
                 " that sums show explains the rest",
                 _OWN_FILE,
@@ -153,31 +159,31 @@ class _Merged:
             return
         idle = sum(self.parts[name] or 0 for name in _IDLE) if self.on_gpu else 0
         if idle > WORTH * self.time:
-            yield self._row(
-                CANNOT_TELL, None,
+            yield self.cannot_tell(
                 f"why the device was idle for another {self._part(idle)}: late launches, synchronising calls"
                 " and the program's own code are told apart by single events, which a merged job has not",
                 _OWN_FILE,
             )  # fmt: skip
         if self.parts["data_loader"] is None:
-            yield self._row(
-                CANNOT_TELL, None,
+            yield self.cannot_tell(
                 "whether the program waits for its input: no data loader was seen",
-                "opscope run records the framework's own loaders",
+                "opscope run -- python train.py records the framework's own loaders",
             )  # fmt: skip
         if self.on_gpu:
-            yield self._row(
-                CANNOT_TELL, None,
+            yield self.cannot_tell(
                 "what bounds the kernels, compiling and memory: they are told by single events",
                 _OWN_FILE,
             )  # fmt: skip
         read, _, rest = read_of.partition(" of ")
         if rest and read != rest.partition(" ")[0]:
-            yield self._row(
-                CANNOT_TELL, None,
+            yield self.cannot_tell(
                 f"whether a rank that was not read makes the others wait: the job is {read_of}",
                 "opscope partial of the other ranks, and opscope merge again",
             )  # fmt: skip
+
+    def cannot_tell(self, text: str, to_try: str) -> dict[str, Any]:
+        """Return the row of what cannot be told."""
+        return self._row(CANNOT_TELL, None, text, to_try)
 
     def _part(self, time: float) -> str:
         each, total = ns(time / self.many), ns(self.time / self.many)
@@ -191,7 +197,10 @@ class _Merged:
             "rank": None,
             "finding": finding,
             "share": lost / self.time if lost is not None and self.time else None,
-            "lost": None if lost is None else round(lost),
+            "of": None if lost is None else STEPS,
+            # ranks run at the same time
+            "lost": None if lost is None else round(lost / max(1, self.ranks)),
             "text": text,
             "to_try": to_try,
+            "sure": True,
         }

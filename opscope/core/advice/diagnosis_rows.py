@@ -1,34 +1,121 @@
-"""What the diagnosis looks at, and how a part of the time becomes a row in words."""
+"""What the diagnosis looks at, its thresholds, and how a part of the time becomes a row in words.
+
+Sums of pieces of ``op_totals()`` add up to those of the whole: saving a profile needs no more than a piece in
+memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.advice import diagnosis_words as words
-from opscope.core.advice.diagnosis_limits import CANNOT_TELL
-from opscope.core.advice.diagnosis_sums import Sums
+from opscope.core.advice.changes import Run
 from opscope.core.advice.diagnosis_time import Divided, Host, Steps
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import DeviceWork
 from opscope.core.analysis.host.in_words import NEAR, borderline
+from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, MEDIAN, STEPS, WALL
+from opscope.core.analysis.roofline.roofline import roofline
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.perf.devices.vendors import call_names, vendor_of
+from opscope.core.question import units
 from opscope.core.tables.trace import Trace
+
+#: A step is bound by its input above this part of its time (the PyTorch profiler plug-in's rule).
+INPUT: Final = 0.05
+#: Compiling inside steps that are no warm-up; as for input, because it should be nothing at all.
+COMPILING: Final = 0.05
+#: Communication that nothing hides (the plug-in's rule), and every other part of the time that is told.
+WORTH: Final = 0.1
+#: Time of a CPU's steps outside any op: some is normal, as Python runs between ops (as in light mode).
+OUTSIDE: Final = 0.3
+#: It is surely more than that if the steps differ so little that it is after so many standard errors.
+ERRORS: Final = 2
+#: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
+BUSY: Final = 0.5
+#: A start that takes most of all steps' time is told as a cause from this part of the wall time on.
+AT_START: Final = 0.25
+#: What well-made kernels attain of their roof. Roofs are dense peaks, which nothing attains.
+ATTAINED: Final = 0.6
+#: Memory is near its limit above this part of the device's (the plug-in's rule).
+FULL: Final = 0.9
+#: A rank is the slow one if it causes more than this part of all waiting, and than 1.5 times an equal share,
+#: and its lateness is worth telling.
+CAUSES: Final = 0.5
+#: Kernels of a median below this (ns) take less time than the host needs to launch them, about 5 to 10 µs.
+SHORT: Final = 10_000
+#: What Python takes between two ops at most (ns), recording included; beyond it is the program's own code.
+BETWEEN: Final = 50_000
+#: Of fewer pieces of work on a device nothing is said.
+LEAST: Final = 10
+#: A detector's finding keeps a run from being healthy from this part of a median step on.
+WORTH_A_CHANGE: Final = 0.05
+HEALTHY: Final = "healthy"
+COMPILATION: Final = "compilation"
+#: The cause of idle time of which nothing tells why: the diagnosis says that it cannot tell.
+IDLE: Final = "idle device"
+#: The columns of ``op_totals()`` that are summed.
+NEEDED: Final = (
+    "op", "op_type", "dtypes", "calls", "kernels", "device_time", "matrix_flops", "vector_flops", "bytes",
+)  # fmt: skip
+_BY_OP: Final = {"op": pl.String, "device_time": pl.Int64, "calls": pl.Int64}
+_BY_BOUND: Final = {"bound": pl.String, "whole": pl.Int64, "ideal": pl.Float64}
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """``by_op``: op, device_time (ns), calls. ``by_bound``: of what has a roof its bound, time, ideal time.
+    ``ran``: the device time (ns) of all that ran, communication left out."""
+
+    by_op: pl.DataFrame
+    by_bound: pl.DataFrame
+    ran: int
+
+
+def sums(rows: pl.DataFrame, device: Device | None, on_gpu: bool) -> Sums:
+    """Return the sums of rows of ``op_totals()``; without a ``device`` nothing has a roof."""
+    by_op = rows.group_by("op").agg(pl.col("device_time", "calls").sum())
+    by_op = by_op.select(pl.col(name).cast(kind) for name, kind in _BY_OP.items())
+    none = pl.DataFrame(schema=_BY_BOUND)
+    if device is None:
+        return Sums(by_op, none, 0)
+    count = pl.col("kernels") if on_gpu else pl.col("calls")
+    talks = (pl.col("op_type").cast(pl.String) == "communication").fill_null(False)
+    ran = rows.filter((pl.col("device_time") > 0) & (count > 0) & ~talks)
+    each = ran.select(
+        pl.col("device_time").alias("whole"),
+        (pl.col("device_time") / count).alias("duration"),
+        *((pl.col(name) / count).alias(name) for name in ("matrix_flops", "vector_flops", "bytes")),
+        pl.col("dtypes").cast(pl.String).str.extract(r"^(\w+)").alias("dtype"),
+    )
+    rated = roofline(each, device).filter(pl.col("bound").is_not_null())
+    ideal = pl.col("whole") * pl.min_horizontal("efficiency", 1.0)
+    by_bound = rated.group_by("bound").agg(pl.col("whole").sum(), ideal.sum().alias("ideal"))
+    by_bound = by_bound.select(pl.col(name).cast(kind) for name, kind in _BY_BOUND.items())
+    return Sums(by_op, by_bound, int(ran["device_time"].sum()))
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the diagnosis looks at. ``divided``: the judged time of each device or process. ``work``: None if
-    the CPU is the device. ``sums``: those of the ops; ``unattributed``: device time (ns) without an op.
+    """What the diagnosis looks at. ``divided``: the judged time of each device or process; ``usual``: that of
+    the steps that are no slow ones, the same list where none is. ``wall``: the wall time of the process that
+    ran longest (ns). ``work``:
+    None if the CPU is the device. ``sums``: of the ops; ``unattributed``: device time (ns) without an op.
     ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
-    limits of the device, or why they are not known. ``losses``: what the data lacks, a sentence each."""
+    limits of the device, or why they are not known. ``losses``: what the data lacks, a sentence each.
+    ``ops_lost``: why it is not known what ran outside any op."""
 
     trace: Trace
     divided: list[Divided]
+    usual: list[Divided]
+    wall: int
+    #: From the first event to the last (ns): start-up costs are worth telling by their part of it, as imports
+    #: take as long as they take.
+    window: int
     steps: Steps
     host: Host
     work: DeviceWork | None
@@ -39,25 +126,34 @@ class Facts:
     memory: pl.DataFrame
     device: tuple[Device | None, str | None]
     framework: str | None
+    #: What the host did outside any op (``outside_lines``).
+    lines: Callable[[], pl.DataFrame]
+    #: What is true of the run, which what is to be tried has to fit.
+    run: Run
     losses: list[str] = field(default_factory=list)
+    ops_lost: str | None = None
 
 
 class Judge:
-    """The judged time, its parts, and the rows that findings on them become."""
+    """The judged time, its parts, and the rows that findings on them become.
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-        self.time = sum(device.time for device in facts.divided)
-        self.steps = sum(device.steps for device in facts.divided)
+    ``median``: judged are the steps that are no slow ones, so that parts are those of a median step.
+    """
+
+    def __init__(self, facts: Facts, median: bool = True) -> None:
+        self.facts, self.median = facts, median
+        self.divided = facts.usual if median else facts.divided
+        self.time = sum(device.time for device in self.divided)
+        self.steps = sum(device.steps for device in self.divided)
         self.parts: dict[str, int] = {}
-        for one in facts.divided:
+        for one in self.divided:
             for name, part in one.parts.items():
                 self.parts[name] = self.parts.get(name, 0) + part
         self.on_gpu = facts.work is not None
         #: How far below its threshold a part is borderline.
         self.near = 1.0 if self.on_gpu else NEAR
         self.vendor = vendor_of(facts.trace, call_names(facts.trace))
-        self.say = words.Words(facts.framework, self.on_gpu)
+        self.say = words.Words(facts.framework, self.on_gpu, facts.run)
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 
     def surely(self, findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -70,9 +166,10 @@ class Judge:
             limit, over, sure = row.pop("limit"), row.pop("over"), row.pop("sure")
             near = row.pop("near")
             if sure:
-                told.append(row)
+                told.append(row | {"sure": True})
             elif over or not clear:
-                told.append(row | borderline(row["finding"], row["text"], limit, not near))
+                text = borderline(row["finding"], row["text"], limit, not near)
+                told.append(row | text | {"sure": False})
         return told
 
     def _judged(
@@ -106,7 +203,7 @@ class Judge:
         to_try: str | None,
         process: int | None = None,
     ) -> dict[str, Any]:
-        processes = {device.process for device in self.facts.divided}
+        processes = {device.process for device in self.divided}
         if process is None and len(processes) == 1 and finding != CANNOT_TELL:
             (process,) = processes
         process = None if process is None or process < 0 else process
@@ -115,21 +212,37 @@ class Judge:
             "rank": self.ranks.get(process) if process is not None else None,
             "finding": finding,
             "share": lost / self.time if lost is not None and self.time else None,
-            "lost": None if lost is None else round(lost),
+            "of": None if lost is None else self._of,
+            # devices and ranks run at the same time
+            "lost": None if lost is None else round(lost / max(1, len(self.divided))),
             "text": text,
             "to_try": to_try,
+            "sure": True,
         }
 
     def _part(self, time: float) -> str:
-        """A part of the time: ``57.0 ms of each step's 92.0 ms (62 %)``."""
-        if self.steps:
-            each = f"{ns(time / self.steps)} of each step's {ns(self.time / self.steps)}"
+        """A part of the time: ``57.0 ms of a median step's 92.0 ms (62 %)``."""
+        part = time / self.time
+        if self.steps and self.median:
+            each = f"{ns(part * self.facts.steps.median)} of a median step's {ns(self.facts.steps.median)}"
+        elif self.steps:
+            count, total = self.facts.steps.many, self.time / len(self.divided)
+            each = f"{ns(part * total)} of the {ns(total)} of {units.counted(count, 'step')}"
         else:
-            count = len(self.facts.divided)
-            each = f"{ns(time / count)} of {ns(self.time / count)}"
-            if count > 1:
-                each += f" of each {'device' if self.on_gpu else 'process'}, on average"
-        return f"{each} ({share(time / self.time)})"
+            count = len(self.divided)
+            each = f"{ns(time / count)} of the {ns(self.time / count)} "
+            if self.on_gpu:
+                each += (
+                    "from its" if count == 1 else "from each device's"
+                ) + " first work to its last"
+            else:
+                each += f"recorded{'' if count == 1 else ' of each process'}"
+            each += "" if count == 1 else ", on average"
+        return f"{each} ({share(part)})"
+
+    @property
+    def _of(self) -> str:
+        return WALL if not self.steps else MEDIAN if self.median else STEPS
 
     @property
     def _whole(self) -> str:

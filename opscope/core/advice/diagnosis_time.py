@@ -6,7 +6,8 @@ before it happened. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_P
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from opscope.core.analysis.device.device_work import (
 from opscope.core.analysis.device.idle import HOST, KERNEL, KERNEL_WAIT, UNKNOWN, Gaps, gaps_between
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.steps.step_times import Spans, covered, loads, split
-from opscope.core.analysis.steps.warm_up import warm_up
+from opscope.core.analysis.steps.warm_up import warm_up_of_job
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.job.exchanges import computing, on_host
 from opscope.core.tables.columns import at, matching
@@ -47,6 +48,8 @@ CPU_PARTS: Final = ("input", "compiling", "computation", "communication", "outsi
 SYNCHRONISES: Final = (
     r"\A(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|\A(cuda|hip)Memcpy(_v\d+)?\z"
 )
+#: A step of more times the median is slow: the parts of a median step are told without it.
+SLOW: Final = 1.5
 _NOTHING: Final[Spans] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
@@ -70,8 +73,16 @@ class Steps:
     whole: int = 0
     starting: int = 0
     started: int = 0
+    #: How long the first ones compiled (ns).
+    compiling: int = 0
     #: In how many of the judged steps a program was compiled.
     compiled: int = 0
+    #: Those of ``of`` that are no slow ones (``SLOW``), of which a median step is made; ``of`` itself if none
+    #: is slow.
+    usual: dict[int, Stretch] = field(default_factory=dict)
+    #: The median of the judged steps (ns), and how many a process has.
+    median: int = 0
+    many: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +112,8 @@ def steps_to_judge(
     """
     rows = table.filter(pl.col("step").is_not_null())
     if rows.is_empty():
-        return Steps({})
+        none: dict[int, Stretch] = {}
+        return Steps(none, usual=none)
     waited = asked.group_by("process", "start").agg(pl.col("duration").max())
     rows = rows.join(waited, on=["process", "start"], how="left", maintain_order="left")
     rows = rows.with_columns(
@@ -110,21 +122,57 @@ def steps_to_judge(
     )
     if work is not None:
         rows = rows.filter(_with_work(rows, work))
-    rows = rows.with_columns(warm_up(rows), _compiles_first(rows, host))
+    rows = rows.with_columns(warm_up_of_job(rows), _compiles_first(rows, host))
     rows = rows.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
     warm = pl.col("warm_up").fill_null(False) | pl.col("compiles_first")
     later = rows.filter(~warm)
     usual = later.group_by("process").agg(pl.col("time").median().alias("usual"))
     first = rows.filter(warm).join(usual, on="process", how="left")
     kept = later if len(later) else rows
-    of, compiled = {}, 0
-    for (process,), part in kept.group_by("process", maintain_order=True):
+    of = _stretches(kept)
+    compiled = 0
+    for process, judged in of.items():
+        spent = covered(host.compiling.get(process, _NOTHING), *judged.each)
+        compiled += int(np.count_nonzero(spent))
+    usual_ones = kept.filter(pl.col("time") <= SLOW * pl.col("time").median().over("process"))
+    # ranks start at the same time: the one that takes longest is what the job takes
+    by_process = first.group_by("process").agg(
+        (pl.col("time") - pl.col("usual")).sum().alias("more"), pl.len()
+    )
+    return Steps(
+        of,
+        _most(rows.group_by("process").agg(pl.col("time").sum())["time"]),
+        _most(by_process["more"]),
+        _most(by_process["len"]),
+        _most(first.select(_compiling(first, host)).group_by("process").sum()["compiling"]),
+        compiled,
+        of if len(usual_ones) == len(kept) else _stretches(usual_ones),
+        round(float(np.median(kept["time"].to_numpy()))) if len(kept) else 0,
+        max((judged.steps for judged in of.values()), default=0),
+    )
+
+
+def _compiling(steps: pl.DataFrame, host: Host) -> list[pl.Series]:
+    """Return the process of each step, and how long (ns) it compiled in it."""
+    spent = np.zeros(len(steps), np.int64)
+    start, end = (steps[name].to_numpy() for name in ("begin", "end"))
+    for process, compiling in host.compiling.items():
+        rows = np.flatnonzero((steps["process"] == process).fill_null(False).to_numpy())
+        spent[rows] = covered(compiling, start[rows], end[rows])
+    return [steps["process"], pl.Series("compiling", spent)]
+
+
+def _most(column: pl.Series) -> int:
+    """Return the largest number of a column; 0 of none."""
+    return round(float(column.max() or 0))  # type: ignore[arg-type]
+
+
+def _stretches(rows: pl.DataFrame) -> dict[int, Stretch]:
+    of = {}
+    for (process,), part in rows.group_by("process", maintain_order=True):
         begins, ends = part["begin"].to_numpy(), part["end"].to_numpy()
         of[int(process)] = Stretch(merge(begins, ends), len(part), (begins, ends))
-        spent = covered(host.compiling.get(int(process), _NOTHING), begins, ends)
-        compiled += int(np.count_nonzero(spent))
-    starting = float((first["time"] - first["usual"]).sum() or 0) if len(first) else 0.0
-    return Steps(of, int(rows["time"].sum()), round(starting), len(first), compiled)
+    return of
 
 
 def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
@@ -152,9 +200,11 @@ def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
     return pl.Series(works, dtype=pl.Boolean)
 
 
-def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Divided]:
-    """Return the time of each device of each process that made steps; if none did, of all devices, each from
-    its first work to its last."""
+def on_gpu(
+    work: DeviceWork, trace: Trace, host: Host, steps: Mapping[int, Stretch]
+) -> list[Divided]:
+    """Return the time of each device of each process that made ``steps``; if none did, of all devices, each
+    from its first work to its last."""
     gaps = gaps_between(work)
     waits = _waited_for(work, trace)
     devices = []
@@ -162,8 +212,8 @@ def on_gpu(work: DeviceWork, trace: Trace, host: Host, steps: Steps) -> list[Div
         process, device = work.devices.row(lane)
         process = NONE if process is None else int(process)
         mine = gaps.lane == lane
-        if steps.of:
-            judged = steps.of.get(process)
+        if steps:
+            judged = steps.get(process)
             if judged is None:
                 continue
         else:
@@ -221,7 +271,7 @@ def _gaps(
     index = np.searchsorted(waits[0], start, side="right") - 1
     waited = np.zeros(len(start), bool)
     if len(waits[0]):
-        waited = (index >= 0) & (waits[1][np.maximum(index, 0)] >= start)
+        waited = (index >= 0) & (at(waits[1], index, 0) >= start)
     sums = {"staging": int(staging.sum())}
     for name, chosen in (
         ("synchronising", (kind == HOST) & waited),
@@ -266,11 +316,13 @@ class Host:
     median: float
 
 
-def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
-    """Return what the ranges tell; ``waits`` is ``input_waits.waits``. Ops only if the CPU is the device."""
+def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only: bool) -> Host:
+    """Return what the ranges tell. Ops only if the CPU is the device.
+
+    ``waits`` is ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``."""
     trace = ops.attribution.trace
     loading = _by_process(waits.filter("timed"))
-    compiling = _by_process(compiles(trace))
+    compiling = _by_process(compilations)
     if not cpu_only:
         return Host(loading, compiling, on_host(ops.attribution), {}, 0, 0.0)
     ranges, meaning = trace["ranges"], ops.attribution.meaning
@@ -281,9 +333,10 @@ def host_of(ops: Ops, waits: pl.DataFrame, cpu_only: bool) -> Host:
     rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
     length = (rows["end"] - rows["start"]).median()
     outermost = computing(ops.attribution, outer)
-    for process, mine in compiling.items():
+    # what a compiler does goes on until something runs; a session is made when its phase ends
+    for process, mine in _by_process(compiles(trace)).items():
         both = [table.get(process, _NOTHING) for table in (loading, outermost)]
-        compiling[process] = _until_run(mine, _all(both))
+        compiling[process] = _all([compiling[process], _until_run(mine, _all(both))])
     return Host(loading, compiling, {}, outermost, len(rows), float(length or 0))
 
 
@@ -296,13 +349,13 @@ def _by_process(rows: pl.DataFrame) -> dict[int, Spans]:
     }
 
 
-def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Steps) -> list[Divided]:
-    """Return the time of each process that made steps or, if none did, ran ops: from its first op to its
+def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Mapping[int, Stretch]) -> list[Divided]:
+    """Return the time of each process that made ``steps`` or, if none did, ran ops: from its first op to its
     last. ``exchanged`` is ``timed.exchanged``."""
     talking = _by_process(
         exchanged.filter(pl.col("end").is_not_null() & pl.col("start").is_not_null())
     )
-    judged = steps.of or {
+    judged = dict(steps) or {
         process: Stretch((first[:1], last[-1:]), 0)
         for process, (first, last) in host.ops.items()
         if len(first)
@@ -345,16 +398,3 @@ def _until_run(compiling: Spans, others: Spans) -> Spans:
     index = np.searchsorted(others[0], compiling[1], side="left")
     after = others[0][np.minimum(index, len(others[0]) - 1)]
     return merge(compiling[0], np.maximum(compiling[1], after))
-
-
-def within(exchanged: pl.DataFrame, steps: Steps) -> pl.DataFrame:
-    """Return the rows of ``timed.exchanged`` that ended in a judged step; all if none are judged."""
-    if not steps.of:
-        return exchanged
-    end = exchanged["end"].fill_null(NONE).to_numpy()
-    process = exchanged["process"].fill_null(NONE).to_numpy()
-    is_within = np.zeros(len(exchanged), bool)
-    for number, judged in steps.of.items():
-        mine = np.flatnonzero(process == number)
-        is_within[mine] = covered(judged.spans, end[mine] - 1, end[mine]) > 0
-    return exchanged.filter(pl.Series(is_within, dtype=pl.Boolean))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from opscope.core.advice import changes
+from opscope.core.advice.changes import Change, Run, fit_run
 from opscope.core.analysis.host.in_words import ns, share, size
 from opscope.core.question import units
 
@@ -27,13 +29,17 @@ COPIES: Final = {
     "PtoP": "copies between devices",
     "memset": "sets",
 }
+#: Of collectives alone nobody knows what hides them.
+NO_COMPUTATION: Final = (
+    "the profile holds collectives and no computation, so that what ran beside them is not known"
+)
 #: What to do where records are missing.
 WHOLE_FILE: Final = (
     "copy the file again, or record again and let the profiler end before the program does"
 )
 FEWER_RECORDS: Final = (
-    "record fewer steps, so that the recorder keeps all: opscope run --steps 10:20, or nsys profile with a"
-    " capture range"
+    "record fewer steps, so that the recorder keeps all: opscope run --steps 10:20 -- python train.py, or"
+    " nsys profile with a capture range"
 )
 #: The parts of the time in words.
 PARTS: Final = {
@@ -59,9 +65,15 @@ class Words:
 
     framework: str | None
     on_gpu: bool
+    #: What is true of the run; None where only its totals are known: then the first of several is said.
+    run: Run | None = None
 
-    def _by(self, general: str, **named: str) -> str:
-        return named.get(self.framework or "", general)
+    def _by(self, general: str, **named: changes.Words) -> str:
+        if self.run is not None:
+            return fit_run(self.run, named, general)
+        given = named.get(self.framework or "", general)
+        first = given if isinstance(given, (str, Change)) else given[0]
+        return first if isinstance(first, str) else first.text
 
     def input(self, workers: int | None) -> str:
         """``workers``: how many the loader has; None if not known."""
@@ -97,13 +109,13 @@ class Words:
             " says what is compiled",
         )
 
-    def compiled(self) -> str:
-        """For a run most of which is compiling, once."""
-        later = "opscope run --steps 10:20 records the steps after it"
+    def compiled(self, later: str) -> str:
+        """For a run that compiles at its start; ``later`` is the command that records what comes after."""
         return self._by(
             f"{later}; a cache of compiled programs shortens the next run's start",
             torch=f"{later}; TORCHINDUCTOR_CACHE_DIR=DIR keeps what was compiled for the next run",
             jax=f'{later}; jax.config.update("jax_compilation_cache_dir", DIR) keeps what was compiled',
+            onnxruntime=f"{later}; SessionOptions.optimized_model_filepath keeps what the session made",
         )
 
     def communication(self) -> str:
@@ -112,9 +124,20 @@ class Words:
             "send less often or less: gradient accumulation, larger batches, gradients in 16 bits; and"
             " overlap it"
             " with the backward pass",
-            torch="with model.no_sync(): on all but the last micro-batch (gradient accumulation), a larger"
-            " batch, or"
-            " DistributedDataParallel(..., bucket_cap_mb=100, gradient_as_bucket_view=True)",
+            torch=(
+                Change(
+                    "with model.no_sync(): on all but the last micro-batch (gradient accumulation), a larger"
+                    " batch, or DistributedDataParallel(..., bucket_cap_mb=100,"
+                    " gradient_as_bucket_view=True)",
+                    wrapper="ddp",
+                ),
+                Change(
+                    "model.set_requires_gradient_sync(False) (fully_shard) on all but the last micro-batch, a"
+                    " larger batch, or module.set_modules_to_forward_prefetch([...]) and"
+                    " set_modules_to_backward_prefetch([...])",
+                    wrapper="fsdp",
+                ),
+            ),
         )
 
     def copies(self, kind: str, pageable: bool) -> str:
@@ -142,7 +165,10 @@ class Words:
             )
         if kind == "PtoP":
             return "copy on a stream of its own while both devices compute, or keep on one what they share"
-        return "opscope report --reports bandwidth,ops: which ops copy, such as layout and dtype conversions"
+        return (
+            "opscope report FILE --reports bandwidth,ops: which ops copy, such as layout and dtype"
+            " conversions"
+        )
 
     def synchronising(self) -> str:
         """For calls that wait for the device in each step."""
@@ -162,24 +188,46 @@ class Words:
             return "opscope run --steps 10:20 -- python train.py leaves the program's start out"
         if short:
             return self._by(
-                "larger batches, or fewer and larger kernels: compile or fuse, or replay a CUDA graph",
-                torch='torch.compile(model, mode="reduce-overhead") (CUDA graphs), or a larger batch',
+                "larger batches, or fewer and larger kernels: fuse them, or replay a CUDA graph",
+                torch=(
+                    Change(
+                        'torch.compile(model, mode="reduce-overhead") (CUDA graphs), or a larger batch',
+                        compiled=False,
+                    ),
+                    Change(
+                        'mode="reduce-overhead" (CUDA graphs) in its torch.compile call, or a larger batch',
+                        compiled=True,
+                    ),
+                ),
                 tensorflow="@tf.function(jit_compile=True) around the step, or a larger batch",
                 keras="model.compile(..., jit_compile=True, steps_per_execution=10)",
                 jax="jax.jit around the whole step, or jax.lax.scan over several",
-                mindspore="graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)",
+                mindspore=Change(
+                    "graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)", compiled=False
+                ),
             )
-        return "opscope report --reports idle,idle_ops: what the host did while the device waited"
+        return (
+            "opscope report FILE --reports idle,idle_ops: what the host did while the device waited"
+        )
 
-    def outside(self, short: bool) -> str:
-        """``short``: the CPU's ops take less time than Python between them."""
+    def outside(self, short: bool, sampled: bool) -> str:
+        """``short``: the CPU's ops take less time than Python between them. ``sampled``: lines are known."""
         if short:
             return self._by(
-                "fewer and larger ops: larger batches, or compile the step",
-                torch="torch.compile(model), or larger batches: fewer and larger ops",
-                tensorflow="@tf.function around the step",
+                "larger batches: fewer and larger ops",
+                torch=Change(
+                    "torch.compile(model), or larger batches: fewer and larger ops", compiled=False
+                ),
+                tensorflow=Change("@tf.function around the step", compiled=False),
                 jax="larger batches, or jax.lax.scan over several steps inside jax.jit",
-                mindspore="graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)",
+                mindspore=Change(
+                    "graph mode: mindspore.set_context(mode=mindspore.GRAPH_MODE)", compiled=False
+                ),
+            )
+        if sampled:
+            return (
+                "opscope report FILE --reports host_lines: what runs between the ops, by source line; do it"
+                " less often, on another thread, or after the steps"
             )
         return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"
 
@@ -189,8 +237,17 @@ class Words:
         if bound == "memory-bandwidth-bound":
             return self._by(
                 "fuse elementwise work and use 16 bits, so that less memory is read and written",
-                torch="torch.compile(model) fuses elementwise ops; torch.autocast(device_type,"
-                " dtype=torch.bfloat16) halves what is read and written",
+                torch=(
+                    Change(
+                        "torch.compile(model) fuses elementwise ops; torch.autocast(device_type,"
+                        " dtype=torch.bfloat16) halves what is read and written",
+                        compiled=False,
+                    ),
+                    Change(
+                        "torch.autocast(device_type, dtype=torch.bfloat16) halves what is read and written",
+                        compiled=True,
+                    ),
+                ),
                 tensorflow="@tf.function(jit_compile=True) fuses; mixed_float16 halves what is read and"
                 " written",
                 keras="model.compile(..., jit_compile=True),"
@@ -200,16 +257,15 @@ class Words:
             return "larger batches, or fused kernels: most kernels are too small to fill the device"
         if on_matrix_units:
             return (
-                "dimensions that are multiples of 8, larger products, and better kernels: opscope report"
-                " --reports roofline, and opscope advise"
+                "dimensions that are multiples of 8, larger products, and better kernels: opscope report FILE"
+                " --reports roofline"
             )
         return self._by(
             "matrix products in 16 bits, with dimensions that are multiples of 8; then better kernels"
-            " (opscope report"
-            " --reports roofline)",
+            " (opscope report FILE --reports roofline)",
             torch='torch.set_float32_matmul_precision("high"), torch.autocast(device_type,'
             " dtype=torch.bfloat16), and"
-            " dimensions that are multiples of 8 (opscope report --reports roofline)",
+            " dimensions that are multiples of 8 (opscope report FILE --reports roofline)",
         )
 
     def memory(self) -> str:
@@ -224,7 +280,7 @@ class Words:
     def healthy(self) -> str:
         """For a run in which nothing stands out."""
         return (
-            "opscope advise: what else could be saved"
+            "opscope advise FILE: what else could be saved"
             if self.on_gpu
-            else "opscope report --by op,layer"
+            else "opscope report FILE --by op,layer"
         )

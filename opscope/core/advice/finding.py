@@ -62,6 +62,15 @@ class Finding:
     rows: pl.DataFrame | None = None
     #: What the change would do to the timeline; None where that cannot be said.
     edit: Edit | None = None
+    #: ``step``: the time is lost in each step. ``run``: it is lost once, as at the start, and no step is
+    #: shorter without it.
+    of: str = "step"
+    #: What the change saves of a median step (ns); None: ``saving`` is divided by the steps.
+    step_saving: int | None = None
+    #: Whether a run with it is not healthy, although nobody can tell what a change saves.
+    stands_out: bool = False
+    #: Whether it puts all other figures in doubt: then the first row of the diagnosis says so too.
+    doubts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,5 +102,8 @@ class Detector:
     #: What it looks at, and when it says that it cannot tell: a sentence each, for the documentation.
     looks_at: str = ""
     abstains: str = ""
+    #: The causes of the diagnosis whose time its findings explain, such as ``input-bound``: in the ranked
+    #: list cause and finding are one row.
+    explains: Sequence[str] = ()
     #: The names of the rules of other tools that it answers, such as ``DLProf: Bad Tensor Shape``.
     known_as: Sequence[str] = ()

@@ -345,7 +345,7 @@ def described(
     if not len(time):
         return pl.DataFrame(schema={name: EVIDENCE[name] for name in _PLACED})
     about, where = ops.identify(op), (process, thread, start)
-    phase = ops.context.phase(*where).cast(pl.String)
+    phase = ops.phase(*where)
     return (
         pl.DataFrame(
             {

@@ -259,6 +259,11 @@ def nvidia(device: Device) -> tuple[int, int] | None:
     return parse_cc(device.cc) if device.vendor == "nvidia" else None
 
 
+def tensor_units(device: Device) -> str:
+    """Return what a device's vendor calls its units for matrix products."""
+    return {"nvidia": "Tensor Cores", "amd": "Matrix Cores"}.get(device.vendor, "matrix units")
+
+
 def unknown_device(reason: str | None) -> CannotTell:
     """Say that the limits of the device are not known, and how to give them."""
     return CannotTell(f"the device's limits are not known: {reason or 'give its name with --gpu'}")

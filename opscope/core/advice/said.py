@@ -1,15 +1,18 @@
-"""What the detectors said of a profile: each set of detectors is asked once, "
-"for all questions about advice."""
+"""What the detectors said of a profile, as the ranked list: each set of detectors is asked once, for all
+questions about advice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 import polars as pl
 
 from opscope.core.advice import ask
+from opscope.core.advice.causes import causes
 from opscope.core.advice.finding import Edit
+from opscope.core.advice.ranked import is_open, may_lead, ranked, with_costs
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.edits import edited
 from opscope.core.analysis.critical.graph import replay_graph
@@ -17,25 +20,64 @@ from opscope.core.analysis.ops.ops import op_index
 from opscope.core.attribution.found import NOTES
 from opscope.core.once import lock_of
 
+#: The key of the ranked list as far as the diagnosis shows it.
+_LEADING: Final = ("", "leading")
+
 
 def said_before(profile: Answers) -> dict[tuple[str, ...] | None, tuple[ask.Said, ...]]:
     """What the detectors said so far, by the names of those that were asked."""
     return {}
 
 
+def answers_by_detector(profile: Answers) -> dict[str, tuple[ask.Said, ...]]:
+    """What each detector said that was asked without thresholds, by its name."""
+    return {}
+
+
 def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said, ...]:
-    """Return what these detectors (None: all) say of the profile. Raises ``ask.UnknownDetector``."""
+    """Return what these detectors say of the profile; None: the ranked list, of all detectors and causes.
+
+    Raises ``ask.UnknownDetector``.
+    """
     names = None if detectors is None else tuple(detectors)
     with lock_of(profile, "what the detectors said"):
         said = profile.of(said_before)
         if names not in said:
-            fresh = not profile._made - {NOTES}
-            if "kernels" in profile.trace.tables:  # of a merged profile there are none
-                # read before kernels(), which then shares its columns: of a million they are 0.11 GB
-                profile.trace["kernels"]
-            replay = partial(_replay, profile, fresh)
-            said[names] = ask.said(profile, replay, names, lambda: profile.of(replay_graph))
+            said[names] = _said(profile, names)
         return said[names]
+
+
+def verdict(profile: Answers) -> tuple[ask.Said, ...]:
+    """Return of the ranked list what the diagnosis may show: the others need not be asked for it."""
+    with lock_of(profile, "what the detectors said"):
+        said = profile.of(said_before)
+        if None in said:
+            return said[None]
+        if _LEADING not in said:
+            said[_LEADING] = _said(profile, _LEADING)
+        return said[_LEADING]
+
+
+def _said(profile: Answers, names: tuple[str, ...] | None) -> tuple[ask.Said, ...]:
+    fresh = not profile._made - {NOTES}
+    if "kernels" in profile.trace.tables:  # of a merged profile there are none
+        # read before kernels(), which then shares its columns: of a million they are 0.11 GB
+        profile.trace["kernels"]
+    ask_for = partial(
+        ask.said,
+        profile,
+        partial(_replay, profile, fresh),
+        prepare=lambda: profile.of(replay_graph),
+    )
+    if names is None:
+        return ranked(ask_for(before=profile.of(answers_by_detector)), profile.of(causes))
+    bounds = profile.of(causes)
+    if names is _LEADING:
+        chosen = [name for name in ask.detectors() if may_lead(name, bounds)]
+        replays = partial(is_open, causes=bounds)
+        before = profile.of(answers_by_detector)
+        return ranked(ask_for(names=chosen, replays=replays, before=before), bounds)
+    return tuple(with_costs(entry, bounds) for entry in ask_for(names=names))
 
 
 def _replay(profile: Answers, fresh: bool, edits: Sequence[Edit]) -> pl.DataFrame | None:

@@ -18,7 +18,9 @@ _LOOKED_AT: Final = 200
 
 
 def ms(time: float) -> str:
-    """Return a time (ns) in words: ``1,234.5 ms``."""
+    """Return a time (ns) in words: ``1,234.5 ms``, or in µs what would be 0.0 ms."""
+    if 0 < time < 5e4:
+        return f"{time / 1e3:,.1f} µs"
     return f"{time / 1e6:,.1f} ms"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -14,11 +15,16 @@ from numpy.typing import NDArray
 from opscope.core.advice.finding import Answers, Edit, Floats
 from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.ops.totals import summed_columns
-from opscope.core.schema import DTYPE_BITS
+from opscope.core.schema import DTYPE_BITS, FLOATS
 from opscope.core.tables.columns import any_matches, compact
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import range_ids
 
+#: Names of ops that copy or cast.
+CASTS: Final = (
+    r"\A(aten::(_to_copy|to|copy_|_autocast_to\w*)"
+    r"|copy_|to|half|float|bfloat16|Cast|hlo::convert|convert)\b"
+)
 #: A tensor: its dtype and its sizes.
 Tensor = tuple[str, tuple[int, ...]]
 _T = TypeVar("_T")
@@ -175,6 +181,33 @@ def tensors(text: str | None) -> tuple[Tensor, ...]:
         if not same and all(dim.isdecimal() for dim in dims):
             specs.append((dtype, tuple(map(int, dims))))
     return tuple(specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A copy of a tensor to another number format."""
+
+    source: str
+    to: str
+    shape: tuple[int, ...]
+
+
+def cast_of(inputs: str | None, outputs: str | None, params: str | None) -> Cast | None:
+    """Return the cast between two floating-point formats that an op with these texts is; None if it is none.
+
+    ``params``: of ops whose results were not recorded, ``dtype`` says the format.
+    """
+    read, written = tensors(inputs), tensors(outputs)
+    if not read:
+        return None
+    source, shape = read[-1] if len(read) == 2 else read[0]
+    if len(read) == 2:  # copy_: the destination, then the source
+        to = read[0][0] if read[0][1] == shape else source
+    elif written:
+        to = written[0][0]
+    else:
+        to = next((name for name in FLOATS if f'dtype="{name}"' in (params or "")), source)
+    return Cast(source, to, shape) if to != source and {to, source} <= FLOATS else None
 
 
 def numel(dims: Sequence[int]) -> int:

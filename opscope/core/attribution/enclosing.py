@@ -17,7 +17,7 @@ from opscope.core.once import lock_of
 from opscope.core.schema import Frame
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import pairs, pieces, spread
-from opscope.core.tables.intervals import NONE, Ints, Nest, depth, nest
+from opscope.core.tables.intervals import NONE, Ints, Nest, depth, merge, nest
 from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.mapped import let_go
 
@@ -106,6 +106,19 @@ class Context:
     def many(self, kind: str) -> int:
         """Return a bound of this kind's ``numbers``: all are smaller."""
         return len(self._enclosing(kind).texts)
+
+    def texts(self, kind: str) -> list[str]:
+        """Return the text of each of this kind's ``numbers``."""
+        return self._enclosing(kind).texts
+
+    def outermost_layers(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+        """Return per process and thread when calls of layers ran: disjoint intervals in order."""
+        enclosing = self._enclosing("layer")
+        calls = {}
+        for key, (tree, _) in enclosing.nests.items():
+            own = enclosing.called[key][tree.order]
+            calls[key] = merge(tree.start[own], tree.end[own])
+        return calls
 
     def _find(self, kind: str, process: Ints, thread: Ints, time: Ints) -> pl.Series:
         numbers = self.numbers(kind, process, thread, time)

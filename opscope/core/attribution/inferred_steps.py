@@ -23,6 +23,7 @@ There must be at least three steps. The confidence is the share of steps that we
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -30,25 +31,45 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.attribution.sequence_steps import Symbols, function_of, sequence_steps
-from opscope.core.attribution.step_counter import counted, counter
+from opscope.core.attribution.loop_steps import (
+    Loop,
+    Loops,
+    marks_of_optimizer,
+    plain,
+    share_alike,
+    steps_of_calls,
+    with_bodies,
+)
+from opscope.core.attribution.sequence_steps import function_of, sequence_steps
+from opscope.core.attribution.step_counter import GLOBAL_STEP, counted, counter
 from opscope.core.dialects import Reading, serving
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.lanes import distinct_numbers
 from opscope.core.tables.trace import Trace, conform, next_range_id
 
 #: Fewer steps than this are no repetition.
 LEAST: Final = 3
 #: Least share of the steps that must be alike.
 ALIKE: Final = 0.9
+#: Least share of alike iterations where each is seen to update weights.
+MOSTLY: Final = 0.75
+#: Ops of TensorFlow and MindSpore that set a variable.
+_UPDATES: Final = re.compile(r"Assign|ResourceApply|Apply[A-Z]")
 #: Most optimizers, or functions, that may take turns.
 ROUND: Final = 8
 #: Least confidence with which what repeats in the sequence of ops is steps: four iterations, all alike.
 HIGH: Final = 0.85
+#: Least confidence with which the calls of a compiled function are steps, where nothing is trained: six.
+SURE: Final = 0.95
+#: Most confidence in steps that neither the program nor its own counter tells.
+CERTAIN: Final = 0.99
 #: Iterations of a process with more ops are not compared. For 1.2 M ops the comparison takes a fifth of
 #: the time of their attribution.
 MAX_OPS: Final = 2_000_000
+#: What found the steps that a key node ends; its name follows.
+KEY_NODE: Final = "key node "
 #: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
 _BACKWARD, _OPTIMIZER = 1, 2
@@ -81,22 +102,24 @@ class Found:
 
 
 def inferred_steps(
-    ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]
+    ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_], hooked: bool = False
 ) -> pl.DataFrame | None:
     """Return steps of processes without step ranges: process, thread, start, end (ns), step, confidence, by.
 
-    None if no steps are found. ``is_op``: which rows of ``ranges`` are ops.
+    None if no steps are found. ``is_op``: which rows of ``ranges`` are ops. ``hooked``: an optimizer's hook
+    marked steps; theirs are also among those that are returned, in place of the marks.
     """
     kinds = _Kinds.of(meaning)
+    marked = _of_marks(ranges, meaning, Loops(ranges, meaning, is_op)) if hooked else []
     if _all_step(ranges, meaning, is_op, kinds):
-        return None
-    direction = kinds.direction[meaning.reading]
-    directed = np.flatnonzero(direction > 0)
+        return pl.concat(marked) if marked else None
+    loops = Loops(ranges, meaning, is_op)
+    directed = np.flatnonzero(kinds.direction[meaning.reading] > 0)
     process = ranges["process"].fill_null(NONE).to_numpy()
-    stepping = np.unique(process[meaning.role == ROLE["step"]])
-    parts = _counted_steps(ranges, meaning, is_op, process, stepping)
+    stepping = distinct_numbers(process[meaning.role == ROLE["step"]])
+    parts = marked + _counted_steps(ranges, meaning, is_op, process, stepping)
     stepping = np.union1d(stepping, [part["process"][0] for part in parts])
-    trained = np.unique(process[directed])
+    trained = distinct_numbers(process[directed])
     # steps that a server names are of two kinds of work, whatever repeats in both
     served = np.array(
         [
@@ -108,62 +131,167 @@ def inferred_steps(
     left, many = np.unique(process[served[meaning.reading]], return_counts=True)
     left = left[many >= LEAST]
     others = np.setdiff1d(
-        np.unique(process[is_op]), np.concatenate((trained, stepping, left))
-    ).tolist()
-    if others:
-        symbols = Symbols.of(meaning)
-        for number in others:
-            repeats = sequence_steps(ranges, meaning, is_op, symbols, process == number)
+        distinct_numbers(process[is_op]), np.concatenate((trained, stepping, left))
+    )
+    for number in others.tolist():
+        called = _of_calls(ranges, is_op, loops, number, None, False)
+        if called is None:
+            repeats = sequence_steps(ranges, meaning, is_op, loops.symbols, process == number)
             if isinstance(repeats, str) or repeats[0].confidence < HIGH:
                 continue
             one_period, thread = repeats
             steps = Found(one_period.bounds, one_period.confidence, "sequence")
-            parts.append(frame_of(steps, number, thread))
+            called = frame_of(steps, number, thread)
+        if called is not None:
+            parts.append(called)
     for number in np.setdiff1d(trained, stepping).tolist():
         here = process == number
         mine = directed[here[directed]]
-        optimizer = mine[direction[mine] == _OPTIMIZER]
-        of_functions = kinds.function[meaning.reading[optimizer if len(optimizer) else mine]] >= 0
-        compiled = bool(of_functions.mean() > 0.5)
-        if compiled:
-            wanted = here & (kinds.function[meaning.reading] >= 0)
-        elif len(optimizer):  # a trace may be large: of other ops take only the earlier ones
-            begin = ranges["start"].gather(optimizer).min()
-            wanted = here & is_op & (ranges["start"] < begin).to_numpy()
-            wanted[mine] = True
-        else:
-            wanted = here & is_op
-            wanted[mine] = True
-            if np.count_nonzero(wanted) > MAX_OPS:
-                continue
-        rows = np.flatnonzero(wanted)
-        start = ranges["start"].gather(rows).to_numpy()
-        if np.any(start[1:] < start[:-1]):
-            order = np.argsort(start, kind="stable")
-            rows, start = rows[order], start[order]
-        process_steps = _Process(
-            meaning.reading[rows],
-            start,
-            ranges["end"].gather(rows).fill_null(0).to_numpy(),
-            meaning.seq.gather(rows).fill_null(NONE).to_numpy(),
-            is_op[rows],
-            kinds,
-        )
-        if compiled:
-            found = process_steps.by_function()
-        elif len(optimizer):
-            found = process_steps.by_optimizer()
-            if found is not None and not found.begun:
-                ops = np.flatnonzero(here & is_op)
-                found = _with_first(found, ranges["start"].gather(ops), meaning.reading[ops])
-        else:
-            found = process_steps.by_iteration()
-        if found is not None and len(found.bounds) > LEAST:
-            thread = _thread(
-                ranges, meaning, number, rows[~process_steps.is_backward & is_op[rows]]
-            )
-            parts.append(frame_of(found, number, thread))
+        frame = _of_training(ranges, meaning, is_op, kinds, loops, number, here, mine)
+        if frame is not None:
+            parts.append(frame)
     return pl.concat(parts) if parts else None
+
+
+def _of_training(
+    ranges: pl.DataFrame,
+    meaning: Meaning,
+    is_op: NDArray[np.bool_],
+    kinds: _Kinds,
+    loops: Loops,
+    number: int,
+    here: NDArray[np.bool_],
+    mine: Ints,
+) -> pl.DataFrame | None:
+    """Return the steps of a process that trains. ``here``: which ranges are its; ``mine``: those with a
+    direction."""
+    optimizer = mine[kinds.direction[meaning.reading[mine]] == _OPTIMIZER]
+    trains = optimizer if len(optimizer) else mine
+    compiled = bool((kinds.function[meaning.reading[trains]] >= 0).mean() > 0.5)
+    if compiled:
+        functions = kinds.functions(meaning.reading[trains])
+        if len(functions) == 1:
+            called = _of_calls(ranges, is_op, loops, number, functions, not len(optimizer))
+            if called is not None:
+                return called
+        wanted = here & (kinds.function[meaning.reading] >= 0)
+    elif len(optimizer):  # a trace may be large: of other ops take only the earlier ones
+        begin = ranges["start"].gather(optimizer).min()
+        wanted = here & is_op & (ranges["start"] < begin).to_numpy()
+        wanted[mine] = True
+    else:
+        wanted = here & is_op
+        wanted[mine] = True
+        if np.count_nonzero(wanted) > MAX_OPS:
+            return None
+    rows = np.flatnonzero(wanted)
+    start = ranges["start"].gather(rows).to_numpy()
+    if np.any(start[1:] < start[:-1]):
+        order = np.argsort(start, kind="stable")
+        rows, start = rows[order], start[order]
+    process_steps = _Process(
+        meaning.reading[rows],
+        start,
+        ranges["end"].gather(rows).fill_null(0).to_numpy(),
+        meaning.seq.gather(rows).fill_null(NONE).to_numpy(),
+        is_op[rows],
+        kinds,
+    )
+    if compiled:
+        steps = process_steps.by_function()
+    elif len(optimizer):
+        steps = process_steps.by_optimizer()
+        if steps is not None and not steps.begun:
+            ops = np.flatnonzero(here & is_op)
+            steps = _with_first(steps, ranges["start"].gather(ops), meaning.reading[ops])
+    else:
+        steps = process_steps.by_iteration()
+    if steps is None or len(steps.bounds) <= LEAST:
+        return None
+    # autograd has a thread of its own for a GPU
+    forward = rows[~process_steps.is_backward & is_op[rows]]
+    by_optimizer = steps.by == "optimizer"
+    thread = _thread(ranges, meaning, number, optimizer if by_optimizer else forward)
+    frame = frame_of(steps, number, thread)
+    if not by_optimizer:
+        return frame
+    before = None if steps.begun else int(steps.bounds[0])
+    return _with_whole_bodies(frame, loops.loop(number, thread), before)
+
+
+def _with_whole_bodies(frame: pl.DataFrame, loop: Loop, before: int | None = None) -> pl.DataFrame:
+    """Return steps that end with an optimizer with the bounds of their loop's body.
+
+    ``before``: when (ns) the step before the first ended, if it is none of them.
+    """
+    ends = frame["end"].to_numpy()
+    bounds = with_bodies(loop, ends if before is None else np.append(before, ends))
+    if bounds is None:
+        return frame
+    begin, end = (times[-len(frame) :] for times in bounds)
+    return frame.with_columns(pl.Series("start", begin), pl.Series("end", end))
+
+
+def _of_calls(
+    ranges: pl.DataFrame,
+    is_op: NDArray[np.bool_],
+    loops: Loops,
+    process: int,
+    functions: frozenset[str] | None,
+    alone: bool,
+) -> pl.DataFrame | None:
+    """Return the steps that are calls of a compiled function, a model or a session; None if they are few.
+
+    ``functions``: those that train; ``alone``: not known to update the weights.
+
+    A function may return before what it launched has run: where the loop is left, or ends, its step ends with
+    the operations that began before the thread went on.
+    """
+    calls = loops.calls(process, functions, alone)
+    if calls is None:
+        return None
+    confidence = CERTAIN * (1 - 2.0 ** (1 - len(calls.places)))
+    late = calls.name.startswith("function ")
+    # a function that nothing shows to train may be any: a few calls of it are not enough
+    if functions is None and confidence < (SURE if late else HIGH):
+        return None
+    events, places = calls.loop.events, calls.places
+    ends = events.end[places]
+    if late:
+        mine = (ranges["process"] == process).fill_null(False).to_numpy() & is_op
+        rows = np.flatnonzero(mine)
+        start, end = (
+            ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end")
+        )
+        order = np.argsort(start, kind="stable")
+        latest = np.maximum.accumulate(end[order])
+        until = np.append(events.start, np.iinfo(np.int64).max)[places + 1]
+        last = np.searchsorted(start[order], until, "left") - 1
+        ends = np.maximum(ends, np.where(last >= 0, latest[np.maximum(last, 0)], 0))
+    begin, end = steps_of_calls(calls.loop, places, ends, late)
+    shapes = f" ({calls.shapes} shapes as one)" if calls.shapes > 1 else ""
+    steps = Found(np.append(begin, begin[-1] + 1), confidence, calls.name + shapes)
+    frame = frame_of(steps, process, calls.thread).with_columns(pl.Series("end", end))
+    return frame if (frame["end"] > frame["start"]).all() else None
+
+
+def _of_marks(ranges: pl.DataFrame, meaning: Meaning, loops: Loops) -> list[pl.DataFrame]:
+    """Return the steps of each process in which an optimizer's hook marks them."""
+    parts = []
+    marks = np.flatnonzero(meaning.role == ROLE["step"])
+    for number in ranges["process"].gather(marks).drop_nulls().unique().sort().to_list():
+        marked = marks_of_optimizer(ranges, meaning, loops, number)
+        if marked is None:
+            continue
+        thread, loop, ends, steps = marked
+        of_marks = Found(np.append(ends, ends[-1] + 1), share_alike(loop, ends), "optimizer")
+        frame = frame_of(of_marks, number, thread).with_columns(
+            pl.Series("step", steps), pl.Series("end", ends)
+        )
+        frame = _with_whole_bodies(frame, loop)
+        if (frame["end"] > frame["start"]).all():
+            parts.append(frame)
+    return parts
 
 
 def _all_step(
@@ -175,8 +303,10 @@ def _all_step(
     for part in pieces(len(ranges)):
         reading = meaning.reading[part]
         process = ranges["process"][part].fill_null(NONE).to_numpy()
-        stepping = np.union1d(stepping, process[steps[reading]])
-        others = np.union1d(others, process[is_op[part] | (kinds.direction[reading] > 0)])
+        stepping = np.union1d(stepping, distinct_numbers(process[steps[reading]]))
+        others = np.union1d(
+            others, distinct_numbers(process[is_op[part] | (kinds.direction[reading] > 0)])
+        )
     return len(np.setdiff1d(others, stepping)) == 0
 
 
@@ -197,7 +327,7 @@ def _counted_steps(
         if len(bounds) > LEAST:
             parts.append(
                 frame_of(
-                    Found(bounds, 1.0, "global_step"),
+                    Found(bounds, 1.0, GLOBAL_STEP),
                     number,
                     _thread(ranges, meaning, number, rows),
                 )
@@ -208,6 +338,8 @@ def _counted_steps(
 def frame_of(steps: Found, process: int, thread: int) -> pl.DataFrame:
     """Return the steps of a process as rows, as ``inferred_steps`` does."""
     count = len(steps.bounds) - 1
+    counted_by_program = steps.by == GLOBAL_STEP or steps.by.startswith(KEY_NODE)
+    most = 1.0 if counted_by_program else CERTAIN
     return pl.DataFrame(
         {
             "process": pl.Series([process] * count, dtype=pl.Int32),
@@ -215,7 +347,7 @@ def frame_of(steps: Found, process: int, thread: int) -> pl.DataFrame:
             "start": steps.bounds[:-1],
             "end": steps.bounds[1:],
             "step": np.arange(count),
-            "confidence": np.full(count, steps.confidence),
+            "confidence": np.full(count, min(steps.confidence, most)),
             "by": [steps.by] * count,
         },
         schema=SCHEMA,
@@ -250,11 +382,19 @@ def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> F
 
 @dataclass(slots=True)
 class _Kinds:
-    """Per reading: the code of its direction, the function it is compiled in (-1: none), a random weight."""
+    """Per reading: the code of its direction, the function it is compiled in (-1: none), a random weight, and
+    whether it is an op that sets a variable. ``names``: those of the functions."""
 
     direction: NDArray[np.int8]
     function: NDArray[np.int32]
     weight: Weights
+    updates: NDArray[np.bool_]
+    names: tuple[str, ...]
+
+    def functions(self, reading: _Codes) -> frozenset[str]:
+        """Return the functions in which these readings are compiled."""
+        numbers = np.unique(self.function[reading]).tolist()
+        return frozenset(plain(self.names[number]) for number in numbers if number >= 0)
 
     @classmethod
     def of(cls, meaning: Meaning) -> _Kinds:
@@ -268,9 +408,19 @@ class _Kinds:
             NONE if name is None else numbers.setdefault(name, len(numbers))
             for name in map(function_of, meaning.readings)
         ]
+        updates = [
+            reading.call is not None and _UPDATES.match(reading.call.name) is not None
+            for reading in meaning.readings
+        ]
         # the seed is fixed, so that the same trace always has the same steps
         weight = np.random.default_rng(7).integers(1, 1 << 62, len(direction), dtype=np.uint64)
-        return cls(np.array(direction, np.int8), np.array(function, np.int32), weight)
+        return cls(
+            np.array(direction, np.int8),
+            np.array(function, np.int32),
+            weight,
+            np.array(updates, bool),
+            tuple(numbers),
+        )
 
 
 class _Process:
@@ -402,8 +552,16 @@ class _Process:
         weight = np.where(self._is_op, self._kinds.weight[self._reading], 0).astype(np.uint64)
         each = _signatures(weight, begin)
         usual = each == each[-1]
-        if len(each) < LEAST or not usual[2 if len(each) > LEAST + 1 else 0 :].all():
+        later = 2 if len(each) > LEAST + 1 else 0
+        if len(each) < LEAST:
             return None
+        if not usual[later:].all():
+            # what is done every so often (a checkpoint) may be the update of the weights, unless all update
+            numbers, count = np.unique(each[later:], return_counts=True)
+            usual = each == numbers[count.argmax()]
+            updates = np.add.reduceat(self._kinds.updates[self._reading].astype(np.int64), begin)
+            if usual[later:].mean() < MOSTLY or not updates.all():
+                return None
         # the last iteration ends after as many ops as the one before
         length = np.diff(begin)
         end = min(int(begin[-1] + length[-1]), len(self._start)) - 1
@@ -455,6 +613,51 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
         return None
     confidence = min(alike for _, alike in functions)
     return Found(np.append(table[:, 0], max(end, int(flat[-1]) + 1)), confidence, "function")
+
+
+def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[Trace, Meaning]:
+    """Return both without the step ranges of the processes of ``table``: their rows stay and mean nothing."""
+    marks = np.flatnonzero(meaning.role == ROLE["step"])
+    ranges = trace["ranges"]
+    of = ranges["process"].gather(marks)
+    marks = marks[of.is_in(table["process"].unique().implode()).fill_null(False).to_numpy()]
+    if not len(marks):
+        return trace, meaning
+    reading = meaning.reading.copy()
+    reading[marks] = len(meaning.readings)
+    is_mark = np.zeros(len(ranges), bool)
+    is_mark[marks] = True
+    category = pl.when(pl.lit(pl.Series(is_mark))).then(None).otherwise(pl.col("category"))
+    return trace.replace(ranges=ranges.with_columns(category.alias("category"))), replace(
+        meaning,
+        readings=(*meaning.readings, Reading("note")),
+        texts=(*meaning.texts, ""),
+        reading=reading,
+    )
+
+
+def in_words(by: str) -> str:
+    """Return in words what found steps; ``by`` is of a row of them."""
+    kind, _, name = by.partition(" ")
+    if name and kind in _CALLED:
+        return f"{_CALLED[kind]} {name}"
+    return _WORDS.get(by, by)
+
+
+#: What found steps, in words; what is called, or the number of its shapes, may follow.
+_WORDS: Final = {
+    "optimizer": "the optimizer's steps",
+    GLOBAL_STEP: "the program's counter global_step",
+    "iteration": "iterations that run the same ops",
+    "sequence": "what repeats in the order of ops",
+    "kernels": "what repeats in the order of kernels",
+    "function": "the runs of compiled functions",
+}
+_CALLED: Final = {
+    "function": "the calls of the compiled function",
+    "model": "the calls of the model",
+    "session": "the runs of the session",
+}
 
 
 def with_steps(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[Trace, Meaning]:

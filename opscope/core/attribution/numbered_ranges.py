@@ -20,6 +20,8 @@ from opscope.core.tables.intervals import NONE, nest
 #: What found the iterations; of a server's steps, their kind follows.
 BY: Final = "range"
 NAMED: Final = f"{BY}: "
+#: A server's name tells the step by itself: nothing needs to repeat.
+SERVED_LEAST: Final = 1
 #: Words in the names of what a program does again and again. Numbered layers are parts of one iteration.
 _AGAIN: Final = re.compile(
     r"(?<![a-z])(?:step|iter|iteration|batch|request|forward|execute|tick)(?![a-z])"
@@ -48,11 +50,11 @@ def numbered_iterations(
         for name in names
     ]
     of_server = np.array([kind is not None for kind in kinds], bool)
-    served = _outermost(ranges, meaning, mine & of_server[meaning.reading])
+    served = outermost(ranges, meaning, mine & of_server[meaning.reading], SERVED_LEAST)
     if served is not None:
         by = [f"{NAMED}{kinds[code]}" for code in meaning.reading[served]]
         return _rows(ranges, served, by)
-    found = _outermost(ranges, meaning, mine & np.array(again, bool)[meaning.reading])
+    found = outermost(ranges, meaning, mine & np.array(again, bool)[meaning.reading])
     if found is None:
         return None
     often = Counter(names[code] for code in meaning.reading[found])
@@ -61,13 +63,13 @@ def numbered_iterations(
     return _rows(ranges, found, [BY] * many) if many >= LEAST else None
 
 
-def _outermost(
-    ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_]
+def outermost(
+    ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_], least: int = LEAST
 ) -> NDArray[np.int64] | None:
-    """Return the outermost of the chosen rows, by time, on the thread with most; None if they are few."""
+    """Return the outermost of the chosen rows, by time, on the thread with most; None if below ``least``."""
     rows = np.flatnonzero(chosen)
     rows = rows[(ranges["domain"].gather(rows) != RUNTIME).fill_null(True).to_numpy()]
-    if len(rows) < LEAST:
+    if len(rows) < least:
         return None
     thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
     numbers, count = np.unique(thread, return_counts=True)
@@ -76,7 +78,7 @@ def _outermost(
     tree = nest(start, end)
     outer = rows[np.sort(tree.order[tree.parent < 0])]
     outer = outer[np.argsort(ranges["start"].gather(outer).to_numpy(), kind="stable")]
-    return outer if len(outer) >= LEAST else None
+    return outer if len(outer) >= least else None
 
 
 def _rows(ranges: pl.DataFrame, rows: NDArray[np.int64], by: list[str]) -> pl.DataFrame:

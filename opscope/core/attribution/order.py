@@ -14,24 +14,70 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import polars as pl
 
 from opscope.core.attribution.collectives import add_parameters
 from opscope.core.attribution.cuda_graph_ops import captured_ops, compiled_regions
 from opscope.core.attribution.cuda_graphs import replayed
-from opscope.core.attribution.inferred_steps import inferred_steps, with_steps
+from opscope.core.attribution.inferred_steps import (
+    in_words,
+    inferred_steps,
+    with_steps,
+    without_marks,
+)
 from opscope.core.attribution.innermost_op import open_ops, used_calls, with_open_ranges
-from opscope.core.attribution.known import Known, Note
+from opscope.core.attribution.known import Flags, Known, Launched, NamedOps, Note, Rows
 from opscope.core.attribution.launching_calls import launching_calls
 from opscope.core.attribution.named_kernels import named_ranges
 from opscope.core.attribution.nccl_groups import name_groups
 from opscope.core.attribution.op_ranges import op_ranges
-from opscope.core.attribution.ops_named_by_kernels import take_named
-from opscope.core.attribution.reasons import launched_by, why_calls_have_none
+from opscope.core.attribution.reasons import (
+    HAS_OP,
+    NO_LAUNCH,
+    NO_RANGES,
+    SHARED,
+    UNNAMED,
+    launched_by,
+    why_calls_have_none,
+)
 from opscope.core.attribution.result_marks import merge_results
-from opscope.core.tables.columns import pieces
+from opscope.core.dialects.launches import SHARED_IDS
+from opscope.core.schema import OPTIMIZER_STEPS
+from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.interpret import interpret
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.mapped import zeros
+
+
+def take_named(
+    ranges: pl.DataFrame, named: NamedOps, kernels: Launched, memops: Launched, is_op: Flags
+) -> tuple[Launched, Launched, Flags]:
+    """Return kernels, copies and ops, with each kernel in the op that it names, unless that op launched it.
+
+    An inferred name gives way to any op that launched the kernel.
+    """
+    copied = named.copied if len(named.copied) else np.full(len(memops.op), NONE, np.int32)
+    if max(named.op.max(initial=NONE), copied.max(initial=NONE)) < 0:
+        return kernels, memops, is_op
+    text = ranges["text"].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy()
+    ops = is_op.copy()
+
+    def take(launched: Launched, theirs: Rows) -> Launched:
+        same = (launched.op >= 0) & (at(text, launched.op) == at(text, theirs))
+        taken = (theirs >= 0) & ~same
+        unnamed = (theirs < 0) & (launched.reason == NO_RANGES)
+        ops[theirs[taken]] = True
+        reason = np.where(taken, HAS_OP, np.where(unnamed, UNNAMED, launched.reason))
+        op = np.where(taken, theirs, launched.op)
+        return replace(launched, op=op, reason=reason.astype(np.uint8))
+
+    theirs = np.where(named.inferred & (kernels.op >= 0), NONE, named.op)
+    kernels_named = take(kernels, theirs)
+    kernels_named = replace(
+        kernels_named, inferred=kernels.inferred | (named.inferred & (theirs >= 0))
+    )
+    return kernels_named, take(memops, copied), ops
+
 
 #: Notes on kernels of CUDA graphs that have their op without an identifier of their node.
 GIVEN_TO_REGION: Final = (
@@ -43,7 +89,7 @@ GIVEN_BY_ORDER: Final = (
     "captured launches (inferred)"
 )
 STEPS_INFERRED: Final = (
-    "steps inferred from what repeats ({by}; confidence {confidence:.2f}), because the program marks none: "
+    "steps inferred from {by} (confidence {confidence:.2f}), because the program marks none: "
     "call opscope.step() at the beginning of each iteration to mark them"
 )
 
@@ -129,6 +175,10 @@ def _give_reasons(state: Known) -> Known:
         name: launched_by(link, state.call_op, why, state.mapped)
         for name, link in state.links.items()
     }
+    if state.trace.origin.get(SHARED_IDS):  # rows of which the reader could not tell the launch
+        for name, rows in launched.items():
+            without_id = state.trace[name]["correlation"].is_null().to_numpy()
+            rows.reason[without_id & (rows.reason == NO_LAUNCH)] = SHARED
     return replace(state, why=why, launched=launched)
 
 
@@ -173,7 +223,8 @@ def _take_named(state: Known) -> Known:
 
 
 def _infer_steps(state: Known) -> Known:
-    steps = inferred_steps(state.trace["ranges"], state.meaning, state.is_op)
+    hooked = OPTIMIZER_STEPS in state.trace["notes"]["what"].unique().to_list()
+    steps = inferred_steps(state.trace["ranges"], state.meaning, state.is_op, hooked)
     return replace(state, steps=steps)
 
 
@@ -181,8 +232,8 @@ def _add_steps(state: Known) -> Known:
     steps = state.steps
     if steps is None:
         return state
-    trace, meaning = with_steps(state.trace, state.meaning, steps)
-    by = ", ".join(steps["by"].unique().sort())
+    trace, meaning = with_steps(*without_marks(state.trace, state.meaning, steps), steps)
+    by = ", ".join(in_words(by) for by in steps["by"].unique().sort())
     message = STEPS_INFERRED.format(by=by, confidence=float(steps["confidence"].to_numpy().min()))
     return replace(
         state,

@@ -26,8 +26,10 @@ REASONS: Final = (
     "names no op, although kernels of the trace do",
     "replayed from a CUDA graph that runs nodes concurrently and does not number them",
     "replayed from a CUDA graph that any of several captures may have made",
+    "several launches share its id",
 )
 HAS_OP, NO_LAUNCH, NO_RANGES_ON_THREAD, OUTSIDE, NO_RANGES, NO_CAPTURE, UNNAMED = range(7)
+SHARED: Final = len(REASONS) - 1
 #: ``Replayed.why`` → place in REASONS.
 OF_GRAPH: Final = np.array([NO_CAPTURE, NO_CAPTURE, 7, 8], np.uint8)
 

@@ -19,6 +19,8 @@ _lock = threading.RLock()
 #: Functions by the module that they wait for, until wrapt has them. The names stay: another thread may be in
 #: the middle of looking for a module with the finder that is taken away.
 _waiting: dict[str, list[Callable[[Any], None]]] = {}
+#: Called as the import of the first of the modules begins.
+_beginning: list[Callable[[], None]] = []
 
 
 def call(function: Callable[[Any], None], module: str) -> None:
@@ -37,6 +39,12 @@ def call(function: Callable[[Any], None], module: str) -> None:
     wrapt.register_post_import_hook(function, module)
 
 
+def as_it_begins(function: Callable[[], None]) -> None:
+    """Call ``function`` as the import of a module that is waited for begins, before wrapt waits for it."""
+    if function not in _beginning:
+        _beginning.append(function)
+
+
 def _has_wrapt() -> bool:
     """Whether wrapt is imported, wholly: then it may as well wait itself."""
     spec = getattr(sys.modules.get("wrapt"), "__spec__", None)
@@ -52,6 +60,8 @@ class _Finder:
         if name not in _waiting:
             return None
         try:
+            while _beginning:
+                _beginning.pop(0)()
             _hand_over()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             _log.warning("opscope: %s is not observed", name, exc_info=True)
@@ -68,6 +78,9 @@ def _hand_over() -> None:
     """Give wrapt all functions that wait, and take the finder away."""
     import wrapt
 
+    if not _has_wrapt():
+        # this thread is importing wrapt, which imports the module: it is handed over with the others
+        return
     with _lock:
         for module, functions in _waiting.items():
             while functions:

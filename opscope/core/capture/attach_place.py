@@ -13,6 +13,7 @@ import socket
 import struct
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ from . import process
 
 #: The environment variable that names another folder for the sockets.
 FOLDER: Final = "OPSCOPE_ATTACH_DIR"
+#: The way out where no folder will do.
+WAY_OUT: Final = f"{FOLDER} names another folder, for the program and for opscope attach"
 _SOCKET: Final = re.compile(r"(\d+)-(\d+)\.sock")
 _CREDENTIALS: Final = struct.Struct("3i")
 #: Whether this system tells who is at the other end of a socket.
@@ -69,11 +72,25 @@ def prepare() -> tuple[Path, int]:
     failed: OSError | None = None
     for folder in folders():
         try:
-            folder.mkdir(mode=0o700, exist_ok=True)
+            with suppress(FileExistsError):
+                folder.mkdir(mode=0o700)
             return folder, owned_folder.open_folder(folder, private=True)
         except OSError as error:
             failed = error
     raise failed or OSError("there is no folder for sockets")
+
+
+def refusals() -> list[str]:
+    """Return why folders are not looked into though they are where sockets may be, a line each."""
+    reasons = []
+    for folder in folders():
+        try:
+            os.close(owned_folder.open_folder(folder, private=True))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            reasons.append(str(error))
+    return reasons
 
 
 def own(folder: Path) -> Place:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from importlib import import_module
 from time import perf_counter_ns
@@ -20,6 +21,7 @@ from opscope.core.schema import (
     MACHINE_CPU,
     PROCESS_CPU,
     PROCESS_MEMORY,
+    PROCESS_QUEUED,
     PROCESS_THREADS,
     PROCESSORS,
 )
@@ -38,6 +40,8 @@ MAX_RATE: Final = 1000.0
 FIRST_NS: Final = 200_000_000
 #: Threads and child processes are looked at once in this many ns: their files cost more than the rest.
 SLOW_NS: Final = 1_000_000_000
+#: Memory is read as steps begin, at most once in this many ns.
+STEP_NS: Final = 2_000_000
 #: Child processes that are looked at.
 MAX_CHILDREN: Final = 256
 #: Samples that are kept until the first event makes the recording's folder.
@@ -83,27 +87,22 @@ def chosen_rate(default: float) -> float:
 
 
 class _Series:
-    """Samples of some names at the same times."""
+    """Samples of some names at the same times: one thread adds them, whichever writes takes them."""
 
     def __init__(self, *names: str) -> None:
-        self.times: list[int] = []
-        self.values: dict[str, list[float | None]] = {name: [] for name in names}
+        self._names = names
+        # a row at once: of lists by name, another thread could take one and not yet the next
+        self._rows: deque[tuple[float | None, ...]] = deque(maxlen=MAX_UNWRITTEN)
 
     def add(self, now: int, *values: float | None) -> None:
-        if len(self.times) >= MAX_UNWRITTEN:
-            del self.times[0]
-            for column in self.values.values():
-                del column[0]
-        self.times.append(now)
-        for column, value in zip(self.values.values(), values, strict=True):
-            column.append(value)
+        self._rows.append((now, *values))
 
     def take(self) -> dict[str, Any] | None:
-        if not self.times:
+        rows = [self._rows.popleft() for _ in range(len(self._rows))]
+        if not rows:
             return None
-        series = {"samples": self.times, "values": self.values}
-        self.times, self.values = [], {name: [] for name in self.values}
-        return series
+        times, *columns = map(list, zip(*rows, strict=True))
+        return {"samples": times, "values": dict(zip(self._names, columns, strict=True))}
 
 
 class CpuSampler:
@@ -127,7 +126,8 @@ class CpuSampler:
         self._process: Any = None
         self._before: tuple[int, float, float, float] | None = None
         self._children_before: tuple[int, float] | None = None
-        self._fast = _Series(MACHINE_CPU, PROCESS_CPU, PROCESS_MEMORY)
+        self._queued_before: int | None = None
+        self._fast = _Series(MACHINE_CPU, PROCESS_CPU, PROCESS_QUEUED, PROCESS_MEMORY)
         self._slow = _Series(CHILDREN_CPU, PROCESS_THREADS, PROCESSORS, *MachineSamples.names)
         self._children: dict[int, Any] = {}
         self._machine: MachineSamples | None = None
@@ -202,16 +202,20 @@ class CpuSampler:
         own = self._process.cpu_times()
         used = own.user + own.system
         memory = float(self._process.memory_info().rss)
+        queued_then, self._queued_before = self._queued_before, _queued()
         before, self._before = self._before, (now, busy, idle, used)
         if before is None:
-            self._fast.add(now, None, None, memory)
+            self._fast.add(now, None, None, None, memory)
         else:
             then, busy_then, idle_then, used_then = before
             # the counters of a virtual machine may step back
             did, all_of_it = max(0.0, busy - busy_then), busy - busy_then + idle - idle_then
             machine = min(100.0, 100.0 * did / all_of_it) if all_of_it > 0 else None
             process = 100.0 * max(0.0, used - used_then) / max(1, now - then) * 1e9
-            self._fast.add(now, machine, process, memory)
+            queued = None
+            if queued_then is not None and self._queued_before is not None:
+                queued = 100.0 * max(0, self._queued_before - queued_then) / max(1, now - then)
+            self._fast.add(now, machine, process, queued, memory)
         if now >= self._slow_due:
             self._slow_due = now + SLOW_NS
             self._sample_slowly(now, own.children_user + own.children_system)
@@ -264,6 +268,63 @@ class CpuSampler:
             return None
         self._children = processes
         return used
+
+
+class StepMemory:
+    """Resident memory as steps begin: steps may be shorter than the time between samples. It never raises.
+
+    Reading it takes 1.5 to 3.3 µs, and happens at most once in ``STEP_NS``.
+    """
+
+    def __init__(self) -> None:
+        self._due = 0
+        self._page = 0
+        self._file: int | None = None
+        self._off = False
+        #: Appended to by the thread of the steps, and emptied by the one that writes.
+        self._read: deque[tuple[int, float]] = deque(maxlen=MAX_UNWRITTEN)
+
+    def step(self) -> None:
+        """A step begins."""
+        now = perf_counter_ns()
+        if self._off or now < self._due:
+            return
+        self._due = now + STEP_NS
+        try:
+            if self._file is None:
+                self._page = os.sysconf("SC_PAGE_SIZE")
+                self._file = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            pages = int(os.pread(self._file, 64, 0).split()[1])
+        except (OSError, ValueError, IndexError, AttributeError) as error:
+            _log.debug("opscope: memory is not read as steps begin: %s", error)
+            self.close()
+        else:
+            self._read.append((now, float(pages * self._page)))
+
+    def take(self) -> dict[str, Any] | None:
+        """Return what was read since the last call, as facts of the recording."""
+        rows = [self._read.popleft() for _ in range(len(self._read))]
+        if not rows:
+            return None
+        times, values = zip(*rows, strict=True)
+        return {"samples": list(times), "values": {PROCESS_MEMORY: list(values)}}
+
+    def close(self) -> None:
+        """Read no more."""
+        self._off = True
+        file, self._file = self._file, None
+        if file is not None:
+            os.close(file)
+
+
+def _queued() -> int | None:
+    """Return for how long (ns) the first thread waited for a processor so far; None if the system counts
+    none."""
+    try:
+        with open("/proc/self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(128).split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 #: Whether this kernel lists the children of a thread.

@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 
 from opscope.core.light_format import LOG, RECORD, SAMPLE, SNAPSHOT, TOOK, WIDTH
 from opscope.core.light_summary import Summary, read_records
+from opscope.core.refusals import refusal, refuse_size
 
 from . import cpu_samples, session
 from .light import Clock, LightClock, call_ns
 from .light_spells import Spells
 from .own_cost import Spent
-from .recorder_sink import Recorder, Sampling
+from .recorder_sink import FILE_FLAGS, Recorder, Sampling, append
 
 _log = logging.getLogger(__name__)
 
@@ -33,13 +34,8 @@ RATE: Final = 1.0
 #: The log is replaced by a snapshot once it has this many bytes, or is this old (ns).
 LOG_BYTES: Final = 1 << 18
 LOG_NS: Final = 60_000_000_000
-_FLAGS: Final = (
-    os.O_WRONLY
-    | os.O_CREAT
-    | os.O_APPEND
-    | getattr(os, "O_BINARY", 0)
-    | getattr(os, "O_CLOEXEC", 0)
-)
+#: What could not be written is tried again this often.
+RETRY_NS: Final = 5_000_000_000
 _BITS: Final = struct.Struct("<d")
 _INT: Final = struct.Struct("<q")
 
@@ -66,7 +62,7 @@ class LightRecording:
         self._spell = spell
         #: What a hook and a turn of steps cost beside what the clock measures of itself (ns).
         self._outside = self._outside_turn = 0.0
-        self._running = False
+        self._running, self._started = False, 0
         self._clear()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._in_child)
@@ -81,6 +77,8 @@ class LightRecording:
         self._log_bytes = 0
         self._log_since = 0
         self._failed = False
+        # when to write again what could not be written; 0: nothing was refused
+        self._retry = 0
         self._written_ns = 0
         self._writes = 0
         self._seen_ns = 0
@@ -94,7 +92,7 @@ class LightRecording:
         self._outside = call_ns(scratch)
         turn = session.light_step_ns(scratch)
         self._outside_turn = 2 * self._outside if turn is None else turn
-        self._running = True
+        self._running, self._started = True, perf_counter_ns()
         self._unwatch = session.on_activity(self._listens)
         self._unhook = session.on_optimizer(self.clock.optimizes, self.clock.optimized)
         self._listens()
@@ -122,11 +120,12 @@ class LightRecording:
             self._snapshot(recorder)
             if self._log is not None:
                 os.ftruncate(self._log, 0)
-            self._close()
         except OSError as error:
-            _log.warning("opscope: light mode's end is not written: %s", error.strerror or error)
+            _log.warning("opscope: light mode's end is not written: %s", refusal(error))
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             _log.exception("opscope: light mode could not be ended")
+        finally:
+            self._close()
 
     def _listens(self) -> None:
         self.clock.full = session.recorder() is not None
@@ -134,8 +133,11 @@ class LightRecording:
     def _begin(self) -> None:
         """Make the part; called when the first step begins, on the program's thread."""
         try:
-            recorder = Recorder(self.folder, sampler=self._make_sampler)
+            recorder = _Patient(self.folder, sampler=self._make_sampler, stacks=False)
+            recorder.refused = self._refuse
             recorder.start()
+            if self._started:  # the program is observed since then, although no step had begun
+                recorder.fact(start=self._started)
             recorder.spending.append(self._spent)
             self._recorder = recorder
             recorder.attach(self)
@@ -143,7 +145,7 @@ class LightRecording:
             _log.warning(
                 "opscope: light mode records nothing into %s: %s",
                 self.folder,
-                error.strerror or error,
+                refusal(error),
             )
 
     def _make_sampler(self, recorder: Recorder) -> Sampling | None:
@@ -160,6 +162,7 @@ class LightRecording:
         """Begin anew in a forked child, which has a part of its own once it has steps."""
         if not self._running:
             return
+        self._started = perf_counter_ns()
         recorder = self._recorder
         if recorder is not None:
             recorder.abandon()
@@ -177,12 +180,21 @@ class LightRecording:
             try:
                 self._absorb(recorder)
             except OSError as error:  # the folder is gone, or the disk full
-                self._failed = True
-                _log.warning("opscope: light mode records nothing from here on: %s", error)
+                self._refuse(error)
             except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                 self._failed = True
                 _log.exception("opscope: light mode records nothing from here on")
         return b"", b"", []
+
+    def _refuse(self, error: OSError) -> None:
+        """Go on in memory while nothing can be written: what is kept there is bounded."""
+        if not self._retry:
+            _log.warning(
+                "opscope: light mode goes on in memory, and is lost if the process is killed before it can be"
+                " written again: %s",
+                refusal(error),
+            )
+        self._retry = perf_counter_ns() + RETRY_NS
 
     def notes(self) -> list[tuple[str, str, int]]:
         """Return nothing: the notes are added by ``stop``."""
@@ -201,7 +213,7 @@ class LightRecording:
         if len(steps):
             self.spells.learn(steps[:, TOOK])
         if recorder.folder is not None:
-            self._append(recorder, rows.tobytes())
+            self._keep(recorder, rows.tobytes())
         self._written_ns += perf_counter_ns() - begin
         self._writes += 1
 
@@ -221,28 +233,39 @@ class LightRecording:
                         rows.append((0, SAMPLE, time, number, device, bits, 0, 0, 0, 0))
         return np.array(rows, np.int64).reshape(len(rows), WIDTH)
 
-    def _append(self, recorder: Recorder, data: bytes) -> None:
+    def _keep(self, recorder: Recorder, data: bytes) -> None:
+        """Write new records to the log, or all that is kept anew. Raises OSError."""
         assert recorder.folder is not None
         now = perf_counter_ns()
+        if self._retry and now < self._retry:
+            return
         if self._log is None:
-            self._log = os.open(recorder.folder / LOG, _FLAGS, 0o644)
+            self._log = os.open(recorder.folder / LOG, FILE_FLAGS, 0o644)
             self._log_since = now
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._log, view) :]
-        self._log_bytes += len(data)
-        if self._log_bytes >= LOG_BYTES or now - self._log_since >= LOG_NS:
+        if not self._retry:
+            append(self._log, data)
+            self._log_bytes += len(data)
+        if self._retry or self._log_bytes >= LOG_BYTES or now - self._log_since >= LOG_NS:
             self._snapshot(recorder)
             os.ftruncate(self._log, 0)
             self._log_bytes, self._log_since = 0, now
+        if self._retry:
+            self._retry = 0
+            _log.warning("opscope: light mode is written again; nothing is lost")
 
     def _snapshot(self, recorder: Recorder) -> None:
         if recorder.folder is None:
             return
         path = recorder.folder / SNAPSHOT
         temporary = path.with_suffix(".tmp")
-        temporary.write_bytes(self.summary.snapshot(self.facts()))
-        temporary.replace(path)
+        data = self.summary.snapshot(self.facts())
+        try:
+            refuse_size(len(data))
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
     def _close(self) -> None:
         log, self._log = self._log, None
@@ -291,6 +314,15 @@ class LightRecording:
         if not self.clock.dropped:
             return []
         return [("warning", "steps were dropped: no thread could write them", self.clock.dropped)]
+
+
+class _Patient(Recorder):
+    """A recorder of facts alone: they are few, so they wait until they can be written."""
+
+    refused: Callable[[OSError], None]
+
+    def _fail(self, error: OSError) -> None:
+        self.refused(error)
 
 
 class _Elsewhere:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from opscope.core.capture import hardware
 from opscope.core.process_specs import FORK, GRAPH, KEY, PRIVATE
 from opscope.core.rangetext import format_spec
 from opscope.core.schema import OpCall, ParamValue
@@ -138,13 +139,17 @@ def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | Non
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the frameworks that this process has imported."""
+    """Return the versions of Python and of the frameworks that this process has imported, and what they run
+    on: the processor's model (``cpu``) and, once a framework is there, the cuDNN that it has loaded."""
     versions_by_name = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
             versions_by_name[name] = version
-    return versions_by_name
+    machine = {"cpu": hardware.cpu_model()}
+    if len(versions_by_name) > 1:
+        machine["cudnn"] = hardware.cudnn_version()
+    return versions_by_name | {name: said for name, said in machine.items() if said}
 
 
 def _number(text: str | None) -> int | None:
@@ -158,16 +163,33 @@ def _text(path: str) -> str | None:
         return None
 
 
+def began() -> int | None:
+    """Return when this process began, on the clock of ``perf_counter_ns``; None if the system does not say.
+
+    Right within a tick of the system, 10 ms.
+    """
+    since_boot = _start(os.getpid())
+    if since_boot is None or not hasattr(time, "CLOCK_BOOTTIME"):
+        return None
+    age = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - since_boot
+    return time.perf_counter_ns() - age if age >= 0 else None
+
+
 def _start_time(pid: int) -> int:
     """Return boot time plus the process's start (proc(5)), else this module's import time, in Unix ns."""
+    since_boot, kernel = _start(pid), _text("/proc/stat")
+    boot = re.search(r"^btime ([0-9]+)", kernel or "", re.MULTILINE)
+    if since_boot is None or boot is None:
+        return _IMPORT_TIME
+    return int(boot.group(1)) * 1_000_000_000 + since_boot
+
+
+def _start(pid: int) -> int | None:
+    """Return how long after boot the process started (ns); None if the system does not say."""
     folder = "self" if pid == os.getpid() else pid  # /proc may be of another namespace
-    stat, kernel = _text(f"/proc/{folder}/stat"), _text("/proc/stat")
-    if stat is None or kernel is None:
-        return _IMPORT_TIME
-    boot = re.search(r"^btime ([0-9]+)", kernel, re.MULTILINE)
+    stat = _text(f"/proc/{folder}/stat")
     # field 2, the command, is in parentheses and may contain any character: count from the last ")"
-    fields = stat[stat.rindex(")") + 1 :].split()
-    if boot is None or len(fields) < 20:
-        return _IMPORT_TIME
-    ticks = int(fields[19])
-    return int(boot.group(1)) * 1_000_000_000 + ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+    fields = [] if stat is None else stat[stat.rindex(")") + 1 :].split()
+    if len(fields) < 20:
+        return None
+    return int(fields[19]) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")

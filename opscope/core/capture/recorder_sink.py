@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +17,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final, Protocol
 
+from opscope.core import refusals
 from opscope.core.process_specs import PRIVATE
 from opscope.core.recording_format import (
     CHUNK,
@@ -28,13 +31,18 @@ from opscope.core.recording_format import (
     POP_BASE,
     RECORD,
     RECORD_BYTES,
+    STACK_SAMPLES,
+    STACKS,
     STRINGS,
+    UNRECORDED,
     VERSION,
 )
 
 from . import cpu_samples, source_files
+from . import imports as program_imports
 from . import process as processes
-from .idle import IdleWriter
+from .host_stacks import HostStacks
+from .idle import IdleWriter, pause_for_forks
 from .living_threads import living_threads
 from .own_cost import Spending, Spent, record_ns
 
@@ -86,6 +94,19 @@ def read_clock() -> tuple[int, int, int]:
         if after - before < 2 * best[2]:
             best = ((before + after) // 2, unix, (after - before + 1) // 2)
     return best
+
+
+def append(descriptor: int, data: bytes) -> None:
+    """Append ``data`` to a file that this process alone writes; all of it or, with OSError, nothing."""
+    view = memoryview(data)
+    refusals.refuse_size(os.fstat(descriptor).st_size + len(data))
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError:
+        if len(view) < len(data):
+            os.ftruncate(descriptor, os.fstat(descriptor).st_size - (len(data) - len(view)))
+        raise
 
 
 class Source(Protocol):
@@ -151,13 +172,19 @@ class Recorder:
     #: Whether only the last seconds or steps are kept (``ring_recorder``): what keeps all of a run does not
     #: belong beside it.
     ring: bool = False
+    #: What becomes of a recording that cannot be written, for the user.
+    after_refusal: str = "ends here, what follows is not recorded"
 
     def __init__(
         self,
         root: str | os.PathLike[str],
         max_bytes: int = MAX_BYTES,
         sampler: Callable[[Recorder], Sampling | None] = _sampler,
+        stacks: bool = True,
+        flat: bool = False,
     ) -> None:
+        """``stacks``: whether Python stacks are sampled, unless the user says otherwise. ``flat``: whether
+        old samples are deleted, so that the rate need not sink as they grow."""
         self.root = Path(root)
         #: The folder of this process's part; ``None`` until something is written.
         self.folder: Path | None = None
@@ -170,8 +197,11 @@ class Recorder:
         #: Sources of memory records, read likewise.
         self.memory: list[MemorySource] = []
         self._sampler = sampler(self)
-        tick = None if self._sampler is None else self._sampler.tick
-        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, tick)
+        self._step_memory = None if self._sampler is None else cpu_samples.StepMemory()
+        self._stacks = HostStacks(self.note, flat) if stacks else None
+        ticking = (self._sampler, self._stacks)
+        self._ticks = [sampler.tick for sampler in ticking if sampler is not None]
+        self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._tick)
         #: Parts of opscope that measure their own cost, besides the recorder itself.
         self.spending: list[Spending] = []
         self._lock = threading.RLock()
@@ -184,6 +214,9 @@ class Recorder:
         self._facts: list[str] = []
         self._files: dict[str, int] = {}
         self._limit = self._room = max_bytes
+        # when the last write succeeded, and why the recording ended early, until that is written
+        self._written_until = 0
+        self._early_end: str | None = None
         self._pid = os.getpid()
         self._next_clock = 0
         self._flush_ns = 0
@@ -191,6 +224,7 @@ class Recorder:
         #: Number of records written, of all threads and sources; without those of the last half second.
         self.written = 0
         self._records = 0  # from Python's threads
+        self._imports = 0
         # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
         # steps: ns, and ns of opscope's own.
         self._step: tuple[int, int, int] | None = None
@@ -221,8 +255,10 @@ class Recorder:
                 pthread_id=ident,
                 name=_thread_name(ident, native),
             )
+            if self._stacks is not None:
+                self._stacks.thread(ident, native)
             if self.running:
-                self._idle.start()
+                self._awake()
         append: Callable[[bytes], None] = thread.log.extend
         self.local.log = append
         return append
@@ -230,12 +266,28 @@ class Recorder:
     def attach(self, source: Source) -> None:
         """Also read ``source`` at each flush from now on."""
         self.sources.append(source)
-        self._idle.start()
+        self._awake()
 
     def attach_memory(self, source: MemorySource) -> None:
         """Also read this source of memory records at each flush from now on."""
         self.memory.append(source)
+        self._awake()
+
+    def _awake(self) -> None:
+        """Start what works beside the program, now that something is recorded."""
         self._idle.start()
+        self.sample_stacks()
+
+    def sample_stacks(self) -> None:
+        """Sample Python stacks from now on: what the program imports before the first event has lines too."""
+        if self.running and self._stacks is not None and self._stacks.begin():
+            pause_for_forks(self._stacks)
+            self.spending.append(self._stacks.spent)
+
+    def _tick(self) -> int:
+        """Take the samples that are due on the writer's thread; return the ns until the next ones."""
+        left = [tick() for tick in self._ticks]
+        return min(left, default=FLUSH_NS)
 
     def flush(self) -> None:
         """Write out the logs of all threads. Does nothing while another thread is doing it."""
@@ -279,6 +331,8 @@ class Recorder:
 
     def step_begins(self) -> None:
         """Begin to measure a step on this thread; if several threads have steps, only the first counts."""
+        if self._step_memory is not None:
+            self._step_memory.step()
         if self._step is None:
             self._step = (threading.get_ident(), perf_counter_ns(), self._spent())
 
@@ -307,6 +361,8 @@ class Recorder:
         if begun is None or begun[0] != threading.get_ident():
             self.step_begins()
         elif now - begun[1] >= min(TURN_NS, self._steps_ns // TURN_PART):
+            if self._step_memory is not None:
+                self._step_memory.step()
             spent = self._spent()
             self._steps_ns += now - begun[1]
             self._steps_own += max(0, spent - begun[2])
@@ -324,6 +380,7 @@ class Recorder:
                 self.root.mkdir(parents=True, exist_ok=True)
                 self._open()
             self._clock()
+            self._fact(began=processes.began())
             self._fact(start=perf_counter_ns())
             self.deadline = perf_counter_ns() + FLUSH_NS
             self.running = True
@@ -340,6 +397,8 @@ class Recorder:
             self._idle.stop()
             if self._sampler is not None:
                 self._sampler.last()
+            if self._stacks is not None:
+                self._stacks.end()
             self._fact(stop=perf_counter_ns())
             self._clock()
             self._fact(versions=processes.versions())
@@ -358,6 +417,8 @@ class Recorder:
         self._lock = threading.RLock()
         self.running = False
         self._idle.stop()
+        if self._stacks is not None:
+            self._stacks.abandon()
         for thread in self._threads:
             thread.log.clear()
         self._strings.clear()
@@ -393,13 +454,20 @@ class Recorder:
         self._facts.append(json.dumps(fields))
 
     def _clock(self) -> None:
-        self._fact(clock=read_clock())
+        # the processor time of all threads of the process, since it began
+        self._fact(clock=read_clock(), processor=time.process_time_ns())
 
     def _spent(self) -> int:
         return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
-        """Add facts of opscope's cost since the start; a part's later fact replaces its earlier one."""
+        """Add facts of opscope's cost since the start; a part's later fact replaces its earlier one.
+
+        And of the program's imports since the last call.
+        """
+        if imported := program_imports.imports(self._imports):
+            self._imports += len(imported)
+            self._fact(imports=imported)
         accounted = 0
         for spending in self.spending:
             part, time, calls, one_in, records = spending()
@@ -412,6 +480,9 @@ class Recorder:
         until = (
             perf_counter_ns()
         )  # the last call comes after ``stop``, later by the time of writing
+        said = None if self._stacks is None else self._stacks.facts()
+        if said is not None:
+            self._fact(stacks=said)
         self._fact(in_steps=self._steps_own, steps_ns=self._steps_ns, until=until)
 
     def _flush(self, idle: bool = False) -> None:
@@ -419,11 +490,18 @@ class Recorder:
         begin, written = perf_counter_ns(), True
         try:
             chunks = self._take()
+            until = perf_counter_ns()
             memory = b"".join(source.take_memory() for source in self.memory)
             if self._sampler is not None and (chunks or memory or self.folder is not None):
                 for samples in self._sampler.take():
                     self._fact(**samples)
-            if (self.folder is None or idle) and not chunks and not memory:
+                read = self._step_memory.take() if self._step_memory is not None else None
+                if read is not None:
+                    self._fact(**read)
+            stacks: tuple[bytes, list[str]] = (b"", [])
+            if self._stacks is not None and (chunks or memory or self.folder is not None):
+                stacks = self._stacks.take()
+            if (self.folder is None or idle) and not (chunks or memory or any(stacks)):
                 if not (idle and self._facts and self.folder is not None):
                     written = not idle
                     return
@@ -432,14 +510,11 @@ class Recorder:
                 self._costs()
                 self._next_clock = begin + CLOCK_NS
             self._write(chunks, memory)
-        except OSError as error:
+            self._write_stacks(*stacks)
             if self._room >= 0:
-                _log.warning(
-                    "opscope: the recording in %s ends here, what follows is not recorded: %s",
-                    self.folder or self.root,
-                    error.strerror or error,
-                )
-            self._room = -1
+                self._written_until = until
+        except OSError as error:
+            self._fail(error)
         finally:
             end = perf_counter_ns()
             if written:
@@ -450,6 +525,51 @@ class Recorder:
             if self._stop_wanted:
                 self._stop_wanted = False
                 self.stop()
+
+    def _fail(self, error: OSError) -> None:
+        """End the recording here: tell the user now, and who reads it as soon as that can be written."""
+        if self._room >= 0:
+            why = refusals.refusal(error)
+            _log.log(
+                self.log_level(),
+                "opscope: the recording in %s %s: %s",
+                self.folder or self.root,
+                self.after_refusal,
+                why,
+            )
+            self._early_end = why
+        self._room = -1
+        self._write_early_end()
+
+    def log_level(self) -> int:
+        """Return the level at which a refusal is logged."""
+        return logging.WARNING
+
+    def _write_early_end(self) -> None:
+        """Note in the recording why it ended early, if that has not been written; what refuses it stays."""
+        why = self._early_end
+        if why is None:
+            return
+        note = f"the recording ended early: {why}; what followed is not in it"
+        try:
+            if self.folder is None:
+                path = self.root / UNRECORDED.format(self._pid)
+                text = f"{sys.executable}\n{why}\n"
+                try:
+                    refusals.refuse_size(len(text))
+                    path.write_text(text, encoding="utf-8")
+                except OSError:
+                    path.unlink(missing_ok=True)
+                    raise
+            else:
+                facts: list[dict[str, Any]] = [{"note": note, "severity": "warning", "how_many": 1}]
+                if self._written_until:
+                    facts.append({"stop": self._written_until})
+                lines = "".join(f"{json.dumps(fact)}\n" for fact in facts)
+                self._append(FACTS, lines.encode())
+            self._early_end = None
+        except OSError as error:
+            _log.debug("opscope: the end of the recording is not noted yet: %s", error)
 
     def _take(self) -> list[bytes]:
         chunks: list[bytes] = []
@@ -480,12 +600,15 @@ class Recorder:
                     pthread_id=ident,
                     name=_thread_name(ident, native),
                 )
+                if self._stacks is not None:
+                    self._stacks.thread(ident, native)
         return chunks if any(chunks) else []
 
     def _write(self, chunks: list[bytes], memory: bytes) -> None:
         if self._room < 0:
             self._strings.clear()
             self._facts.clear()
+            self._write_early_end()
             return
         if self.folder is None:
             self._open()
@@ -500,25 +623,31 @@ class Recorder:
                 del lines[:count]
         data = b"".join(chunks)
         if len(data) + len(memory) > self._room:
-            self._append(
-                FACTS,
-                b'{"note": "the recording reached its limit of size; what followed is not in it",'
-                b' "severity": "warning", "how_many": 1}\n',
-            )
             raise OSError(f"it reached its limit of {self._limit} bytes")
         self._room -= len(data) + len(memory)
         self._append(EVENTS, data)
         self.written += len(data) // RECORD_BYTES
-        if memory:
-            assert self.folder is not None
-            if MEMORY not in self._files:
-                self._files[MEMORY] = os.open(self.folder / MEMORY, FILE_FLAGS, 0o644)
-            self._append(MEMORY, memory)
+        self._append(MEMORY, memory)
+
+    def _write_stacks(self, samples: bytes, lines: list[str]) -> None:
+        if self._room < len(samples):
+            return
+        # a stack is described before the first sample of it ends
+        self._append(STACKS, "".join(f"{line}\n" for line in lines).encode())
+        self._room -= len(samples)
+        self._append(STACK_SAMPLES, samples)
+
+    def _folder_of(self, name: str) -> Path:
+        """Return the folder of the part's file of this name."""
+        assert self.folder is not None
+        return self.folder
 
     def _append(self, name: str, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._files[name], view) :]
+        if not data:
+            return
+        if name not in self._files:
+            self._files[name] = os.open(self._folder_of(name) / name, FILE_FLAGS, 0o644)
+        append(self._files[name], data)
 
     def _open(self) -> None:
         who = processes.current()
@@ -551,14 +680,29 @@ class Recorder:
             # for the reader of what a killed run leaves
             "private": os.environ.get(PRIVATE) == "1",
         }
-        temporary = folder / f"{META}.tmp"
-        temporary.write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-        temporary.replace(folder / META)
-        for name in (STRINGS, FACTS, EVENTS):
-            self._files[name] = os.open(folder / name, FILE_FLAGS, 0o644)
-        self.folder = folder
+        temporary, self.folder = folder / f"{META}.tmp", folder
+        text = json.dumps(meta, indent=1) + "\n"
+        try:
+            refusals.refuse_size(len(text))
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(folder / META)
+            for name in (STRINGS, FACTS, EVENTS):
+                self._files[name] = os.open(folder / name, FILE_FLAGS, 0o644)
+        except OSError:
+            self._discard()
+            raise
+
+    def _discard(self) -> None:
+        """Leave nothing of a part that could not be begun, or it would pass for a recording."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder = None
 
     def _close(self) -> None:
+        if self._step_memory is not None:
+            self._step_memory.close()
         files, self._files = list(self._files.values()), {}
         for descriptor in files:
             try:

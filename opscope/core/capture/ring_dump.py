@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from opscope.core.cupti import files
-from opscope.core.recording_format import EVENTS, FACTS, MEMORY, META, SEGMENT, SEGMENTS, STRINGS
+from opscope.core.recording_format import (
+    EVENTS,
+    FACTS,
+    MEMORY,
+    META,
+    SEGMENT,
+    SEGMENTS,
+    STACKS,
+    STRINGS,
+)
 
 #: ``dump-00001-slow``: the number, and what made it.
 DUMP: Final = "dump-{:05d}-{}"
@@ -109,8 +118,9 @@ def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bo
             if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino):
                 with (source / STRINGS).open("rb") as other:
                     _pour(other.fileno(), out)
-        if (source / files.FACTS).exists():  # CUPTI's texts, which its segments share
-            shutil.copyfile(source / files.FACTS, target / files.FACTS)
+        for name in (files.FACTS, STACKS):  # CUPTI's texts, and stacks, which segments share
+            if (source / name).exists():
+                shutil.copyfile(source / name, target / name)
         shutil.copyfile(source / FACTS, target / FACTS)
         shutil.copyfile(source / META, target / META)
         return True

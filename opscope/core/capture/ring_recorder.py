@@ -22,11 +22,18 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Final, Protocol, runtime_checkable
 
-from opscope.core.recording_format import EVENTS, FACTS, MEMORY, RECORD_BYTES, STRINGS
+from opscope.core.recording_format import (
+    EVENTS,
+    FACTS,
+    MEMORY,
+    RECORD_BYTES,
+    STACK_SAMPLES,
+    STRINGS,
+)
 
 from . import ring_dump
 from .idle import IdleWriter
-from .recorder_sink import FILE_FLAGS, Recorder, read_clock
+from .recorder_sink import FILE_FLAGS, Recorder, append, read_clock
 from .ring_bounds import SECONDS_WITHOUT_STEPS, Bounds
 from .ring_texts import used_in
 from .slow_steps import SlowSteps
@@ -40,10 +47,15 @@ _LEAST_STRINGS: Final = 4 << 20
 _LEAST_FACTS: Final = 256 << 10
 #: What is kept of the facts that are neither of a segment nor of a thread: notes, domains, devices.
 _MOST_FACTS: Final = 1024
-#: The first keys of facts that belong to a segment.
-_OF_A_SEGMENT: Final = frozenset(("clock", "samples", "cost", "in_steps", "setup", "probe"))
+#: The first keys of facts that belong to a segment, and the files that each segment has.
+_OF_A_SEGMENT: Final = frozenset(
+    ("clock", "samples", "cost", "in_steps", "setup", "probe", "stacks")
+)
+_BY_SEGMENT: Final = (EVENTS, MEMORY, STACK_SAMPLES)
 #: The first keys of facts of which there may be several.
-_SEVERAL: Final = frozenset(("note", "domain", "memory", "onnxruntime", "source_file"))
+_SEVERAL: Final = frozenset(
+    ("note", "domain", "memory", "onnxruntime", "source_file", "imports", "session")
+)
 #: A step that has been open for longer than this many times the ring's length is not kept from its begin.
 _MOST_TIMES: Final = 10
 #: A slow step is written this long after it, if the steps that should follow do not come.
@@ -56,6 +68,12 @@ _WAIT_S: Final = 5.0
 _PART: Final = re.compile(r"part-(.+?)-(\d+)-(\d{15,})(?:-\d+)?")
 #: Parts of dead processes are looked for this often.
 _SWEEP_NS: Final = 10_000_000_000
+#: A ring that could not be written is tried again this often, while no more texts than these wait for it.
+_RETRY_NS: Final = 1_000_000_000
+_MOST_TEXTS: Final = 1 << 15
+_NEVER: Final = 1 << 62
+#: What happens more often than this to a ring is told in its notes alone.
+_MOST_TOLD: Final = 5
 EXCEPTION, SLOW, SIGNAL, ATTACH = "exception", "slow", "signal", "attach"
 BUSY: Final = "opscope is writing; try again"
 
@@ -104,6 +122,7 @@ class RingRecorder(Recorder):
     """
 
     ring = True
+    after_refusal = "stops here, and begins anew once it can be written"
 
     def __init__(
         self,
@@ -111,14 +130,13 @@ class RingRecorder(Recorder):
         bounds: Bounds,
         on_dump: Callable[[Path, dict[str, Any]], None] | None = None,
     ) -> None:
-        super().__init__(root, bounds.max_bytes)
+        super().__init__(root, bounds.max_bytes, flat=True)
         self.bounds = bounds
         self.segmented: list[Segmented] = []
         #: Whether a dump is being made into a profile: then no step is judged, as that work slows steps.
         self.is_busy: Callable[[], bool] = lambda: False
         self._on_dump = on_dump
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._look)
-        self._sample = None if self._sampler is None else self._sampler.tick
         self._segments: deque[_Segment] = deque()
         self._numbers = 0
         self._look_due = self._sweep_due = 0
@@ -139,6 +157,11 @@ class RingRecorder(Recorder):
         self._turning = False
         self._ended_by = ("end", "the recording ended")
         self._refused: set[str] = set()
+        # While the disk takes nothing: since when, and when to try again. Then how often that was, how long,
+        # and how many records it cost.
+        self._since_refusal = self._retry = 0
+        self._gaps = self._gap_ns = self._gap_records = 0
+        self._stack_lines: list[str] = []
 
     def child(self) -> Recorder:
         """Return a ring for a forked child, beside its parent's."""
@@ -357,7 +380,7 @@ class RingRecorder(Recorder):
     def _look(self) -> int:
         """Do what is due on the idle writer's thread; return the ns until the next look. Never raises."""
         now = perf_counter_ns()
-        left = _LOOK_NS if self._sample is None else self._sample()
+        left = self._tick()
         if now >= self._look_due:
             self._look_due = now + _LOOK_NS
             try:
@@ -380,7 +403,7 @@ class RingRecorder(Recorder):
                 return
             self._turn_if_due(now)
         except OSError as error:
-            self._ends_here(error)
+            self._fail(error)
         finally:
             self._lock.release()
         if now >= self._sweep_due:
@@ -409,10 +432,6 @@ class RingRecorder(Recorder):
         self._clock()
         self._costs()
         self._write([], b"")
-        for name in (EVENTS, MEMORY):
-            descriptor = self._files.pop(name, None)
-            if descriptor is not None:
-                os.close(descriptor)
         self._older, self._recent = self._recent, self._strings_bytes
         self._begin_segment(now)
         if ended is not None:
@@ -432,12 +451,81 @@ class RingRecorder(Recorder):
         self._numbers += 1
         folder = self.folder / ring_dump.segment_name(self._numbers)
         folder.mkdir()
-        old = self._files.pop("segment", None)
-        if old is not None:
-            os.close(old)
-        self._files[EVENTS] = os.open(folder / EVENTS, FILE_FLAGS, 0o644)
-        self._files["segment"] = os.open(folder / FACTS, FILE_FLAGS, 0o644)
+        begun: dict[str, int] = {}
+        try:
+            for key, name in ((EVENTS, EVENTS), ("segment", FACTS)):
+                begun[key] = os.open(folder / name, FILE_FLAGS, 0o644)
+        except OSError:
+            for descriptor in begun.values():
+                os.close(descriptor)
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        for key in (*_BY_SEGMENT, "segment"):
+            if key in self._files:
+                os.close(self._files.pop(key))
+        self._files |= begun
         self._segments.append(_Segment(folder, now))
+
+    def _fail(self, error: OSError) -> None:
+        """Stop until the disk takes something again."""
+        if self._room >= 0:
+            self._since_refusal = perf_counter_ns()
+            self._retry = self._since_refusal + _RETRY_NS
+            if self._gaps == _MOST_TOLD:
+                _log.warning("opscope: how often that happens again is told in the profile alone")
+        super()._fail(error)
+
+    def log_level(self) -> int:
+        """Return the level at which a refusal is logged: it may come again and again."""
+        return logging.WARNING if self._gaps <= _MOST_TOLD else logging.DEBUG
+
+    def _begin_anew(self) -> bool:
+        """Begin the ring anew, if it is time and the disk takes it.
+
+        What it had goes: ranges that lost their end in the gap would seem to last until after it.
+        """
+        now = perf_counter_ns()
+        if not self.running or now < self._retry:
+            return False
+        self._retry = now + _RETRY_NS
+        since = self._since_refusal
+        try:
+            if self.folder is None:
+                self._open()
+            elif (
+                self._segments[-1].begin < since
+            ):  # else one was begun, and what follows was refused
+                self._begin_segment(now)
+            before = [segment for segment in self._segments if segment.begin < since]
+            for segmented in self.segmented:
+                fact = segmented.segment(before[-1].folder, self._segments[-1].folder)[1]
+                if fact:
+                    self._fact(**fact)
+            gap = now - since
+            note = (
+                f"the ring could not be written {self._gaps + 1} times, for"
+                f" {(self._gap_ns + gap) / 1e9:.1f} s together: what happened then, and before, is not in it"
+            )
+            self._kept["gap"] = json.dumps(
+                {"note": note, "severity": "warning", "how_many": self._gap_records}
+            )
+            self._rewrite_facts()
+        except OSError as error:
+            _log.debug("opscope: the ring is not written yet: %s", error)
+            return False
+        for _ in before:
+            shutil.rmtree(self._segments.popleft().folder, ignore_errors=True)
+        self._gaps, self._gap_ns = self._gaps + 1, self._gap_ns + gap
+        self._room, self._early_end = self._limit, None
+        self._clock()
+        self._costs()
+        _log.log(
+            self.log_level(),
+            "opscope: the ring in %s begins anew after %.1f s: what it had is not in it",
+            self.folder,
+            gap / 1e9,
+        )
+        return True
 
     def _forget(self, now: int) -> None:
         """Delete the segments that are too old, and write the shared files anew if they have doubled."""
@@ -493,6 +581,9 @@ class RingRecorder(Recorder):
         ]
         for index in gone:
             del self._threads_facts[index]
+        self._rewrite_facts()
+
+    def _rewrite_facts(self) -> None:
         facts = [*self._kept.values(), *(line for line, _ in self._threads_facts.values())]
         data = "".join(f"{line}\n" for line in facts).encode()
         self._anew(FACTS, data)
@@ -505,12 +596,11 @@ class RingRecorder(Recorder):
         temporary = self.folder / f"{name}.tmp"
         descriptor = os.open(temporary, FILE_FLAGS | os.O_TRUNC, 0o644)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(descriptor, view) :]
+            append(descriptor, data)
             temporary.replace(self.folder / name)
         except OSError:
             os.close(descriptor)
+            temporary.unlink(missing_ok=True)
             raise
         os.close(self._files[name])
         self._files[name] = descriptor
@@ -540,21 +630,28 @@ class RingRecorder(Recorder):
         os.close(self._files.pop(EVENTS))
         assert self.folder is not None
         os.unlink(self.folder / EVENTS)
-        self._begin_segment(perf_counter_ns())
-
-    def _ends_here(self, error: OSError) -> None:
-        if self._room >= 0:
-            _log.warning(
-                "opscope: the ring in %s ends here, what follows is not recorded: %s",
-                self.folder or self.root,
-                error.strerror or error,
-            )
-        self._room = -1
+        try:
+            self._begin_segment(perf_counter_ns())
+        except OSError:
+            self._discard()
+            raise
 
     def _write(self, chunks: list[bytes], memory: bytes) -> None:
-        if self._room < 0:
-            self._strings.clear()
-            self._facts.clear()
+        if self._room < 0 and not self._begin_anew():
+            self._gap_records += sum(map(len, chunks)) // RECORD_BYTES
+            if (
+                len(self._strings) > _MOST_TEXTS
+            ):  # for good: events may use any text that is dropped
+                self._strings.clear()
+                if self._retry != _NEVER:
+                    self._retry = _NEVER
+                    _log.warning(
+                        "opscope: the ring in %s ends here: more than %d texts waited for it",
+                        self.folder or self.root,
+                        _MOST_TEXTS,
+                    )
+            self._note_facts()
+            self._write_early_end()
             return
         if self.folder is None:
             self._open()
@@ -571,10 +668,7 @@ class RingRecorder(Recorder):
         events = b"".join(chunks)
         self._append(EVENTS, events)
         self.written += len(events) // RECORD_BYTES
-        if memory:
-            if MEMORY not in self._files:
-                self._files[MEMORY] = os.open(segment.folder / MEMORY, FILE_FLAGS, 0o644)
-            self._append(MEMORY, memory)
+        self._append(MEMORY, memory)
         segment.bytes += len(events) + len(memory)
         now = perf_counter_ns()
         overdue = now - segment.begin > _OVERDUE * self.bounds.segment_ns
@@ -586,7 +680,33 @@ class RingRecorder(Recorder):
             finally:
                 self._turning = False
 
+    def _write_stacks(self, samples: bytes, lines: list[str]) -> None:
+        self._stack_lines += (
+            lines  # later samples need those that are described while nothing is written
+        )
+        if len(self._stack_lines) > _MOST_TEXTS and self._room < 0:
+            self._stack_lines.clear()
+            self._retry = _NEVER
+        super()._write_stacks(samples, self._stack_lines)
+        if self._room >= 0:  # old samples are deleted with their segment
+            self._stack_lines = []
+            self._room = self._limit
+            self._segments[-1].bytes += len(samples)
+
+    def _folder_of(self, name: str) -> Path:
+        return self._segments[-1].folder if name in _BY_SEGMENT else super()._folder_of(name)
+
     def _write_facts(self) -> None:
+        shared, timed = self._note_facts()
+        for name, lines in ((FACTS, shared), ("segment", timed)):
+            if lines:
+                data = ("\n".join(lines) + "\n").encode()
+                self._append(name, data)
+                if name == FACTS:
+                    self._facts_bytes += len(data)
+
+    def _note_facts(self) -> tuple[list[str], list[str]]:
+        """Take the new facts: those that segments share, which are kept, and those of this segment."""
         count = len(self._facts)
         shared: list[str] = []
         timed: list[str] = []
@@ -607,9 +727,4 @@ class RingRecorder(Recorder):
                     self._kept[key] = line
                     shared.append(line)
         del self._facts[:count]
-        for name, lines in ((FACTS, shared), ("segment", timed)):
-            if lines:
-                data = ("\n".join(lines) + "\n").encode()
-                self._append(name, data)
-                if name == FACTS:
-                    self._facts_bytes += len(data)
+        return shared, timed

@@ -24,6 +24,7 @@ from opscope.core.schema import STEP, UNENDED
 from . import interrupted_end, process, suspendable
 from .emit import Emitter, forked
 from .light import Clock, turn_ns
+from .pool_tasks import at_worker_exit, write_in_forked_worker, write_in_spawned_worker
 from .recorder_sink import Recorder
 
 _log = logging.getLogger(__name__)
@@ -626,6 +627,7 @@ def _hook_exit_and_fork() -> None:
         return
     _hooked = True
     atexit.register(finish)
+    write_in_spawned_worker(_write)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_parent=_in_parent, after_in_child=_in_child)
 
@@ -664,10 +666,7 @@ def note_missing_kernels(left: Recorder) -> None:
 
 
 def describe() -> None:
-    """Send what describes this process and its graphs to the NVTX tool again.
-
-    A tool that records ranges of time alone has none of the marks from before.
-    """
+    """Send what describes this process and its graphs again: an NVTX tool may have no earlier mark."""
     heard = [emitter for emitter in tuple(_emitters.values()) if emitter.nvtx]
     if heard:
         heard[0].mark_spec(process.spec())
@@ -697,7 +696,7 @@ def _in_child() -> None:
         emitter_heard.after_fork()
     if heard:
         heard[0].mark_spec(process.spec())
-        _at_worker_exit(_steps, _leave_step_at_worker_exit)
+        at_worker_exit(_steps, _leave_step_at_worker_exit)
     alone = getattr(_capture, "alone", False)
     goes_on = None if alone else getattr(_capture, "in_child", None)
     if goes_on is None or not goes_on():
@@ -712,14 +711,7 @@ def _in_child() -> None:
     mine = old.child()
     mine.start(lazy=True)
     listen(mine)
-    _at_worker_exit(mine, _finish_at_worker_exit)
-
-
-def _at_worker_exit(of: Any, registers: Callable[[Any], None]) -> None:
-    """Register for the exit of a multiprocessing worker, which skips atexit but runs its finalizers."""
-    util = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.register_after_fork(of, registers)
+    at_worker_exit(mine, _finish_at_worker_exit)
 
 
 def _finish_at_worker_exit(_mine: Recorder) -> None:
@@ -727,6 +719,12 @@ def _finish_at_worker_exit(_mine: Recorder) -> None:
 
     # ends the worker's capture too: by then it may have a profiler of its own
     Finalize(None, finish, exitpriority=0)
+    write_in_forked_worker(_write)
+
+
+def _write() -> None:
+    if _recorder is not None:
+        _recorder.flush()
 
 
 def _leave_step_at_worker_exit(_: Any) -> None:

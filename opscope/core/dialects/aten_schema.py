@@ -28,10 +28,10 @@ class Argument:
 
 
 @lru_cache(maxsize=1)
-def _tables() -> tuple[dict[str, list[str]], frozenset[str]]:
+def _tables() -> tuple[dict[str, list[str]], frozenset[str], frozenset[str]]:
     text = resources.files(__package__).joinpath("aten_schemas.json").read_bytes()
     loaded: dict[str, Any] = msgspec.json.decode(text)
-    return loaded["aten"], frozenset(loaded["composite"])
+    return loaded["aten"], frozenset(loaded["composite"]), frozenset(loaded["partly_composite"])
 
 
 def is_composite(name: str) -> bool:
@@ -40,26 +40,46 @@ def is_composite(name: str) -> bool:
     ``name`` has the prefix ``aten::`` and perhaps an overload. Of an op with composite overloads and others
     it is false.
     """
-    return name.removeprefix("aten::").partition(".")[0].removesuffix("_") in _tables()[1]
+    return _word(name) in _tables()[1]
+
+
+def is_partly_composite(name: str) -> bool:
+    """Whether some overloads of the op are composite and others not, as of ``aten::where``."""
+    return _word(name) in _tables()[2]
+
+
+def _word(name: str) -> str:
+    return name.removeprefix("aten::").partition(".")[0].removesuffix("_")
 
 
 @lru_cache(maxsize=8192)
 def arguments(
-    name: str, arity: int, tensors: tuple[bool | None, ...] | None = None
+    name: str,
+    arity: int,
+    tensors: tuple[bool | None, ...] | None = None,
+    single: tuple[bool, ...] | None = None,
 ) -> tuple[Argument, ...] | None:
     """Return the arguments of ``aten::name`` when called with ``arity`` arguments; None if unknown.
 
     ``name`` may have the prefix ``aten::`` and an overload (``aten::sum.dim_IntList``), which are ignored.
     Several overloads may have ``arity`` arguments: ``tensors``, if given, selects one. It says for each
-    argument whether it is a tensor or a list of tensors (None: unknown).
+    argument whether it is a tensor or a list of tensors (None: unknown). ``single`` says of each whether it
+    is one number, which no ``size`` is.
     """
     overloads = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
     if not overloads:
         return None
+    typed = (
+        tensors is not None and False in tensors
+    )  # then an absent tensor is an optional one, not ``out``
     for overload in overloads if tensors else ():
         if all(
-            is_tensor is None or is_tensor == (argument.kind != "scalar")
+            is_tensor == (argument.kind != "scalar")
+            or (is_tensor is None and not (typed and argument.name == "out"))
             for argument, is_tensor in zip(overload, tensors or (), strict=True)
+        ) and not any(
+            alone and argument.name == "size"
+            for argument, alone in zip(overload, single or (), strict=False)
         ):
             return overload
     return tuple(

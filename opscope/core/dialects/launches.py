@@ -9,3 +9,5 @@ LAUNCH: Final = (
     r"^(__)?(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
     r"|^hip(HccModule|Drv)LaunchKernel|^hipExtLaunchMultiKernel|^hipLaunchByPtr"
 )
+#: Key of a trace's origin: how many rows of devices have an id that launches of several processes have.
+SHARED_IDS: Final = "launches_share_ids"

@@ -11,19 +11,60 @@ They are read as literals under limits of length and depth, and never evaluated.
 
 from __future__ import annotations
 
-import ast
 import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from opscope.core.code_files import is_library_s, library_file, select_frames
 from opscope.core.dialects import Reading, user_layer
-from opscope.core.dialects.torch_signatures import argument
+from opscope.core.literals import NotLiteral, literal
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import DTYPE_NAMES, Arg, Frame, OpCall, ParamValue, TensorSpec
 
+_CONV: Final = "input weight bias stride padding dilation groups"
+_TRANSPOSED: Final = "input weight bias stride padding output_padding groups dilation"
+_MAX_POOL: Final = "input kernel_size stride padding dilation ceil_mode return_indices"
+_AVG_POOL: Final = "input kernel_size stride padding ceil_mode count_include_pad divisor_override"
+_SIGNATURES: Final = {
+    "conv1d conv2d conv3d": _CONV,
+    "conv_transpose1d conv_transpose2d conv_transpose3d": _TRANSPOSED,
+    "max_pool1d max_pool2d max_pool3d": _MAX_POOL,
+    "max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices": _MAX_POOL,
+    "avg_pool1d avg_pool2d avg_pool3d": _AVG_POOL,
+    "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d": "input output_size",
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d": "input output_size",
+    "softmax log_softmax cumsum cumprod": "input dim",
+    "sum mean": "input dim keepdim",
+    "index_select gather": "input dim index",
+    "topk": "input k dim",
+    "dropout": "input p training",
+    "einsum": "equation",
+    "randperm": "n",
+    "scaled_dot_product_attention": "query key value attn_mask dropout_p is_causal",
+}
+
+
+def _by_name() -> Iterator[tuple[str, tuple[str, ...]]]:
+    for names, signature in _SIGNATURES.items():
+        for name in names.split():
+            yield name, tuple(signature.split())
+
+
+_ARGUMENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(dict(_by_name()))
+
+
+def argument(module: str, function: str, position: int) -> str:
+    """Return the name of a positional argument, ``arg3`` if it is not known."""
+    names = _ARGUMENTS.get(function, ()) if _is_torch(module) else ()
+    return names[position] if position < len(names) else f"arg{position}"
+
+
+def _is_torch(module: str) -> bool:
+    return module in ("torch", "Tensor") or module.startswith("torch.")
+
+
 _LIMIT: Final = 64 * 1024
-_MAX_NODES: Final = 20_000
-_MAX_DEPTH: Final = 16
 DTYPES: Final = {
     **DTYPE_NAMES,
     "double": "f64", "float": "f32", "half": "f16", "long": "i64", "int": "i32", "short": "i16",
@@ -74,23 +115,9 @@ def _literal(text: str) -> Any:
     if len(text) > _LIMIT:
         return None
     try:
-        tree = ast.parse(text, mode="eval")
-        if not _bounded(tree):
-            return None
-        return ast.literal_eval(tree)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return literal(text)
+    except NotLiteral:
         return None
-
-
-def _bounded(tree: ast.AST) -> bool:
-    level: list[ast.AST] = [tree]
-    count = 0
-    for _ in range(_MAX_DEPTH):
-        count += len(level)
-        if not level or count > _MAX_NODES:
-            break
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
-    return not level and count <= _MAX_NODES
 
 
 def _call(value: dict[Any, Any]) -> Reading | None:

@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from opscope.core.dialects import Reading, user_layer
+from opscope.core.dialects import Reading, Role, user_layer
 from opscope.core.rangetext import DOMAIN_TEST, RangeTextError, parse
-from opscope.core.schema import CAPTURE_DOMAIN, DIRECTIONS, INPUT_DOMAIN, OpCall
+from opscope.core.schema import CAPTURE_DOMAIN, DIRECTIONS, INPUT_DOMAIN, READ_DOMAIN, OpCall
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
 #: Domains in which a call has its layer as a parameter: no range is around a node of a session.
@@ -42,7 +42,9 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     if category in ("spec", "result"):
         return Reading(_ROLES[category])  # type: ignore[arg-type]
     if domain == INPUT_DOMAIN:
-        return _loader(text)
+        return _as("loader", text, "input")
+    if domain == READ_DOMAIN:
+        return _as("read", text)
     if domain == CAPTURE_DOMAIN:
         return Reading("note")
     if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark
@@ -70,9 +72,9 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     return Reading("op", call=call, direction=direction)
 
 
-def _loader(text: str) -> Reading:
+def _as(role: Role, text: str, direction: str | None = None) -> Reading:
     try:
         call = parse(text)
     except RangeTextError:
         call = OpCall(text)
-    return Reading("loader", call=call, direction="input")
+    return Reading(role, call=call, direction=direction)

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution.attribute import RUNTIME, Attribution
 from opscope.core.dialects import own
-from opscope.core.dlprof.instances import Collected, Instances, add_rest, opened, placed
+from opscope.core.dlprof.instances import Collected, Instances, add_rest, placed
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, nest
-from opscope.core.tables.lanes import lanes
+from opscope.core.tables.lanes import lanes, open_ranges
 
 #: Domains that are no user's: a framework's runtime, and steps that opscope infers.
 _OURS: Final = frozenset({RUNTIME, "inferred"})
@@ -74,7 +74,7 @@ def range_instances(ops: Ops, rows: Ints) -> Instances:
     np.add.at(inner, parent[inside], length[inside])
     table = placed(trace, "ranges", rows, rows).with_columns(pl.Series("inner", inner))
     instances_found.add(described, number, table)
-    return add_rest(instances_found, ops, opened(trace, rows), None)
+    return add_rest(instances_found, ops, open_ranges(trace["calls"], ranges, rows), None)
 
 
 def _paths(

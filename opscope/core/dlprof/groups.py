@@ -5,7 +5,7 @@ Polars takes a second for each aggregate of a million groups, and a report has t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,13 @@ from numpy.typing import NDArray
 from opscope.core.tables.intervals import Ints
 
 _INT: Any = np.iinfo(np.int64)
+#: What DLProf calls the times (ns) of an instance, by the names that ``Source.times`` has.
+CALLED: Final = {
+    "cpu": "CPU Time (ns)",
+    "gpu": "GPU Time (ns)",
+    "overhead": "CPU Overhead (ns)",
+    "idle": "GPU Idle (ns)",
+}
 
 
 class Groups:
@@ -86,3 +93,30 @@ class Groups:
     def _null(values: NDArray[Any], where: NDArray[np.bool_]) -> pl.Series:
         column: pl.Series = pl.Series(values)
         return column.set(pl.Series(where), None) if where.any() else column
+
+
+def statistics(
+    groups: Groups, column: pl.Series, called: str, dot: str = "."
+) -> dict[str, pl.Series]:
+    """Return total, average, least and most of a column in each group."""
+    titles = ("Total", f"Avg{dot}", "Min", "Max")
+    values = groups.statistics(column)
+    return {f"{title} {called}": value for title, value in zip(titles, values, strict=True)}
+
+
+def times(groups: Groups, frame: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return the sixteen columns of the four times."""
+    columns: dict[str, pl.Series] = {}
+    for name in CALLED:
+        columns |= statistics(groups, frame[name], CALLED[name])
+    return columns
+
+
+def yes(name: str) -> pl.Expr:
+    """Return ``yes`` or ``no``; null if it is not known."""
+    return pl.when(pl.col(name)).then(pl.lit("yes")).when(~pl.col(name)).then(pl.lit("no"))
+
+
+def yes_or_no(column: pl.Series) -> pl.Series:
+    """Return ``yes`` or ``no``; null if it is not known."""
+    return column.to_frame("known").select(yes("known")).to_series()

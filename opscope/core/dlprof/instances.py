@@ -18,12 +18,12 @@ from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.ops.windows import captured
 from opscope.core.dialects.markers import call_stack
 from opscope.core.dlprof import names
-from opscope.core.dlprof.kernel_names import short_name
+from opscope.core.dlprof.names import short_name
 from opscope.core.schema import DIRECTIONS, OpCall
 from opscope.core.tables.columns import at, compact, pairs, spread
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import NONE, Ints, nest
-from opscope.core.tables.lanes import lanes
+from opscope.core.tables.lanes import lanes, open_ranges
 from opscope.core.tables.trace import Trace
 
 #: DLProf makes an op of each unassociated call. Of a call that is made more often, one op is made.
@@ -33,6 +33,16 @@ _TEXTS: Final = (
     "name", "direction", "type", "data_type", "stack", "inputs", "outputs", "parameters", "layer",
     "source", "call",
 )  # fmt: skip
+#: The Python calls that run a backward pass, as PyProf's and DLProf's markers name them.
+_BACKWARD: Final = frozenset(
+    {
+        "torch.Tensor.backward",
+        "Tensor.backward",
+        "torch.autograd.backward",
+        "torch._tensor.Tensor.backward",
+    }
+)
+_BPROP: Final = DIRECTIONS.index("backward")
 OPS: Final[Mapping[str, Any]] = {
     "op_id": pl.String,
     **dict.fromkeys(_TEXTS, pl.Categorical),
@@ -97,7 +107,52 @@ def instances(ops: Ops) -> Instances:
     instances_found.add(described, of, placed(trace, "ranges", rows, rows))
     index = np.full(len(outer), NONE, np.int64)
     index[rows] = np.arange(len(rows))
-    return add_rest(instances_found, ops, opened(trace, rows), index)
+    calls = open_ranges(trace["calls"], trace["ranges"], rows)
+    _give_to_backward(ops, rows, calls)
+    return add_rest(instances_found, ops, calls, index)
+
+
+def _give_to_backward(ops: Ops, rows: Ints, calls: Ints) -> None:
+    """Give ``calls`` on autograd's threads, if no op is on these, to the call of ``backward`` that waits.
+
+    Without ``emit_nvtx`` the passes of all operations are then one op of the type ``backward`` (section 12.3
+    of DLProf's guide). A thread is autograd's if it launches kernels: those that pin memory do not. A call
+    counts if it is made while one such op alone is open in its process.
+    """
+    trace, meaning = ops.attribution.trace, ops.attribution.meaning
+    passes = rows[_are_backward(meaning)[meaning.reading[rows]]]
+    if not len(passes):
+        return
+    table, ranges = trace["calls"], trace["ranges"]
+    is_op = pl.Series(ops.attribution.is_op[: len(ranges)])
+    lane = ["process", "thread"]
+    with_ops = ranges.filter(is_op).select(lane).unique()
+    launches = ops.attribution.kernels.call
+    launching = table.select(lane)[np.unique(launches[launches >= 0])].unique()
+    number = table.select(*lane, "start").with_row_index("call").filter(pl.Series(calls < 0))
+    bare = number.join(with_ops, on=lane, how="anti").join(launching, on=lane, how="semi")
+    place = np.full(len(meaning.reading), NONE, np.int64)
+    place[rows] = np.arange(len(rows))
+    for process in np.unique(ranges["process"].gather(passes).drop_nulls()).tolist():
+        ours = passes[(ranges["process"].gather(passes) == process).fill_null(False).to_numpy()]
+        start, end = (
+            ranges[name].gather(ours).fill_null(0).to_numpy() for name in ("start", "end")
+        )
+        here = bare.filter(process=process)
+        time, call = here["start"].to_numpy(), here["call"].to_numpy()
+        began = np.searchsorted(start, time, "right")  # rows are in the order of their starts
+        open_ = began - np.searchsorted(np.sort(end), time, "right")
+        last = np.maximum(began - 1, 0)
+        is_in = (open_ == 1) & (time < end[last])
+        calls[call[is_in]] = place[ours[last[is_in]]]
+
+
+def _are_backward(meaning: Meaning) -> NDArray[np.bool_]:
+    """Return for each reading whether it is a call of PyTorch's ``backward`` itself."""
+    return np.array(
+        [reading.call is not None and reading.role == "op" and reading.call.name in _BACKWARD
+         for reading in meaning.readings], bool,
+    )  # fmt: skip
 
 
 def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> Instances:
@@ -138,6 +193,7 @@ def _describe(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
     attribution = ops.attribution
     meaning = attribution.meaning
     direction = ops.direction(rows)
+    direction = np.where(_are_backward(meaning)[meaning.reading[rows]], _BPROP, direction)
     forward = ops.forward_of(rows)
     outer = attribution.is_op & (attribution.parent < 0)
     # DLProf gives a backward op the name of the forward op that it differentiates
@@ -301,24 +357,6 @@ def placed(trace: Trace, table: str, rows: Ints, ranges: Ints) -> pl.DataFrame:
         pl.Series("range", ranges, dtype=pl.Int64),
         pl.lit(True).alias("seen") if seen is None else pl.Series("seen", seen),
     )
-
-
-def opened(trace: Trace, rows: Ints) -> Ints:
-    """Return for each call the place in ``rows`` of the innermost range open at its start; -1: none."""
-    calls, ranges = trace["calls"], trace["ranges"]
-    op_of_call = np.full(len(calls), NONE, np.int64)
-    if not len(calls) or not len(rows):
-        return op_of_call
-    index = np.full(len(ranges), NONE, np.int64)
-    index[rows] = np.arange(len(rows))
-    theirs = dict(lanes(calls).rows(np.ones(len(calls), bool)))
-    for key, part in lanes(ranges).rows(index >= 0):
-        if key in theirs:
-            here = theirs[key]
-            tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
-            inner = tree.innermost(calls["start"].gather(here).to_numpy())
-            op_of_call[here] = np.where(inner >= 0, index[part[np.maximum(inner, 0)]], NONE)
-    return op_of_call
 
 
 def _replays(collected: Collected, trace: Trace, ints: Ints, replay: NDArray[np.int32]) -> Ints:

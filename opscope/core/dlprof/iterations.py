@@ -1,8 +1,8 @@
 """DLProf's iterations: the profile cut where each instance of a key node stops.
 
-N instances give N + 1 intervals: from the profile's begin to the first stop, from stop to stop, and from the
-last stop to the profile's end. Without a key node, the profile is one iteration. The intervals are of the
-whole profile, not of a process.
+N stops give N + 1 intervals: from the profile's begin to 1 ns before the first stop, from each stop to 1 ns
+before the next, and from the last stop to the profile's end (section 7 of DLProf's guide). Without a key
+node, the profile is one iteration. The intervals are of the whole profile, not of a process.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops.ops import Ops
-from opscope.core.analysis.steps.key_ops import Key, key_ops, lanes, stop_times
+from opscope.core.analysis.steps.key_ops import Key, key_ops, on_gpus, stop_times
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.step_counter import GLOBAL_STEP
+from opscope.core.dlprof.rules import Spans
+from opscope.core.schema import OPTIMIZER_STEPS
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import Ints
@@ -51,6 +53,17 @@ class DlprofIterations:
     key: str | None
     reason: str | None
 
+    @property
+    def within(self) -> Spans:
+        """The time (ns) of the aggregated iterations: each lasts until the next one begins.
+
+        So the lengths of all iterations add up to that of the profile.
+        """
+        begins, ends = (self.table[name].to_numpy() for name in ("begin", "end"))
+        until = np.append(begins[1:], ends[-1:])
+        kept = self.table["aggregated"].to_numpy()
+        return begins[kept], until[kept]
+
 
 def iterations(
     trace: Trace,
@@ -76,10 +89,9 @@ def iterations(
         ranges = attribution.trace["ranges"]
         ended = key_rows.rows[_end(ranges[key_rows.rows]).to_numpy()]
         ends = ranges["end"].gather(ended).to_numpy()
-        gpus = trace["kernels"].select(pl.struct("process", "device").n_unique()).item()
-        lane = lanes(Ops(attribution), ended)
-        stops = np.unique(stop_times(lane, ends, int(gpus)))
-    begins = np.concatenate(([begin], np.minimum(stops + 1, end)))
+        places, gpu = on_gpus(Ops(attribution), ended)
+        stops = stop_times(gpu, ends[places])
+    begins = np.concatenate(([begin], stops))
     count = len(begins)
     first, last = 0 if start is None else start, count - 1 if stop is None else stop
     if first > last or first >= count or last < 0:
@@ -91,7 +103,7 @@ def iterations(
             "iteration": number,
             "process": pl.Series([None] * count, dtype=pl.Int32),
             "begin": begins,
-            "end": np.append(stops, end),
+            "end": np.append(stops - 1, end),
             "aggregated": (number >= first) & (number <= last),
         },
         schema=TABLE,
@@ -153,12 +165,13 @@ def _end(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _mark(attribution: Attribution) -> Key | None:
-    """Return the steps that the program marks and that end.
+    """Return the steps that the program, or an optimizer's hook in it, marks and that end.
 
-    Steps that opscope infers are no key node of DLProf's.
+    Other steps that opscope infers are no key node of DLProf's.
     """
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
     wanted = pl.Series(meaning.role == ROLE["step"]) & _end(ranges)
     is_marked = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)
+    is_marked |= OPTIMIZER_STEPS in attribution.trace["notes"]["what"].to_list()
     rows = np.flatnonzero((wanted & is_marked).to_numpy())
     return Key(rows, "step") if len(rows) else None

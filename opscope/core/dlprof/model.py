@@ -17,7 +17,7 @@ from opscope.core.attribution.attribute import Launched
 from opscope.core.dlprof.domains import range_instances, ranges_by_domain
 from opscope.core.dlprof.instances import Instances, instances
 from opscope.core.dlprof.iterations import DlprofIterations, assign, iterations
-from opscope.core.dlprof.kernel_names import short_name
+from opscope.core.dlprof.names import short_name
 from opscope.core.dlprof.rules import Spans, cpu_overhead, grouped_time
 from opscope.core.once import once
 from opscope.core.perf.devices.peaks import Device
@@ -25,10 +25,8 @@ from opscope.core.tables.columns import at, compact, gather, pairs, spread
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
-#: The times (ns) of an instance that reports add up.
-TIMES: Final = ("cpu", "gpu", "overhead", "idle")
 #: The columns of a kernel that the caller brings.
-COSTS: Final = ("tensor_core", "matrix_flops", "vector_flops", "bytes")
+COSTS: Final = ("tensor_core", "tc_eligible", "matrix_flops", "vector_flops", "bytes")
 
 
 class Source:
@@ -113,7 +111,7 @@ class Source:
     @once
     def times(self) -> pl.DataFrame:
         """One row per instance: op, process, start, end, range, and in ns ``cpu``, ``api``, ``overhead``,
-        ``gpu``, ``accumulated``, ``idle``."""
+        ``gpu``, ``accumulated``, ``idle``, ``mapped`` (first start to last end of its kernels)."""
         instances, trace = self.instances, self.trace
         table, count = instances.table, len(instances.table)
         cpu = (table["end"] - table["start"] - table["inner"]).clip(0).alias("cpu")
@@ -134,6 +132,7 @@ class Source:
             _known("gpu", flattened, seen),
             _known("accumulated", accumulated, seen),
             _known("idle", idle, seen),
+            _known("mapped", self._mapped(count), table["seen"] & trace.has("kernels")),
         ]
         return table.with_columns(cpu, *columns)
 
@@ -166,6 +165,12 @@ class Source:
         ):
             np.add.at(total, owner, part)
         return totals[0], totals[1], totals[2]
+
+    def _mapped(self, count: int) -> Ints:
+        """Return how long (ns) each instance's kernels span, on whatever devices; 0 without one."""
+        kernels = self.trace["kernels"]
+        start, end = (kernels[name].fill_null(0).to_numpy() for name in ("start", "end"))
+        return grouped_time(self.instances.kernels, start, end, count).spanned
 
     @once
     def short_names(self) -> tuple[Ints, list[str]]:
@@ -214,8 +219,7 @@ class Model:
     @property
     def within(self) -> Spans:
         """The time of the aggregated iterations (ns)."""
-        table = self.found.table.filter("aggregated")
-        return table["begin"].to_numpy(), table["end"].to_numpy()
+        return self.found.within
 
     @once
     def kernels(self) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -10,8 +11,9 @@ import polars as pl
 
 from opscope.core.dlprof.groups import Groups
 from opscope.core.dlprof.model import Model
-from opscope.core.dlprof.rules import NOTHING, Spans, busy_share, clipped, usage
+from opscope.core.dlprof.rules import NOTHING, Spans, Usage, busy_share, clipped, usage
 from opscope.core.dlprof.tables import using_tensor_cores
+from opscope.core.job.clocks import gpus
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import merge
 from opscope.core.tables.trace import Trace
@@ -97,49 +99,78 @@ def _cuda(value: object) -> str | None:
 
 
 def figures(model: Model) -> dict[str, Any]:
-    """Return the wall clock (ns) and the shares (percent) of it; None where the trace does not tell."""
+    """Return the wall clock (ns) and the shares (percent) of it; None where the trace does not tell.
+
+    Each duration is the mean over the visible GPUs, idle ones too.
+    """
     within = model.within
     wall = int((within[1] - within[0]).sum())
-    kernels, memops = model.kernels, model.memops
-    used = kernels["tensor_core"].fill_null(False)
     on_device = _has_device(model)
-    types = model.ops["type"].gather(model.times["op"]).cast(pl.String)
-    loading = _loading(model, types)
-    spans = usage(
-        within,
-        _inside(kernels.filter(used)),
-        _inside(kernels.filter(~used)),
-        _inside(memops),
-        loading,
-        _inside(model.times.filter(types.is_in(list(IO)))),
-        _inside(model.times),
-    )
-    total, on_tensor = (int(table["duration"].sum()) for table in (kernels, kernels.filter(used)))
+    tensor_core = model.kernels["tensor_core"]
+    unknown = bool(tensor_core.null_count()) and not tensor_core.any()
+    parts = _usage(model)
 
-    def share(part: int | None) -> float | None:
-        return part / wall * 100 if part is not None and wall else None
+    def share(name: str, is_known: bool = True) -> float | None:
+        total = sum(getattr(part, name) for part in parts)
+        return total / len(parts) / wall * 100 if is_known and wall else None
 
-    def on_gpu(part: int) -> int | None:
-        return part if on_device else None
-
-    unknown = kernels["tensor_core"].null_count() and not used.any()
     return {
         "Wall Clock Time (ns)": wall,
-        "Tensor Core Kernel Utilization %": (
-            None if unknown or not on_device
-            else on_tensor / total * 100 if total else 0.0
-        ),
+        "Tensor Core Kernel Utilization %": _on_tensor_cores(model) if on_device else None,
         "GPU Utilization %": _utilization(model) if on_device else None,
-        "Tensor Core Kernel Duration %": None if unknown else share(on_gpu(spans.tensor_core)),
-        "Non-Tensor Core Kernel Duration %": (
-            None if unknown else share(on_gpu(spans.other_kernels))
-        ),
-        "Memory Duration %": share(on_gpu(spans.memory)),
-        "Dataloader Duration %": share(spans.dataloader),
-        "IO Duration %": share(spans.io),
-        "CPU Duration %": share(spans.cpu),
-        "Other Duration %": share(spans.other),
-    }  # fmt: skip
+        "Tensor Core Kernel Duration %": share("tensor_core", on_device and not unknown),
+        "Non-Tensor Core Kernel Duration %": share("other_kernels", on_device and not unknown),
+        "Memory Duration %": share("memory", on_device),
+        "Dataloader Duration %": share("dataloader"),
+        "IO Duration %": share("io"),
+        "CPU Duration %": share("cpu"),
+        "Other Duration %": share("other"),
+    }
+
+
+def _usage(model: Model) -> list[Usage]:
+    """Return what the aggregated iterations were spent on, by each visible GPU; without one, by no GPU."""
+    types = model.ops["type"].gather(model.times["op"]).cast(pl.String)
+    on_cpu = [
+        merge(*spans)
+        for spans in (
+            _loading(model, types),
+            _inside(model.times.filter(types.is_in(list(IO)))),
+            _inside(model.times),
+        )
+    ]
+    used = pl.col("tensor_core").fill_null(False)
+    return [
+        usage(
+            model.within,
+            _inside(ran.filter(used)),
+            _inside(ran.filter(~used)),
+            _inside(moved),
+            *on_cpu,
+        )
+        for _, ran, moved in _on_each(model)
+    ] or [usage(model.within, NOTHING, NOTHING, NOTHING, *on_cpu)]
+
+
+def _on_tensor_cores(model: Model) -> float | None:
+    """Return the share (percent) of Tensor Core kernels in the time of all kernels of eligible ops.
+
+    The op is the innermost one that launched the kernel: copies and layouts inside a layer that multiplies
+    are ops of their own. An op that uses Tensor Cores is eligible, whatever is known of its type; of one of
+    which nothing is known, the op around it says whether it is. A kernel without an op is in neither time.
+    None where no eligible op ran a kernel, or nothing tells what one of theirs used.
+    """
+    using = using_tensor_cores(model).fill_null(False)
+    around = model.ops["eligible"].fill_null(False) | using
+    op, own = model.kernels["op"], model.kernels["tc_eligible"]
+    eligible = pl.select(pl.coalesce(pl.lit(own), pl.lit(around.gather(op)))).to_series()
+    eligible |= model.kernels["tensor_core"].fill_null(False)
+    kernels = model.kernels.filter(eligible & model.ops["associated"].gather(op))
+    used = kernels["tensor_core"]
+    total = int(kernels["duration"].sum())
+    if not total or (used.null_count() and not used.any()):
+        return None
+    return int(kernels.filter(used.fill_null(False))["duration"].sum()) / total * 100
 
 
 def _has_device(model: Model) -> bool:
@@ -161,32 +192,31 @@ def _loading(model: Model, types: pl.Series) -> Spans:
     return _inside(pl.concat([ranges, loads]))
 
 
+def _on_each(model: Model) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
+    """Yield of each visible GPU its rows of ``gpus``, its kernels, and its copies and sets."""
+    numbers = gpus(model.source.trace)
+    if not len(numbers):
+        return
+    on = ["process", "device"]
+    ran, moved = (
+        frame.join(numbers, on=on, how="left", nulls_equal=True)
+        for frame in (model.kernels, model.memops)
+    )
+    for number in range(int(numbers["gpu"].max()) + 1):  # type: ignore[arg-type]
+        yield tuple(frame.filter(gpu=number) for frame in (numbers, ran, moved))  # type: ignore[misc]
+
+
 def devices(model: Model) -> pl.DataFrame:
     """One row per device: its number and name, its utilization (percent), and its times (ns)."""
-    trace = model.source.trace
-    seen = pl.concat(
-        [
-            trace["devices"].select("process", "device"),
-            model.kernels.select("process", "device"),
-            model.memops.select("process", "device"),
-        ]
-    ).unique(maintain_order=True)
-    named = trace["devices"].select("process", "device", "name", "uuid")
-    seen = seen.join(named, on=["process", "device"], how="left", nulls_equal=True)
-    # ranks that share a machine see one GPU under different numbers
-    key = pl.coalesce("uuid", pl.format("{}:{}", "process", "device"))
+    names = model.source.trace["devices"].select("process", "device", "name")
     rows = []
-    for (_,), group in seen.with_columns(key.alias("key")).group_by("key", maintain_order=True):
-        ours = group.select("process", "device")
-        ran, moved = (
-            frame.join(ours, on=["process", "device"], how="semi", nulls_equal=True)
-            for frame in (model.kernels, model.memops)
-        )
+    for ours, ran, moved in _on_each(model):
+        named = ours.join(names, on=["process", "device"], how="left", nulls_equal=True)["name"]
         busy = busy_share(model.within, clipped_union(ran, model))
         rows.append(
             {
-                "Device ID": group["device"][0],
-                "GPU Name": group["name"][0],
+                "Device ID": ours["device"][0],
+                "GPU Name": next(iter(named.drop_nulls()), None),
                 "GPU Utilization %": None if busy is None else busy * 100,
                 "Kernel Time (ns)": ran["duration"].sum(),
                 "Memory Time (ns)": moved["duration"].sum(),
@@ -219,7 +249,8 @@ def iteration_figures(model: Model) -> dict[str, Any]:
     """Return how many iterations there are, which are aggregated, and how long (ns) these are."""
     table = model.found.table
     kept = table.filter("aggregated")
-    lengths = kept["end"] - kept["begin"]
+    begins, ends = model.within
+    lengths = pl.Series(ends - begins)
     spread: Any = lengths.std(ddof=0)
     return {
         "Total Iterations": len(table),

@@ -10,17 +10,22 @@ from typing import Final
 import numpy as np
 import polars as pl
 
-from opscope.core.dlprof import costs, sums
-from opscope.core.dlprof.groups import Groups
-from opscope.core.dlprof.model import TIMES, Model
+from opscope.core.dlprof import costs
+from opscope.core.dlprof.groups import CALLED, Groups, statistics, times, yes, yes_or_no
+from opscope.core.dlprof.model import Model
 from opscope.core.dlprof.names import groups_of
-from opscope.core.dlprof.sums import yes, yes_or_no
 from opscope.core.tables.columns import compact, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
 #: The group of all ops.
 MODEL: Final = "_CompleteModel_"
-_ACCUMULATED: Final = "Accumulated GPU Time (ns)"
+#: Times of the device that DLProf had no column for, by their names in ``Source.times``.
+_ON_DEVICE: Final = {
+    "accumulated": "Accumulated GPU Time (ns)",
+    "mapped": "Mapped GPU Time (ns)",
+}
+#: The columns of the detailed report that DLProf had of TensorFlow only by ``--detailed_mode=true``.
+_DETAILED: Final = ("Data Type", "Input Shapes")
 _ABOUT: Final = {
     "inputs": "Input Shapes",
     "outputs": "Output Shapes",
@@ -61,26 +66,27 @@ def _name(model: Model, ops: Ints) -> dict[str, pl.Series]:
     }
 
 
-def detail(model: Model) -> pl.DataFrame:
-    """One row per op, by op id."""
+def detail(model: Model, shapes: bool = True) -> pl.DataFrame:
+    """One row per op, by op id. ``shapes``: with the data type and the shapes of the inputs."""
     groups, ops = _of_ops(model.times["op"])
     described = model.ops[ops]
     every = np.full(len(model.ops), NONE, np.int64)
     every[ops] = np.arange(len(ops))
-    return pl.DataFrame(
+    table = pl.DataFrame(
         {
             **_name(model, ops),
             "No. Calls": groups.sizes,
             "TC Eligible": yes_or_no(described["eligible"]),
             "Using TC": yes_or_no(using_tensor_cores(model).gather(ops)),
-            **sums.times(groups, model.times),
+            **times(groups, model.times),
             "Data Type": described["data_type"],
             "Stack Trace": described["stack"],
-            _ACCUMULATED: groups.total(model.times["accumulated"]),
+            **{called: groups.total(model.times[name]) for name, called in _ON_DEVICE.items()},
             **{called: described[name] for name, called in _ABOUT.items()},
             **costs.of_ops(model, every, len(ops)).to_dict(),
         }
-    ).sort("Op ID")
+    )
+    return (table if shapes else table.drop(_DETAILED)).sort("Op ID")
 
 
 def op_type(model: Model) -> pl.DataFrame:
@@ -91,14 +97,21 @@ def op_type(model: Model) -> pl.DataFrame:
     groups = Groups(number.reshape(-1), len(types))
     every = np.full(len(texts), NONE, np.int64)
     every[types] = np.arange(len(types))
-    kinds, _, _ = pairs(number.reshape(-1), model.times["op"].to_numpy())
+    kinds, ops, _ = pairs(number.reshape(-1), model.times["op"].to_numpy())
+    of_kinds = Groups(kinds, len(types))
+    eligible, using = (
+        yes_or_no(of_kinds.proven(flags.gather(ops)))
+        for flags in (model.ops["eligible"], using_tensor_cores(model))
+    )
     return pl.DataFrame(
         {
             "Op Type": pl.Series([texts[type_] or "" for type_ in types.tolist()], dtype=pl.String),
             "# Ops": np.bincount(kinds, minlength=len(types)),
             "# Calls": groups.sizes,
-            **sums.times(groups, model.times),
-            _ACCUMULATED: groups.total(model.times["accumulated"]),
+            **times(groups, model.times),
+            "TC Eligible": eligible,
+            "Using TC": using,
+            **{called: groups.total(model.times[name]) for name, called in _ON_DEVICE.items()},
             **costs.of_ops(model, every[code], len(types)).to_dict(),
         }
     ).sort("Op Type")
@@ -194,8 +207,8 @@ def kernel(model: Model) -> pl.DataFrame:
             "Kernel Name": model.text(names, short),
             **described,
             "Uses TC": yes_or_no(groups.proven(frame["tensor_core"])),
-            **sums.statistics(groups, frame["duration"], "GPU Time (ns)", ""),
-            **sums.statistics(groups, frame["api_time"], "API Time (ns)", ""),
+            **statistics(groups, frame["duration"], "GPU Time (ns)", ""),
+            **statistics(groups, frame["api_time"], "API Time (ns)", ""),
             "Kernel Calls": groups.sizes,
             **costs.of_kernels(model, groups).to_dict(),
         }
@@ -288,7 +301,12 @@ def group_node(model: Model) -> pl.DataFrame:
         group_rows.extend(group_numbers.setdefault(group, len(group_numbers)) for group in ours)
         group_rows.append(0)
         sizes.append(len(ours) + 1)
-    member = pl.DataFrame({"name": np.repeat(np.arange(len(texts)), sizes), "group": group_rows})
+    member = pl.DataFrame(
+        {
+            "name": np.repeat(np.arange(len(texts)), np.array(sizes, np.int64)),
+            "group": np.array(group_rows, np.int64),
+        }
+    )
     of = model.times["op"].to_numpy()
     ran = np.unique(of)
     eligible, using = (
@@ -312,17 +330,17 @@ def group_node(model: Model) -> pl.DataFrame:
         {
             "name": name,
             "iteration": number,
-            **{name_of_time: groups.total(model.times[name_of_time]) for name_of_time in TIMES},
+            **{name_of_time: groups.total(model.times[name_of_time]) for name_of_time in CALLED},
         }
     ).join(member, on="name")
     group, _, index = pairs(each["group"].to_numpy(), each["iteration"].to_numpy())
     inner = Groups(index, len(group))
     by_iteration = pl.DataFrame(
-        {name_of_time: inner.total(each[name_of_time]) for name_of_time in TIMES}
+        {name_of_time: inner.total(each[name_of_time]) for name_of_time in CALLED}
     )
     present, number = np.unique(group, return_inverse=True)
     outer = Groups(number.reshape(-1), len(present))
-    summed = pl.DataFrame({"group": present, **sums.times(outer, by_iteration)})
+    summed = pl.DataFrame({"group": present, **times(outer, by_iteration)})
     called = pl.Series("Name", list(group_numbers), dtype=pl.String)
     rows_of_groups = counted.join(summed, on="group")
     return rows_of_groups.select(called.gather(rows_of_groups["group"]), pl.exclude("group")).sort(

@@ -20,13 +20,67 @@ from numpy.typing import NDArray
 from opscope.core.attribution.attribute import attribute
 from opscope.core.job.exchanges import GROUP, POINT_TO_POINT, SYNCHRONISING, exchanges
 from opscope.core.job.linking_hosts import BY_COLLECTIVES, BY_MESSAGES, Met, solved
-from opscope.core.job.messages import messages
-from opscope.core.job.numbering import numbers
+from opscope.core.job.numbering import numbers, shifts
 from opscope.core.job.offsets import Offset, estimate
 from opscope.core.schema import TABLES
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.narrow import Pieces
 from opscope.core.tables.trace import Trace
+
+
+def messages(table: pl.DataFrame, ranks: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
+    """Return one row per message of which both ends are known: ``sender`` and ``receiver`` (processes),
+    ``sent`` and ``sent_end``, ``received`` and ``received_end`` (when each began and ended, ns on its clock).
+
+    ``table`` is ``exchanges``, ``ranks`` has process and rank. The i-th send from a rank to another in a
+    group is the i-th receive there; if the recordings do not begin with the same message, the counts are
+    shifted as those of collectives are. A rank of which there are several processes is left out.
+    """
+    placed_ranks = ranks.drop_nulls("rank").select("process", pl.col("rank").cast(pl.Int64))
+    placed_ranks = placed_ranks.unique().filter(pl.len().over("rank") == 1)
+    rows = (
+        table.filter(pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT))
+        .drop_nulls(["start", "end", "peer"])
+        .join(placed_ranks, on="process", how="inner", maintain_order="left")
+        .with_columns((pl.col("kind").cast(pl.String) == "send").alias("sends"))
+    )
+    sends = pl.col("sends")
+    rows = rows.with_columns(
+        pl.when(sends).then("rank").otherwise("peer").alias("source"),
+        pl.when(sends).then("peer").otherwise("rank").alias("target"),
+    )
+    if rows.is_empty() or rows["sends"].n_unique() < 2:
+        return pl.DataFrame(schema=_SCHEMA)
+    rows = rows.with_columns(
+        pl.struct("group", "source", "target").rank("dense").cast(pl.Int64).alias("whole"),
+        pl.col("bytes").fill_null(-1).alias("token"),
+        pl.col("sends").cast(pl.Int64).alias("side"),
+    ).with_columns(pl.int_range(pl.len(), dtype=pl.Int64).over("whole", "side").alias("number"))
+    by = shifts(rows["whole"], rows["side"], rows["token"], rows["end"], same_clock)
+    rows = rows.with_columns(pl.col("number") + pl.Series(by))
+    return (
+        rows.filter(sends)
+        .join(rows.filter(~sends), on=["whole", "number"], how="inner", suffix="_there")
+        .select(
+            pl.col("process").alias("sender"),
+            pl.col("process_there").alias("receiver"),
+            pl.col("start").alias("sent"),
+            pl.col("end").alias("sent_end"),
+            pl.col("start_there").alias("received"),
+            pl.col("end_there").alias("received_end"),
+        )
+    )
+
+
+_SCHEMA = {
+    "sender": pl.Int32,
+    "receiver": pl.Int32,
+    "sent": pl.Int64,
+    "sent_end": pl.Int64,
+    "received": pl.Int64,
+    "received_end": pl.Int64,
+}
+
 
 __all__ = [
     "BY_COLLECTIVES",
@@ -276,3 +330,39 @@ def _clocks(trace: Trace, where: Placed) -> pl.DataFrame:
             }
         rows.append(row)
     return pl.DataFrame(rows, schema=trace["clocks"].schema)
+
+
+def gpu_key(trace: Trace) -> Callable[[int | None, int | None], tuple[object, ...]]:
+    """Return what gives the key of the GPU that a process means by a device's number.
+
+    The key is the device's UUID if the trace has it, else the machine of the process and the number there:
+    every machine has a device 0. Its last part is None if no device is recorded.
+    """
+    machine = dict(machines(trace).select("process", "machine").rows())
+    uuids: dict[tuple[int, int], str] = {
+        (process, device): uuid
+        for process, device, uuid in trace["devices"].select("process", "device", "uuid").rows()
+        if uuid
+    }
+
+    def key(process: int | None, device: int | None) -> tuple[object, ...]:
+        uuid = None if process is None or device is None else uuids.get((process, device))
+        return (uuid,) if uuid else (machine.get(process, process), device)
+
+    return key
+
+
+def gpus(trace: Trace) -> pl.DataFrame:
+    """Return the number of the GPU (``gpu``, from 0) of each ``process`` and ``device``.
+
+    The visible GPUs come first, in the order of the table of devices, then those that are known by their work
+    alone.
+    """
+    pairs = pl.concat(
+        [trace[name].select("process", "device").unique(maintain_order=True)
+         for name in ("devices", "kernels", "memops")],
+        how="vertical_relaxed",
+    ).unique(maintain_order=True)  # fmt: skip
+    key, numbers = gpu_key(trace), dict[tuple[object, ...], int]()
+    number = [numbers.setdefault(key(*pair), len(numbers)) for pair in pairs.rows()]
+    return pairs.with_columns(pl.Series("gpu", number, dtype=pl.Int64))

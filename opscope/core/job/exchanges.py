@@ -13,6 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.enclosing import source_text
 from opscope.core.communication import HOST_BACKENDS, TORCH
 from opscope.core.group_specs import rank_at
 from opscope.core.perf import kinds
@@ -21,6 +22,7 @@ from opscope.core.schema import DIRECTIONS, OpCall
 from opscope.core.tables.columns import at, gather, spread
 from opscope.core.tables.intervals import NONE, Ints, merge, subtract
 from opscope.core.tables.ranks import groups
+from opscope.core.tables.trace import UNRELATED, Trace
 
 #: Collectives that no rank can finish before all ranks have begun.
 SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
@@ -55,7 +57,8 @@ SCHEMA: Final = {
 #: No buffer of a collective is larger, and no group has more ranks: thousands of them add up in 64 bits.
 _MOST_BYTES, _MOST_RANKS = 1 << 44, 1 << 24
 #: Kineto's fields that identify a collective: its number in its group, and its id among all.
-_SEQ, _COMMS = r'"collective_seq":"?([0-9]{1,18})\b', r'"comms_id":"?([0-9]{1,20})\b'
+_COMPLETED: Final = r'"completed": ?(true|false)\b'
+_SEQ, _COMMS = r'"collective_seq": ?"?([0-9]{1,18})\b', r'"comms_id": ?"?([0-9]{1,20})\b'
 
 
 def exchanges(attribution: Attribution) -> pl.DataFrame:
@@ -81,7 +84,8 @@ def called(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per outermost call of a collective or message (SCHEMA), whether it ran or not.
 
     ``start`` and ``end`` are those of what it ran; null where that was not recorded, which on a GPU is so too
-    where it never ended. ``table`` is ``exchanges``.
+    where it never ended. ``completed``: whether it completed, where the source says that apart from a time;
+    null else. ``source``: the line that called it. ``table`` is ``exchanges``.
     """
     calls = _Calls(attribution)
     called_groups = _of_groups(attribution, _of_calls(attribution, calls, set()))
@@ -91,8 +95,25 @@ def called(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
     )
     table = called_groups.join(times, on="op", how="left", maintain_order="left")
     return table.with_columns(
-        pl.coalesce("start", "from").alias("start"), pl.coalesce("end", "to").alias("end")
-    ).select(*SCHEMA)
+        pl.coalesce("start", "from").alias("start"),
+        pl.coalesce("end", "to").alias("end"),
+        *_told(attribution, table["op"]),
+    ).select(*SCHEMA, "completed", "source")
+
+
+def _told(attribution: Attribution, op: pl.Series) -> list[pl.Series]:
+    """Return ``completed`` and ``source`` of the calls in the rows ``op`` of ``ranges``."""
+    rows = op.fill_null(NONE).to_numpy()
+    state = gather(attribution.trace["ranges"]["attrs"], rows).str.extract(_COMPLETED)
+    readings = attribution.meaning.readings
+    lines = [
+        source_text(reading.call.frames) or None if reading.call is not None else None
+        for reading in readings
+    ]
+    return [
+        (state == "true").alias("completed"),
+        spread("source", lines, at(attribution.meaning.reading, rows)).cast(pl.String),
+    ]
 
 
 def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
@@ -115,7 +136,21 @@ def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
         )
         .with_columns(pl.coalesce("peer", _peer_of("members", "place")))
         .select(*SCHEMA)
+        .pipe(of_own_jobs, attribution.trace)
     )
+
+
+def of_own_jobs(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
+    """Return collectives with the groups of unrelated files apart: equal names show nothing."""
+    if not trace.origin.get(UNRELATED):
+        return table
+    first = [part.get("first_process", 0) for part in trace.origin.get("parts", ())]
+    process = table["process"].fill_null(NONE).to_numpy()
+    # of very many files it is not kept which process is whose
+    number = np.searchsorted(np.unique(first), process, "right") if any(first) else process + 1
+    file = pl.Series("file", number).cast(pl.String)
+    group = pl.concat_str(pl.col("group").cast(pl.String), pl.lit(" of file "), file)
+    return table.with_columns(group.cast(table.schema["group"]).alias("group"))
 
 
 def _peer_of(members: str, rank_column: str) -> pl.Expr:
@@ -162,7 +197,9 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
 def on_host(attribution: Attribution) -> dict[int, tuple[Ints, Ints]]:
     """Return by process (-1: not recorded) when a backend ran collectives on threads of the host."""
     readings = attribution.meaning.readings
-    of_backend = [one.call is not None and one.call.name.startswith(_BACKENDS) for one in readings]
+    of_backend = [
+        reading.call is not None and reading.call.name.startswith(_BACKENDS) for reading in readings
+    ]
     rows = np.array(of_backend, bool)[attribution.meaning.reading] & attribution.is_op
     table = attribution.trace["ranges"][np.flatnonzero(rows)]
     return {
@@ -196,7 +233,7 @@ def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, 
         part = subtract(spans, waits[process, thread]) if (process, thread) in waits else spans
         found.setdefault(NONE if process is None else int(process), []).append(part)
     return {
-        process: merge(*(np.concatenate([one[place] for one in parts]) for place in (0, 1)))
+        process: merge(*(np.concatenate([part[place] for part in parts]) for place in (0, 1)))
         for process, parts in found.items()
     }
 

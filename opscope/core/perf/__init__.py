@@ -6,6 +6,7 @@ The modules of models are loaded when a first op of theirs is priced (``places.p
 from __future__ import annotations
 
 from .api import (
+    NO_MOVES,
     backward_costs,
     cost,
     entry_of,
@@ -13,6 +14,8 @@ from .api import (
     is_view,
     op_type,
     wants_forward,
+    wants_lengths,
+    wants_model,
     weight_grad,
 )
 from .registry import CannotKnow, Cost, Entry, backward_of, entries, op, variant, with_forward
@@ -20,7 +23,7 @@ from .table import columns, no_work
 from .tensorcore import MATRIX_FAMILIES
 
 __all__ = [
-    "MATRIX_FAMILIES", "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns",
+    "MATRIX_FAMILIES", "NO_MOVES", "CannotKnow", "Cost", "Entry", "backward_costs", "backward_of", "columns",
     "cost", "entries", "entry_of", "input_grad", "is_view", "no_work", "op", "op_type", "variant",
-    "wants_forward", "weight_grad", "with_forward",
+    "wants_forward", "wants_lengths", "wants_model", "weight_grad", "with_forward",
 ]  # fmt: skip

@@ -8,6 +8,8 @@ from dataclasses import replace
 from opscope.core.schema import OpCall
 from opscope.core.tensorrt_layers import KNOWN, NAME_ONLY, TIME_ONLY
 
+from .generated import generated_cost
+from .model_config import EXPERT_LAYERS
 from .registry import (
     CannotKnow,
     Cost,
@@ -25,7 +27,7 @@ FREE_FAMILIES = frozenset({"view", "query", "allocation", "copy", "fill", "commu
 #: Families whose costs depend on parameters that have defaults (dim, approximate, training …).
 _PARAMETRIC = frozenset({"softmax", "activation", "norm", "sort", "dropout", "loss", "embedding"})
 #: The free families that move no bytes either.
-_NOTHING = frozenset({"view", "query", "allocation"})
+NO_MOVES = frozenset({"view", "query", "allocation"})
 #: The reason for a call that was recorded only in part.
 CUT_REASON = "the text of the call was cut: not all of its tensors are known"
 _DEFAULTS = "the trace does not record the parameters: their defaults are assumed"
@@ -48,8 +50,8 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
             if total is not None:
                 return total, None
             return None, why
-        return None, _no_model(call)
-    if call.truncated and entry.family not in _NOTHING:  # the missing part may be the larger one
+        return _generated(call)
+    if call.truncated and entry.family not in NO_MOVES:  # the missing part may be the larger one
         free = Cost(bytes_read=None, bytes_written=None, bytes_reason=CUT_REASON)
         return (free, None) if entry.family in FREE_FAMILIES else (None, CUT_REASON)
     try:
@@ -81,6 +83,15 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
     if entry.family in FREE_FAMILIES:
         return Cost(bytes_read=None, bytes_written=None, bytes_reason=reason), None
     return None, reason
+
+
+def _generated(call: OpCall) -> tuple[Cost | None, str | None]:
+    """Return the cost of a generated kernel whose name tells it, else the reason why it is not known."""
+    try:
+        figures = None if call.truncated else generated_cost(call)
+        return (None, _no_model(call)) if figures is None else (_bounded(figures), None)
+    except CannotKnow as why:
+        return None, str(why)
 
 
 def _figures(entry: Entry, call: OpCall) -> Cost:
@@ -198,6 +209,17 @@ def wants_forward(name: str) -> bool:
     return entry is not None and (entry.backward or entry.family == "gemm")
 
 
+def wants_lengths(name: str) -> bool:
+    """Whether the op may be an attention over a cache, whose cost is known by the sums of a server's step."""
+    entry = entry_of(name)
+    return entry is not None and entry.family == "attention" and not entry.name.startswith("aten::")
+
+
+def wants_model(name: str) -> bool:
+    """Whether the cost of the op is known by the model's configuration alone."""
+    return name in EXPERT_LAYERS
+
+
 def input_grad(forward: OpCall) -> tuple[Cost | None, str | None]:
     """The cost of the gradient with respect to the data, from the forward op's call."""
     return _gradient(forward, 0)
@@ -226,7 +248,7 @@ def _gradient(forward: OpCall, part: int) -> tuple[Cost | None, str | None]:
     model = backward_model(forward.name)
     if model is None:
         entry = lookup(forward.name)
-        if entry is not None and entry.family in _NOTHING:
+        if entry is not None and entry.family in NO_MOVES:
             return Cost(), None
         return None, f"no cost model for the gradient of {forward.name}"
     if forward.truncated:

@@ -195,4 +195,21 @@ _NO_SUMS: Final = re.compile(
 
 def adds_up(name: str) -> bool:
     """Return whether the values of this counter of several kernels may be added up (``….sum``, an event)."""
-    return bool(_SUMS.fullmatch(name)) and not _NO_SUMS.match(name)
+    return bool(_SUMS.fullmatch(name)) and not _NO_SUMS.match(name) and divides(name) is not False
+
+
+#: What makes a counter a rate or a mean, behind the first dot of its name (at the end of PyTorch's labels).
+_RATE: Final = re.compile(
+    r"[^.]*\.(?:.*\.)?(?:avg|pct|ratio)(?:\..*)?\Z|[^.]*\..*(?:pct_of_peak|per_second|per_cycle).*|.* \(%\)\Z"
+)
+
+
+def divides(name: str) -> bool | None:
+    """Return whether a sample of this counter is a count, which kernels share (``….sum``).
+
+    False: a rate or a mean, of which each kernel has the mean by time (``….avg``, ``….pct``,
+    ``…per_second``, ``… (%)``). None: its name tells neither.
+    """
+    if _RATE.fullmatch(name):
+        return False
+    return True if re.fullmatch(r"[^.]+\.sum", name) else None

@@ -22,8 +22,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.communication import is_kernel
-from opscope.core.dialects.demangle import all_demangled, demangled
-from opscope.core.perf.devices.kernel_names import own_name
+from opscope.core.dialects.demangle import all_demangled
+from opscope.core.perf.devices.kernel_names import own_name, search_name
 from opscope.core.perf.registry import words
 from opscope.core.tables.columns import compact, matching
 
@@ -280,7 +280,7 @@ _FUSED_COPY: Final = re.compile(
 @lru_cache(maxsize=65_536)
 def of_kernel(kernel: str) -> str:
     """Return the kind that a kernel's name proves, else ``UNKNOWN``."""
-    name = demangled(kernel.strip()) or ""
+    name = search_name(kernel)
     own = own_name(name)
     if is_kernel(own):
         return COMMUNICATION
@@ -288,15 +288,10 @@ def of_kernel(kernel: str) -> str:
         return NORMALISATION
     if _FUSED_COPY.search(own):
         return COPIES
-    name = name[:_READ]
     for rule in _RULES:
         if rule.pattern.search(name if rule.whole else own):
             return rule.kind
     return UNKNOWN
-
-
-#: Search at most this many characters of a name.
-_READ: Final = 4_096
 
 
 def of_kernels(kernels: Sequence[str]) -> list[str]:

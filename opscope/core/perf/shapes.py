@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -72,6 +72,10 @@ def need(call: OpCall, number: int, label: str) -> TensorSpec:
     return operands[number]
 
 
+#: Kineto writes an empty list of sizes for lists of older versions, and for long ones of today.
+NO_SIZES: Final = "the trace gives neither the sizes nor the element types of a list of tensors"
+
+
 def tensor_list(call: OpCall, position: int = 0) -> list[TensorSpec]:
     """Return the tensors of the list at input ``position``. Raises CannotKnow if it was not recorded."""
     arg = call.inputs[position] if position < len(call.inputs) else None
@@ -126,6 +130,8 @@ def sizes(tensor: TensorSpec) -> tuple[int, ...]:
     """Return the shape as numbers. Raises CannotKnow if a dimension is symbolic or unknown."""
     for dim in tensor.shape:
         if not isinstance(dim, int) or dim < 0:
+            if (tensor.dtype, tensor.shape) == ("?", ("?",)):
+                raise CannotKnow(NO_SIZES)
             raise CannotKnow(
                 f"a dimension of a tensor is not known: {tensor.dtype}{list(tensor.shape)}"
             )
@@ -177,13 +183,13 @@ def span(tensor: TensorSpec | Span, count: int) -> Span:
     return Span(tensor.dtype, count)
 
 
-def _bytes(parts: Sequence[Part]) -> tuple[int | None, str]:
+def _bytes(parts: Sequence[Part], count_of: Callable[[TensorSpec], int]) -> tuple[int | None, str]:
     total = 0
     for part in parts:
         if part is None:
             continue
         try:
-            count = part.numel if isinstance(part, Span) else touched(part)
+            count = part.numel if isinstance(part, Span) else count_of(part)
         except CannotKnow as why:
             return None, str(why)
         bits = DTYPE_BITS.get(part.dtype)
@@ -212,6 +218,7 @@ def cost(
     """Build a Cost from counts (FLOP) and the parts read and written; a ``None`` part is an absent tensor.
 
     ``matrix`` and ``masked`` count a multiply-add as 2; of complex numbers it is 8, four of each.
+    What is written has no repeated elements, whatever the strides of the tensor that it takes after.
     If ``reads`` or ``writes`` itself is ``None``, those bytes are not known and ``reason`` says why.
     Raises CannotKnow for counts above 2^62.
     """
@@ -219,8 +226,8 @@ def cost(
         matrix, masked = 4 * matrix, 4 * masked
     if matrix > LARGEST or vector > LARGEST:
         raise CannotKnow("the sizes are too large to be real")
-    read, why_read = (None, reason) if reads is None else _bytes(reads)
-    written, why_written = (None, reason) if writes is None else _bytes(writes)
+    read, why_read = (None, reason) if reads is None else _bytes(reads, touched)
+    written, why_written = (None, reason) if writes is None else _bytes(writes, numel)
     split: dict[str, int] = {}
     if matrix:
         split[dtype] = matrix

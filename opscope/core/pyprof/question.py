@@ -11,6 +11,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import kernel_executions
 from opscope.core.analysis.ops.ops import op_index
+from opscope.core.pyprof.dictionaries import lines
 from opscope.core.pyprof.table import COLUMNS, PyprofTable
 from opscope.core.question import parameters
 from opscope.core.question.column import Frame
@@ -34,6 +35,13 @@ def pyprof_pieces(profile: Answers, columns: Collection[str]) -> Iterator[pl.Dat
     for part in pieces(len(rows), _ROWS):
         frame = table.rows(columns, rows[part])
         yield frame.with_columns(pl.col(pl.Categorical).cast(pl.String))
+
+
+def pyprof_dictionaries(profile: Answers) -> Iterator[str]:
+    """Yield the line of each kernel in PyProf's intermediate file (``net.dict``), in pieces of many lines."""
+    table, rows = _rows(profile)
+    for part in pieces(len(rows), _ROWS):
+        yield "".join(f"{line}\n" for line in lines(table, rows[part]))
 
 
 def _rows(profile: Answers) -> tuple[PyprofTable, Ints]:

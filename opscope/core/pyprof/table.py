@@ -10,6 +10,7 @@ import polars as pl
 
 from opscope.core.analysis.ops.kernels import called
 from opscope.core.analysis.ops.ops import Ops, first
+from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects import LAYER
 from opscope.core.perf.tensorcore import MATRIX_FAMILIES
 from opscope.core.pyprof import names
@@ -48,6 +49,24 @@ class PyprofTable:
     def order(self) -> Ints:
         """The kernels' rows in the trace, in the table's order."""
         return self._calls.order
+
+    @property
+    def attribution(self) -> Attribution:
+        """The attribution that the table is made of."""
+        return self._ops.attribution
+
+    def forward_of(self, place: int) -> int:
+        """Return the place of the forward kernel that gave a backward kernel its call; -1: none."""
+        return int(self._calls.forward[place])
+
+    def rows_of(self, place: int) -> tuple[int, int]:
+        """Return the rows of ``ranges`` of a kernel's op, and of the call that PyProf names; -1: none."""
+        return int(self._calls.op[place]), int(self._calls.subject[place])
+
+    def kernel_names(self, places: Ints) -> list[str]:
+        """Return the kernels' whole names."""
+        names_of_kernels = self._kernels["name"][self._calls.order[places]]
+        return [name or "" for name in names_of_kernels.cast(pl.String).to_list()]
 
     def rows(self, columns: Collection[str], places: Ints) -> pl.DataFrame:
         """Return some rows of the table; texts are Categorical, what is not known is null.

@@ -65,7 +65,7 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("span", "recorded", units.time),
         Column("steps_span", "in steps", units.time),
         Column("steps_time", "own in steps", units.time),
-        Column("cpu_time", "CPU time", units.time),
+        Column("cpu_time", "elapsed", units.time),
         Column("total", "total", units.time),
         Column("mean", "mean", units.time),
         Column("min", "min", units.time),
@@ -114,6 +114,7 @@ KNOWN: Final[Mapping[str, Column]] = {
         Column("kind", "kind"),
         _flex("layer", "layer", cut="start", least=20, parts="words"),
         _flex("source", "source", short_source, least=24, parts="frames"),
+        _flex("line", "line", short_source, least=24, parts="frames"),
         _flex("reason", "reason"),
         Column("tensor_core", "TC"),
     )

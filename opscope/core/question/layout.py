@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TextIO
@@ -9,7 +10,8 @@ from typing import Any, Final, Literal, TextIO
 from . import units
 from .names import Cut, Parts, shortened
 
-#: Width of a piped table in characters: fixed, so that the same profile gives the same lines everywhere.
+#: Width of a piped table in characters, unless ``COLUMNS`` says another: the same profile gives the same
+#: lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
 
@@ -113,10 +115,15 @@ def lines(table: Table, width: int = PIPED_WIDTH) -> Iterable[tuple[Style, str]]
         yield "heading", _line([column.title for column in fitted.columns], fitted)
     for cells in fitted.cells:
         yield "row", _line(cells, fitted)
-    for note in table.footnotes:
-        yield "note", note
+    *notes, last = table.footnotes or ("",)
     if fitted.dropped and table.rows:
-        yield "note", f"not shown for lack of width: {', '.join(fitted.dropped)} (-w 0 shows all)"
+        dropped = f"not shown for lack of width: {', '.join(fitted.dropped)} (-w 0 shows all)"
+        joined = f"{last}; {dropped}" if last else dropped
+        notes += [joined] if len(joined) <= width else [last, dropped]
+    elif last:
+        notes.append(last)
+    for note in notes:
+        yield "note", note
 
 
 def _line(cells: Sequence[str], fitted: _Fitted) -> str:
@@ -127,16 +134,34 @@ def _line(cells: Sequence[str], fitted: _Fitted) -> str:
     return (" " * _GAP).join(padded).rstrip()
 
 
-def write(tables: Sequence[Table], file: TextIO, width: int | None = None) -> None:
-    """Write the tables to ``file``: styled by Rich on a terminal, else plain and of a fixed width.
+def width_of(file: TextIO) -> int:
+    """Return the width of tables in ``file`` in characters: ``COLUMNS``, the terminal's, or a pipe's."""
+    said = os.environ.get("COLUMNS", "")
+    if said.isdecimal() and int(said):
+        return int(said)
+    if not file.isatty():
+        return PIPED_WIDTH
+    from rich.console import Console
 
-    ``width`` overrides the width in characters; 0 means no limit.
+    return Console(file=file).width
+
+
+def line_count(table: Table, width: int) -> int:
+    """Return how many lines of a terminal ``width`` characters wide (0: no limit) the table takes."""
+    return sum(-(-len(line) // width) if width and line else 1 for _, line in lines(table, width))
+
+
+def write(tables: Sequence[Table], file: TextIO, width: int | None = None) -> None:
+    """Write the tables to ``file``: styled by Rich on a terminal, else plain.
+
+    ``width`` overrides the width in characters (``width_of``); 0 means no limit.
     """
+    width = width_of(file) if width is None else width
     if not file.isatty():
         for number, table in enumerate(tables):
             if number:
                 file.write("\n")
-            for _, line in lines(table, PIPED_WIDTH if width is None else width):
+            for _, line in lines(table, width):
                 file.write(line + "\n")
         return
     from rich.console import Console
@@ -147,6 +172,6 @@ def write(tables: Sequence[Table], file: TextIO, width: int | None = None) -> No
     for number, table in enumerate(tables):
         if number:
             console.print()
-        for kind, line in lines(table, console.width if width is None else width):
+        for kind, line in lines(table, width):
             # the lines already have their final width: Rich only colours them
             console.print(Text(line, style=styles[kind]), soft_wrap=True)

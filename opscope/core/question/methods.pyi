@@ -130,6 +130,13 @@ class Questions:
         ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
         """
 
+    def counts(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """What the run did, in counts that no machine's speed changes: ops, FLOPs, bytes, copies, reads,
+        compilations and more.
+
+        A count that the profile cannot tell is null with the reason, never 0.
+        """
+
     def cpu_by_op(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What the processors did while an op ran, for ops in which at least three samples fall.
 
@@ -168,7 +175,10 @@ class Questions:
         """
 
     def data_preparation(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The data loaders that the program waited for, the longest waits first; empty if none was seen."""
+        """The data loaders that the program waited for, the longest waits first; empty if none was seen.
+
+        Queues of batches follow, which the framework looked at: in which step they waited is not known.
+        """
 
     def device_curve(self, buckets: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """The figures of ``device_use`` over time, in equal parts of each device's window.
@@ -187,11 +197,12 @@ class Questions:
         """
 
     def diagnosis(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What bounds the steps, in words, what costs most first; then what cannot be told.
+        """What bounds the steps, in words: the first rows of the ranked list; then what cannot be told.
 
-        The first row is the answer: a cause such as ``input-bound``; ``healthy`` where nothing stands out; or
-        ``cannot tell``, with what to capture. Steps that are warm-up are left out if there are others;
-        without steps all that was recorded is judged. Light mode judges the steps by their phases.
+        The first row is the answer: a cause such as ``input-bound``, or a detector's finding; ``healthy``
+        where nothing stands out; or ``cannot tell``, with what to capture. ``advice()`` has the whole list.
+        Steps that are warm-up are left out if there are others; without steps all that was recorded is
+        judged. Light mode judges the steps by their phases.
         """
 
     def efficiency(self, *by: str, **where: Unpack[Where]) -> pl.DataFrame:
@@ -214,6 +225,9 @@ class Questions:
     def engine_runs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
 
+    def engine_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The engine steps of an inference server: kind, requests, tokens, times, the graph that ran."""
+
     def fusable_kernels(self, below: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """Chains of kernels that a fusion would join, by the most that it would save: an estimate.
 
@@ -229,6 +243,9 @@ class Questions:
 
     def groups(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The process groups that each process is a member of, and their ranks."""
+
+    def host_lines(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The host's time outside any op by source line and kind: running, sleeping, waiting for what."""
 
     def idle(self, by: By = ..., *, kernel_wait: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """Idle time of each ``device``, or of each ``stream``, by what the next work waited for.
@@ -248,6 +265,12 @@ class Questions:
         """Idle time of each device in each step, by what the next work waited for.
 
         The step's time on the host is its busy and its idle time; a gap counts with its part inside the step.
+        """
+
+    def input_pipeline(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The stages of the input pipeline, as its framework told them: queues, then ops; empty if none did.
+
+        Each op's queue holds what it has made and the op above it has not taken.
         """
 
     def input_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -306,7 +329,7 @@ class Questions:
         """
 
     def late_causes(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """Why ranks enter collectives last: local compute, input, launch, or an earlier wait.
+        """Why ranks enter collectives last: local compute, input, launch, time outside any op, or a wait.
 
         A rank that came last is compared with the one that came first, over the time since both left the
         group's collective before; what it did longest beyond the other is the cause.
@@ -362,6 +385,9 @@ class Questions:
         A block that was allocated before the trace, or not released in it, has nulls and a ``reason``.
         """
 
+    def memory_holders(self, when: str = ..., **where: Unpack[Where]) -> pl.DataFrame:
+        """The lines of the program whose blocks were in use; ``when``: at the peak, or at the end."""
+
     def memory_kinds(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What was in use at the peak, by kind and layer: parameters, gradients, activations ...
 
@@ -375,6 +401,9 @@ class Questions:
         Over all rows of a device, ``self_increase`` adds up to what memory grew by in the trace, and
         ``self_allocated`` to all that was allocated.
         """
+
+    def memory_segments(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """What the allocator had reserved at the snapshot, by pool of segments: used, unused, in pieces."""
 
     def memory_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What was in use as each step ended, by how much it grew, and what it left in use."""
@@ -502,6 +531,24 @@ class Questions:
         shows these. The 100 with most time are returned. No kernel is in two of them.
         """
 
+    def serving_batches(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """Decode steps of an inference server by batch size: time, device time, tokens a second."""
+
+    def serving_graphs(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """Which graph ran steps of which batch size, and how much of them ran outside graphs."""
+
+    def serving_host(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """What the host does between a server's engine steps, and how long the device waits for it."""
+
+    def serving_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """The time of a server's engine by kind of step, and by what ran: attention, experts, products …"""
+
+    def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """What prefills cost the requests that decode: time of mixed and prefill steps beyond the usual."""
+
+    def serving_tokens(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """Tokens a second of a server, the time between the tokens of a request, device time for each."""
+
     def short_kernels(self, below: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""
 
@@ -524,8 +571,9 @@ class Questions:
     def step_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The phases of each step, with the device time of what was launched in each.
 
-        The times of a step's five rows add up to the step. Device times are summed durations: they may be
-        longer than the step where kernels run at once.
+        The times of a step's five rows add up to the step, the op times to the ``self_time`` of all ops that
+        began in it. Device times are summed durations: they may be longer than the step where kernels run at
+        once.
         """
 
     def step_summary(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -564,7 +612,7 @@ class Questions:
     def totals_by(
         self, by: str, *, layers: Mapping[str, str] | None = ..., **where: Unpack[Where]
     ) -> pl.DataFrame:
-        """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
+        """Device time by kind, op, layer, source, dtype or direction; time without an op by reason.
 
         A row that adds up several inputs, layers, source lines or ops gives their number and shows the one
         with most of the time. ``layers`` maps layers to the names under which they are added up. Raises
@@ -576,6 +624,14 @@ class Questions:
 
     def utilization(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Model and hardware FLOPs utilization (MFU, HFU) of each step and process."""
+
+    def wall_time(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """All of each process's wall time, from its start to its exit: the rows of a process add up to it.
+
+        Time in an import or a compilation counts there, also within a step. Steps are divided by phase;
+        communication is where nothing else ran, in light mode the collectives that the program calls itself.
+        Not known: null, with the reason.
+        """
 
     def what_if(
         self,

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import zip_longest
+from os.path import commonprefix
 from typing import Any, Final, Literal
 
 from opscope.core.dialects.demangle import demangled
@@ -183,9 +184,7 @@ def _apart(texts: list[str], width: int, taken: set[str]) -> dict[str, str]:
 
     No result is one of ``taken``, to which the results are added; a text that fits stays.
     """
-    part = 0
-    while all(len(text) > part for text in texts) and len({text[part] for text in texts}) == 1:
-        part += 1
+    part = len(commonprefix(texts))  # noqa: RUF071 - of characters; in Python a loop over 1 MB takes 6 s
     head = min(part, width // 3)
     short_of_text: dict[str, str] = {}
     seen: Counter[str] = Counter()

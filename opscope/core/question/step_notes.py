@@ -6,8 +6,8 @@ from typing import Any, Final
 
 #: How the notes begin that say where steps come from, and their words for a summary's line.
 _SOURCES: Final = {
-    "steps inferred": "detected",
-    "steps detected": "detected, not sure",
+    "steps inferred from ": "found by",
+    "steps detected from ": "perhaps, found by",
     "steps are": "by a key node",
 }
 _HAND: Final = 6
@@ -33,9 +33,9 @@ def source_of_steps(profile: Any) -> str:
     for note in _whats(profile):
         for begin, words in _SOURCES.items():
             if note.startswith(begin):
-                _, confidence, rest = note.partition("confidence ")
+                by, confidence, rest = note.removeprefix(begin).partition(" (confidence ")
                 number = rest.partition(")")[0].partition(":")[0]
-                return f"{words}, confidence {number}" if confidence else words
+                return f"{words} {by}, confidence {number}" if confidence else words
     return ""
 
 

@@ -122,7 +122,8 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
             Latency
         op: text: the op, by its framework's name; of several ops, the one with most of the row's time
         op_type: text: the op's family: gemm, conv, attention …
-        direction: text: forward, backward, optimizer, input or communication
+        direction: text: forward, backward, optimizer, input or communication; null where nothing shows
+            that the op is part of one: a batch that is prepared, metrics, a loop that reads values
         layer: text: path of the module that called the op
         source: text: file and line: the line of the library that defines the model, if any, then the
             user's lines, innermost first
@@ -151,7 +152,8 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
             or cannot tell
         kernel_sequence: text: names of the kernels in order, separated by |
         kernel: text: the kernel's own name, without template arguments
-        cause: text: local compute, input, launch, or an earlier wait; null if the trace does not show it
+        cause: text: local compute, input, launch, outside any op, or an earlier wait; null if the trace does
+            not show it
         seen_on: text: where the phases were seen: host (ranges and ops), device (kernels), or the source
             itself states them
         saving_share: fraction: saving / wall_time

@@ -6,9 +6,10 @@ import ctypes
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -164,12 +165,6 @@ def sharing_nulls(frame: pl.DataFrame) -> pl.DataFrame:
         else:
             columns.append(column)
     return frame.with_columns(columns)
-
-
-def renamed(column: pl.Series, names: Mapping[str, str]) -> pl.Series:
-    """Return a Categorical column with the texts in ``names`` replaced, once per distinct text."""
-    codes, texts = compact(column)
-    return spread(column.name, [names.get(text or "", text) for text in texts], codes)
 
 
 def matching(column: pl.Series, pattern: str) -> NDArray[np.bool_]:
@@ -443,3 +438,34 @@ class LookUp:
         index = np.searchsorted(self._ids, wanted, side="right") - 1
         same = (at(self._ids, index) == wanted) & (wanted >= 0)
         return at(self._rows, np.where(same, index, -1))
+
+
+# ------------------------------------------------------------ what Polars refuses, because it is not UTF-8
+
+
+def to_read(file: Path) -> Any:
+    """Return the path, or the opened file where the path is not UTF-8. Raises OSError."""
+    return file if _is_utf8(file) else _open(file, "rb")
+
+
+def to_write(file: Path) -> Any:
+    """Return the path, or the new file, opened, where the path is not UTF-8. Raises OSError."""
+    return file if _is_utf8(file) else _open(file, "wb")
+
+
+def utf8(text: str) -> str:
+    """Return a text with "?" for each byte of a file's name, or half of a character, that UTF-8 has not."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _is_utf8(file: Path) -> bool:
+    try:
+        os.fspath(file).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _open(file: Path, mode: str) -> IO[bytes]:
+    # Polars keeps a descriptor of its own; this one is closed with the object
+    return file.open(mode)

@@ -65,7 +65,8 @@ class Facts:
     """What a file says of itself. ``span``: first start and last end (ns) of its events, None without any.
 
     ``events``: rows and a digest of the times of its events, in whatever order. ``steps``: its first and last
-    step. ``graphs``: whether it replays CUDA graphs, or only captures them.
+    step. ``graphs``: whether it replays CUDA graphs, or only captures them. ``unnamed``: the numbers of the
+    devices that ran something and have no UUID.
     """
 
     path: str
@@ -77,6 +78,7 @@ class Facts:
     steps: tuple[int, int] | None = None
     graphs: str | None = None
     uuids: frozenset[str] = frozenset()
+    unnamed: frozenset[int] = frozenset()
 
     def values(self, name: str) -> set[Any]:
         """Return what its processes say of ``name``, where they say it."""
@@ -90,10 +92,11 @@ class Decision:
     conflict: Conflict | None = None
     same: list[tuple[int, int]] = field(default_factory=list)
     warning: str | None = None
+    devices: str | None = None
 
     def notes(self, unrelated: bool) -> list[tuple[str, str]]:
         """Return what the user must know of it: severity and text."""
-        notes = [("warning", self.warning)] if self.warning is not None else []
+        notes = [("warning", what) for what in (self.warning, self.devices) if what is not None]
         return [("info", _SIDE_BY_SIDE), *notes] if unrelated else notes
 
 
@@ -121,7 +124,17 @@ def more_of(trace: Trace) -> dict[str, Any]:
         "events": [rows, str(digest)],
         "steps": [steps.min(), steps.max()] if len(steps) else None,
         "graphs": next((what for what, calls in _GRAPHS if any_matches(names, calls)), None),
+        "unnamed": _without_uuid(trace),
     }
+
+
+def _without_uuid(trace: Trace) -> list[int]:
+    """Return the numbers of the devices that ran something and have no UUID."""
+    key = ["process", "device"]
+    used = pl.concat(trace[name].select(key).unique() for name in ("kernels", "memops"))
+    named = trace["devices"].filter(pl.col("uuid").is_not_null())
+    left = used.join(named, on=key, how="anti", nulls_equal=True)
+    return sorted(left["device"].drop_nulls().unique().to_list())
 
 
 def facts_of_partial(
@@ -164,6 +177,7 @@ def _facts(
         (int(steps[0]), int(steps[1])) if steps else None,
         more.get("graphs"),
         frozenset(devices["uuid"].drop_nulls().to_list() if devices.width else ()),
+        frozenset(int(number) for number in more.get("unnamed") or ()),
     )
 
 
@@ -179,7 +193,7 @@ def decide(files: Sequence[Facts], unrelated: bool = False) -> Decision:
     conflict = _apart(files, same)
     if conflict is not None:
         return Decision(conflict)
-    return Decision(None, same, _unproven(files, same))
+    return Decision(None, same, _unproven(files, same), _alike(files, same))
 
 
 def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace | Conflict:
@@ -469,6 +483,31 @@ def _apart(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> Conflict 
                 f"begins {gap} after the end of {a.path}, by their Unix clocks, and no process is in both:"
                 f" they are of different jobs, or a clock is wrong; {_WAY}",
             )
+    return None
+
+
+def _alike(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> str | None:
+    """Return the warning that files of several processes ran on devices of one number, and nothing tells
+    whether they are one device: no UUID, and one host or none. None where something does."""
+    of = _components(len(files), same)
+    users: dict[tuple[Any, int], int] = {}
+    for number, each in enumerate(files):
+        hosts = each.values("host")
+        if not each.values("rank") and not each.values("pid"):
+            continue
+        for key in ((next(iter(hosts), None), device) for device in sorted(each.unnamed)):
+            first = users.setdefault(key, number)
+            if of[first] != of[number] and len(hosts) < 2:
+                host, device = key
+                where = (
+                    f"of {host}: counted as one" if host else "of no known host: counted as several"
+                )
+                ranks = [*files[first].values("rank"), *each.values("rank")]
+                names = "ranks {} and {}".format(*ranks) if len(ranks) == 2 else "several processes"
+                return (
+                    f"{names} ran on device {device} {where}; without a UUID it is not known whether it is"
+                    " one device"
+                )
     return None
 
 

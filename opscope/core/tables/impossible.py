@@ -2,14 +2,20 @@
 
 Rules, each counted and named in the notes of the trace:
 
+* What has no start, or an end that is missing or before it, has no time: left out (``readers/sound.py``).
 * What began at time 0, or more than an hour away from all that the host recorded, has no time: left out.
-  CUPTI writes 0 for a time that it could not collect. Where most of a table is there, clocks differ: nothing
-  is left out.
+  CUPTI writes 0 for a time that it could not collect. What began then, an hour before all else, and ended
+  among it has none either, even if all of a table did. So has device work that began before all launches and
+  a second before its own, and what has no duration an hour away from its like. Where most of a table is
+  there, clocks differ: nothing is left out.
 * A stream runs its work in order. A kernel or copy in whose time its stream began and ended work of other
   launches did not last so long: clipped where the next of them begins. A stream whose other work overlaps
   too runs no such order (queues of AMD's, several ranks in one file): nothing is clipped, unless the time is
   ten times that of all other work. The work of one CUDA graph may run at the same time: there it must be over
   a second, and a hundred times.
+* What a thread does nests. An op or call that outlives a range that it began in, and is ten times as long,
+  is clipped where the thread's next range begins.
+* A kernel without a duration took an unknown time. One that lasts over an hour is left out.
 * Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
   and calls, from an hour on; sooner where they outlive a range of their thread that they began in.
 """
@@ -31,7 +37,7 @@ from .trace import Trace
 #: In attrs of a kernel: the time that it took is not known, only that it took no longer.
 CLIPPED: Final = '"clipped":true'
 #: What no clocks of one machine differ by, and no profiler waits for (ns).
-_FAR: Final = 3600 * 10**9
+FAR: Final = 3600 * 10**9
 #: Times of two records may be rounded to microseconds, each on its own (ns).
 _ROUNDED: Final = 2_000
 #: So much longer than all else on its stream is no time of a kernel, whatever the order of the stream.
@@ -40,10 +46,12 @@ _ABSURD: Final = 10
 _NEVER: Final = 100
 #: One of so many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
 _FEW: Final = 100
-#: More ranges that end long after all else are a program's way of marking, and no errors.
-_SOME: Final = 100
+#: So many of the longest ranges and calls are looked at for whether they outlive the range they began in.
+_LOOKED_AT: Final = 20
+#: Of several streams, one of so many: 3 of 59 do in DLProf's database of a small net.
+_FEW_OF_SEVERAL: Final = 10
 #: No kernel runs for a day (ns).
-_DAY: Final = 24 * _FAR
+_DAY: Final = 24 * FAR
 #: Device work may go on so long after all else (ns), or ten times as long as the trace.
 _AFTER: Final = 10**9
 #: So many pieces of work in the time of another show the order of their stream; so many others confirm it.
@@ -60,21 +68,81 @@ _TIMED: Final = {
     "allocations": "time",
 }
 _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
+#: From this part of kernels without a duration on, it is no chance; of rounded times, no rounding.
+_BARE, _ROUNDED_OFF = 0.01, 0.5
+#: So many kernels of one stream that begin at one time are no chance.
+_FEWEST: Final = 3
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
 #: What the notes on impossible times say, those of readers and of linking (``early_kernels``) too.
 _NOT_KNOWN: Final = "how long they took is not known"
-_NO_TIME: Final = "left out: their times were not recorded"
-IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{_NO_TIME}|clocks differ, so idle"
+NO_TIME: Final = "left out: their times were not recorded"
+BARE_SAID: Final = "have no duration"
+AT_ZERO_SAID: Final = "begin at time 0"
+AT_ONCE_SAID: Final = "begin at one and the same time"
+IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{AT_ZERO_SAID}|{AT_ONCE_SAID}|{NO_TIME}|clocks differ, so idle"
+#: From this part of a device's records, or of ops, without a time on, what rests on idle time is not known;
+#: from this part of the kernels' time that may be too long on.
+_MATTERS, _LONG_MATTERS = 0.01, 0.1
 
 
 def without_impossible(trace: Trace) -> Trace:
     """Return the trace without impossible times; notes say what was clipped and left out."""
     if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
         return trace  # a file of totals: its reader laid the times end to end
-    trace = _without_far(trace)
+    trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
+    trace = _without_launched_later(trace)
+    _note_untimed(trace)
     trace = _without_overlaps(trace)
-    return _clip_at_end(_clip_host_at_end(trace))
+    trace = _clip_at_end(_clip_host_at_end(_clip_outliving(trace)))
+    return _without_long(trace)
+
+
+def lack_of_times(trace: Trace, *names: str) -> str | None:
+    """What is not known of the times in these tables (kernels, memops; ranges); None if of too few rows."""
+    said = trace["notes"]["what"].cast(pl.String)
+    if not said.str.contains(IMPOSSIBLE).any():
+        return None
+    of = f"({'|'.join(names)})"
+    left_out = trace["notes"].filter(said.str.contains(rf"^((rows of )?{of}|events)\b.*{NO_TIME}"))
+    count, kept = int(left_out["how_many"].sum()), sum(len(trace[name]) for name in names)
+    noun = "ops" if "ranges" in names else "kernels, copies and sets"
+    if count and count >= _MATTERS * (count + kept):
+        verb = "has" if count == 1 else "have"
+        return f"{units.count(count)} of {units.count(count + kept)} {noun} {verb} no time"
+    for why in (BARE_SAID, AT_ZERO_SAID, AT_ONCE_SAID):
+        if said.str.contains(f"^{of} {why}: ").any():
+            return f"kernels {why}"
+    kernels = trace["kernels"] if "kernels" in names else trace["kernels"].clear()
+    lasted = kernels["end"] - kernels["start"]
+    most = int(lasted.filter(clip_marks(trace, kernels)).sum())
+    if not most or most < _LONG_MATTERS * int(lasted.sum()):
+        return None
+    return f"how long kernels took that ran into others is not known (up to {units.time(most)})"
+
+
+def _note_untimed(trace: Trace) -> None:
+    """Note kernels without a duration (no kernel takes less than a clock's tick, but times may be rounded),
+    and those of which most began at time 0, where the host did not."""
+    kernels = trace["kernels"]
+    if not len(kernels) or _has_nests(trace):
+        return
+    bare = (kernels["end"] == kernels["start"]).fill_null(False)
+    rounded = int(trace.origin.get("resolution_ns") or 1) > 1
+    count = int(bare.sum())
+    if count and count >= (_ROUNDED_OFF if rounded else _BARE) * len(kernels):
+        name = _short(kernels["name"].filter(bare)[0])
+        trace.note("warning", f"kernels {BARE_SAID}: {_NOT_KNOWN} ({name})", count)
+    usual: Any = kernels["start"].median()
+    host: Any = trace["calls"]["start"].min()
+    at_once = kernels.filter(pl.col("start") == int(usual or 0))
+    if 2 * len(at_once) <= len(kernels) or len(at_once) < 2:
+        return
+    streams = at_once.select("process", "device", "context", "stream").n_unique()
+    if usual == 0 and (host or 0) > 0:
+        trace.note("warning", f"kernels {AT_ZERO_SAID}: when they ran is not known", len(at_once))
+    elif len(at_once) >= _FEWEST and 2 * streams <= len(at_once):
+        trace.note("warning", f"kernels {AT_ONCE_SAID}: when they ran is not known", len(at_once))
 
 
 # ------------------------------------------------------------------------------ far from all else
@@ -90,26 +158,132 @@ def _without_far(trace: Trace) -> Trace:
             bounds[name] = (int(low), int(high))
     first = min((low for low, _ in bounds.values()), default=1)
     last = max((high for _, high in bounds.values()), default=first)
-    if first > 0 and last - first < _FAR:
+    if first > 0 and last - first < FAR:
         return trace
     host = [_typical(trace[name]["start"]) for name in ("ranges", "calls") if name in bounds]
-    kept: dict[str, pl.DataFrame] = {}
+    since_boot = trace.origin.get("format") == "rocm"
     for name in bounds:
         times = trace[name][_TIMED[name]]
-        wrong, what = _far(times, bounds, name, host)
-        count = int(wrong.sum())
-        if not count or 2 * count >= len(times) - times.null_count() + 1:
+        wrong, what = _far(times, bounds, name, host, since_boot)
+        if 2 * int(wrong.sum()) < len(times) - times.null_count() + 1:
+            trace = _leave_out(trace, name, wrong, what)
+    return trace
+
+
+def _leave_out(
+    trace: Trace, name: str, wrong: pl.Series, where: str, all_of_them: bool = False
+) -> Trace:
+    """Return the trace without these rows of a table, which a note counts; all that it has stay, unless
+    ``all_of_them``."""
+    count, table = int(wrong.sum()), trace[name]
+    if not count or (count == len(table) and not all_of_them):
+        return trace
+    rows = table.filter(wrong)
+    column = next((one for one in ("name", "text", "kind") if one in rows.columns), None)
+    named = "" if column is None else f" ({_short(rows[column][0])})"
+    trace.note("warning", f"{name} {where}, {NO_TIME}{named}", count)
+    return trace.replace(**{name: table.filter(~wrong)})
+
+
+def _without_spans(trace: Trace) -> Trace:
+    """Leave out what began at time 0 or before, an hour before all else, and yet ended among it."""
+    starts = [times.filter(times > 0).min() for times in (trace[n][c] for n, c in _TIMED.items())]
+    following: Any = min((low for low in starts if low is not None), default=None)
+    if following is None or following <= FAR:
+        return trace
+    for name in _SPANS:
+        wrong = (trace[name]["start"] <= 0) & (trace[name]["end"] >= following - FAR)
+        trace = _leave_out(trace, name, wrong.fill_null(False), "from time 0 on", all_of_them=True)
+    return trace
+
+
+def _without_long(trace: Trace) -> Trace:
+    """Leave out kernels that last over an hour, which none does: one beside others was clipped before."""
+    kernels = trace["kernels"]
+    if not len(kernels) or _has_nests(trace):
+        return trace
+    long = (kernels["end"] - kernels["start"] > FAR).fill_null(False)
+    return _leave_out(trace, "kernels", long, "that last over an hour", all_of_them=True)
+
+
+def _without_lone(trace: Trace) -> Trace:
+    """Leave out what has no duration and lies an hour from its like: of ranges, several at one instant."""
+    for name in ("kernels", "memops", "ranges"):
+        table = trace[name]
+        low, high = _bounds(table)
+        if low is None or high - low < FAR:
             continue
-        kept[name] = trace[name].filter(~wrong)
-        trace.note("warning", _loss_note(trace[name].filter(wrong), name, what), count)
-    return trace.replace(**kept) if kept else trace
+        timed = table.filter(pl.col("end") > pl.col("start"))
+        first, last = _typical((timed if len(timed) else table)["start"])
+        start = pl.col("start")
+        lone = (pl.col("end") == start) & ((start < first - FAR) | (start > last + FAR))
+        if name == "ranges":
+            lone &= (pl.col("kind").cast(pl.String) == "pushpop") & start.is_duplicated()
+        wrong = table.select(lone.fill_null(False)).to_series()
+        trace = _leave_out(trace, name, wrong, "without a duration, an hour from all others")
+    return trace
+
+
+def _without_crossing_at_zero(trace: Trace) -> Trace:
+    """Leave out ranges at time 0 that end inside a later range of their thread: what a thread does nests."""
+    ranges = trace["ranges"]
+    if not len(ranges) or ranges["start"].min() != 0:
+        return trace
+    nested = ranges.with_row_index("row").filter(pl.col("kind").cast(pl.String) == "pushpop")
+    wrong = np.zeros(len(ranges), bool)
+    threads = nested.filter(pl.col("start") == 0).select("process", "thread").unique()
+    for process, thread in threads.rows():
+        mine = nested.filter(
+            pl.col("process").eq_missing(process), pl.col("thread").eq_missing(thread)
+        )
+        row, start, end = (mine[name].to_numpy() for name in ("row", "start", "end"))
+        later = np.flatnonzero(start > 0)
+        later = later[np.argsort(start[later], kind="stable")]
+        reach = np.maximum.accumulate(end[later])
+        at_zero = np.flatnonzero(start == 0)
+        begun = np.searchsorted(start[later], end[at_zero] - _ROUNDED) - 1
+        crosses = begun >= 0
+        crosses[crosses] = reach[begun[crosses]] > end[at_zero[crosses]] + _ROUNDED
+        wrong[row[at_zero[crosses]]] = True
+    return _leave_out(trace, "ranges", pl.Series(wrong), "at time 0")
+
+
+def _without_launched_later(trace: Trace) -> Trace:
+    """Leave out device work that began before all launches of its process, and a second before its own; at
+    time 0, any time before."""
+    calls = (
+        trace["calls"].select("process", "start", "correlation").filter(pl.col("correlation") > 0)
+    )
+    for name in _DEVICE:
+        table = trace[name]
+        first: Any = table["start"].min()
+        last: Any = calls["start"].max()
+        if first is None or last is None or (first > last - _AFTER and first != 0):
+            continue
+        if table["start"].median() == first:
+            continue  # most began at one time, so it is no time
+        begun = calls.group_by("process").agg(pl.col("start").min().alias("begun"))
+        rows = table.with_row_index("row").select("row", "process", "correlation", "start")
+        rows = rows.join(begun, on="process", nulls_equal=True)
+        rows = rows.filter(pl.col("start") < pl.col("begun") - _ROUNDED)
+        own = calls.join(
+            rows.select("process", "correlation"), on=["process", "correlation"], how="semi"
+        )
+        own = own.group_by("process", "correlation").agg(pl.col("start").min().alias("called"))
+        lead = pl.col("called") - pl.col("start")
+        rows = rows.join(own, on=["process", "correlation"])
+        rows = rows.filter((lead > _AFTER) | ((pl.col("start") == 0) & (lead > _ROUNDED)))
+        if 2 * len(rows) < len(table):
+            wrong = pl.Series(np.isin(np.arange(len(table)), rows["row"].to_numpy()))
+            trace = _leave_out(trace, name, wrong, "that began long before their launch")
+    return trace
 
 
 def _typical(times: pl.Series) -> tuple[int, int]:
     """Return the first and last time that is not further than an hour from the median's neighbours."""
     ordered = np.sort(times.drop_nulls().to_numpy())
     middle = len(ordered) // 2
-    breaks = np.flatnonzero(np.diff(ordered) > _FAR)
+    breaks = np.flatnonzero(np.diff(ordered) > FAR)
     after = breaks[breaks >= middle]
     before = breaks[breaks < middle]
     last = int(after[0]) if len(after) else len(ordered) - 1
@@ -121,17 +295,20 @@ def _far(
     bounds: dict[str, tuple[int, int]],
     name: str,
     host: list[tuple[int, int]],
+    since_boot: bool,
 ) -> tuple[pl.Series, str]:
-    """Return which of the times cannot be, and where they are, in words."""
+    """Return which of the times cannot be, and where they are, in words. ``since_boot``: the clock counts
+    from the machine's start, as ROCm's does: no kernel ran at 0."""
     zero = (times == 0).fill_null(False)
     nothing = zero & ~zero
     rest: Any = times.filter(times > 0).min()
     others = [low for other, (low, _) in bounds.items() if other != name and low > 0]
     following = min([rest] if rest is not None else others, default=0)
-    apart = following > _FAR
+    apart = following > FAR
     if name in _DEVICE and host and int(zero.sum()) > 1:
         # relative times may begin with one kernel; several began at 0 only if the host did
         apart |= 0 < host[0][0] <= following
+    apart |= name in _DEVICE and since_boot and following > _AFTER
     if zero.any() and apart:
         return zero, "at time 0"
     if name in ("ranges", "calls"):
@@ -139,13 +316,8 @@ def _far(
     if not host:
         return nothing, ""
     low, high = min(one for one, _ in host), max(other for _, other in host)
-    wrong = ((times < low - _FAR) | (times > high + _FAR)).fill_null(False)
+    wrong = ((times < low - FAR) | (times > high + FAR)).fill_null(False)
     return wrong, "more than an hour from all that the host did"
-
-
-def _loss_note(rows: pl.DataFrame, name: str, where: str) -> str:
-    named = f" ({_short(rows['name'][0])})" if "name" in rows.columns else ""
-    return f"{name} {where}, {_NO_TIME}{named}"
 
 
 # ------------------------------------------------------------------------------ streams run in order
@@ -154,13 +326,15 @@ def _loss_note(rows: pl.DataFrame, name: str, where: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Work:
     """Kernels and copies by stream and start. ``row``: of ``kernels``, and after those of ``memops``;
-    ``launch``: equal for the work of one CUDA graph's launch, which may run at the same time."""
+    ``launch``: equal for the work of one CUDA graph's launch, which may run at the same time. ``known``:
+    whether its stream is; others may be of several."""
 
     row: Ints
     lane: NDArray[np.integer[Any]]
     start: Ints
     end: Ints
     launch: Ints
+    known: NDArray[np.bool_]
 
 
 def _without_overlaps(trace: Trace) -> Trace:
@@ -184,13 +358,16 @@ def _without_overlaps(trace: Trace) -> Trace:
             end = end.copy()
             end[endless] = start[endless + 1]
         launch = _launches(trace, work, begin, after)
-        clipped |= _clips(trace, _Work(row, work.lane[begin:after], start, end, launch))
+        clipped |= _clips(
+            trace, _Work(row, work.lane[begin:after], start, end, launch, work.known[begin:after])
+        )
     return _clip(trace, clipped) if clipped else trace
 
 
 def _has_nests(trace: Trace) -> bool:
-    """Whether lines of work are no streams: a TPU's show a loop and the operations in it."""
-    return trace.origin.get("format") == "xplane" and not _on_cuda(trace)
+    """Whether lines of work are no streams: a TPU's show a loop and the operations in it, and no launches."""
+    on_gpu = len(trace["calls"]) > 0 or _on_cuda(trace)
+    return trace.origin.get("format") == "xplane" and not on_gpu
 
 
 def _by_stream(trace: Trace) -> _Work | None:
@@ -223,13 +400,10 @@ def _by_stream(trace: Trace) -> _Work | None:
     if lane.any():
         small = lane[order].astype(np.int16) if int(lane.max()) < 1 << 15 else lane[order]
         order = order[np.argsort(small, kind="stable")]
-    known = stream[order] != _NULL
-    if not known.all():
-        order = order[known]
     if len(order) < 2:
         return None
     nothing = np.empty(0, np.int64)
-    return _Work(order, lane[order], start[order], end[order], nothing)
+    return _Work(order, lane[order], start[order], end[order], nothing, stream[order] != _NULL)
 
 
 def _launches(trace: Trace, work: _Work, begin: int, after: int) -> Ints:
@@ -255,6 +429,8 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
     long = np.flatnonzero(after - np.arange(len(start)) > 1)
     inside = np.zeros(len(start), np.int64)
     with_own = inside.copy()  # of its own launch too, which a CUDA graph may run at the same time
+    like_it = inside.copy()  # kernels in a kernel, copies in a copy: clocks of both may differ
+    is_copy = work.row >= len(trace["kernels"])
     following = np.full(len(start), -1, np.int64)
     if len(long) > max(1, len(start) // _WRONG):
         return {}
@@ -263,6 +439,7 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
         ended = end[within] < end[row] - _ROUNDED
         others = launch[within] != launch[row]
         inside[row], with_own[row] = (ended & others).sum(), ended.sum()
+        like_it[row] = (ended & others & (is_copy[within] == is_copy[row])).sum()
         following[row] = start[within[others][0] if others.any() else row + 1]
     wrong = np.flatnonzero(with_own > 0)
     if not len(wrong) or len(wrong) > max(1, len(start) // _WRONG):
@@ -271,14 +448,16 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
     lasted = end - start
     longest = max(int(lasted[rest].max()) if len(rest) else 0, _ROUNDED)
     overlaps = int((start[rest[1:]] < end[rest[:-1]] - _ROUNDED).sum())
-    serial = len(rest) >= _OTHERS and overlaps * _FEW <= len(rest)
-    in_order = serial and _on_cuda(trace)
+    known = bool(work.known[0])
+    few = _FEW if known else _FEW_OF_SEVERAL
+    serial = len(rest) >= _OTHERS and overlaps * few <= len(rest)
+    in_order = serial and known and _on_cuda(trace)
     clips: dict[int, int] = {}
     for row in wrong.tolist():
         absurd = lasted[row] > _ABSURD * longest
-        ordered = in_order and (inside[row] >= _INSIDE or (inside[row] > 0 and absurd))
+        ordered = in_order and (like_it[row] >= _INSIDE or (like_it[row] > 0 and absurd))
         endless = lasted[row] > max(_AFTER, _NEVER * longest)
-        clear = (inside[row] >= _CLEAR and absurd) or (
+        clear = (known and inside[row] >= _CLEAR and absurd) or (
             serial and with_own[row] >= _CLEAR and endless
         )
         if ordered or (clear and (in_order or not _communicates(trace, int(work.row[row])))):
@@ -296,7 +475,7 @@ def _communicates(trace: Trace, row: int) -> bool:
 
 def _on_cuda(trace: Trace) -> bool:
     """Whether streams are CUDA's, which run in order whatever launches on them."""
-    if trace.origin.get("format") in ("nsys", "nvprof", "dlprof"):
+    if trace.origin.get("format") in ("nsys", "nvprof", "dlprof", "pyprof"):
         return True
     calls = trace["calls"]["name"].head(1000).drop_nulls().unique().cast(pl.String)
     if calls.str.starts_with("cu").any():
@@ -329,12 +508,12 @@ def clip_marks(trace: Trace, table: pl.DataFrame) -> pl.Series:
     return marked
 
 
-def with_ends(table: pl.DataFrame, ends: dict[int, int]) -> pl.DataFrame:
+def with_ends(table: pl.DataFrame, ends: dict[int, int], mark: bool = True) -> pl.DataFrame:
     """Return the table with new ends of some rows; kernels are marked, as nothing follows from their time."""
     rows = pl.Series(list(ends), dtype=pl.UInt32)
     end = table["end"].clone().scatter(rows, pl.Series(list(ends.values()), dtype=pl.Int64))
     table = table.with_columns(end.alias("end"))
-    if "attrs" not in table.columns:
+    if "attrs" not in table.columns or not mark:
         return table
     attrs = table["attrs"].gather(rows).fill_null("{}").str.strip_chars()
     members = attrs.str.strip_suffix("}")
@@ -357,8 +536,9 @@ def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
     ):
         longest = here.sort("lasted", descending=True).row(0, named=True)
         which = longest.get("name") or longest.get("kind")
+        queue = "a stream" if stream is None else f"stream {stream}"
         what = (
-            f"{name} that say they ran while stream {stream} of device {device} ran others, which cannot be:"
+            f"{name} that say they ran while {queue} of device {device} ran others, which cannot be:"
             f" clipped at the start of the next (the longest said {units.time(longest['lasted'])}:"
             f" {_short(which)}); {_NOT_KNOWN}"
         )
@@ -379,54 +559,66 @@ def _beyond(name: str, lasted: int, which: object) -> str:
     )
 
 
+def _clip_outliving(trace: Trace) -> Trace:
+    """Clip ranges and calls that outlive a range of their thread that they began in, and are ten times as
+    long, where the thread's next range begins. A user's ranges may overlap."""
+    changed = {}
+    for name in ("ranges", "calls"):
+        table = trace[name]
+        lasted = (table["end"] - table["start"]).to_numpy()
+        if not len(table) or int(lasted.max()) < _AFTER:
+            continue
+        rows = np.flatnonzero(lasted > _AFTER)
+        rows = rows[np.argsort(lasted[rows], kind="stable")[::-1][:_LOOKED_AT]]
+        around = trace["ranges"].filter(pl.col("kind").cast(pl.String) == "pushpop")
+        ends: dict[int, int] = {}
+        for row, one in zip(rows.tolist(), table[rows].iter_rows(named=True), strict=True):
+            if name == "ranges" and one["domain"] == "user":
+                continue
+            at_once = [pl.col(key).eq_missing(one[key]) for key in ("process", "thread")]
+            mine = around.filter(at_once, pl.col("end") > one["start"])
+            low, high = mine["start"].to_numpy(), mine["end"].to_numpy()
+            begun = (low < one["start"]) & (high < one["end"])
+            if begun.any() and lasted[row] > _ABSURD * int((high - low)[begun].min()):
+                following = low[low > one["start"]]
+                ends[row] = int(min([high[begun].min(), *following]))
+        if not ends:
+            continue
+        longest = max(ends, key=lambda row: int(lasted[row]))
+        which = table["text" if name == "ranges" else "name"][longest]
+        what = (
+            f"{name} that outlive a range that they began in, which cannot be: clipped at the start of the"
+            f" next (the longest said {units.time(int(lasted[longest]))}: {_short(which)}); {_NOT_KNOWN}"
+        )
+        trace.note("warning", what, len(ends))
+        changed[name] = with_ends(table, ends, mark=False)
+    return trace.replace(**changed) if changed else trace
+
+
 def _clip_host_at_end(trace: Trace) -> Trace:
-    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began; those
-    that outlive a range that they began in, from a second on."""
+    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began."""
     starts = [trace[name][column] for name, column in _TIMED.items() if len(trace[name])]
     first: Any = min((column.min() for column in starts), default=None)  # type: ignore[type-var]
     last: Any = max((column.max() for column in starts), default=None)  # type: ignore[type-var]
     if first is None or last is None:
         return trace
-    late = last + max(_FAR, _NEVER * (last - first))
-    soon = last + max(_AFTER, _NEVER * (last - first))
+    late = last + max(FAR, _NEVER * (last - first))
     changed = {}
     for name in ("ranges", "calls"):
         table = trace[name]
         most: Any = table["end"].max()
-        if most is None or most <= soon:
+        if most is None or most <= late:
             continue
-        wrong = (table["end"] > late).fill_null(False) | _outlives(trace, table, soon)
-        if not wrong.any():
-            continue
-        rows = table.filter(wrong).with_columns((pl.col("end") - pl.col("start")).alias("lasted"))
+        rows = table.filter(pl.col("end") > late)
+        rows = rows.with_columns((pl.col("end") - pl.col("start")).alias("lasted"))
         longest = rows.sort("lasted", descending=True).row(0, named=True)
-        ends = [trace[of]["end"].filter(trace[of]["end"] <= soon).max() for of in _SPANS]
+        ends = [trace[of]["end"].filter(trace[of]["end"] <= late).max() for of in _SPANS]
         cut = max([last, *(end for end in ends if end is not None)])
         which = longest.get("text") or longest.get("name")
         trace.note("warning", _beyond(name, longest["lasted"], which), len(rows))
-        end = pl.when(pl.Series(wrong)).then(pl.lit(cut)).otherwise(pl.col("end"))
+        end = pl.when(pl.col("end") > late).then(pl.lit(cut)).otherwise(pl.col("end"))
         changed[name] = table.with_columns(end.cast(pl.Int64).alias("end"))
     return trace.replace(**changed) if changed else trace
-
-
-def _outlives(trace: Trace, table: pl.DataFrame, soon: int) -> pl.Series:
-    """Return which rows end after ``soon`` although they began in a range of their thread that ended before:
-    what a thread does nests."""
-    long = (table["end"] > soon).fill_null(False)
-    rows = np.flatnonzero(long)
-    if not len(rows) or len(rows) > _SOME:
-        return long & ~long
-    around = trace["ranges"].filter(
-        pl.col("kind").cast(pl.String) == "pushpop", pl.col("end") <= soon
-    )
-    wrong = np.zeros(len(table), bool)
-    for row, process, thread, start in zip(
-        rows, *(table[rows][name] for name in ("process", "thread", "start")), strict=True
-    ):
-        mine = pl.col("process").eq_missing(process) & pl.col("thread").eq_missing(thread)
-        inside = (pl.col("start") < start) & (pl.col("end") > start)
-        wrong[row] = not around.filter(mine & inside).is_empty()
-    return pl.Series(wrong)
 
 
 def _clip_at_end(trace: Trace) -> Trace:
@@ -448,7 +640,7 @@ def _clip_at_end(trace: Trace) -> Trace:
         if most <= _AFTER:
             continue
         start, end = table["start"].to_numpy(), table["end"].to_numpy()
-        rows = np.flatnonzero(end - start > _DAY)
+        rows = _endless(start, end)
         late = last + max(_AFTER, _ABSURD * (last - first))
         beyond = np.flatnonzero((end > late) & (start <= last)) if host else rows
         if len(beyond) <= max(1, len(end) // _WRONG):
@@ -463,6 +655,15 @@ def _clip_at_end(trace: Trace) -> Trace:
         trace.note("warning", _beyond(name, lasted, table[column][longest]), len(rows))
         changed[name] = with_ends(table, {row: max(cut, int(start[row])) for row in rows.tolist()})
     return trace.replace(**changed) if changed else trace
+
+
+def _endless(start: Ints, end: Ints) -> Ints:
+    """Return which work lasted an hour, and a hundred times as long as all other together; or a day."""
+    lasted = end - start
+    rows = np.flatnonzero(lasted > FAR)
+    rest = np.delete(np.arange(len(start)), rows)
+    beside = int(end[rest].max() - start[rest].min()) if len(rest) else _DAY
+    return rows[(lasted[rows] > _NEVER * beside) | (lasted[rows] > _DAY)]
 
 
 def _short(name: object) -> str:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.dialects import DIALECTS, STRIPPING, Reading, own
+from opscope.core.dialects import DIALECTS, STRIPPING, Reading, Role, own
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import combined, distinct_values, gather, numbers_of, pieces
 from opscope.core.tables.intervals import Ints
@@ -20,19 +20,7 @@ from opscope.core.tables.mapped import Mapped
 from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace
 
-ROLES: Final = (
-    "op",
-    "layer",
-    "step",
-    "phase",
-    "user",
-    "source",
-    "spec",
-    "result",
-    "graph",
-    "note",
-    "loader",
-)
+ROLES: Final = get_args(Role)
 ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.tables.columns import pieces
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.mapped import Mapped, zeros
 
 #: The number of a row of a piece; no table has a column of this name.
@@ -62,6 +62,24 @@ def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None 
         runs = np.diff(np.append(first, part.stop - part.start))
         of[part] = np.repeat(np.searchsorted(distinct, code), runs)
     return Lanes(keys, of)
+
+
+def open_ranges(calls: pl.DataFrame, ranges: pl.DataFrame, rows: Ints) -> Ints:
+    """Return for each call the place in ``rows`` of the innermost of these ranges that is open at its start
+    on its thread; -1: none."""
+    range_of_call = np.full(len(calls), NONE, np.int64)
+    if not len(calls) or not len(rows):
+        return range_of_call
+    index = np.full(len(ranges), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
+    theirs = dict(lanes(calls).rows(np.ones(len(calls), bool)))
+    for key, part in lanes(ranges).rows(index >= 0):
+        if key in theirs:
+            here = theirs[key]
+            tree = nest(*(ranges[name].gather(part).to_numpy() for name in ("start", "end")))
+            inner = tree.innermost(calls["start"].gather(here).to_numpy())
+            range_of_call[here] = np.where(inner >= 0, index[part[np.maximum(inner, 0)]], NONE)
+    return range_of_call
 
 
 def distinct_numbers(values: NDArray[Any]) -> NDArray[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -11,12 +12,15 @@ from opscope.core import progress, redaction
 
 from .trace import Trace
 
-#: Columns of texts that are not a framework's own: they may contain a token.
+#: Columns of texts that are not a framework's own: a private copy has no folders in them.
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "processes": ("name", "framework"),
     "threads": ("name",),
     "ranges": ("attrs",),
     "kernels": ("attrs",),
+    "host_samples": ("stack", "call"),
+    "allocations": ("stack",),
+    "memory_blocks": ("stack",),
     "notes": ("what",),
 }
 #: The folders of an absolute path in the source line of a range text: `` @/home/me/train.py:42``.
@@ -30,17 +34,19 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
     folders of absolute paths. Names of ops, layers and kernels stay.
     """
     text = redaction.private_text if private else redaction.redact_text
-    there = [table for table in _TEXTS if trace.has(table)]
-    rows = {table: len(trace[table]) for table in there}
+    rows = {table: len(trace[table]) for table in trace.present}
     tables: dict[str, pl.DataFrame] = {}
     with progress.stage("redacting texts", sum(rows.values()), progress.ROWS) as stage:
-        for table in there:
-            tables[table] = _change(trace[table], _TEXTS[table], text)
-            if table == "ranges":
-                tables["ranges"] = _ranges(tables["ranges"], text, private)
+        for table in rows:
+            own = _TEXTS.get(table, ())
+            columns = trace[table].select(pl.col(pl.String, pl.Categorical)).columns
+            others = [column for column in columns if column not in own]
+            tables[table] = _change(_change(trace[table], own, text), others, redaction.redact_text)
+            if table == "ranges" and private:
+                tables["ranges"] = _ranges(tables["ranges"], text)
             stage.add(rows[table])
     if trace.has("specs") and private:
-        tables["specs"] = trace["specs"].with_columns(_without_folders("text"))
+        tables["specs"] = tables["specs"].with_columns(_without_folders("text"))
     if private:
         tables |= _nameless(trace, tables)
     changed = trace.replace(**tables)
@@ -48,27 +54,45 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
     return changed
 
 
+def hide_in_origin(origin: dict[str, Any]) -> dict[str, Any]:
+    """Return what a trace says of its source, with the secrets in its texts and commands hidden."""
+    hidden: dict[str, Any] = _origin(origin, redaction.redact_text, False)
+    return hidden
+
+
 def _change(
-    frame: pl.DataFrame, columns: tuple[str, ...], text: Callable[[str], str]
+    frame: pl.DataFrame, columns: Sequence[str], text: Callable[[str], str]
 ) -> pl.DataFrame:
     """Return ``frame`` with ``text`` applied to each distinct value of the columns."""
     for column in columns:
         values = frame[column].cast(pl.String).drop_nulls().unique()
         new = {old: text(old) for old in values.to_list()}
         new = {old: value for old, value in new.items() if old != value}
+        if any(value.endswith(redaction.CUT_END) for value in new.values()):
+            new = _number_equals(new)
         if new:
             dtype = frame.schema[column]
             frame = frame.with_columns(pl.col(column).cast(pl.String).replace(new).cast(dtype))
     return frame
 
 
-def _ranges(frame: pl.DataFrame, text: Callable[[str], str], private: bool) -> pl.DataFrame:
-    """Redact range texts: a framework's ops lose at most the folders of their lines; others are searched."""
+def _number_equals(new: Mapping[str, str]) -> dict[str, str]:
+    """Return the new texts with those numbered whose ends were cut and that are the same without them."""
+    times: Counter[str] = Counter()
+    apart = {}
+    for old, value in new.items():
+        times[value] += 1
+        first = not value.endswith(redaction.CUT_END) or times[value] == 1
+        apart[old] = value if first else f"{value} #{times[value]}"
+    return apart
+
+
+def _ranges(frame: pl.DataFrame, text: Callable[[str], str]) -> pl.DataFrame:
+    """Leave folders out of range texts: of a framework's ops those of their lines; others are searched."""
     domain = pl.col("domain").cast(pl.String)
     call = (domain.str.starts_with("opscope.") & (domain != "opscope.user")).fill_null(False)
-    if private:
-        shown = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
-        frame = frame.with_columns(shown.alias("text"))
+    shown = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
+    frame = frame.with_columns(shown.alias("text"))
     rows = frame.select(call.alias("call"))["call"]
     others = _change(frame.filter(~rows).select("text"), ("text",), text)["text"].cast(pl.String)
     texts = frame["text"].cast(pl.String).scatter((~rows).arg_true(), others)
@@ -118,4 +142,6 @@ def _entry(key: Any, value: Any, text: Callable[[str], str], private: bool) -> A
         return list(redaction.private(words) if private else redaction.redact(words))
     if private and key in ("host", "hostname", "user", "boot", "cwd", "uuid"):
         return None
+    if isinstance(value, str) and isinstance(key, str) and redaction.is_secret(key):
+        return redaction.redact([f"{key}={value}"])[0].removeprefix(f"{key}=")
     return _origin(value, text, private)

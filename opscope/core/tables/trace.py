@@ -10,6 +10,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
+from opscope.core.tables.columns import known_sum, utf8
 from opscope.core.tables.numbers import Numbers
 from opscope.core.waits import OF_CALLS, ON_QUEUE
 
@@ -23,6 +24,8 @@ _POLARS: Final[Mapping[str, Any]] = {
 }
 #: Key of a trace's origin that says what was selected of it.
 SELECTED: Final = "selected"
+#: Key of a trace's origin that holds the configuration of the model that ran, as it was read.
+MODEL_CONFIG: Final = "model_config"
 #: Key of a trace's origin that says that its files were given as those of several jobs.
 UNRELATED: Final = "unrelated"
 #: Columns with numbers that are unique within one trace; joining traces shifts them.
@@ -159,7 +162,7 @@ class Trace:
     def note(self, severity: str, message: str, how_many: int = 1, *, first: bool = False) -> None:
         """Add a row to ``notes``: something that the user must know, ``first``: before all others."""
         row = pl.DataFrame(
-            {"severity": [severity], "what": [message], "how_many": [how_many]},
+            {"severity": [severity], "what": [utf8(message)], "how_many": [how_many]},
             schema=table_schema("notes"),
         )
         with _noting:
@@ -228,6 +231,9 @@ def unite(trace: Trace, same: Mapping[int, int]) -> Trace:
         for name in trace.present
         if "process" in trace[name].columns
     }
+    if "processes" in tables:  # each recording of a process counts its own processor time
+        used = known_sum("processor_time").over("process")
+        tables["processes"] = tables["processes"].with_columns(used)
     for name in ("processes", "threads", "devices"):
         if name in tables:
             key = {"processes": ["process"], "threads": ["process", "thread"]}.get(

@@ -27,8 +27,6 @@ from opscope.readers.nsys.target import capability
 from opscope.readers.sound import sound_trace
 from opscope.readers.sqlite import Database, Kind, filled, is_database
 
-from . import versions
-
 DOMAIN: Final = "opscope.dlprof"
 UNASSOCIATED: Final = "unassociated_"
 #: What the process's versions are in DLProf's table.
@@ -51,17 +49,31 @@ _INSTANCE: Final[Mapping[str, Kind]] = dict.fromkeys(
     ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id",
      "input_shapes_id", "output_shapes_id"), "int"
 )  # fmt: skip
+_KERNEL: Final = ("long_name_id", "grid_id", "block_id", "read_only_ops_id")
+#: Tables and columns without which nothing can be read. Databases from before 1.8 may lack others.
+_NEEDED: Final = {
+    "read_only_ops": ("id", "op_name"),
+    "read_only_op_instances": ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "thread_id"),
+    "read_only_kernels": ("api_start", "api_stop", "gpu_start", "gpu_stop", "thread_id"),
+}
+
+#: The last version of DLProf. Its viewer took databases from 1.2 up to its own version.
+_LAST: Final = (1, 8)
+#: Where the version is: the table and its column.
+_SAYS_VERSION: Final = (
+    ("db_version", "current_version"),
+    ("read_only_system_config", "dlprof_version"),
+)
+_VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?\Z")
 
 
 def recognise(path: str | os.PathLike[str]) -> bool:
     """Whether the file is a DLProf database, of whatever version. Never raises."""
-    return is_database(path, lambda tables: _is_ours(tables) or versions.names_itself(tables))
+    return is_database(path, lambda tables: _is_ours(tables) or _names_itself(tables))
 
 
 def _is_ours(database: Database) -> bool:
-    return database.has("read_only_ops", *_OP) and database.has(
-        "read_only_op_instances", *_INSTANCE
-    )
+    return all(database.has(table, *columns) for table, columns in _NEEDED.items())
 
 
 def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
@@ -71,15 +83,15 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     """
     with Database(path) as database:
         if not _is_ours(database):
-            if versions.names_itself(database):
-                raise BadInput(path, versions.refusal(database))
+            if _names_itself(database):
+                raise BadInput(path, _refusal(database))
             raise BadInput(path, "not a database of DLProf (it lacks DLProf's tables)")
-        warning = versions.warning(database)
+        warnings = [_warning(database), _lacks(database)]
         words = dict(_rows(database, "dictionary", {"id": "int", "string": "text"}).iter_rows())
         kernels = _launch(
             database,
             "read_only_kernels",
-            ("long_name_id", "grid_id", "block_id", "read_only_ops_id"),
+            _KERNEL,
             0,
         )
         copies = _launch(database, "read_only_memcpys", ("name_id", "num_bytes", "copy_kind"), 1)
@@ -137,11 +149,29 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     trace = sound_trace(tables, origin)
     for note in faults:
         trace.note(*note)
-    if warning is not None:
+    for warning in filter(None, warnings):
         trace.note("warning", warning, 1)
     if len(pids) > 1:
         trace.note("warning", "processes in one DLProf database, shown as one process", len(pids))
     return trace
+
+
+def _lacks(database: Database) -> str | None:
+    """Return which columns of ops and kernels the database lacks, whose values are therefore not known."""
+    wanted = {
+        "read_only_ops": _OP,
+        "read_only_op_instances": _INSTANCE,
+        "read_only_kernels": (*_WHERE, *_KERNEL),
+    }
+    missing = [
+        f"{table}.{column}"
+        for table, columns in wanted.items()
+        for column in columns
+        if not database.has(table, column)
+    ]
+    if not missing:
+        return None
+    return f"the database lacks columns that DLProf 1.8 has, so these are not known: {', '.join(missing)}"
 
 
 def _versions(system: pl.DataFrame) -> str | None:
@@ -349,3 +379,51 @@ def _shapes(text: str | None, dtype: str) -> tuple[Arg, ...] | None:
         for shape in value
         if isinstance(shape, list)
     )
+
+
+def _names_itself(database: Database) -> bool:
+    """Whether the database says which DLProf wrote it, as those of every kept version do."""
+    return any(database.has(table, column) for table, column in _SAYS_VERSION)
+
+
+def _version(database: Database) -> tuple[int, int] | None:
+    """Return the version that wrote the database; None if it names none that DLProf can have had."""
+    for table, column in _SAYS_VERSION:
+        if not database.has(table, column):
+            continue
+        for text in database.rows(table, {column: "text"})[column].to_list()[:1]:
+            match = _VERSION.match(text or "")
+            if match is not None:
+                return int(match[1]), int(match[2])
+    return None
+
+
+def _refusal(database: Database) -> str:
+    """Return why a database without the tables of ops cannot be read, and what to do."""
+    version_there = _version(database)
+    whose = "a database of DLProf of an unknown version"
+    if version_there is not None:
+        whose = f"a database of DLProf {version_there[0]}.{version_there[1]}"
+    newer = version_there is not None and version_there > _LAST
+    what_is_known = (
+        f"which is newer than any that is known (1.{_LAST[1]} was the last)"
+        if newer
+        else "without the tables of ops and kernels by which those of 1.2 to 1.8 are read"
+    )
+    return (
+        f"{whose}, {what_is_known}: give the export of Nsight Systems that it was made from"
+        " (nsys_profile.sqlite)"
+    )
+
+
+def _warning(database: Database) -> str | None:
+    """Return what to tell of a database that can be read; None if its version is one of DLProf's."""
+    version_there = _version(database)
+    if version_there is None:
+        return "the database does not name the version of DLProf that wrote it"
+    if version_there > _LAST:
+        return (
+            f"the database is of DLProf {version_there[0]}.{version_there[1]}, newer than any that is known "
+            f"(1.{_LAST[1]} was the last)"
+        )
+    return None

@@ -147,6 +147,7 @@ def kind_of(phase: str, category: str) -> str:
 
 #: The duration (ns) of device work that says it never ended: 52 days.
 ENDLESS: Final = 1 << 52
+_ON_DEVICE: Final = ("kernel", "memcpy", "memset")
 
 
 @dataclass(slots=True)
@@ -192,6 +193,7 @@ class Columns:
         """Add a block of events. Raises Inexact, and adds nothing, if its times need decimals."""
         start = nanoseconds([event.ts for event in events])
         duration = nanoseconds([event.dur or 0 for event in events])  # a flow arrow has none
+        unfinished = np.flatnonzero((duration <= -1000) & (duration != NO_TIME))
         self._look_at(start, duration)
         endless = self._endless(events, duration)
         of = self._phases
@@ -201,11 +203,15 @@ class Columns:
         of_row = of_pair[pairs]
         for kind, code in kinds.items():
             chosen = np.flatnonzero(of_row == code)
-            if len(endless) and kind in ("kernel", "memcpy", "memset"):
+            if len(endless) and kind in _ON_DEVICE:
                 # its stream shows how long it can have run (core/tables/impossible.py)
                 mine = endless[of_row[endless] == code]
                 duration[mine] = ENDLESS
                 self.endless -= len(mine)
+            if len(unfinished) and kind in _ON_DEVICE:
+                mine = unfinished[of_row[unfinished] == code]
+                duration[mine] = -1  # left out, as in all formats (readers/sound.py)
+                self.unfinished -= len(mine)
             gather = _GATHER.get(kind)
             if gather is None:
                 self.unknown[kind[1:]] = self.unknown.get(kind[1:], 0) + len(chosen)

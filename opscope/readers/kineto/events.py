@@ -151,6 +151,23 @@ class _Counted(Struct, gc=False):
     args: dict[str, Any] | None = None
 
 
+class Sampled(Struct, gc=False):
+    """A value over time: ``args`` has a value for each counter, or one for the event's name."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str = ""
+    pid: int | str = ""
+    ts: int | float | None = None
+    args: Raw = ABSENT
+
+
+class _ExactlySampled(Sampled, gc=False):
+    ts: Decimal | None = None  # type: ignore[assignment]
+
+
+_decode_sampled = msgspec.json.Decoder(list[Sampled]).decode
+_decode_exactly_sampled = msgspec.json.Decoder(list[_ExactlySampled]).decode
 _decode_fast = msgspec.json.Decoder(list[_Fast]).decode
 _decode_exact = msgspec.json.Decoder(list[_Exact]).decode
 _decode_any = msgspec.json.Decoder(list[Any], float_hook=Decimal).decode
@@ -187,6 +204,34 @@ def decode_metrics(text: bytes, category: str) -> list[dict[str, Any]]:
         return [event.args or {} for event in _decode_counted(text) if event.cat == category]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
+
+
+def decode_sampled(text: bytes) -> tuple[list[Sampled], NDArray[np.int64]]:
+    """Return the events of values over time, of any category, and their times (ns; NO_TIME for none)."""
+    events: list[Any] = []
+    try:
+        events = [event for event in _decode_sampled(text) if event.ph == "C"]
+        return events, nanoseconds([event.ts for event in events])
+    except Inexact:
+        events = [event for event in _decode_exactly_sampled(text) if event.ph == "C"]
+    except msgspec.ValidationError:  # a field of an unexpected type is left out, not the event
+        for item in _decode_any(text):
+            if isinstance(item, dict) and item.get("ph") == "C":
+                args = item.get("args")
+                encoded = msgspec.json.encode(args) if isinstance(args, dict) else b"{}"
+                events.append(
+                    _ExactlySampled(
+                        "C",
+                        _text(item.get("cat")),
+                        _text(item.get("name")),
+                        _label(item.get("pid")),
+                        _decimal(item.get("ts")),
+                        Raw(encoded),
+                    )
+                )
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return [], np.zeros(0, np.int64)
+    return events, nanoseconds([event.ts for event in events])
 
 
 def repair(text: bytes) -> bytes:

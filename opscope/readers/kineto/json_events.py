@@ -38,6 +38,12 @@ _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _LIST: Final = re.compile(
     rb'\[\s*(?:[{\["\]]|(?:-?[0-9][0-9.eE+-]*|true|false|null)\s*(?:[,\]]|\Z)|\Z)'
 )
+#: How an array of arrays of events, or of objects that hold them, begins.
+_NESTED: Final = re.compile(rb'\[\s*(?=\[\s*\{|\{(?:(?!"ph"\s*:).)*?"traceEvents"\s*:)', re.DOTALL)
+#: After so many bytes without an event, an array is taken for one of events.
+_UNSURE: Final = 1 << 16
+#: Two objects with no comma between.
+_TOUCHING: Final = re.compile(rb"\}[ \t]*(?=\{)")
 #: Keys that name the process and the run of a trace.
 _IDENTITY: Final = frozenset({"distributedInfo", "baseTimeNanoseconds", "trace_id", "traceName"})
 # A string without an end also matches; otherwise it would be searched for again from each quote inside it.
@@ -153,7 +159,8 @@ class KinetoFile:
                 del lines[-1]
             body = b",".join(filter(None, lines))
             if body:
-                yield self._decode_damaged(body)
+                events = self._decode(body) or self._decode(_TOUCHING.sub(b"},", body))
+                yield self._decode_damaged(body) if events is None else events
             rest = rest[cut:] + more
             if not more:
                 return
@@ -167,12 +174,16 @@ class KinetoFile:
             text += more
             if not text.lstrip(_SPACE + b"\xef\xbb\xbf") and not more:
                 raise BadInput(self.path, self.truncated or "the file is empty")
-            if (
-                text.lstrip(_SPACE + b"\xef\xbb\xbf")[:1] == b"["
-            ):  # the array alone, as other tools save it
-                if not _LIST.match(text.lstrip(_SPACE + b"\xef\xbb\xbf")):
+            start = text.lstrip(_SPACE + b"\xef\xbb\xbf")
+            if start[:1] == b"[":  # the array alone, as other tools save it
+                if not _LIST.match(start):
                     raise BadInput(self.path, "lines of a log that begin with a bracket: no JSON")
-                return b"", text[text.index(b"[") + 1 :]
+                nested = _NESTED.match(start)
+                if nested:
+                    text = start[nested.end() :]
+                elif not more or b'"ph"' in start or len(start) > _UNSURE:
+                    return b"", start[1:]
+                continue
             match = _ARRAY.search(text)
             if match:
                 return text[: match.start()], text[match.end() :]
@@ -219,7 +230,7 @@ class KinetoFile:
 
     def _next(self, source: Iterator[bytes], text: bytes) -> tuple[bytes, bytes] | None:
         """Return head and rest of another array behind ``text``, or None and count what is no JSON."""
-        while not (text := text.lstrip(_SPACE + b"\0,")):
+        while not (text := text.lstrip(_SPACE + b"\0,]")):
             text = self._more(source)
             if not text:
                 return None
@@ -297,14 +308,19 @@ def _join(head: bytes, after: bytes) -> bytes:
 
 
 def _is_line_of_event(text: bytes) -> bool:
-    """Whether the first line of the text is an event by itself."""
+    """Whether the first line of the text is an event by itself, or several, one behind the other."""
     line, end, _ = text.lstrip(_SPACE + b"\xef\xbb\xbf").partition(b"\n")
-    if not end or not line.startswith(b"{"):
+    if not line.startswith(b"{"):
         return False
-    try:
-        return "ph" in msgspec.json.decode(line.rstrip(_SPACE + b","), type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+    touching = _TOUCHING.search(line)
+    first = line[: touching.start() + 1] if touching else line
+    for attempt in (line, first) if touching else (line,) if end else ():
+        try:
+            if "ph" in msgspec.json.decode(attempt.rstrip(_SPACE + b","), type=dict[str, Any]):
+                return True
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+    return False
 
 
 def _array_or_end(text: bytes) -> tuple[int, bool] | None:

@@ -38,6 +38,8 @@ _SCALARS: Final = frozenset(
      "Generator", "Stream", "Layout", "ScalarType", "MemoryFormat", "Object", "Enum"}
 )  # fmt: skip
 _LISTS: Final = frozenset({"TensorList", "OptionalTensorList"})
+#: The argument that takes the result.
+_OUT: Final = Argument("out", "tensor")
 #: A tensor of unknown shape: not even the number of dimensions is known.
 _UNKNOWN: Final = TensorSpec("?", ("?",))
 
@@ -78,10 +80,11 @@ def op_text(
         return format_call(OpCall(name, frames=frames))
 
 
-#: Reductions of which one overload takes only the tensor and reduces all of it. Without a parameter their
-#: calls would look as if the trace recorded none.
+#: Reductions of which one overload takes no dimension and reduces all of the tensor. Without a parameter
+#: their calls would look as if the trace recorded none.
 _OF_ALL: Final = frozenset(
-    f"aten::{name}" for name in ("max", "min", "prod", "median", "nanmedian")
+    f"aten::{name}"
+    for name in ("max", "min", "prod", "median", "nanmedian", "mean", "sum", "any", "all")
 )
 
 
@@ -96,17 +99,21 @@ def _call(
     are_tensors = tuple(map(_surely_tensor, types, sizes))
     schema: tuple[Argument | None, ...] | None
     if name.startswith("aten::"):
-        schema = arguments(name, len(sizes), are_tensors)
+        schema = arguments(name, len(sizes), are_tensors, tuple(map(_not_list, values)))
     else:
         schema = leading_arguments(name, are_tensors)
     inputs: list[Arg] = []
     params: list[tuple[str, ParamValue]] = []
+    out: Arg = None
     listed = any(map(_nest, sizes))  # whether this PyTorch version records the sizes of lists
     for index, size in enumerate(sizes):
         argument = schema[index] if schema else None
-        label = types[index] if isinstance(types[index], str) else ""
-        if _is_tensor(label, size, argument, bool(types[index] is not None)):
-            inputs.append(_tensor(label, size, strides[index], argument, listed))
+        label, elements = _label(types[index])
+        is_tensor = _is_tensor(label, size, argument, bool(types[index] is not None))
+        if is_tensor and argument == _OUT:
+            out = _tensor(label, size, strides[index], argument, listed, elements)
+        elif is_tensor:
+            inputs.append(_tensor(label, size, strides[index], argument, listed, elements))
         elif (
             argument is not None
             and argument.kind in ("tensor", "tensors")
@@ -120,6 +127,10 @@ def _call(
             if key == "dtype" and type(value) is int:
                 value = _SCALAR_TYPES.get(value, value)
             params.append((key, value))
+        elif argument is not None and argument.name == "reduce" and not label:
+            params.append(
+                ("reduce", "?")
+            )  # a text, which is not recorded: that it is there tells the overload
     while inputs and inputs[-1] is None:
         inputs.pop()
     if (
@@ -130,7 +141,17 @@ def _call(
         and not any(one.name == "dim" for one in schema if one is not None)
     ):
         params.append(("keepdim", False))
-    return OpCall(name, tuple(inputs), None, tuple(params), None, frames)
+    # what is made larger to hold the result had no elements before
+    stated = isinstance(out, TensorSpec) and "?" not in out.shape and 0 not in out.shape
+    return OpCall(name, tuple(inputs), (out,) if stated else None, tuple(params), None, frames)
+
+
+def _label(written: Any) -> tuple[str, list[Any]]:
+    """Return the type of an argument, and those of the elements of a list that PyTorch's execution traces
+    give; its profiler writes ``TensorList`` alone."""
+    if isinstance(written, list) and written:
+        return "TensorList", written
+    return (written if isinstance(written, str) else ""), []
 
 
 def _surely_tensor(label: Any, size: Any) -> bool | None:
@@ -138,6 +159,11 @@ def _surely_tensor(label: Any, size: Any) -> bool | None:
     if not isinstance(label, str) or not label:
         return True if size else None
     return label in _LISTS or label not in _SCALARS
+
+
+def _not_list(value: Any) -> bool:
+    """Whether an argument is a number or a text, as no list of sizes is."""
+    return _has_value(value) and not str(value).startswith("[")
 
 
 def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) -> bool:
@@ -155,7 +181,14 @@ def _nest(size: Any) -> bool:
     return isinstance(size, list) and any(isinstance(item, list) for item in size)
 
 
-def _tensor(label: str, size: Any, strides: Any, argument: Argument | None, listed: bool) -> Arg:
+def _tensor(
+    label: str,
+    size: Any,
+    strides: Any,
+    argument: Argument | None,
+    listed: bool,
+    elements: list[Any],
+) -> Arg:
     nested = _nest(size)
     if label in _LISTS or nested or (argument is not None and argument.kind == "tensors"):
         if not isinstance(size, list) or not nested:
@@ -166,8 +199,13 @@ def _tensor(label: str, size: Any, strides: Any, argument: Argument | None, list
             if isinstance(strides, list) and len(strides) == len(size)
             else [None] * len(size)
         )
-        element = DTYPES.get(label, "?")
-        return tuple(_spec(element, sizes, step) for sizes, step in zip(size, apart, strict=True))
+        kinds = elements if len(elements) == len(size) else [label] * len(size)
+        dtypes = [DTYPES.get(kind, "?") if isinstance(kind, str) else "?" for kind in kinds]
+        specs = map(_spec, dtypes, size, apart)
+        return tuple(
+            None if kind == "" and elements else spec
+            for kind, spec in zip(kinds, specs, strict=True)
+        )
     return _spec(DTYPES.get(label, "?"), size, strides)
 
 

@@ -25,9 +25,9 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.dialects.launches import LAUNCH
+from opscope.core.dialects.launches import LAUNCH, SHARED_IDS
 from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
-from opscope.core.tables.columns import matching
+from opscope.core.tables.columns import matching, utf8
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers import foreign
 from opscope.readers.errors import TRUNCATED, BadInput, cut_off
@@ -41,6 +41,7 @@ from .events import decode_events, decode_metrics
 from .groups import member_ranks, only_group
 from .json_events import KinetoFile
 from .ranges import ranges
+from .samples import Note, Sampled, samples
 from .target import devices, process_row, threads
 
 #: Keys that Kineto always writes, whatever it recorded.
@@ -58,7 +59,7 @@ _NO_KERNELS: Final = (
 def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
-    columns, metrics, start = _decode(file)
+    columns, metrics, sampled, start = _decode(file)
     names = (label for event, _, _, label in columns.meta if event == "process_name")
     other_reader = owner(names, columns.categories)
     if other_reader is not None:
@@ -77,6 +78,7 @@ def read(path: str | PathLike[str]) -> Trace:
     left_out = other.left_out(columns, number)
     taken = other.adopt(columns, number)
     empty = not any(len(columns[kind]) for kind in (*HOST, *DEVICE, "call", "memory"))
+    empty &= not len(sampled)
     if empty and file.truncated:
         raise BadInput(path, file.truncated)
     if empty and (
@@ -92,7 +94,7 @@ def read(path: str | PathLike[str]) -> Trace:
     placed = links.Placed(columns, number, files, base, member_ranks(file.meta), group)
     calls = device.calls(placed)
     tables = {
-        "processes": process_row(file.meta, columns, files, Path(path).name),
+        "processes": process_row(file.meta, columns, files, utf8(Path(path).name)),
         "threads": threads(columns, number, files),
         "clocks": _clock(bool(base) or _is_unix(columns)),
         "ranges": ranges(placed),
@@ -108,14 +110,7 @@ def read(path: str | PathLike[str]) -> Trace:
         tables["devices"] = devices(file.meta, files, tables)
     if len(columns["memory"]):
         tables["allocations"] = device.allocations(placed)
-    unlinked = None
-    if len(columns["metrics"]):
-        tables["counters"], marks, unlinked = counters(
-            columns, metrics, files.main, base, calls, len(tables["ranges"])
-        )
-        tables["ranges"] = pl.concat(
-            [conform("ranges", tables["ranges"]), conform("ranges", marks)]
-        )
+    notes = _add_counters(tables, placed, metrics, sampled, calls)
     origin = {
         "format": "kineto",
         "tool": "torch.profiler",
@@ -138,15 +133,39 @@ def read(path: str | PathLike[str]) -> Trace:
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
     if placed.ambiguous:
+        trace.origin[SHARED_IDS] = placed.ambiguous
         trace.note(
             "warning",
             "launches of several processes share a correlation id, as in a file that was merged of several"
             " ranks, and nothing shows whose work it was: not attributed",
             placed.ambiguous,
         )
-    if unlinked:
-        trace.note("warning", unlinked, len(columns["metrics"]))
+    for note in notes:
+        trace.note(*note)
     return trace
+
+
+def _add_counters(
+    tables: dict[str, pl.DataFrame],
+    placed: links.Placed,
+    metrics: list[dict[str, Any]],
+    sampled: Sampled,
+    calls: pl.DataFrame,
+) -> list[Note]:
+    """Add the hardware counters of kernels, with their marks, and those that were sampled; return notes."""
+    columns, process, base = placed.columns, placed.files.main, placed.base
+    notes: list[Note] = []
+    if len(sampled):
+        tables["samples"], notes = samples(sampled, columns, process, base)
+    if len(columns["metrics"]):
+        first_id = len(tables["ranges"])
+        table, marks, unlinked = counters(columns, metrics, process, base, calls, first_id)
+        tables["counters"] = table
+        both = (conform("ranges", tables["ranges"]), conform("ranges", marks))
+        tables["ranges"] = pl.concat(both)
+        if unlinked:
+            notes.append(("warning", unlinked, len(columns["metrics"])))
+    return notes
 
 
 def _hold(columns: Columns) -> str:
@@ -164,9 +183,10 @@ def _hold(columns: Columns) -> str:
     return f": its events are of the kinds {kinds}"
 
 
-def _decode(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], bytes]:
-    """The file's events as columns, the ``args`` of CUPTI's range profiler unchanged, and the first block."""
-    columns = Columns()
+def _decode(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], Sampled, bytes]:
+    """The file's events as columns, the ``args`` of CUPTI's range profiler unchanged, the samples of hardware
+    counters, and the first block."""
+    columns, sampled = Columns(), Sampled()
     start = b""
     metrics: list[dict[str, Any]] = []
     for events in file.blocks():
@@ -176,8 +196,9 @@ def _decode(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], bytes]:
             columns.add(decode_events(file.body, exact=True) or [])
         if b"cuda_profiler_range" in file.body:
             metrics += decode_metrics(file.body, "cuda_profiler_range")
+        sampled.add(file.body, columns)
         start = start or file.body
-    return columns, metrics, start
+    return columns, metrics, sampled, start
 
 
 def _clock(is_unix: bool) -> pl.DataFrame:
@@ -330,7 +351,10 @@ def _note_damage(
         if count:
             trace.note(severity, message, count)
     for kind, count in sorted(columns.unknown.items()):
-        if kind not in ("Trace", "i"):  # the span of the profile, and marks of profiling windows
+        if count and kind not in (
+            "Trace",
+            "i",
+        ):  # the span of the profile, and marks of profiling windows
             trace.note("info", f"events of category {kind!r} are not used", count)
     if not columns.fractional and len(trace["calls"]) + len(trace["ranges"]):
         trace.note("info", "times are whole microseconds", 1)

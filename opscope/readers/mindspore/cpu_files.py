@@ -31,6 +31,7 @@ from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import MOST_COLUMNS
 from opscope.readers.sound import sound_trace
 
 TIMES: Final = "cpu_op_execute_timestamp_"
@@ -332,6 +333,8 @@ def _csv(path: Path, wanted: Sequence[str]) -> pl.DataFrame:
     missing = [name for name in wanted if name not in header]
     if missing:
         raise BadInput(path, f"no column {', '.join(missing)}")
+    if len(header) > MOST_COLUMNS:
+        raise BadInput(path, f"not CSV: more than {MOST_COLUMNS:,} columns")
     try:
         return pl.read_csv(data.encode(), infer_schema=False, truncate_ragged_lines=False)
     except (pl.exceptions.PolarsError, ValueError) as error:

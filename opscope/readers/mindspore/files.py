@@ -34,6 +34,11 @@ TOTALS: Final = (
 )
 #: Files that only explain others: shapes, clocks.
 BESIDE: Final = ("shapes", "aicpu", "gpu_shapes")
+#: The names of the files of MindSpore's dataset (kind ``dataset``): what each holds is in ``minddata``.
+DATASET: Final = re.compile(
+    r"(device_queue|dataset_iterator|pipeline|minddata_pipeline_raw|minddata_aicpu|"
+    r"minddata_getnext|minddata_cpu_utilization)(?:_profiling)?_[0-9]{1,6}\.(?:txt|json|csv)"
+)
 
 _CSV: Final = (
     ("ticks", re.compile(rb"step_num,start_point,end_point,total,fp_point,bp_point")),
@@ -91,6 +96,7 @@ _PROCESS: Final = re.compile(r".*_ascend_(?:ms|pt)|rank_[0-9]+")
 _MADE: Final = re.compile(
     r".*_[0-9]{14,20}_ascend_ms|ASCEND_PROFILER_OUTPUT|PROF_[0-9]{6}_[0-9]{14,20}_\w+"
 )
+_OF_HOST: Final = re.compile(r"(.*)_[0-9]+_[0-9]{14,20}_ascend_ms")
 _NUMBER: Final = re.compile(r"_([0-9]{1,6})(?:_detail_time|_detail|_type)?\.\w+\Z")
 #: CANN's files: the device, the model and the iteration, or the time.
 _MSPROF: Final = re.compile(
@@ -136,6 +142,8 @@ def kind_of(head: bytes, name: str) -> str | None:
     for kind, form in _TEXT:
         if form.match(start):
             return kind
+    if DATASET.fullmatch(name):
+        return "dataset"
     return "without" if what_without(name) else None
 
 
@@ -223,3 +231,20 @@ def processes_in(folder: Path) -> list[Path]:
         )
     except OSError:
         return []
+
+
+def rank_twice(folders: Iterable[Path]) -> int | None:
+    """Return a rank that several of the outputs have, so that they are several runs; None if there is none.
+
+    Outputs of different hosts may share the number of a device: they are of one job.
+    """
+    seen: set[tuple[str, int]] = set()
+    for folder in folders:
+        name = _OF_HOST.fullmatch(folder.name)
+        host = name.group(1) if name else ""
+        ranks = {file.rank or 0 for file in files_in(folder)}
+        for rank in sorted(ranks):
+            if (host, rank) in seen:
+                return rank
+        seen |= {(host, rank) for rank in ranks}
+    return None

@@ -14,14 +14,15 @@ import polars as pl
 
 from opscope.core.dialects.mindspore import DOMAIN
 from opscope.core.schema import STEP
+from opscope.core.tables.impossible import NO_TIME
 from opscope.core.tables.trace import Trace, concat
-from opscope.readers.errors import BadInput
+from opscope.readers.errors import BadInput, SeveralRuns
 from opscope.readers.heads import is_json
 from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.sound import sound_trace
 
-from . import cpu_files, cpu_samples, nodes, tables, timeline, totals
-from .files import TOTALS, File, files_in, kind_of, processes_in, rank_of, what_without
+from . import cpu_files, minddata, nodes, tables, timeline, totals
+from .files import TOTALS, File, files_in, kind_of, processes_in, rank_of, rank_twice, what_without
 from .timeline import Timeline
 
 #: Most timelines of one device; CANN writes one for each iteration.
@@ -38,6 +39,9 @@ _OTHER_CLOCK: Final = (
 _NO_TIMES_BUT_STEPS: Final = "steps left out: no file here has the times of ops, only their totals"
 _TOTALS_TOO: Final = (
     "ranks left out, whose files have totals and no times, as those of others here have times"
+)
+_OTHER_RANKS: Final = (
+    "files of the dataset left out: they are not of as many ranks as the files of ops here"
 )
 _TWO_CLOCKS: Final = (
     "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
@@ -62,6 +66,7 @@ class _Rank:
     users: list[tuple[str, int, int, int]] = field(default_factory=list)
     cpu: list[tuple[str, int, int, int]] = field(default_factory=list)
     host_ops: list[pl.DataFrame] = field(default_factory=list)
+    dataset: list[Path] = field(default_factory=list)
     notes: list[tuple[str, str, int]] = field(default_factory=list)
     made_up: bool = False
     device_name: str | None = None
@@ -69,6 +74,11 @@ class _Rank:
     pid: int | None = None
     #: Whether it is told by one file, which no folder says to be of this profiler.
     of_file: bool = False
+
+    @property
+    def executed(self) -> bool:
+        """Whether its files tell of an execution or a step, not of its dataset alone."""
+        return bool(self.ran or self.steps or self.cpu or self.host_ops)
 
 
 def read(path: Path) -> Trace:
@@ -84,7 +94,7 @@ def _file(path: Path) -> Trace:
     kind = kind_of(head, path.name)
     if kind is None and is_json(head):
         kind = "timeline"  # what its first bytes do not show, another part does
-    if kind in (None, "without"):
+    if kind in (None, "without", "dataset"):
         problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
             path,
@@ -110,10 +120,14 @@ def _file(path: Path) -> Trace:
 
 def _folder(path: Path) -> Trace:
     files = files_in(path)
-    single = [file for file in files if file.kind in _USED]
+    of_dataset = [file for file in files if file.kind == "dataset"]
+    single = [file for file in files if file.kind in _USED] or of_dataset
     if not single:
         inner = processes_in(path)
         if inner:
+            rank = rank_twice(inner)
+            if rank is not None:
+                raise SeveralRuns(path, rank, inner)
             return concat([_folder(folder) for folder in inner])
         raise BadInput(
             path,
@@ -121,7 +135,7 @@ def _folder(path: Path) -> Trace:
             "output that was not analysed yet needs mindspore.profiler.profiler.analyse(path)",
         )
     if all(file.kind in ("cpu", "shapes", "cpu_totals") or _only_cpu(file) for file in single):
-        return cpu_files.tables_of(path)
+        return _with_dataset(cpu_files.tables_of(path), of_dataset)
     by_rank: dict[int | None, list[File]] = defaultdict(list)
     for one in files:
         by_rank[one.rank].append(one)
@@ -133,10 +147,10 @@ def _folder(path: Path) -> Trace:
         rank_files = _Rank(number)
         _take(rank_files, by_rank[number])
         _describe(rank_files, path, number)
-        if rank_files.ran or rank_files.steps or rank_files.cpu or rank_files.host_ops:
+        if rank_files.executed or rank_files.dataset:
             ranks.append(rank_files)
     real = [rank for rank in ranks if not rank.made_up]
-    if real and len(real) < len(ranks):
+    if any(rank.executed for rank in real) and len(real) < len(ranks):
         real[0].notes.append(("warning", _TOTALS_TOO, len(ranks) - len(real)))
         ranks = real
     if not ranks:
@@ -172,6 +186,7 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     of: dict[str, list[Path]] = defaultdict(list)
     for file in files:
         of[file.kind].append(file.path)
+    rank.dataset = of["dataset"]
     lines = _timelines(rank, _chosen(of["timeline"]), device)
     details = of["kernels"]
     for path in _details(details):
@@ -263,7 +278,10 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
         rank.points |= line.points
         rank.users += line.users
         rank.cpu += line.cpu
-        rank.notes += [("info", message, note) for message, note in line.notes.items()]
+        rank.notes += [
+            ("warning" if NO_TIME in message else "info", message, count)
+            for message, count in line.notes.items()
+        ]
     return timelines
 
 
@@ -423,17 +441,22 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
     if rank.cpu:
         ranges.append(_cpu_ranges(rank.cpu))
     ranges += rank.host_ops
+    waits = _waits(rank, ran)
+    if len(waits):
+        ranges.append(waits)
     if rank.users:
         ranges.append(_ranges([(*user, "user", None) for user in rank.users]))
     if ranges:
         tables_made["ranges"] = pl.concat(ranges, how="diagonal").with_columns(
             pl.int_range(pl.len(), dtype=pl.Int64).alias("id")
         )
-    if not ranges and not len(ran):
+    sampled = minddata.samples(rank.dataset, rank.notes)
+    if len(sampled):
+        tables_made["samples"] = sampled
+    if not ranges and not len(ran) and not len(sampled):
         raise BadInput(path, "no op, no step and no task of a device in it")
-    _add_samples(tables_made, rank, path)
     origin = _origin(paths, rank.made_up)
-    if not (rank.cpu or rank.host_ops):
+    if not (rank.cpu or rank.host_ops) and (ranges or len(ran)):
         origin["gpu"] = True  # steps of a device are told without its tasks
     trace = sound_trace(tables_made, origin)
     for note in rank.notes:
@@ -441,17 +464,35 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
     return trace
 
 
-def _add_samples(tables_made: dict[str, pl.DataFrame], rank: _Rank, path: Path) -> None:
-    """Add MindSpore's samples of the processors, if the folder has those of the rank."""
-    file = cpu_samples.find(path, rank.number) if path.is_dir() else None
-    if file is None:
-        return
-    sampled, note = cpu_samples.read(file)
-    if len(sampled):
-        tables_made["samples"] = sampled
-        rank.notes.append(("info", cpu_samples.OTHER_CLOCK, len(sampled)))
-    if note is not None:
-        rank.notes.append(note)
+def _waits(rank: _Rank, ran: pl.DataFrame) -> pl.DataFrame:
+    """Return the ranges of the device's waits for a batch, on the thread of its steps."""
+    times = [step[1:] for step in rank.steps] if not rank.made_up else []
+    timed = ran.select("start", "end").drop_nulls()
+    if len(timed) and not rank.made_up:
+        times.append((timed["start"].min(), timed["end"].max()))  # type: ignore[arg-type]
+    span = (min(time[0] for time in times), max(time[1] for time in times)) if times else None
+    waits = minddata.waits(rank.dataset, span, rank.notes)
+    columns = waits.select("text", pl.lit(0), "start", "end", "domain", "category")
+    return _ranges(columns.rows()).with_columns(waits["payload"])
+
+
+def _with_dataset(trace: Trace, files: Sequence[File]) -> Trace:
+    """Return a trace of CPU ops with what the datasets of its processes tell, if each has told it."""
+    notes: list[tuple[str, str, int]] = []
+    ranks = sorted({file.rank or 0 for file in files})
+    sampled = [
+        minddata.samples(
+            [file.path for file in files if (file.rank or 0) == rank], notes
+        ).with_columns(pl.lit(number, pl.Int32).alias("process"))
+        for number, rank in enumerate(ranks)
+    ]
+    if len(ranks) == len(trace["processes"]):
+        trace = trace.replace(samples=pl.concat(sampled))
+    elif ranks:
+        notes = [("warning", _OTHER_RANKS, len(files))]
+    for note in notes:
+        trace.note(*note)
+    return trace
 
 
 def _is_unix(ran: pl.DataFrame, cpu: Sequence[tuple[str, int, int, int]]) -> bool:

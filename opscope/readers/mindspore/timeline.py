@@ -22,10 +22,11 @@ import msgspec
 import polars as pl
 
 from opscope.core import progress
+from opscope.core.tables.impossible import NO_TIME
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.owners import owner
-from opscope.readers.rows import frame_of
+from opscope.readers.rows import decode, frame_of
 
 from . import nodes
 
@@ -146,12 +147,12 @@ def _events(path: Path, kind: type[_Event]) -> list[Any]:
             raise BadInput(path, _TOO_LARGE)
         data = _array(path)
         try:
-            events: list[Any] = msgspec.json.decode(data, type=list[kind])  # type: ignore[valid-type]
+            events: list[Any] = decode(data, list[kind])  # type: ignore[valid-type]
             return events
         except (
             msgspec.ValidationError
         ):  # an event with a value of another kind: only that one is left out
-            values = msgspec.json.decode(data, type=list[Any])
+            values = decode(data, list[Any])
             return [event for value in values if (event := _sound(value, kind)) is not None]
     except msgspec.DecodeError as error:
         cut = "truncated" in str(error)
@@ -178,7 +179,8 @@ def _array(path: Path) -> bytes | msgspec.Raw:
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     if data.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
         return data
-    return msgspec.json.decode(data, type=_File).traceEvents
+    events: msgspec.Raw = decode(data, _File).traceEvents
+    return events
 
 
 def _sound(value: Any, kind: type[_Event]) -> _Event | None:
@@ -216,7 +218,7 @@ def _of(path: Path, events: Sequence[Any], device: int) -> Timeline:
     if odd.all():
         raise BadInput(path, "not a timeline: no event has a time and a duration")
     if odd.any():
-        timeline.notes["events whose time or duration is not a number, left out"] = int(odd.sum())
+        timeline.notes[f"events whose time or duration is not a number, {NO_TIME}"] = int(odd.sum())
     if lanes:
         _name(timeline, done, times, lanes, threads, device, devices)
     else:

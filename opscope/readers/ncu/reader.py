@@ -127,7 +127,7 @@ def _durations(measured: Measured) -> pl.Series:
     both = measured.launches.select("launch").join(
         mine, on="launch", how="left", maintain_order="left"
     )
-    usable = both["value"].is_between(0, 2**53)
+    usable = both["value"].is_between(0, 2**53, closed="right")
     rounded: pl.Series = both["value"].set(~usable.fill_null(True), None).round().cast(pl.Int64)
     return rounded
 

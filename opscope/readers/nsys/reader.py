@@ -26,14 +26,67 @@ from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.open_ranges import CUT_OFF, open_at_end
 from opscope.readers.sound import sound, sound_trace
-from opscope.readers.sqlite import MAGIC, Database
+from opscope.readers.sqlite import MAGIC, Database, Kind
 
 from . import cuda, samples
 from . import target as nsys_target
 from .nvtx import Ranges, ranges_of, read_events
 from .source import Folder, Source, Versioned, base_name
-from .strings import Codes, Strings, Threads
-from .threads import read_states
+from .strings import TID_BITS, Codes, Strings, Threads
+
+_TABLE: Final = "SCHED_EVENTS"
+RUNNING: Final = "running"
+OFF: Final = "off the CPU"
+
+
+def read_states(source: Source, threads: Threads) -> pl.DataFrame | None:
+    """Return the ``thread_states`` table: a row from each event of a thread to its next event.
+
+    The state is ``running`` after the thread was put on a CPU, and ``off the CPU``, with the reason if
+    the export has it, after it was taken off. The states before a thread's first event and after its last
+    are unknown. Only processes known so far are read. Returns None if the export has no such table.
+    """
+    if not source.has(_TABLE, "start", "isSchedIn", "globalTid"):
+        return None
+    states = _labels(source, "ENUM_SAMPLING_THREAD_STATE", ("Unknown", "Running"))
+    blocks = _labels(source, "ENUM_SCHEDULING_THREAD_BLOCK", ("Unknown", "NonBlocked"))
+    wanted: dict[str, Kind] = dict.fromkeys(
+        ("start", "isSchedIn", "globalTid", "threadState", "threadBlock"), "int"
+    )
+    process_keys = pl.Series(threads.processes.keys, dtype=pl.Int64)
+
+    def convert(frame: pl.DataFrame, _: pl.DataFrame | None) -> pl.DataFrame:
+        rows = frame.filter((pl.col("globalTid") // (1 << TID_BITS)).is_in(process_keys.implode()))
+        reasons = [
+            pl.col(name).replace_strict(labels, default=None, return_dtype=pl.String)
+            for name, labels in (("threadBlock", blocks), ("threadState", states))
+            if name in rows.columns
+        ]
+        why = pl.coalesce(*reasons, pl.lit(None, pl.String)).str.to_lowercase()
+        off = pl.when(why.is_null()).then(pl.lit(OFF)).otherwise(pl.format(OFF + ": {}", why))
+        return rows.select(
+            *threads.split(rows["globalTid"]),
+            "start",
+            pl.when(pl.col("isSchedIn") > 0)
+            .then(pl.lit(RUNNING))
+            .otherwise(off)
+            .cast(pl.Categorical)
+            .alias("state"),
+        )
+
+    found = pl.concat(source.scan(_TABLE, wanted, convert)).sort("process", "thread", "start")
+    thread = ["process", "thread"]
+    return found.with_columns(pl.col("start").shift(-1).over(thread).alias("end")).filter(
+        pl.col("end") > pl.col("start")
+    )
+
+
+def _labels(source: Source, table: str, nothing: tuple[str, ...]) -> dict[int, str]:
+    """The labels of an enumeration by number, without the meaningless labels in ``nothing``."""
+    frame = source.rows(table, {"id": "int", "label": "text"})
+    rows = frame.drop_nulls().rows() if {"id", "label"} <= set(frame.columns) else []
+    return {number: label for number, label in rows if label not in nothing}
+
 
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".qdstrm")
 #: A database with StringIds and any of these tables is an Nsight Systems export.
@@ -231,28 +284,14 @@ def _mend(
         opened = open_at_end(tables, duration)
         if opened:
             notes.append(("info", CUT_OFF, opened))
-    for name, frame in tables.items():
-        if not {"start", "end"} <= set(frame.columns):
-            continue
-        bad = frame.select(
-            (
-                pl.col("start").is_null()
-                | pl.col("end").is_null()
-                | (pl.col("end") < pl.col("start"))
-            ).sum()
-        ).item()
-        if bad:
-            frame = frame.filter(pl.col("end") >= pl.col("start"))
-            notes.append(
-                ("warning", f"rows of {name} whose end is missing or before its start", bad)
-            )
-        if name == "ranges":
-            frame = amended(frame)
-            if lean:  # an id is the row number, and steps have theirs from the payload already
-                frame = frame.drop("payload", strict=False)
-            else:
-                frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
-        tables[name] = frame
+        ranges = {"ranges": tables["ranges"]}
+        notes += sound(ranges)
+        frame = amended(ranges["ranges"])
+        if lean:  # an id is the row number, and steps have theirs from the payload already
+            frame = frame.drop("payload", strict=False)
+        else:
+            frame = frame.with_row_index("id").with_columns(pl.col("id").cast(pl.Int64))
+        tables["ranges"] = frame
     return notes
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 import polars as pl
 
 from opscope.core import progress
+from opscope.core.tables.columns import to_read
 from opscope.readers.errors import BadInput
 from opscope.readers.sqlite import PIECE, ROW, Column, Kind, fault_notes
 
@@ -134,7 +135,9 @@ class Folder:
     def _open(self, file: Path) -> pl.LazyFrame:
         try:
             if file.suffix.lower() in (".parquet", ".pqt"):
-                frame = pl.scan_parquet(file, glob=False)  # a file name may contain brackets
+                frame = pl.scan_parquet(
+                    to_read(file), glob=False
+                )  # a file name may contain brackets
             else:
                 frame = _scan_arrow(file)
             frame.collect_schema()
@@ -240,10 +243,10 @@ class Folder:
 def _scan_arrow(file: Path) -> pl.LazyFrame:
     """Open an Arrow file, or an Arrow stream, which has no index and is read whole."""
     try:
-        frame = pl.scan_ipc(file, glob=False)
+        frame = pl.scan_ipc(to_read(file), glob=False)
         frame.collect_schema()
     except pl.exceptions.PolarsError:
-        frame = pl.read_ipc_stream(file).lazy()
+        frame = pl.read_ipc_stream(to_read(file)).lazy()
     return frame
 
 

@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from opscope.core.rangetext import format_call
-from opscope.core.tables.columns import spread
+from opscope.core.tables.columns import spread, utf8
 from opscope.core.tables.identity import SESSION, session_start
+from opscope.core.tables.impossible import NO_TIME
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import TRUNCATED
 from opscope.readers.sound import sound_trace
@@ -127,7 +128,7 @@ def _process(frame: pl.DataFrame, path: str | os.PathLike[str]) -> pl.DataFrame:
             "process": [0],
             "pid": pid[:1] if len(pid) else [None],
             "clock_domain": [0],
-            "name": [Path(path).name],
+            "name": [utf8(Path(path).name)],
             "framework": ["onnxruntime"],
         },
         schema_overrides={"process": pl.Int32, "pid": pl.Int64, "clock_domain": pl.Int32},
@@ -234,7 +235,7 @@ def _note(
     names = ", ".join(calls.missing[:3]) + (" …" if len(calls.missing) > 3 else "")
     shapeless = nodes["inputs"].is_null().all() and len(nodes)
     for severity, message, count in (
-        ("warning", "events with damaged JSON or without a time were left out", found.left_out),
+        ("warning", f"events with damaged JSON or without a time, {NO_TIME}", found.left_out),
         ("info", "blocks of the file with unescaped names were repaired", found.repaired),
         (
             "info",

@@ -20,6 +20,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.tables.columns import to_read
+
 from .profile_folder import DAMAGE, META, refuse_pipe
 
 #: ``0`` in this environment variable: results are read, and none is kept.
@@ -55,7 +57,7 @@ class Place:
     def _fits(self, file: Path) -> bool:
         try:
             refuse_pipe(file)
-            return pl.read_parquet_metadata(file).get(_OF) == self._label()
+            return pl.read_parquet_metadata(to_read(file)).get(_OF) == self._label()
         except DAMAGE as error:
             _log.debug("%s is not used: %s", file, error)
             return False

@@ -19,7 +19,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.once import lock_of
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import pieces, sharing_nulls
+from opscope.core.tables.columns import pieces, sharing_nulls, to_read
 from opscope.core.tables.mapped import Mapped, let_go
 from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace, conform, table_schema
@@ -156,6 +156,9 @@ class Tables(dict[str, pl.DataFrame]):
         """Return some columns of a trace's table, each in one piece: of several NumPy makes a copy whenever
         they are asked for. One that no file has takes no memory until it is asked for."""
         columns_of_all = set.intersection(*_columns(self._path, self._files[name]))
+        lacking = sorted((TIMES & {*TABLES[name]} & {*wanted}) - columns_of_all)
+        if lacking:
+            raise BadInput(self._path, f"table {name} has no column {lacking[0]}")
         if self._mapped is not None and (self.unread(name) or 0) > _ROWS_IN_MEMORY:
             # one column after the other is in memory
             moved = [
@@ -204,7 +207,7 @@ class Tables(dict[str, pl.DataFrame]):
             try:
                 refuse_pipe(file)
                 _refuse_bomb(self._path, file)
-                rows = pl.scan_parquet(file, glob=False)
+                rows = pl.scan_parquet(to_read(file), glob=False)
                 own = column in rows.collect_schema()
                 of = pl.col(column).cast(dtype) if own else pl.lit(None, dtype).alias(column)
                 total: int = rows.select(pl.len()).collect().item()
@@ -339,7 +342,7 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
     if not files:
         return pl.LazyFrame(schema=table_schema(name) if kind == "tables" else None)
     _check(folder, files)
-    frame = pl.scan_parquet(files, glob=False)
+    frame = pl.scan_parquet([to_read(file) for file in files], glob=False)
     if kind == "tables":
         columns_there, schema = set(frame.collect_schema()), table_schema(name)
         frame = frame.with_columns(
@@ -353,13 +356,10 @@ def scan(path: str | os.PathLike[str], table: str) -> pl.LazyFrame:
 def _head(folder: Path) -> dict[str, Any]:
     file = folder / META
     try:
-        os.fspath(folder).encode()
         refuse_pipe(file)
         if file.stat().st_size > _LARGEST_META:
             raise BadInput(folder, f"{META} is larger than any profile's")
         head = msgspec.json.decode(file.read_bytes(), type=dict[str, Any])
-    except UnicodeEncodeError:
-        raise BadInput(folder, "its path is not UTF-8, so Polars cannot open it") from None
     except OSError as error:
         raise BadInput(folder, f"{META}: {error.strerror or error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -405,7 +405,9 @@ def _columns(folder: Path, files: list[Path]) -> list[set[str]]:
     for file in files:
         try:
             refuse_pipe(file)
-            columns_of_files.append(set(pl.scan_parquet(file, glob=False).collect_schema()))
+            columns_of_files.append(
+                set(pl.scan_parquet(to_read(file), glob=False).collect_schema())
+            )
         except DAMAGE as error:
             raise _damaged(folder, file, error) from error
     return columns_of_files
@@ -415,7 +417,9 @@ def _length(folder: Path, file: Path) -> int:
     """Return the number of a file's rows. Raises BadInput."""
     try:
         refuse_pipe(file)
-        row_count: int = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+        row_count: int = (
+            pl.scan_parquet(to_read(file), glob=False).select(pl.len()).collect().item()
+        )
         return row_count
     except DAMAGE as error:
         raise _damaged(folder, file, error) from error
@@ -427,9 +431,14 @@ def _row(
     """Return one row of a table. Raises IndexError if it has fewer."""
     for file in files:
         try:
-            row_count = pl.scan_parquet(file, glob=False).select(pl.len()).collect().item()
+            row_count = pl.scan_parquet(to_read(file), glob=False).select(pl.len()).collect().item()
             if row < row_count:
-                row_read = pl.scan_parquet(file, glob=False).select(wanted).slice(row, 1).collect()
+                row_read = (
+                    pl.scan_parquet(to_read(file), glob=False)
+                    .select(wanted)
+                    .slice(row, 1)
+                    .collect()
+                )
                 schema = table_schema(name) if own else row_read.schema
                 return row_read.select(pl.col(column).cast(schema[column]) for column in wanted)
         except DAMAGE as error:
@@ -451,7 +460,7 @@ def _load(
             _refuse_bomb(folder, file)
             with progress.reading([file]):
                 # a name may contain brackets
-                frame = pl.read_parquet(file, columns=wanted, glob=False)
+                frame = pl.read_parquet(to_read(file), columns=wanted, glob=False)
                 progress.read_whole(file)
             if own and wanted is not None:
                 schema = table_schema(name)
@@ -477,13 +486,18 @@ def _load_together(files: list[Path], wanted: list[str]) -> pl.DataFrame | None:
     try:
         for file in files:
             refuse_pipe(file)
-        rows = pl.scan_parquet(files, glob=False).select(pl.len()).collect().item()
+        rows = (
+            pl.scan_parquet([to_read(file) for file in files], glob=False)
+            .select(pl.len())
+            .collect()
+            .item()
+        )
         if rows > _ROWS_ALWAYS_ALLOWED + _ROWS_PER_BYTE * sum(
             file.stat().st_size for file in files
         ):
             return None
         with progress.reading(files):
-            frame = pl.read_parquet(files, columns=wanted, glob=False)
+            frame = pl.read_parquet([to_read(file) for file in files], columns=wanted, glob=False)
             for file in files:
                 progress.read_whole(file)
     except DAMAGE:
@@ -501,7 +515,7 @@ def _refuse_bomb(folder: Path, file: Path) -> None:
     """Refuse a tiny file with many rows: a constant column takes no space in a file, but fills the memory."""
     size, rows = (
         file.stat().st_size,
-        pl.scan_parquet(file, glob=False).select(pl.len()).collect().item(),
+        pl.scan_parquet(to_read(file), glob=False).select(pl.len()).collect().item(),
     )
     if rows > _ROWS_ALWAYS_ALLOWED + _ROWS_PER_BYTE * size:
         raise BadInput(folder, f"{file.name} has {rows} rows in {size} bytes, which no profile has")

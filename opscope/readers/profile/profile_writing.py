@@ -22,9 +22,8 @@ import numpy as np
 import polars as pl
 
 from opscope.core import progress
-from opscope.core.redaction import redact
 from opscope.core.schema import TABLES
-from opscope.core.tables.columns import hand_back
+from opscope.core.tables.columns import hand_back, to_write
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.trace import Trace
 from opscope.version import __version__
@@ -137,6 +136,8 @@ def _fill(
     extra: Mapping[str, pl.DataFrame | Iterable[pl.DataFrame]],
     meta: Mapping[str, Any],
 ) -> None:
+    from opscope.core.tables.redacted import hide_in_origin  # lazy: reading needs none of it
+
     rank = _ranks(trace)
     tables: dict[str, Any] = {}
     others: dict[str, Any] = {}
@@ -149,20 +150,19 @@ def _fill(
         for name, parts in extra.items():
             others[name] = _store_extra(pen, folder, f"extra.{name}", parts)
             stage.add(_WEIGHTS.get(name, 1))
-    origin = _public(trace.origin)
-    if isinstance(origin.get("command"), list):
-        origin["command"] = list(redact([str(word) for word in origin["command"]]))
     head = {
         "format": "opscope",
         "version": VERSION,
         "id": secrets.token_hex(16),
         "opscope": __version__,
-        "origin": origin,
+        "origin": hide_in_origin(_public(trace.origin)),
         "tables": tables,
         "extra": others,
         "meta": _public(meta),
     }
-    (folder / META).write_text(json.dumps(head, indent=1) + "\n", "utf-8")
+    # a file's name may have bytes that UTF-8 has not; escaped, they would be JSON that nobody reads
+    text = json.dumps(head, indent=1, ensure_ascii=False) + "\n"
+    (folder / META).write_bytes(text.encode("utf-8", "replace"))
 
 
 class _Pen:
@@ -251,7 +251,11 @@ def _store_extra(
 def _write(frame: pl.DataFrame, file: Path, group: int | None = None) -> None:
     # of level 1 as large as of 3 (ranges, op_totals; calls and kernels 4 % larger), in a tenth less time
     frame.write_parquet(
-        file, compression="zstd", compression_level=1, statistics=True, row_group_size=group
+        to_write(file),
+        compression="zstd",
+        compression_level=1,
+        statistics=True,
+        row_group_size=group,
     )
     hand_back()
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from opscope.core import recording_format
 from opscope.readers.errors import BadInput
-from opscope.readers.recording.parts import refuse_odd
+from opscope.readers.recording.parts import records
 
 _DTYPE: Final = np.dtype(
     [
@@ -123,24 +123,10 @@ def _pieces(
 
 
 def _check(path: Path) -> np.ndarray[Any, Any]:
-    data = _read(path)
+    data = records(path, _DTYPE)
     if len(data) and not np.isin(data["kind"], range(4)).all():
         raise BadInput(path, "not the memory events of a recording")
     return data
-
-
-def _read(path: Path) -> np.ndarray[Any, Any]:
-    """Read the file's complete records; a killed process leaves an incomplete last one."""
-    try:
-        refuse_odd(path)
-        size = path.stat().st_size // _DTYPE.itemsize
-        if not size:
-            return np.empty(0, _DTYPE)
-        return np.memmap(path, dtype=_DTYPE, mode="r", shape=(size,))
-    except FileNotFoundError:
-        return np.empty(0, _DTYPE)
-    except OSError as error:
-        raise BadInput(path, f"cannot be read: {error.strerror}") from None
 
 
 def _times(

@@ -1,13 +1,18 @@
-"""Find the parts of a recording: one folder per process."""
+"""Find the parts of a recording, one folder per process, and read their files of records."""
 
 from __future__ import annotations
 
 import os
 import stat
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from opscope.core.recording_format import META
 from opscope.readers.errors import BadInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 def parts(folder: str | os.PathLike[str]) -> list[Path]:
@@ -19,6 +24,22 @@ def refuse_odd(path: Path) -> None:
     """Raise BadInput unless ``path`` is a plain file (a pipe would block), OSError if it does not exist."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise BadInput(path, "a link, a pipe or a folder: a recording has plain files only")
+
+
+def records(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return a file's complete records; a killed process leaves an incomplete last one. Raises BadInput."""
+    import numpy as np  # lazy: whoever only looks for parts need not load it
+
+    try:
+        refuse_odd(path)
+        size = path.stat().st_size // dtype.itemsize
+        if not size:
+            return np.empty(0, dtype)
+        return np.memmap(path, dtype=dtype, mode="r", shape=(size,))
+    except FileNotFoundError:
+        return np.empty(0, dtype)
+    except OSError as error:
+        raise BadInput(path, f"cannot be read: {error.strerror}") from None
 
 
 def is_part(folder: Path) -> bool:

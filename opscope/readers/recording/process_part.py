@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ import polars as pl
 
 from opscope.core import recording_format
 from opscope.core.tables.amended import amended
+from opscope.core.tables.clockfit import MAX_DRIFT
+from opscope.core.tables.columns import utf8
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
@@ -27,6 +30,7 @@ from .ranges import Texts, ranges
 from .samples import Sampled, samples
 from .source_files import MOST as MOST_FILES
 from .source_files import source_file
+from .stacks import described_sampling, host_samples
 from .told_backends import backend_fact
 
 #: Largest size in bytes of meta.json, and of one line of the other files.
@@ -85,9 +89,10 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
     tables = {
         "processes": _processes(meta, facts),
         "threads": _threads(facts),
-        "clocks": _clocks(meta, facts),
+        "clocks": _clocks(meta, facts, notes),
         "ranges": table.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id")),
         "own_costs": _own_costs(facts, stop),
+        "process_times": _process_times(facts, stop),
     }
     light, light_samples = light_tables(part, facts.light_names, notes)
     tables |= light
@@ -102,6 +107,11 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         tables["allocations"] = allocations(
             part, facts.memory, facts.clocks, notes, segments, begin
         )
+    if facts.sampling is not None:  # else no stacks were sampled
+        notes.append(("info", facts.sampling, 1))
+        lines = map(_sound, _lines(part / recording_format.STACKS))
+        stacks = host_samples([part, *segments], begin, lines, notes)
+        tables["host_samples"] = stacks
     tables["notes"] = pl.DataFrame(
         notes,
         schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64},
@@ -159,13 +169,13 @@ def _type(meta: Mapping[str, Any]) -> dict[str, Any]:
     """The facts in ``meta`` about the process; null if the value has the wrong type."""
     typed: dict[str, Any] = {"version": meta["version"]}
     for name in ("host", "boot", "name", "clock"):
-        typed[name] = _utf8(meta[name]) if isinstance(meta.get(name), str) else None
+        typed[name] = utf8(meta[name]) if isinstance(meta.get(name), str) else None
     for name, most in _NUMBERS.items():
         value = meta.get(name)
         typed[name] = value if type(value) is int and 0 <= value < most else None
     command, versions = meta.get("command"), meta.get("versions")
     words = command if isinstance(command, list) else []
-    typed["command"] = [_utf8(word) for word in words if isinstance(word, str)] or None
+    typed["command"] = [utf8(word) for word in words if isinstance(word, str)] or None
     typed["versions"] = _texts_of(versions)
     typed["private"] = meta.get("private") is True
     return typed
@@ -174,7 +184,7 @@ def _type(meta: Mapping[str, Any]) -> dict[str, Any]:
 def _texts_of(versions: Any) -> dict[str, str]:
     """A dictionary of texts; other values are dropped."""
     items = versions.items() if isinstance(versions, dict) else ()
-    return {_utf8(name): _utf8(value) for name, value in items if isinstance(value, str)}
+    return {utf8(name): utf8(value) for name, value in items if isinstance(value, str)}
 
 
 def _lines(path: Path) -> Iterator[Any]:
@@ -230,16 +240,26 @@ class _Facts:
     #: ONNX Runtime's sessions that were profiled, by number: the model's name, when the profile began (Unix
     #: ns; None if it was not written), and whether it was full
     sessions: dict[int, dict[str, Any]] = field(default_factory=dict)
+    #: the process's processor time (ns) at readings of the clock, since the process began
+    processor: list[int] = field(default_factory=list)
     #: values over time: (name, device) → (times, values)
     samples: Sampled = field(default_factory=dict)
     #: the names of light mode's samples, by their numbers
     light_names: dict[int, str] = field(default_factory=dict)
+    #: when the process began; None if its system does not say
+    process_began: int | None = None
+    #: the imports that are in no other: name, start and end
+    imports: list[tuple[str, int, int]] = field(default_factory=list)
+    #: the sessions that ran models, and when each was made
+    made: list[tuple[str, int, int]] = field(default_factory=list)
     #: the user's files that were hashed as the recording ended
     source_files: list[dict[str, str]] = field(default_factory=list)
     #: what is said of a ring that was written: where it begins (Unix ns), why it was written
     ring: dict[str, Any] | None = None
     #: the cost of a ring's parts, and its steps, up to its first segment
     before: dict[str, list[int | None]] = field(default_factory=dict)
+    #: how Python stacks were sampled, in words; None: they were not
+    sampling: str | None = None
     #: when the first segment of a ring began, from which its costs are counted
     counted_from: int | None = None
 
@@ -281,6 +301,8 @@ class _Facts:
                 elif "clock" in line:
                     perf, unix, error = map(_int, line["clock"])
                     facts.clocks.append((perf, unix, error))
+                    if "processor" in line:
+                        facts.processor.append(_int(line["processor"]))
                 elif "probe" in line:
                     before, after, thread = map(_int, line["probe"])
                     facts.probes.append([before, after, thread])
@@ -319,9 +341,22 @@ class _Facts:
                 elif "ring" in line:
                     facts.ring = ring.said(line["ring"])
                 elif "samples" in line:
-                    _sample(line, facts.samples)
+                    torn = _sample(line, facts.samples)
+                    if torn:
+                        facts.notes.append(("warning", "samples whose times are not known", torn))
+                elif "stacks" in line:
+                    facts.sampling = described_sampling(line)
                 elif "light_name" in line:
                     facts.light_names[_int(line["light_name"])] = _text(line["name"])[:256]
+                elif "began" in line and "onnxruntime" not in line:
+                    began = line["began"]
+                    facts.process_began = None if began is None else _int(began)
+                elif "session" in line:
+                    start, end = map(_int, line["took"])
+                    facts.made.append((_text(line["session"])[:256], start, end))
+                elif "imports" in line:
+                    for name, start, end in line["imports"]:
+                        facts.imports.append((_text(name)[:256], _int(start), _int(end)))
                 elif "start" in line:
                     facts.start = _int(line["start"])
                 elif "stop" in line:
@@ -360,7 +395,7 @@ def _int(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
-    return _utf8(str(value))
+    return utf8(str(value))
 
 
 def _device(value: Any) -> int:
@@ -386,20 +421,29 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sample(line: Mapping[str, Any], into: Sampled) -> None:
-    """Add the samples of a fact, some names' values at the same times, of the process or of a device."""
+def _sample(line: Mapping[str, Any], into: Sampled) -> int:
+    """Add the samples of a fact, some names' values at the same times, of the process or of a device.
+
+    Returns how many were left out, as there is not a time for each.
+    """
+    torn = 0
     device = None if line.get("device") is None else _device(line["device"])
     times = [_int(time) for time in line["samples"]]
-    for name, column in line["values"].items():
+    columns = line["values"]
+    if not isinstance(columns, dict):
+        raise TypeError("values are no object")
+    for name, column in columns.items():
         values = [None if value is None else float(value) for value in column]
         if len(values) != len(times):
-            raise ValueError(f"{len(values)} samples at {len(times)} times")
+            torn += len(values)
+            continue
         key = (_text(name)[:256], device)
         if len(into) >= MAX_SAMPLED and key not in into:
             continue
         old = into.setdefault(key, ([], []))
         old[0].extend(times)
         old[1].extend(values)
+    return torn
 
 
 def _memory_fact(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -419,7 +463,7 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
                 0 <= number < recording_format.MARK_BASE
             ):
                 # JSON may contain lone surrogates (as file names do); UTF-8 and Polars cannot
-                rows[number] = (_utf8(domain), category and _utf8(category), _utf8(text))
+                rows[number] = (utf8(domain), category and utf8(category), utf8(text))
             case _:
                 raise BadInput(path, f"not a text entry: {_text(line)[:60]}")
     order = sorted(rows)
@@ -435,16 +479,12 @@ def _texts(part: Path, domains: Mapping[str, int]) -> Texts:
 def _sound(value: Any) -> Any:
     """Return a decoded JSON value with every text valid in UTF-8."""
     if isinstance(value, str):
-        return _utf8(value)
+        return utf8(value)
     if isinstance(value, list):
         return [_sound(item) for item in value]
     if isinstance(value, dict):
-        return {_utf8(key): _sound(item) for key, item in value.items()}
+        return {utf8(key): _sound(item) for key, item in value.items()}
     return value
-
-
-def _utf8(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _logs(folders: Sequence[Path], notes: list[tuple[str, str, int]]) -> dict[int, Ints]:
@@ -524,6 +564,9 @@ def _processes(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
             "name": [meta.get("name")],
             "framework": [",".join(frameworks) or None],
             "versions": [json.dumps(versions)],
+            "processor_time": [
+                facts.processor[-1] - facts.processor[0] if len(facts.processor) > 1 else None
+            ],
         },
         strict=False,
     )
@@ -544,8 +587,21 @@ def _threads(facts: _Facts) -> pl.DataFrame:
     )
 
 
+def _process_times(facts: _Facts, stop: int) -> pl.DataFrame:
+    rows: list[tuple[int, int, int, str, str | None]] = [
+        (0, start, end, kind, name)
+        for kind, times in (("import", facts.imports), ("session", facts.made))
+        for name, start, end in times
+    ]
+    if facts.process_began is not None:
+        rows.append((0, facts.process_began, facts.process_began, "began", None))
+    if facts.start is not None and facts.start <= stop:
+        rows.append((0, facts.start, stop, "recorded", None))
+    return pl.DataFrame(rows, schema=table_schema("process_times"), orient="row")
+
+
 #: Parts of opscope's own cost that are counted in whole, not by step.
-_NO_HOOKS: Final = frozenset(("other ranges", "writing", "CPU samples"))
+_NO_HOOKS: Final = frozenset(("other ranges", "writing", "CPU samples", "Python stacks"))
 
 
 def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
@@ -566,13 +622,31 @@ def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
     )
 
 
-def _clocks(meta: Mapping[str, Any], facts: _Facts) -> pl.DataFrame:
-    """Unix ns = time + to_unix_ns at the first reading; drift from first to last (null if within 1 s)."""
+def _clocks(
+    meta: Mapping[str, Any], facts: _Facts, notes: list[tuple[str, str, int]]
+) -> pl.DataFrame:
+    """Unix ns = time + to_unix_ns at the first reading; drift from first to last (null if within 1 s).
+
+    A clock that was set meanwhile drifts by no measure: that is noted.
+    """
     if not facts.clocks:
         return pl.DataFrame(schema={"clock_domain": pl.Int32})
     first, last = facts.clocks[0], facts.clocks[-1]
+    jumps = []
+    for before, after in pairwise(facts.clocks):
+        moved = (after[1] - after[0]) - (before[1] - before[0])
+        if abs(moved) > before[2] + after[2] + MAX_DRIFT * abs(after[0] - before[0]):
+            jumps.append(moved / 1e9)
+    if jumps:
+        by = ", ".join(f"{seconds:+.3g} s" for seconds in jumps[:3])
+        message = (
+            f"the time of day was set while the process ran (by {by}{' …' if len(jumps) > 3 else ''}):"
+            " times of day are those of the clock before; durations are right"
+        )
+        notes.append(("warning", message, len(jumps)))
     span = last[0] - first[0]
-    drift = ((last[1] - first[1]) - span) / span * 1e6 if span > 1_000_000_000 else None
+    steady = span > 1_000_000_000 and not jumps
+    drift = ((last[1] - first[1]) - span) / span * 1e6 if steady else None
     return pl.DataFrame(
         {
             "clock_domain": [0],

@@ -39,6 +39,8 @@ BEGUN_BEFORE: Final = (
     "recorded)"
 )
 BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: nothing ran in them)"
+#: The list of texts ends early: what these ranges were is not known.
+TEXT_LOST: Final = "records whose text was lost"
 STILL_OPEN: Final = (
     "ranges still open at the end of the recording, closed there (harmless: all work in them counts; a step"
     " among them is not counted)"
@@ -66,7 +68,11 @@ def ranges(
     rows_of_ranges = pl.concat(frames).sort(
         "start", "end", descending=[False, True], maintain_order=True
     )
-    notes += [("info", message, how_many) for message, how_many in counts.items() if how_many]
+    notes += [
+        ("warning" if message == TEXT_LOST else "info", message, how_many)
+        for message, how_many in counts.items()
+        if how_many
+    ]
     described = (
         texts.table[rows_of_ranges["place"]] if rows_of_ranges.height else texts.table.clear()
     )
@@ -113,7 +119,7 @@ def _thread_ranges(
     domain = np.where(index >= 0, texts.domains[index] if len(texts.ids) else -1, -1)
     domain = np.where(is_plain_pop, recording_format.POP_BASE - code, domain)
     lost = ~is_plain_pop & (index < 0)
-    counts["records whose text was lost"] += int(lost.sum())
+    counts[TEXT_LOST] += int(lost.sum())
 
     is_push = (code >= 0) & ~is_mark & ~lost
     is_pop = (code < 0) & ~lost

@@ -27,6 +27,7 @@ from opscope.readers.recording import (
     with_onnxruntime,
     with_xplane,
 )
+from opscope.readers.recording.launched import with_launcher
 from opscope.readers.recording.parts import parts
 from opscope.readers.recording.process_part import read_part
 from opscope.readers.recording.told_backends import backends_of
@@ -63,6 +64,10 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
         raise BadInput(folder, "no recording here (no part-*/meta.json)")
     failed: list[BadInput] = []
     traces = with_windows(list(_readable(parts_there, failed)))
+    try:
+        traces = with_launcher(traces, Path(folder))
+    except BadInput as error:
+        failed.append(error)
     if strict and failed:
         raise failed[0]
     if not traces:

@@ -13,6 +13,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import decode
 
 from .parts import Parts
 from .table import whole
@@ -43,10 +44,10 @@ def read(path: Path, parts: Parts) -> None:
     """Add the kernels in the file to ``parts``. Raises BadInput."""
     parts.tool = "rocprof"
     try:
-        decoded = msgspec.json.decode(document(path), type=_Events, strict=False)
+        whole_file = decode(document(path), _Events, strict=False)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise BadInput(path, f"damaged JSON of rocprof: {str(error)[:200]}") from error
-    timed = [event for event in decoded.traceEvents if event.ph == "X"]
+    timed = [event for event in whole_file.traceEvents if event.ph == "X"]
     kernels = [event for event in timed if "BeginNs" in event.args and "KernelName" in event.args]
     columns = {
         name: whole(pl.Series(name, [_text(event.args.get(key)) for event in kernels], pl.String))

@@ -21,6 +21,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.tables.impossible import NO_TIME
 from opscope.readers.errors import BadInput
 from opscope.readers.rows import UNEVEN
 
@@ -60,8 +61,8 @@ _MERGED: Final = re.compile(
     r"(?:wave_size|obj|sig|queue-index|queue-id|pid|tid|lds|scr|grd|wgr)_[0-9]+\Z"
 )
 _ROUNDED: Final = (
-    "kernels whose times were written with too few digits (8.1097E+14), left out (counters are kept): how"
-    " long they took is not known"
+    "kernels whose times were written with too few digits (8.1097E+14; their counters are kept),"
+    f" {NO_TIME}: how long they took is not known"
 )
 #: Most counters of a dispatch: rocprofiler-compute writes a thousand.
 _MOST_COUNTERS: Final = 20_000
@@ -94,7 +95,7 @@ def _dispatches(table: Table, parts: Parts) -> None:
             parts.note("warning", _ROUNDED, rounded)
         lost = len(rows) - len(timed) - rounded
         if lost > 0:
-            parts.note("warning", "rows of kernels without a time, left out", lost)
+            parts.note("warning", f"rows of kernels without a time, {NO_TIME}", lost)
         if len(timed) or not rounded:
             parts.add("dispatches", timed)
     if counted:

@@ -24,6 +24,7 @@ import polars as pl
 from opscope.core.dialects.demangle import all_demangled
 from opscope.core.perf.devices.unnamed import UNNAMED
 from opscope.core.tables.columns import distinct_values
+from opscope.core.tables.numbered import FILTERED, MISSING_NUMBERS, missing_numbers
 from opscope.core.tables.trace import Trace, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.nsys.target import device_frame
@@ -57,7 +58,7 @@ _OWNER: Final = ("pid", "guid", "tid")
 @dataclass(slots=True)
 class Parts:
     """What was found in a run's files. ``devices``: their facts by number; ``processes``: theirs by
-    pid and guid."""
+    pid and guid. ``only_counted``: kernels are those of tables of counters."""
 
     path: Path
     tool: str
@@ -68,6 +69,7 @@ class Parts:
     thread_names: dict[tuple[int | None, int], str] = field(default_factory=dict)
     notes: list[tuple[str, str, int]] = field(default_factory=list)
     origin: dict[str, Any] = field(default_factory=dict)
+    only_counted: bool = False
 
     def add(self, name: str, frame: pl.DataFrame) -> None:
         """Add rows; a table that has none counts as recorded."""
@@ -93,6 +95,7 @@ def trace_of(parts: Parts) -> Trace:
     tables: dict[str, pl.DataFrame] = {}
     if "dispatches" in joined:
         tables["kernels"] = _kernels(joined["dispatches"], parts)
+        parts.origin |= _missing(joined["dispatches"], parts)
     if "copies" in joined:
         tables["memops"] = _memops(joined["copies"], parts)
     for name in ("calls", "counters", "allocations", "samples", "syncs"):
@@ -276,6 +279,23 @@ def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
         *more,
     )
     return _fitting("kernels", kernels)
+
+
+def _missing(frame: pl.DataFrame, parts: Parts) -> dict[str, Any]:
+    """Return the origin's facts on dispatches whose numbers are missing. rocprof numbers from 0 and rocprofv3
+    from 1; the older counts what ``kernel:`` and ``range:`` of its input file leave out, too."""
+    first = {"rocprof": 0, "rocprofv3": 1}.get(parts.tool)
+    if first is None or "dispatch" not in frame.columns:
+        return {}
+    # rocprofv3's filters leave kernels out of tables of counters alone
+    filtered = not first or parts.only_counted
+    if not first and frame["process"].n_unique() > 1:
+        return {}  # it counts those of all processes together
+    by_process = {
+        str(process): missing_numbers(rows["dispatch"], first)
+        for (process,), rows in frame.select("process", "dispatch").group_by("process")
+    }
+    return {MISSING_NUMBERS: by_process, FILTERED: filtered}
 
 
 def kernel_names(column: pl.Series) -> pl.Series:

@@ -232,5 +232,6 @@ def _once(parts: Parts) -> None:
         if "guid" in rows.columns
         else rows
     )
-    if len(rows) or not tables:
+    parts.only_counted = not tables or bool(len(rows))
+    if parts.only_counted:
         parts.add("dispatches", rows)

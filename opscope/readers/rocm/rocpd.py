@@ -551,10 +551,15 @@ def _json(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+#: Characters of a command beyond which quotes are not heeded: Linux takes no longer word.
+_LONGEST_COMMAND: Final = 1 << 17
+
+
 def _command(text: str | None) -> list[str]:
     if not text:
         return []
     try:
-        return list(redact(shlex.split(text)))
+        # shlex copies a word for each of its letters
+        return list(redact(shlex.split(text) if len(text) <= _LONGEST_COMMAND else text.split()))
     except ValueError:
         return list(redact(text.split()))

@@ -13,6 +13,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import decode
 
 from .marks import ROCTX
 from .parts import Parts
@@ -46,7 +47,7 @@ def read(path: Path, parts: Parts) -> None:
     """Add what the file has to ``parts``. Raises BadInput."""
     parts.tool = "rocmProfileData"
     try:
-        events = msgspec.json.decode(document(path), type=list[_Event], strict=False)
+        events = decode(document(path), list[_Event], strict=False)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise BadInput(path, f"damaged JSON of rocmProfileData: {str(error)[:200]}") from error
     gpus = {
@@ -55,7 +56,7 @@ def read(path: Path, parts: Parts) -> None:
         if event.ph == "M" and str(event.args.get("name", "")).startswith("GPU")
     }
     spans = _frame([event for event in events if event.ph == "X"])
-    spans = spans.with_columns((pl.col("start") + pl.col("length").fill_null(0)).alias("end"))
+    spans = spans.with_columns((pl.col("start") + pl.col("length")).alias("end"))
     on_gpu = pl.col("of").is_in(list(gpus)).fill_null(False)
     calls = spans.filter(~on_gpu).with_row_index("correlation", offset=1)
     calls = calls.with_columns(pl.col("correlation").cast(pl.Int64))

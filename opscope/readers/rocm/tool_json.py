@@ -17,6 +17,7 @@ import polars as pl
 
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.rows import decode
 
 from . import agents
 from .csv_runs import allocations_of, copies_of
@@ -169,7 +170,7 @@ def read(path: Path, parts: Parts) -> None:
     parts.tool = "rocprofv3"
     data = document(path)
     try:
-        found = msgspec.json.decode(data, type=_Document, strict=False)
+        found = decode(data, _Document, strict=False)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
         raise BadInput(path, f"damaged JSON of rocprofv3: {str(error)[:200]}") from error
     for process in found.processes:

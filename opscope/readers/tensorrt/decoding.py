@@ -41,8 +41,7 @@ def _bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > LARGEST:
             raise BadInput(path, f"larger than {LARGEST >> 20} MB, which no file of an engine is")
-        with path.open("rb") as file:
-            body = file.read(LARGEST + 1)
+        body = path.read_bytes()
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
     if not body.startswith(PACKED):

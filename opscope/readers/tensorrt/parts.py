@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +12,10 @@ import msgspec
 
 from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import decode
 
 #: The most runs that a timing file may have: an hour of 1 kHz.
 MOST_RUNS: Final = 20_000_000
-_NAN: Final = re.compile(rb":\s*-?(?:nan|inf)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +86,10 @@ def of_json(path: Path, text: bytes) -> Part:
 
 def _json(path: Path, text: bytes) -> Any:
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        first = error
-    # a layer's name may not be UTF-8, and trtexec writes "nan" for a share of nothing
-    mended = _NAN.sub(b": null", text.decode("utf-8", "replace").encode())
-    try:
-        return msgspec.json.decode(mended)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise BadInput(path, f"JSON that ends early or is damaged ({first})") from first
+        # a layer's name may not be UTF-8, and trtexec writes "nan" for a share of nothing
+        return decode(text.decode("utf-8", "replace").encode(), Any)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadInput(path, f"JSON that ends early or is damaged ({error})") from error
 
 
 # ------------------------------------------------------------------------------ objects
@@ -160,6 +154,7 @@ def _texts(texts: object) -> dict[str, str]:
 def _profile(part: Part, document: list[Any]) -> None:
     runs: int | None = None
     rows = []
+    nameless = 0
     for entry in document:
         if not isinstance(entry, Mapping):
             raise BadInput(part.path, "a layer's times are not an object")
@@ -168,6 +163,7 @@ def _profile(part: Part, document: list[Any]) -> None:
             count = entry.get("count")
             if isinstance(count, int) and 0 <= count < 1 << 40:
                 runs = count
+            nameless += total is not None
             continue
         if total is None or total < 0:
             raise BadInput(part.path, f"the layer {name[:80]!r} has no time")
@@ -177,6 +173,8 @@ def _profile(part: Part, document: list[Any]) -> None:
         rows.append(LayerTime(name, total, mean, median, share))
     if not rows:
         raise BadInput(part.path, "it has times of no layer")
+    if nameless:
+        part.notes.append(("warning", "layers without a name, left out", nameless))
     part.times = Times(runs, tuple(named_apart(rows)))
     part.kinds.add("times")
 

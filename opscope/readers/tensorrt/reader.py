@@ -17,6 +17,7 @@ import polars as pl
 
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall, ParamValue
+from opscope.core.tables.columns import utf8
 from opscope.core.tables.trace import Trace
 from opscope.core.tensorrt_layers import (
     FRAMEWORK,
@@ -36,6 +37,8 @@ from .parts import LayerTime, Stated
 from .runs import samples, wall_ms, without_warm_up
 
 _NUMBER: Final = re.compile(r"[\d.]+")
+#: Shares in a log have one digit after the point.
+_ROUNDED_SHARE: Final = 0.05
 MEANS: Final = (
     "times of layers are means over {runs}, one kernel a layer, laid end to end in the order of the "
     "engine: not events on a timeline, so gaps, overlaps and launches are not known"
@@ -62,7 +65,7 @@ def read_together(paths: Sequence[Path]) -> tuple[list[Trace], list[BadInput]]:
 
 def _trace(engine: Engine) -> Trace:
     first = engine.parts[0]
-    name = stem(first.path)
+    name = utf8(stem(first.path))
     layers_of = engine.first("layers")
     layers = layers_of.layers if layers_of else []
     notes: list[tuple[str, str, int]] = [
@@ -85,9 +88,13 @@ def _trace(engine: Engine) -> Trace:
         notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
         origin["times"] = f"of layers: means over {_many(runs)}, laid end to end"
         notes += _unmatched(layers, times_of.times.layers)
+        notes += _lacking(times_of.times.layers)
         wild = sum(not _possible(layer, runs) for layer in times_of.times.layers)
         if wild:
             notes.append(("warning", "layers whose time is out of range, left out", wild))
+        differ = sum(_differ(layer, runs) for layer in times_of.times.layers)
+        if differ:
+            notes.append(("warning", f"{DIFFERENT} {_many(runs)}: the mean is taken", differ))
     recorded = engine.first("runs")
     if recorded is not None:
         kept, warm_up, remark = without_warm_up(recorded.runs, engine)
@@ -119,6 +126,24 @@ def _trace(engine: Engine) -> Trace:
     for note in notes:
         trace.note(*note)
     return trace
+
+
+def _lacking(layers: Sequence[LayerTime]) -> list[tuple[str, str, int]]:
+    """Return a note where the shares that the file gives its layers do not add up: of all layers they do."""
+    shares = [layer.percentage for layer in layers if layer.percentage is not None]
+    total = sum(shares)
+    if not shares or abs(total - 100) <= max(1, _ROUNDED_SHARE * len(shares)):
+        return []
+    if not total < 100:
+        return [
+            (
+                "warning",
+                "layers whose shares add up to over 100 %: some may be there twice",
+                len(shares),
+            )
+        ]
+    note = f"layers whose shares add up to {total:.3g} %: the file lacks layers, and totals lack their time"
+    return [("warning", note, len(shares))]
 
 
 def _many(runs: int | None) -> str:
@@ -199,7 +224,9 @@ def _figures(values: Mapping[str, ParamValue]) -> str:
 
 
 def _specs_frame(rows: Sequence[_Spec]) -> pl.DataFrame:
-    columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+    # a damaged file may hold half of a character, which Polars refuses
+    valid = [tuple(text and utf8(text) for text in row) for row in rows]
+    columns = list(zip(*valid, strict=True)) or [(), (), (), ()]
     frame = pl.DataFrame(
         dict(zip(("framework", "graph", "key", "text"), map(list, columns), strict=True)),
         schema=dict.fromkeys(("framework", "graph", "key", "text"), pl.String),
@@ -208,6 +235,10 @@ def _specs_frame(rows: Sequence[_Spec]) -> pl.DataFrame:
 
 
 # ------------------------------------------------------------------------------ kernels
+
+
+#: Said of layers whose figures contradict each other.
+DIFFERENT: Final = "layers whose mean time is not their time over"
 
 
 def mean_ms(layer_time: LayerTime, runs: int | None) -> float:
@@ -228,7 +259,11 @@ def _kernels(
     """One kernel for each layer that takes time, in order, end to end."""
     calls = {layer.name: layer.call for layer in layers}
     index_of_layer = {layer.name: number for number, layer in enumerate(layers)}
-    taken = [time_ for time_ in times if time_.total_ms > 0 and _possible(time_, runs)]
+    taken = [
+        time_
+        for time_ in times
+        if (time_.total_ms > 0 or mean_ms(time_, runs) > 0) and _possible(time_, runs)
+    ]
     if all(layer.name in index_of_layer for layer in taken):
         taken.sort(key=lambda layer: index_of_layer[layer.name])
     length = pl.Series([round(mean_ms(layer, runs) * 1e6) for layer in taken], dtype=pl.Int64)
@@ -250,7 +285,15 @@ def _kernels(
 
 
 def _possible(layer_time: LayerTime, runs: int | None) -> bool:
-    return mean_ms(layer_time, runs) * 1e6 <= LONGEST
+    return 0 <= mean_ms(layer_time, runs) * 1e6 <= LONGEST
+
+
+def _differ(layer_time: LayerTime, runs: int | None) -> bool:
+    """Whether a layer's mean is not its sum over the runs, of which logs print two digits."""
+    if not runs or layer_time.mean_ms is None:
+        return False
+    apart = abs(layer_time.total_ms / runs - layer_time.mean_ms)
+    return apart > 0.01 * abs(layer_time.mean_ms) + 0.00006 + 0.006 / runs
 
 
 def _kernel_name(layer: str, call: OpCall | None) -> str:

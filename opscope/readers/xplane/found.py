@@ -39,11 +39,24 @@ def files(folder: Path) -> list[Path]:
 
     The profiler writes ``FOLDER/plugins/profile/TIME/HOST.xplane.pb``, one file per host.
     """
-    runs = [folder, *sorted((folder / "plugins" / "profile").glob("*"), reverse=True)]
-    if folder.parent.name == "plugins":
-        runs += sorted(folder.glob("*"), reverse=True)
-    for run in runs:
-        paths = sorted(p for p in run.glob("*") if p.name.endswith((SUFFIX, SUFFIX + ".gz")))
-        if paths:
+    for run in (folder, *_inside(folder)):
+        if paths := _of_run(run):
             return paths
     return []
+
+
+def runs(folder: Path) -> list[Path]:
+    """Return the folders of the runs in a profiler's folder, the newest first; empty for any other folder."""
+    return [] if _of_run(folder) else [run for run in _inside(folder) if _of_run(run)]
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the folders that are named by the time of their run, the newest first."""
+    inside = sorted((folder / "plugins" / "profile").glob("*"), reverse=True)
+    if folder.parent.name == "plugins":
+        inside += sorted(folder.glob("*"), reverse=True)
+    return inside
+
+
+def _of_run(run: Path) -> list[Path]:
+    return sorted(path for path in run.glob("*") if path.name.endswith((SUFFIX, SUFFIX + ".gz")))

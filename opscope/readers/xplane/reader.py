@@ -28,7 +28,7 @@ from opscope.readers.sound import sound_trace
 
 from .cupti import MAYBE_NOTE, OVERHEAD_LINE
 from .device import DETAILS, device_rows, executed, with_kinds
-from .found import SUFFIX, files
+from .found import SUFFIX, files, runs
 from .host import HOST_STATS, Host
 from .programs import Programs
 from .space import Line, Plane, Space
@@ -58,7 +58,11 @@ def read(path: str | os.PathLike[str]) -> Trace:
         if not paths:
             raise BadInput(path, f"a folder without a {SUFFIX} file")
         traces = [read(path) for path in paths]
-        return traces[0] if len(traces) == 1 else concat(traces)
+        trace = traces[0] if len(traces) == 1 else concat(traces)
+        if len(others := runs(location)) > 1:
+            newest = f"{paths[0].parent.name}, the newest of {len(others)} runs in this folder"
+            trace.note("warning", f"read: {newest}; opscope view lists them", 1)
+        return trace
     try:
         data = _bytes(location)
         if data[:1] == b"{":

@@ -153,7 +153,7 @@ class Space:
             rows.append(pass_.row[hit])
             begins.append(pass_.value[hit].astype(np.int64))
             sizes.append(pass_.size[hit])
-        offset, duration = columns[2], np.maximum(columns[3], 0)
+        offset, duration = columns[2], columns[3]
         stats = {}
         if wanted and rows:
             begin = np.concatenate(begins)
@@ -161,7 +161,7 @@ class Space:
                 plane, count, np.concatenate(rows), begin, begin + np.concatenate(sizes), wanted
             )
         # within 62 bits both add up; ``sound`` drops and counts times beyond, and times far from any other
-        far = (np.abs(offset) > 1 << 62) | (offset == -(1 << 63)) | (duration > 1 << 62)
+        far = (np.abs(offset) > 1 << 62) | (offset == -(1 << 63)) | (np.abs(duration) > 1 << 62)
         offset[far], duration[far] = 0, 0
         begun, ended = offset // 1000, (offset + duration) // 1000
         begun[far] = ended[far] = FAR

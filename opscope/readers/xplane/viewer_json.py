@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import decode
 
 from .programs import Written
 from .space import FAR, Event, Events, Line, Plane
@@ -41,8 +42,8 @@ class _Row(msgspec.Struct):
     ph: str = ""
     pid: _Id = 0
     tid: _Id = 0
-    ts: float = 0.0
-    dur: float = 0.0
+    ts: float | None = 0.0
+    dur: float | None = 0.0
     name: str = ""
     args: dict[str, Any] = {}
 
@@ -71,13 +72,13 @@ def _name_operations(
     for (pid, tid), rows in threads.items():
         if names.get((pid, tid)) != "XLA Ops":
             continue
-        around = sorted(modules.get(pid, []), key=lambda row: row.ts)
-        starts = [row.ts for row in around]
+        around = sorted(modules.get(pid, []), key=lambda row: row.ts or 0.0)
+        starts = [row.ts or 0.0 for row in around]
         for row in rows:
             if "hlo_op" in row.args:
                 continue
-            place = bisect_right(starts, row.ts) - 1
-            inside = place >= 0 and row.ts < around[place].ts + around[place].dur
+            place = bisect_right(starts, row.ts or 0.0) - 1
+            inside = place >= 0 and (row.ts or 0.0) < starts[place] + (around[place].dur or 0.0)
             graph = around[place].name if inside else ""
             module = _MODULE.fullmatch(graph)
             row.args["hlo_op"] = row.name
@@ -107,7 +108,7 @@ class JsonSpace:
         if data.count(b"{") + data.count(b"[") > MOST:
             raise BadInput(path, f"over {MOST} values, more than any trace viewer shows")
         try:
-            rows = msgspec.json.decode(data, type=_File).traceEvents
+            rows = decode(data, _File).traceEvents
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadInput(path, f"not the trace viewer's JSON: {error}") from None
         self._planes: dict[int, Plane] = {}
@@ -148,8 +149,8 @@ class JsonSpace:
     def batches(self, plane: Plane, line: Line, wanted: frozenset[str]) -> Iterator[Events]:
         """Yield the line's events as one batch, with the ``wanted`` statistics."""
         rows = self._rows[id(line)]
-        start = np.rint(np.array([row.ts for row in rows]) * 1000)
-        end = start + np.rint(np.maximum(np.array([row.dur for row in rows]) * 1000, 0))
+        start = np.rint(np.array([row.ts for row in rows], float) * 1000)
+        end = start + np.rint(np.array([row.dur for row in rows], float) * 1000)
         far = ~(np.isfinite(end) & (np.abs(end) < FAR) & (np.abs(start) < FAR))
         start[far] = end[far] = FAR  # ``sound`` drops and counts these
         stats: dict[str, pl.Series] = {}

@@ -35,7 +35,8 @@ def resolve(names: Iterable[str]) -> list[str]:
         "detailed": "detail",
         "tensor_core": "tensor",
     }
-    names_known |= {"group_op": "group_node"}
+    # the guide's own example of --reports says node_op
+    names_known |= {"group_op": "group_node", "node_op": "detail"}
     for name in sorted(wanted - {ALL} - set(names_known)):
         raise ReportError(unknown("report", name, (*REPORTS, ALL)))
     if ALL in wanted:
@@ -79,10 +80,12 @@ def _model(
         raise ReportError(str(error)) from error
 
 
-def _sections(profile: Profile, model: Model, name: str) -> list[Section]:
-    from .sections import MAKERS
+def _sections(
+    profile: Profile, model: Model, name: str, profile_name: str | None = None, shapes: bool = True
+) -> list[Section]:
+    from .sections import MAKERS, Wishes
 
-    return MAKERS[name][1](profile, model)
+    return MAKERS[name][1](profile, model, Wishes(profile_name, shapes))
 
 
 def write(
@@ -97,11 +100,15 @@ def write(
     iter_start: int | None = None,
     iter_stop: int | None = None,
     force: bool = False,
+    profile_name: str | None = None,
+    shapes: bool = True,
 ) -> list[Path]:
     """Write ``base_report[_domain].ext`` for each report, format and domain; on an error, none.
 
     ``domains``: the NVTX domains that get files of their own, besides the reports of all ops; None: every
-    domain of the user's. The names of the files are DLProf's (``dlprof_detailed.csv``). Returns the paths.
+    domain of the user's. The names of the files are DLProf's (``dlprof_detailed.csv``). ``profile_name``
+    stands in the summary; without ``shapes`` the detailed report has no data type and no shapes of inputs.
+    Returns the paths.
 
     Raises ReportError for an unknown report, format, domain, key op or range, and where a file exists and
     ``force`` is not given; OSError if the folder cannot be written.
@@ -133,7 +140,7 @@ def write(
         for domain in parts:
             model = _model(profile, key, iter_start, iter_stop, domain)
             for name in chosen:
-                sections = _sections(profile, model, name)
+                sections = _sections(profile, model, name, profile_name, shapes)
                 for kind in wanted:
                     path = Path(scratch_folder, paths[domain, name, kind])
                     files.write_section(sections, kind, path)

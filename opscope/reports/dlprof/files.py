@@ -11,6 +11,8 @@ from typing import IO, Final
 
 import polars as pl
 
+from opscope.core.tables.columns import to_write
+
 from .csv_text import csv_pieces
 from .sections import Section
 
@@ -21,7 +23,7 @@ _ROWS: Final = 50_000
 def write_section(sections: Sequence[Section], kind: str, path: Path) -> None:
     """Write one report in one format. Raises OSError."""
     if kind == "parquet":
-        _as_one(sections).write_parquet(path, compression="zstd", compression_level=1)
+        _as_one(sections).write_parquet(to_write(path), compression="zstd", compression_level=1)
         return
     if kind == "csv":
         with path.open("wb") as file:

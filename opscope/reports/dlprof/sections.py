@@ -8,12 +8,64 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.ask import CANNOT_TELL, FOUND, detectors
 from opscope.core.dlprof import summary, tables
 from opscope.core.dlprof.model import Model
 from opscope.profile import Profile
 from opscope.version import __version__
 
-from .expert_systems import findings
+#: How the rules of DLProf begin in the ``known_as`` of a detector.
+_DLPROF: Final = "DLProf: "
+#: The detector that reports a key op would answer.
+_ITERATIONS: Final = "no_iterations"
+
+
+def rules() -> Mapping[str, tuple[str, ...]]:
+    """Return DLProf's rules, each with the names of the detectors that answer it."""
+    names_by_rule: dict[str, tuple[str, ...]] = {}
+    for name, detector in detectors().items():
+        for alias in detector.known_as:
+            if alias.startswith(_DLPROF):
+                rule = alias.removeprefix(_DLPROF)
+                names_by_rule[rule] = (*names_by_rule.get(rule, ()), name)
+    return dict(sorted(names_by_rule.items()))
+
+
+def findings(profile: Profile, model: Model) -> tuple[pl.DataFrame, list[str]]:
+    """Return what was found, in DLProf's columns with opscope's detector and times (ns) after, and notes.
+
+    Notes say what could not be told, and what was looked for and not found. The detectors look at the whole
+    profile. Where a key op makes iterations, their absence is no finding.
+    """
+    answers = {name: rule for rule, names in rules().items() for name in names}
+    said = profile.advice(detectors=sorted(answers))
+    if model.found.found:
+        said = said.filter(pl.col("detector") != _ITERATIONS)
+    problems = said.filter(pl.col("outcome") == FOUND).select(
+        pl.col("finding").alias("Problem"),
+        pl.col("recommendation").alias("Recommendation"),
+        pl.col("detector").replace_strict(answers, default=None).alias("Expert System"),
+        pl.col("detector").alias("Detector"),
+        pl.col("confidence").alias("Confidence"),
+        pl.col("time").alias("Time (ns)"),
+        pl.col("saving").alias("Estimated Saving (ns)"),
+        pl.col("saving_least").alias("Least Saving (ns)"),
+        pl.col("saving_most").alias("Most Saving (ns)"),
+    )
+    notes = [
+        f"{answers[name]} ({name}) cannot be told: {' '.join((reason or '').split())}"
+        for name, outcome, reason in said.select("detector", "outcome", "reason").rows()
+        if outcome == CANNOT_TELL
+    ]
+    asked = set(said["detector"])
+    loud = set(said.filter(pl.col("outcome").is_in([FOUND, CANNOT_TELL]))["detector"])
+    if quiet := sorted(asked - loud):
+        notes.append(
+            "nothing found by: " + ", ".join(f"{answers[name]} ({name})" for name in quiet)
+        )
+    notes.append("detectors that DLProf had no rule for: opscope advise FILE")
+    return problems, notes
+
 
 #: Columns that DLProf writes in quotes.
 QUOTED: Final = frozenset(
@@ -37,9 +89,19 @@ class Section:
     notes: Sequence[str] = ()
 
 
-def _summary(_: Profile, model: Model) -> list[Section]:
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """``name``: what the summary calls the profile, if anything. ``shapes``: whether the detailed report has
+    the data type and the shapes of the inputs."""
+
+    name: str | None = None
+    shapes: bool = True
+
+
+def _summary(_: Profile, model: Model, wishes: Wishes) -> list[Section]:
     trace = model.source.trace
     machine = {
+        **({"Profile Name": wishes.name} if wishes.name else {}),
         **summary.system(trace),
         "DLProf Version": f"opscope {__version__}",
         "DLProf Build": None,
@@ -59,26 +121,32 @@ def _row(values: Mapping[str, object]) -> pl.DataFrame:
     return pl.DataFrame({name: [value] for name, value in values.items()})
 
 
-def _detail(_: Profile, model: Model) -> list[Section]:
+def _detail(_: Profile, model: Model, wishes: Wishes) -> list[Section]:
     table = model.found.table
     kept = table.filter("aggregated")["iteration"].to_list()
     title = "All Iterations" if len(kept) == len(table) else f"Iterations {kept[0]} to {kept[-1]}"
-    return [Section(title, tables.detail(model))]
+    return [Section(title, tables.detail(model, wishes.shapes))]
 
 
-def _expert_systems(profile: Profile, model: Model) -> list[Section]:
+def _expert_systems(profile: Profile, model: Model, _: Wishes) -> list[Section]:
     frame, notes = findings(profile, model)
     return [Section("Expert Systems Feedback", frame, notes=notes)]
 
 
+def _of(
+    title: str, table: Callable[[Model], pl.DataFrame]
+) -> Callable[[Profile, Model, Wishes], list[Section]]:
+    return lambda _, model, __: [Section(title, table(model))]
+
+
 #: Each report's sections, and the name of its files, which is DLProf's.
-MAKERS: Final[Mapping[str, tuple[str, Callable[[Profile, Model], list[Section]]]]] = {
+MAKERS: Final[Mapping[str, tuple[str, Callable[[Profile, Model, Wishes], list[Section]]]]] = {
     "summary": ("summary", _summary),
     "detail": ("detailed", _detail),
-    "iteration": ("iteration", lambda _, m: [Section("Iteration Report", tables.iteration(m))]),
-    "kernel": ("kernel", lambda _, m: [Section("Kernel Report", tables.kernel(m))]),
-    "tensor": ("tensor_core", lambda _, m: [Section("Tensor Core Report", tables.tensor(m))]),
-    "op_type": ("op_type", lambda _, m: [Section("Op Type Summary Report", tables.op_type(m))]),
-    "group_node": ("group_op", lambda _, m: [Section("Group Op Report", tables.group_node(m))]),
+    "iteration": ("iteration", _of("Iteration Report", tables.iteration)),
+    "kernel": ("kernel", _of("Kernel Report", tables.kernel)),
+    "tensor": ("tensor_core", _of("Tensor Core Report", tables.tensor)),
+    "op_type": ("op_type", _of("Op Type Summary Report", tables.op_type)),
+    "group_node": ("group_op", _of("Group Op Report", tables.group_node)),
     "expert_systems": ("expert_systems", _expert_systems),
 }

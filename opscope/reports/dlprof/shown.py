@@ -64,7 +64,7 @@ def _form(name: str) -> Callable[[object], str]:
 
 
 def _percent(value: object) -> str:
-    return units.UNKNOWN if not isinstance(value, (int, float)) else f"{value:.1f} %"
+    return units.share(value / 100 if isinstance(value, (int, float)) else None)
 
 
 def _column(name: str, position: int) -> Column:

@@ -42,6 +42,8 @@ def _about(viewed: Viewed) -> dict[str, Any]:
         "span": _span(profile),
         "selected": profile.selected,
         "merged": profile.merged_of,
+        "editor": viewed.editor is not None,
+        "of_runs": viewed.of_runs,
         "empty": _empty(viewed, steps, ranks),
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from opscope.core.question.registry import reports
+from opscope.core.redaction import redact_source
 from opscope.viewer import source_text
 from opscope.viewer.lines import Line, Lines, lines_of
 from opscope.viewer.question import Asked, Question, Unanswered
@@ -111,7 +112,7 @@ def held(viewed: Viewed, room: int | None) -> list[tuple[dict[str, str], dict[st
     """Return parameters and answers that a single file holds: the list, and the files with most of the time.
 
     ``room``: characters of source text in all; None puts none in, as nobody asked for it. Each file without
-    text says why, here and in the list.
+    text says why, here and in the list. Secrets in the text are hidden, and counted in ``viewed.secrets``.
     """
     asked = Asked(viewed, {})
     lines = lines_of(asked)
@@ -124,6 +125,14 @@ def held(viewed: Viewed, room: int | None) -> list[tuple[dict[str, str], dict[st
             source |= {"text": None, "note": None, "reason": _NO_ROOM}
         elif source["text"] is not None:
             room -= len(source["text"])
+            source["text"], counts = redact_source(source["text"])
+            if counts:
+                viewed.secrets[file] = counts
+                notes = [
+                    source["note"],
+                    f"secrets in this text that are hidden: {sum(counts.values())}",
+                ]
+                source["note"] = "; ".join(note for note in notes if note)
         single[file] = source
     listing = _files(asked, lines)
     for file_row in listing["files"]:

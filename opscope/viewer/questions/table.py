@@ -3,8 +3,8 @@
 Parameters: ``name`` (a report, also with parameters: ``short_kernels:below=5us``; ``each_op``,
 ``each_kernel``, ``each_copy``: a row for each that ran; ``diff_part`` … of Compare), ``from``, ``rows`` (at
 most 1,000), ``sort`` (a column; ``-column``: the largest first), ``q`` (text that some text column holds, in
-any case), ``where`` (a JSON object: column → value or null), ``steps``, ``device``, ``rank``. The answer is
-``TablePage`` of ``web/src/parts``.
+any case), ``in`` (the one column in which ``q`` is looked for), ``where`` (a JSON object: column → value or
+null), ``steps``, ``device``, ``rank``. The answer is ``TablePage`` of ``web/src/parts``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.not_merged import NotMerged
 from opscope.core.question import suggest
-from opscope.viewer import rows, tables
+from opscope.viewer import fitting, rows, tables
 from opscope.viewer.order import order
 from opscope.viewer.question import Asked, BadParameter, Question
 
@@ -37,14 +37,14 @@ def answer(asked: Asked) -> dict[str, Any]:
     kind = tables.kind(asked.text("name", most=80))
     start = asked.number("from", 0, least=0, most=2**31)
     count = asked.number("rows", 100, least=0, most=ROWS)
-    search = asked.text("q", "")
+    search, within = asked.text("q", ""), asked.text("in", "", most=200)
     where = _where(asked.text("where", "{}", most=20_000))
     sort = asked.text("sort", "", most=200)
     key_of_table = _place(kind, asked)
     kept = asked.viewed.tables
     frame = frame_of(kind, asked)
     column, descending = sort.removeprefix("-"), sort.startswith("-")
-    for name in (*where, *([column] if column else [])):
+    for name in (*where, *filter(None, (column, within))):
         if name not in frame.columns:
             raise BadParameter(suggest.unknown("column", name[:80], frame.columns))
     if column and frame.schema[column].is_nested():
@@ -53,7 +53,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 
     def find() -> rows.Found:
         conditions = rows.equal(frame, where)
-        contained = rows.containing(frame, search)
+        contained = rows.containing(frame, search, within)
         if contained is not None:
             conditions.append(contained)
         by = None
@@ -65,7 +65,7 @@ def answer(asked: Asked) -> dict[str, Any]:
             )
         return rows.find(frame, conditions, by, summed)
 
-    key = ("found", key_of_table, sort, search, json.dumps(where, sort_keys=True))
+    key = ("found", key_of_table, sort, search, within, json.dumps(where, sort_keys=True))
     rows_found: rows.Found = kept.get(key, find, lambda answer_kept: answer_kept.size)
     sums_of_all = kept.get(
         ("sums", key_of_table),
@@ -76,6 +76,8 @@ def answer(asked: Asked) -> dict[str, Any]:
         page = frame.slice(start, count)
     else:
         page = frame[rows_found.rows[start : start + count]]
+    cpu_only = asked.profile.cpu_only
+    without = kept.get(("unfit", key_of_table), lambda: fitting.unfit(frame, cpu_only))
     return {
         "name": kind.name,
         "title": kind.title,
@@ -87,6 +89,8 @@ def answer(asked: Asked) -> dict[str, Any]:
                 "unit": column.unit,
                 "meaning": column.meaning,
                 "kind": _kind(frame.schema[column.name]),
+                "heading": fitting.heading(column.name, cpu_only),
+                "fits": column.name not in without,
             }
             for column in kind.columns
         ],

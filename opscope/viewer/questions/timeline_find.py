@@ -1,6 +1,6 @@
 """The next slice whose name contains a text: ``text``, ``from`` (ns), ``back`` (``1``: the one before),
-``after`` (``d0:0:17``: the slice that was found last), ``lanes``. ``viewer/timeline/find.py`` describes the
-answer."""
+``after`` (``d0:0:17``: the slice that was found last), ``lanes``, ``exact`` (``1``: the name is the text).
+``viewer/timeline/find.py`` describes the answer."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def _answer(asked: Asked) -> dict[str, Any]:
         asked.number("from", least=-(1 << 62), most=1 << 62),
         after,
         asked.text("back", "", most=1) == "1",
+        asked.text("exact", "", most=1) == "1",
     )
 
 

@@ -13,7 +13,8 @@ from opscope.core.tables.trace import range_ids
 from opscope.viewer.question import BadParameter
 
 from .index import Timeline
-from .lane import CALLS, CATEGORIES, STREAM, THREAD, Lane
+from .inside import inside, waiting
+from .lane import CALLS, CATEGORIES, LINES, STREAM, THREAD, Lane
 from .op_kinds import own_columns
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def detail(
 ) -> dict[str, Any]:
     """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns),
     ``kind``, ``told`` (what its row says; what is null is left out), ``flows``: slices that launched it or
-    that it launched, at most 200, and ``more``: how many flows there are beyond. ``brief``: what its lane
-    knows, without a look into the tables. Raises BadParameter.
+    that it launched, at most 200, and ``more``: how many flows there are beyond; ``inside``: what is right
+    inside it (``inside.py``); ``waited``: of a kernel, what it waited for. ``brief``: what its lane knows,
+    without a look into the tables. Raises BadParameter.
     """
     lane = timeline.lane(lane_id)
     if lane.provisional and not brief:
@@ -72,16 +74,26 @@ def detail(
     }
     details: dict[str, Any] = {}
     ties: list[_Tie] = []
+    waited = None
     if brief:
         pass
     elif about.kind == STREAM:
         details, ties = _of_device(timeline, lane, row)
+        waited = waiting(timeline, lane, level, index, details.get("launched_before"))
     elif about.kind == CALLS:
         details, ties = _of_call(timeline, lane, row)
+    elif about.kind == LINES:
+        sample = timeline.profile.attribution.trace["host_samples"][row].to_dicts()[0]
+        details = _tell(sample, ("call", "stack"))
     else:
         details, ties = _of_range(timeline, lane, level, index)
     flows = [flow for flow in (_locate(timeline, *tie) for tie in ties[:FLOWS]) if flow is not None]
-    return {**answer, "told": details, "flows": flows, "more": max(0, len(ties) - FLOWS)}
+    answer |= {"told": details, "flows": flows, "more": max(0, len(ties) - FLOWS)}
+    return (
+        answer
+        if brief
+        else {**answer, "inside": inside(timeline, lane, level, index), "waited": waited}
+    )
 
 
 #: A slice that another is tied to: what it is, its process, its start (ns) and its row of its table.
@@ -149,13 +161,13 @@ def _of_range(
         )
         details = _tell(op_facts, _OF_OPS)
     # what the op and the ops inside it launched
-    inside = [np.array([row])]
+    rows_inside = [np.array([row])]
     low, high = int(strip.start[index]), int(strip.start[index] + strip.lasted(index))
     for deeper in lane.strips[level + 1 :]:
         first, after = deeper.part(low, high)
-        inside.append(deeper.row[first:after])
+        rows_inside.append(deeper.row[first:after])
     launches = np.zeros(len(attribution.is_op) + 1, bool)  # the last is that of no op, -1
-    launches[np.concatenate(inside)] = True
+    launches[np.concatenate(rows_inside)] = True
     ties: list[_Tie] = []
     for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
         mine = np.flatnonzero(launches[launched.op])

@@ -30,14 +30,16 @@ def find(
     time: int,
     after: Place | None,
     back: bool,
+    exact: bool = False,
 ) -> dict[str, Any]:
-    """Return the next slice whose name contains ``text``: the first that begins at ``time`` (ns) or later,
-    or with ``back`` the last that begins at ``time`` or earlier; how many there are, and its number.
+    """Return the next slice whose name contains ``text``, or with ``exact`` is it: the first that begins at
+    ``time`` (ns) or later, or with ``back`` the last that begins at ``time`` or earlier; how many there are,
+    and its number.
 
     Slices are in the order of their starts, then of lanes, strips and places. ``after``: a slice that begins
     at ``time`` and was found before; the next is another. After the last comes the first.
     """
-    named = timeline.names.matching(text)
+    named = timeline.names.equal(text) if exact else timeline.names.matching(text)
     number = {lane_id: index for index, (lane_id, _) in enumerate(lanes)}
     cursor = None
     if after is not None and after.lane in number:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.host.host_lines import known_stacks
 from opscope.core.analysis.ops.call_tree import AFTER, named_frame
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.attribution.attribute import RUNTIME
@@ -20,7 +21,7 @@ from opscope.core.tables.columns import distinct_values, known, numbers_of, piec
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.lanes import lanes
 
-from .lane import CALLS, CATEGORY, PYTHON, STEPS, THREAD, About, Lane, Names, Slices
+from .lane import CALLS, CATEGORY, LINES, PYTHON, STEPS, THREAD, About, Lane, Names, Slices
 
 if TYPE_CHECKING:
     from opscope.core.dialects import Reading
@@ -35,18 +36,19 @@ def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
     attribution keeps its columns: in files if it is long."""
     keep = profile.attribution.kept
     lanes_made = []
-    for lane in chain(_of_ranges(profile, names, titles), _of_calls(profile, names, titles)):
+    makers = (_of_ranges, _of_calls, _of_samples)
+    for lane in chain.from_iterable(of(profile, names, titles) for of in makers):
         lane.strips = [strip.kept(keep) for strip in lane.strips]
         lanes_made.append(lane)
     time: dict[tuple[int, int | None], int] = {}
     for lane in lanes_made:
         about = lane.about
-        if about.kind != PYTHON:
+        if about.kind not in (PYTHON, LINES):
             key = about.process, about.thread
             time[key] = max(
                 time.get(key, 0), sum(int(strip.before[-1]) for strip in lane.strips[:1])
             )
-    kinds_in_order = (STEPS, PYTHON, THREAD, CALLS)
+    kinds_in_order = (STEPS, PYTHON, LINES, THREAD, CALLS)
 
     def place(lane: Lane) -> tuple[int, bool, int, int, int]:
         lane_facts = lane.about
@@ -203,6 +205,29 @@ def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> I
             named[part] = name.take(numbers(column.gather(rows[part])))
         kind = np.full(len(rows), CATEGORY["call"], np.uint8)
         yield Lane.of(about, Slices(_take(start, rows), _take(end, rows), rows, named, kind))
+
+
+def _of_samples(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
+    """Yield a lane for each thread whose stacks were sampled: the lines where it was, and collections."""
+    samples = profile.attribution.trace["host_samples"]
+    if samples.is_empty():
+        return
+    known_lines = known_stacks(samples)
+    lines = samples.join(known_lines, on=["stack", "call"], how="left", nulls_equal=True)
+    text = lines.select(
+        pl.coalesce(pl.col("kind").cast(pl.String), "line").fill_null("(no Python)").alias("text")
+    )["text"]
+    distinct = text.unique(maintain_order=True)
+    first = names.add(distinct.to_list(), "(no Python)")
+    number = text.replace_strict(distinct, np.arange(first, first + len(distinct))).to_numpy()
+    start, end = (samples[name].to_numpy() for name in ("start", "end"))
+    threads = _thread_names(profile)
+    for (process, thread), here in lanes(samples).rows(np.ones(len(samples), bool)):
+        title = f"{threads.get((process, thread), f'thread {thread}')}: sampled lines"
+        about = About(LINES, process, titles(process), title, "host_samples", thread)
+        kind = np.full(len(here), CATEGORY["python"], np.uint8)
+        rows = here.astype(np.int32)
+        yield Lane.of(about, Slices(start[here], end[here], rows, number[here], kind))
 
 
 def _take(column: NDArray[_Kind], rows: Ints | NDArray[np.int32]) -> NDArray[_Kind]:

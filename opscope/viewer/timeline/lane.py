@@ -16,8 +16,9 @@ from opscope.core.tables.intervals import Ints, merge
 
 from .strip import Strip, strips_of
 
-#: Kinds of lanes.
+#: Kinds of lanes; ``lines``: where the Python stacks of a thread were sampled.
 STEPS, THREAD, PYTHON, CALLS, STREAM = "steps", "thread", "python", "calls", "stream"
+LINES: Final = "lines"
 #: Categories of slices: kinds of work, then what else a slice may be.
 CATEGORIES: Final = (*kinds.kinds(), "step", "phase", "layer", "range", "python", "graph", "call")
 CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
@@ -60,6 +61,10 @@ class Names:
 
     def __getitem__(self, number: int) -> str:
         return self._texts[number]
+
+    def equal(self, text: str) -> NDArray[np.bool_]:
+        """Return for each name whether it is ``text``."""
+        return np.array([text == name for name in list(self._texts)], bool)
 
     def matching(self, text: str) -> NDArray[np.bool_]:
         """Return for each name whether it contains ``text``, whatever the case."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .lane import CATEGORIES
+from .lane import CATEGORIES, STEPS
 
 if TYPE_CHECKING:
     from .index import Timeline
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def said(timeline: Timeline, part: str) -> dict[str, Any]:
     """Return the lanes of a part of the timeline, ``span`` (first start and last end in ns, as text; null
-    without lanes) and the names of the categories by number.
+    without lanes), ``steps`` (the same of the steps alone) and the names of the categories by number.
 
     Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``, ``title``,
     ``levels``, ``slices``, and ``left``: how many of them lie too deep to be drawn. ``provisional`` is there,
@@ -23,10 +23,14 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
     span = None
     if spans:
         span = [str(min(low for low, _ in spans)), str(max(high for _, high in spans))]
+    steps = [lane.span for _, lane in lanes if lane.about.kind == STEPS]
     provisional = any(lane.provisional for _, lane in lanes)
     return {
         **({"provisional": True} if provisional else {}),
         "span": span,
+        "steps": [str(min(low for low, _ in steps)), str(max(high for _, high in steps))]
+        if steps
+        else None,
         "categories": list(CATEGORIES),
         "lanes": [
             {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from opscope.core.analysis.device.device_work import work_on_devices
-
 TITLE = "idle time by stream"
 KINDS = ("host_wait", "kernel_wait", "other")
 
@@ -24,6 +22,8 @@ def ours(profile):
 def _overlaps(profile):
     """Return by stream how long (µs) a kernel runs before the one that starts before it has ended."""
     import numpy as np
+
+    from opscope.core.analysis.device.device_work import work_on_devices
 
     work, found = profile.of(work_on_devices), {}
     for lane, rows in work.lanes(work.stream):

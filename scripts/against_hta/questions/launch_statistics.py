@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from opscope.core.analysis.device.device_work import work_on_devices
-
 TITLE = "launch statistics"
 #: The calls that HTA looks at.
 CALLS = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaMemcpyAsync", "cudaMemsetAsync")
@@ -13,6 +11,7 @@ def ours(profile):
     """Return counts, and times in µs, of launches by the calls that HTA knows; then of all launches."""
     import numpy as np
 
+    from opscope.core.analysis.device.device_work import work_on_devices
     from opscope.core.analysis.device.launch_delays import launches_of
 
     work = profile.of(work_on_devices)

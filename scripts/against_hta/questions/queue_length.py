@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from opscope.core.analysis.device.device_work import work_on_devices
-
 TITLE = "queue length"
 #: What HTA counts as launch calls.
 CALLS = (
@@ -32,6 +30,7 @@ def _others(profile):
     """Return by stream the mean length, and the launches by calls that HTA does not count."""
     import numpy as np
 
+    from opscope.core.analysis.device.device_work import work_on_devices
     from opscope.core.analysis.device.launch_delays import launches_of
     from opscope.core.analysis.device.queues import queue_of
 

@@ -215,7 +215,15 @@ def test_names_of_files() -> None:
     assert of("--profile_name=run x").profile == "run.opscope"
     assert of("--base_name=b x").profile == "b.opscope"
     both = of("--profile_name=run --base_name=b x")
-    assert (both.profile, both.base) == ("run.opscope", "b")
+    assert (both.profile, both.base, both.name) == ("run.opscope", "b", "run")
+    spaced = of("--profile_name='my first run' x")
+    assert (spaced.profile, spaced.base, spaced.name) == (
+        "my_first_run.opscope",
+        "my_first_run",
+        "my first run",
+    )
+    assert of("--base_name='my b' x").base == "my_b"
+    assert of("x").name is None
     assert of("--profile_name=run.opscope x").profile == "run.opscope"
 
 
@@ -223,6 +231,12 @@ def test_all_reports_and_their_order() -> None:
     assert of("--reports=all x").reports == REPORTS
     assert of("--reports=kernel,summary x").reports == ("summary", "kernel")
     assert of("--reports=detailed,group_op x").reports == ("detail", "group_node")
+    # the guide's own example
+    assert of("--reports iteration tensor node_op -- x").reports == (
+        "detail",
+        "iteration",
+        "tensor",
+    )
     assert of("--file_formats=parquet,csv x").formats == ("csv", "parquet")
 
 
@@ -231,9 +245,15 @@ def test_an_empty_key_is_dlprofs_default() -> None:
     assert of("--key_node=CONV2D_1 x").key == "CONV2D_1"
 
 
+def test_the_detailed_mode_is_on_unless_it_is_switched_off() -> None:
+    assert of("x").detailed
+    assert of("--detailed_mode=true x").detailed
+    assert not of("--detailed_mode=false x").detailed
+
+
 def test_switches_without_use_say_why() -> None:
-    notes = of("--tb_dir=x -b true --graphdef=auto --detailed_mode=false x").notes
-    assert len(notes) == 4
+    notes = of("--tb_dir=x -b true --graphdef=auto x").notes
+    assert len(notes) == 3
     assert all(note.startswith("--") for note in notes)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -146,6 +149,58 @@ def test_a_part_of_the_run_is_recorded_without_nsys_too(bench: Bench) -> None:
     assert bench.left() == []
 
 
+#: Works until it is ended; its child would outlive it.
+ENDLESS = """
+import subprocess, sys, time, opscope
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+opscope.step(0)
+print("begun", flush=True)
+while True:
+    with opscope.annotate("work"):
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("by_nsys", [False, True])
+def test_the_time_of_duration_ends_the_program_and_all_it_started(
+    bench: Bench, injection: Path, by_nsys: bool
+) -> None:
+    (bench.folder / "train.py").write_text(ENDLESS)
+    if by_nsys:
+        Bench(bench.folder, injection).nsys()
+        (bench.folder / "train.py").write_text(ENDLESS)
+        (bench.folder / "over").touch()
+    # time enough to begin on a busy machine
+    done = bench.dlprof(f"--duration={1 if by_nsys else 5}", "--reports=summary", *TRAIN)
+    assert (done.returncode, done.stdout) == (143, "begun\n"), done.stderr
+    assert (
+        "the time of --duration is over: SIGTERM ended the program, whose status is 143"
+        in done.stderr
+    )
+    assert ("nsys_profile.nsys-rep" if by_nsys else "dlprof_summary.csv") in bench.left()
+    where = str(bench.folder)
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            assert os.readlink(process / "cwd") != where
+
+
+def test_a_program_that_handles_the_signal_has_its_own_status(bench: Bench) -> None:
+    (bench.folder / "train.py").write_text(
+        "import signal, sys, time\nimport opscope\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
+        "opscope.step(0)\nwhile True:\n    time.sleep(0.01)\n"
+    )
+    assert bench.dlprof("-d", "0.5", *TRAIN).returncode == 5
+
+
+def test_a_program_that_ends_before_is_left_alone_and_run_ends_none(bench: Bench) -> None:
+    done = bench.dlprof("--duration=100", *TRAIN)
+    assert (done.returncode, done.stdout) == (3, "out\n")
+    assert "SIGTERM" not in done.stderr
+    (bench.folder / "train.py").write_text("import time\ntime.sleep(2)\nprint('out')")
+    done = bench.opscope("run", "--duration", "0.2", "--", *TRAIN)
+    assert (done.returncode, done.stdout) == (0, "out\n")
+
+
 def test_the_mode_reaches_the_program(bench: Bench) -> None:
     script = "import os; print(os.environ['OPSCOPE_MODE'])"
     done = bench.dlprof("-m", "tensorflow1", "--", "python", "-c", script)
@@ -264,7 +319,7 @@ def test_a_quiet_run_tells_what_failed(bench: Bench) -> None:
 
 
 def test_the_simple_mode_prints_its_first_screen_as_dlprof_did(bench: Bench) -> None:
-    assert "wall time" in bench.dlprof("--mode=simple", *TRAIN).stderr
+    assert "Wall time" in bench.dlprof("--mode=simple", *TRAIN).stderr
 
 
 def test_switches_without_use_are_told_and_the_program_runs(bench: Bench) -> None:

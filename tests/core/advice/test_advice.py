@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -48,7 +50,7 @@ def test_a_file_that_is_no_detector_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "__path__", [str(tmp_path)])
     ask.detectors.cache_clear()
     with pytest.raises(TypeError, match="nothing defines no DETECTOR"):
-        ask.detectors()
+        ask.detectors()["nothing"]
 
 
 def other(found):
@@ -170,3 +172,22 @@ def test_a_threshold_is_said_in_its_own_unit(threshold, value, said):
         name="a", question="?", find=find, thresholds=thresholds, fires="from {least} on"
     )
     assert ask.threshold(detector) == said
+
+
+def test_detectors_that_are_never_sure_have_no_estimate_or_are_of_low_confidence():
+    """What the table says, by the source: the diagnosis does not load these detectors."""
+    for name in folder.NEVER_SURE:
+        tree = ast.parse(Path(folder.__path__[0], f"{name}.py").read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        findings = [call for call in calls if getattr(call.func, "id", "") == "Finding"]
+        assert findings
+        for finding in findings:
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in finding.keywords}
+            assert given.get("saving_least") == "0"
+            assert not {"stands_out", "doubts"} & set(given)
+            estimated = given.get("saving", "0") != "0" or {"edit", "step_saving"} & set(given)
+            assert given["confidence"] == "'low'" or not estimated
+
+
+def test_the_tables_of_detectors_name_detectors():
+    assert {*folder.EXPLAINS, *folder.NEVER_SURE, *folder.DOUBTING} <= set(ask.detectors())

@@ -52,7 +52,7 @@ def test_kernels_that_leave_multiprocessors_idle_take_their_share_of_the_time():
     wall, busy = told["wall_time"], told["device_busy"]
     assert busy == 6_800
     assert found.saving_most == max(saved, wall - max(wall // 8, busy - saved))
-    assert f"{saved / 1e6:.1f} ms of device work" in found.reasoning
+    assert f"{saved / 1e3:.1f} µs of device work" in found.reasoning
     # the four ops of 10 ns each are called an eighth as often
     assert found.edit.host["factor"].to_list() == [1 / 8] * 4
     assert (found.edit.host["end"] - found.edit.host["start"]).to_list() == [10] * 4

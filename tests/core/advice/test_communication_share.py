@@ -36,7 +36,7 @@ def test_the_share_by_step_and_the_saving_of_k_steps():
     assert "between 30.0 % and 30.0 %" in found.what
     rows, factors = found.edit.kernels
     assert (rows.tolist(), factors.tolist()) == ([1, 3], [0.25, 0.25])
-    assert "k = 2: 0.0 ms" in found.reasoning
+    assert "k = 2: 0.2 µs" in found.reasoning
 
 
 @pytest.mark.parametrize("of", [made(exposed=100), made(exposed=5, hidden=600)])

@@ -43,14 +43,48 @@ def test_more_workers_are_advised_to_one_that_has_some():
     assert "2 workers" in found.evidence
 
 
-def test_workers_do_not_help_where_the_processors_are_full():
-    busy = [
-        {"process": 0, "time": at, "name": "machine CPU [%]", "value": 97.0}
+def busy(own, machine=100.0, children=0.0, queued=0.0):
+    """Samples in which the process uses so many of two processors [%], its workers, and the machine."""
+    values = {"machine CPU [%]": machine, "process CPU [%]": own, "child processes CPU [%]": children,
+              "waiting for a processor [%]": queued, "processors": 2.0}  # fmt: skip
+    return [
+        {"process": 0, "time": at, "name": name, "value": value}
         for at in range(0, 60 * MS, 10 * MS)
+        for name, value in values.items()
     ]
-    (found,) = DETECTOR.find(waiting(4 * MS, 4 * MS, samples=busy))
-    assert "97 % busy" in found.recommendation
+
+
+@pytest.mark.parametrize(("workers", "samples"), [(0, busy(190.0)), (2, busy(40.0, 97.0, 145.0))])
+def test_workers_do_not_help_where_this_process_and_its_workers_fill_the_processors(
+    workers, samples
+):
+    (found,) = DETECTOR.find(waiting(4 * MS, 4 * MS, workers=workers, samples=samples))
+    assert "of the 2 processors, so more workers would not help" in found.recommendation
     assert "num_workers" not in found.recommendation
+
+
+@pytest.mark.parametrize(("workers", "samples"), [(0, busy(10.0)), (2, busy(60.0, 100.0, 10.0))])
+def test_samples_that_sleep_are_loaded_by_more_workers_though_others_fill_the_machine(
+    workers, samples
+):
+    (found,) = DETECTOR.find(waiting(4 * MS, 4 * MS, workers=workers, samples=samples))
+    assert "num_workers=" in found.recommendation
+    assert "samples mostly wait" in found.recommendation
+    assert "pin_memory" not in found.recommendation  # there is no GPU
+
+
+@pytest.mark.parametrize(("workers", "own"), [(0, 20.0), (2, 10.0)])
+def test_where_the_process_waits_for_processors_its_samples_are_not_said_to_sleep(workers, own):
+    samples = busy(own, queued=60.0)
+    (found,) = DETECTOR.find(waiting(4 * MS, 4 * MS, workers=workers, samples=samples))
+    assert "samples mostly wait" not in found.recommendation
+    assert "other processes use" in found.recommendation
+
+
+def test_workers_for_samples_that_compute_have_what_other_processes_leave():
+    (found,) = DETECTOR.find(waiting(8 * MS, 8 * MS, samples=busy(90.0)))
+    assert "num_workers=2," in found.recommendation  # not more than there are processors
+    assert "other processes use 1.1 of the 2 processors" in found.recommendation
 
 
 def test_one_long_wait_at_the_begin_is_workers_that_start():
@@ -114,7 +148,7 @@ def test_the_gpu_idles_while_the_step_waits():
     )  # fmt: skip
     (found,) = DETECTOR.find(made)
     assert "the GPU idles for 20.0 ms of it" in found.evidence
-    (row,) = made.advice().filter(detector="data_loader").rows(named=True)
+    (row,) = made.advice(["data_loader"]).rows(named=True)
     assert row["saving"] == 24 * MS
 
 

@@ -11,6 +11,7 @@ from opscope.core.advice import diagnosis_time
 from opscope.core.advice.diagnosis_words import Words
 from opscope.core.analysis.device.device_work import work_on_devices
 from opscope.core.analysis.host.input_waits import loader_waits
+from opscope.core.analysis.host.wall_time import compilations
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.tables.trace import Trace
@@ -110,7 +111,8 @@ def test_work_that_waits_although_it_was_launched_is_not_the_host_s_fault():
 def test_without_launches_it_is_not_told_why_the_device_is_idle():
     ran = [Ran(n * 100 * US, n * 100 * US + 40 * US) for n in range(20)]
     row = first(profiled(ran))
-    assert row["finding"] == "idle device"
+    assert row["finding"] == "cannot tell"
+    assert "what the device waited for" in row["text"]
     assert "launches" in row["to_try"]
 
 
@@ -125,11 +127,13 @@ def test_of_a_few_kernels_and_of_nothing_it_cannot_tell():
 def test_the_parts_of_each_device_add_up_to_its_time(work):
     profile = profiled(work, ranges=steps(3, 20))
     done = profile.of(work_on_devices)
-    host = diagnosis_time.host_of(profile.of(op_index), profile.of(loader_waits), cpu_only=False)
+    host = diagnosis_time.host_of(
+        profile.of(op_index), profile.of(loader_waits), profile.of(compilations), cpu_only=False
+    )
     judged = diagnosis_time.steps_to_judge(
         profile.of(step_bounds), profile.input_waits(), done, host
     )
-    for one in diagnosis_time.on_gpu(done, profile.attribution.trace, host, judged):
+    for one in diagnosis_time.on_gpu(done, profile.attribution.trace, host, judged.of):
         assert sum(one.parts.values()) == one.time
         assert min(one.parts.values()) >= 0
 
@@ -181,6 +185,18 @@ def test_a_part_near_its_limit_is_borderline_on_either_side(outside, finding):
         assert f"({outside * 100:.3g} %) outside any op" in row["text"]
         assert row["lost"] == pytest.approx(outside * STEPS * STEP, abs=STEPS)
     assert ("30 %" in row["text"]) is finding.startswith("borderline")
+
+
+def test_a_line_has_a_part_of_the_time_outside_ops_and_never_more_than_all(monkeypatch):
+    """Steps are told by their median, and lines by all of them: a few long steps must not add to a line."""
+    profile = on_a_cpu(0.5)
+    ranges = profile.trace["ranges"]
+    everywhere = pl.DataFrame(
+        {"process": [0], "line": ["a/train.py:7"], "start": [0], "end": [int(ranges["end"].max())]},
+        schema_overrides={"process": pl.Int32},
+    )
+    monkeypatch.setattr("opscope.core.advice.causes.outside_lines", lambda profile: everywhere)
+    assert "100 % of it at train.py:7" in first(profile)["text"]
 
 
 def test_what_is_just_over_its_limit_on_a_device_is_borderline_and_a_clear_cause_comes_alone():

@@ -25,7 +25,7 @@ def test_a_loader_with_workers_is_about_as_fast_as_the_replay_says(shared):
     assert before == bad.steps()["time"].median()
     assert abs(error) < 0.1
     assert abs(before - expected) > 4 * abs(expected - took)  # the cause is most of the difference
-    page = (ROOT / "docs" / "advice.md").read_text("utf-8")
+    page = (ROOT / "docs" / "reference" / "advice.md").read_text("utf-8")
     for figure in (before, expected, took):
         assert f"{figure / 1e6:.1f} ms" in page
     assert f"{abs(error) * 100:.1f} % too {'low' if error < 0 else 'high'}" in page

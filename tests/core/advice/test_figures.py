@@ -101,7 +101,9 @@ def profile(request, shared) -> Profile:
 
 
 def found(profile: Profile) -> list[Row]:
-    return profile.advice().filter(pl.col("outcome") == "found").rows(named=True)
+    """The findings of detectors."""
+    rows = profile.advice().filter(pl.col("outcome") == "found").rows(named=True)
+    return [row for row in rows if row["detector"] != row["cause"]]
 
 
 def test_each_time_is_that_of_the_tables_that_its_reasoning_names(profile):
@@ -111,6 +113,15 @@ def test_each_time_is_that_of_the_tables_that_its_reasoning_names(profile):
             assert TIMES[name](profile) == time, name
         else:
             assert 0 < time <= WITHIN[name](profile), name
+
+
+def test_a_cause_that_no_detector_explains_has_the_figures_of_the_diagnosis(profile):
+    rows = {row["finding"]: row for row in profile.diagnosis().rows(named=True)}
+    for row in profile.advice().drop_nulls("cause").rows(named=True):
+        if row["detector"] == row["cause"]:
+            told = rows[row["cause"]]
+            assert (row["time"], row["saving_most"]) == (told["lost"], told["lost"])
+            assert row["finding"] == told["text"]
 
 
 def test_the_evidence_adds_up_to_the_time(profile):

@@ -35,7 +35,7 @@ def test_the_busiest_device_is_named_though_all_are_busy_all_the_time():
     found = one(DETECTOR, pipeline())
     # the mean is 4.5 ms
     assert (found.time, found.saving_least, found.saving_most) == (4_500_000, 0, 4_500_000)
-    assert "device 0 of process 0 computes 9.0 ms" in found.what.lower()
+    assert "device 0 of process 0 computes for 9.0 ms" in found.what.lower()
     assert found.rows["time"].to_list() == [9_000_000, 3_000_000, 3_000_000, 3_000_000]
 
 

@@ -47,6 +47,19 @@ def test_where_there_is_bf16_it_is_proposed_and_tf32_is_the_present_rate():
     assert "GradScaler" not in found.recommendation
 
 
+def test_only_what_ran_on_tensor_cores_is_called_tf32():
+    other = "aten::mm(f32[2048,4096], f32[4096,4096])"
+    found = one(find(made((MM, TF32, 3_000_000), (other, SGEMM, 2_000_000), device=A100)))
+    assert "in f32 (3.0 ms on Tensor Cores as TF32, 2.0 ms without Tensor Cores)" in found.what
+    found = one(find(made((MM, SGEMM, 2_000_000), device=A100)))
+    assert "TF32" not in found.what
+    matrix = "Cijk_Ailk_Bljk_SB_MT64x64x16_MI32x32x2x1_SN"  # rocBLAS, by an instruction for f32
+    mi = {"name": "AMD Instinct MI250X", "sm_count": 110}
+    found = one(find(made((MM, matrix, 2_000_000), device=mi)))
+    assert "could use Matrix Cores in bf16" in found.what
+    assert "TF32" not in found.what
+
+
 def test_products_bound_by_latency_keep_their_time_in_the_estimate():
     found = one(find(made(("aten::mm(f32[64,64], f32[64,64])", SGEMM, 9_000))))
     assert found.edit is None

@@ -45,7 +45,7 @@ def pageable(found):
 def test_the_saving_is_bounded_by_copies_that_nothing_hid_and_calls_that_the_host_waited_in():
     copies = [copy(1000, 3000, 1 << 20), copy(5000, 9000, 1 << 20, correlation=2)]
     made = profile(copies, kernels=[(2000, 6000)], calls=[(500, 1500, 1), (4000, 4700, 2)])
-    (row,) = pageable(made.advice())
+    (row,) = pageable(made.advice(["pageable_copies"]))
     assert row["outcome"] == "found"
     assert row["time"] == 2000 + 4000
     assert (row["saving_least"], row["saving_most"]) == (0, 1000 + 3000 + 1000 + 700)
@@ -54,18 +54,24 @@ def test_the_saving_is_bounded_by_copies_that_nothing_hid_and_calls_that_the_hos
 
 
 def test_without_the_calls_nothing_bounds_the_saving():
-    (row,) = pageable(profile([copy(0, 1000, 1 << 20)]).advice())
+    (row,) = pageable(profile([copy(0, 1000, 1 << 20)]).advice(["pageable_copies"]))
     assert row["saving_most"] is None
     assert "lacks the calls" in row["reasoning"]
 
 
 def test_copies_of_which_too_little_is_known_are_named_beside_a_finding():
-    (row,) = pageable(profile([copy(0, 10, 1 << 20), copy(20, 30, 1 << 20, None)]).advice())
+    (row,) = pageable(
+        profile([copy(0, 10, 1 << 20), copy(20, 30, 1 << 20, None)]).advice(["pageable_copies"])
+    )
     assert "copies without a kind of memory or a size: 1" in row["evidence"]
 
 
 def test_both_directions_are_findings_of_their_own():
-    rows = pageable(profile([copy(0, 10, 1 << 20), copy(20, 30, 1 << 20, kind="DtoH")]).advice())
+    rows = pageable(
+        profile([copy(0, 10, 1 << 20), copy(20, 30, 1 << 20, kind="DtoH")]).advice(
+            ["pageable_copies"]
+        )
+    )
     assert ["to the GPU" in row["finding"] for row in rows].count(True) == 1
     assert ["from the GPU" in row["finding"] for row in rows].count(True) == 1
 
@@ -74,7 +80,7 @@ def test_both_directions_are_findings_of_their_own():
     [copy(0, 1000, 1 << 20, "pinned")], [copy(0, 1000, 64 << 10)], [copy(0, 9, 1 << 20, "managed")],
 ])  # fmt: skip
 def test_pinned_memory_and_small_copies_are_nothing_to_change(copies):
-    (row,) = pageable(profile(copies).advice())
+    (row,) = pageable(profile(copies).advice(["pageable_copies"]))
     assert (row["outcome"], row["reason"]) == ("nothing found", None)
 
 
@@ -83,7 +89,7 @@ def test_pinned_memory_and_small_copies_are_nothing_to_change(copies):
     [copy(0, 1000, 1 << 20, kind="DtoD")], [copy(0, 1000, None), copy(0, 9, 1 << 20, "pinned")],
 ])  # fmt: skip
 def test_nothing_is_said_of_memory_that_nobody_recorded(copies):
-    (row,) = pageable(profile(copies).advice())
+    (row,) = pageable(profile(copies).advice(["pageable_copies"]))
     assert row["outcome"] == "cannot tell"
     assert row["reason"]
 
@@ -99,7 +105,7 @@ def test_nothing_is_said_of_memory_that_nobody_recorded(copies):
 )
 def test_real_traces(shared, name, outcome, where):
     loaded = traces.load(shared / name)
-    rows = pageable(loaded.advice())
+    rows = pageable(loaded.advice(["pageable_copies"]))
     assert {row["outcome"] for row in rows} == {outcome}
     if outcome == "found":
         copies = loaded.memops().filter(pl.col("src_kind") == "pageable", pl.col("bytes") > 65536)
@@ -134,19 +140,21 @@ def torch_copies(*copies, steps=0):
 
 def test_the_finding_names_the_copies_that_count_and_the_least_that_does():
     made = profile([copy(0, 10, 1 << 20), *[copy(20, 30, 1 << 10)] * 2])
-    (row,) = pageable(made.advice())
+    (row,) = pageable(made.advice(["pageable_copies"]))
     assert "1 of 3 copies to the GPU with pageable memory are of more than 64 KB" in row["finding"]
     assert "threshold: one copy of more than 64 KB" in row["finding"]
 
 
 def test_copies_from_the_gpu_are_not_told_to_pin_the_loader():
-    (row,) = pageable(torch_copies(copy(0, 10, 1 << 20, kind="DtoH")).advice())
+    (row,) = pageable(torch_copies(copy(0, 10, 1 << 20, kind="DtoH")).advice(["pageable_copies"]))
     assert "DataLoader" not in row["recommendation"]
     assert "torch.empty(shape, pin_memory=True)" in row["recommendation"]
 
 
 def test_only_copies_of_several_steps_are_told_to_pin_the_loader_first():
-    (row,) = pageable(torch_copies(*[copy(0, 10, 1 << 20)] * 3, steps=3).advice())
+    (row,) = pageable(
+        torch_copies(*[copy(0, 10, 1 << 20)] * 3, steps=3).advice(["pageable_copies"])
+    )
     assert row["recommendation"].startswith("Load with DataLoader(…, pin_memory=True)")
-    (row,) = pageable(torch_copies(copy(0, 10, 1 << 20)).advice())
+    (row,) = pageable(torch_copies(copy(0, 10, 1 << 20)).advice(["pageable_copies"]))
     assert "What is copied once, as weights are, costs once" in row["recommendation"]

@@ -54,7 +54,7 @@ def test_repeats_within_a_step_are_said():
     rows = [ran(WEIGHT, 10_000 * n, 10_000 * n + 3_000, COPY, step=1) for n in range(4)]
     (found,) = find(on_gpu([*rows, ran(PRODUCT, 50_000, 60_000, "gemm", step=1)]))
     assert "4.0 times a step each" in found.what
-    assert f"{3 * 3_000 / 1e6:,.1f} ms" in found.reasoning
+    assert f"{3 * 3_000 / 1e3:,.1f} µs" in found.reasoning
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,14 @@ def test_nobody_can_tell_without_kernels_or_without_copies():
     assert "no kernels" in row["reason"]
 
 
+@pytest.mark.parametrize("kernels", [((0, MS),), ((7, 7), (7, 7))])
+def test_nor_where_no_record_took_time(kernels):
+    made = profile([copy(7, 7, 10**8, "pinned"), copy(7, 7, 10**8, None, "DtoD")], kernels)
+    (row,) = answer(made)
+    assert (row["outcome"], "no copy has a time" in row["reason"]) == ("cannot tell", True)
+    assert not [row for row in made.advice().rows(named=True) if "failed" in (row["reason"] or "")]
+
+
 def test_a_raised_threshold_that_finds_nothing_says_the_threshold():
     (row,) = answer(example(), "least=90%")
     assert row["outcome"] == "nothing found"

@@ -183,3 +183,37 @@ def test_a_rank_that_computes_longer_is_told_by_its_kernels():
     assert factors.tolist() == [pytest.approx(20 / 70)] * 6
     (row,) = made.advice().filter(pl.col("detector") == "uneven_ranks").rows(named=True)
     assert 0 <= row["saving"] <= 6 * 50 * US
+
+
+def two_buckets(asleep, many=6):
+    """Steps of 100 µs in which each rank reduces two buckets at once; the second rank sleeps before its own."""
+    rows = []
+    for number in range(many):
+        at = 100 * number
+        for rank in range(2):
+            begin = at + 20 + (asleep if rank else 0)
+            rows.append(step(number, at * US, (at + 100) * US, rank))
+            rows.append(
+                ranged((at + 1) * US, (at + 10) * US, "aten::mm(f32[8,8], f32[8,8])", process=rank)
+            )
+            for bucket in range(2):
+                call, work = gloo_all_reduce(rank, (begin + bucket) * US, (at + 95 + bucket) * US)
+                rows += [call, {**work, "thread": 2 + bucket, "end_thread": 2 + bucket}]
+    return job(*rows, ranks=2)
+
+
+def test_a_rank_that_is_late_to_two_collectives_in_flight_is_late_once():
+    made = two_buckets(60)
+    late = made.stragglers().row(0, named=True)
+    assert (late["rank"], late["compared"]) == (1, 12)
+    assert late["lateness"] == late["caused_waiting"] == 6 * 60 * US  # not 12 * 60
+    row = made.diagnosis().row(0, named=True)
+    assert (row["finding"], row["rank"], row["detector"]) == ("straggler", 1, "uneven_ranks")
+    assert "60 µs of a step's 100 µs" in row["text"]
+    assert row["share"] == pytest.approx(0.6)
+    assert row["lost"] == 6 * 60 * US
+
+
+def test_a_rank_that_sleeps_is_late_outside_any_op_and_not_for_a_launch():
+    causes = two_buckets(60).late_causes()["cause"].drop_nulls().unique().to_list()
+    assert causes == ["outside any op"]

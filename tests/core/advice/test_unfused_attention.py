@@ -83,7 +83,7 @@ def test_without_ops_or_shapes_it_cannot_be_told():
     ("framework", "texts", "word"),
     [
         ("tensorflow", ("BatchMatMulV2(f32[2,4,8,16], f32[2,4,16,8]) -> f32[2,4,8,8]", "Softmax(f32[2,4,8,8])",
-                        "BatchMatMulV2(f32[2,4,8,8], f32[2,4,8,16])"), "flash_attention=True"),
+                        "BatchMatMulV2(f32[2,4,8,8], f32[2,4,8,16])"), "jit_compile=True"),
         ("onnxruntime", ("MatMul(f32[2,4,8,16], f32[2,4,16,8]) -> f32[2,4,8,8]", "Softmax(f32[2,4,8,8])",
                          "MatMul(f32[2,4,8,8], f32[2,4,8,16])"), "onnxruntime.transformers.optimizer"),
     ],

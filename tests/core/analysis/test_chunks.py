@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope import profile
-from opscope.core.analysis.roofline.chunks import CHUNK, at_most, bound
+from opscope.core.analysis.roofline.coverage import CHUNK, at_most, bound
 
 ATEN = (
     "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "

@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from opscope.core.analysis.host.light_diagnosis import diagnosis
+from opscope.core.analysis.host.light_diagnosis import FINDINGS
+from opscope.core.analysis.host.light_diagnosis import diagnosis as rows_of
 from opscope.core.light_format import PHASES, STEP, WIDTH
 from opscope.core.light_summary import Summary
 from opscope.core.schema import PROCESS_MEMORY
@@ -48,6 +49,15 @@ def job(*traces: Trace) -> Trace:
         ]
         tables[name] = pl.concat(frames)
     return Trace.of(tables)
+
+
+def diagnosis(trace: Trace) -> pl.DataFrame:
+    """The findings, else that there is none; and what cannot be told."""
+    rows, otherwise, cannot_tell = rows_of(trace)
+    known = [{name: row.get(name) for name in FINDINGS} for row in rows or [otherwise]]
+    return pl.DataFrame(
+        known + [{name: row.get(name) for name in FINDINGS} for row in cannot_tell], FINDINGS
+    )
 
 
 def found(trace: Trace) -> list[str]:

@@ -29,7 +29,8 @@ def training(slow: int | None = None, how: str | None = None, more: int = 200, r
     return program
 
 
-CAUSES = {"compute": "local compute", "input": "input", "launch": "launch"}
+#: A host that does nothing before it launches is outside any op.
+CAUSES = {"compute": "local compute", "input": "input", "launch": "outside any op"}
 
 
 @pytest.mark.parametrize("hosts", [0, 2])

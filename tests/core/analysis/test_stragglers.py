@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.core.analysis.ranks.stragglers import waits_for
+from opscope.core.analysis.steps.warm_up import warm_up_of_job
 from opscope.profile import Profile
 
 US = 1_000
@@ -167,3 +169,15 @@ def test_who_waited_for_whom(trace_of):
     for late in (0, 2):
         assert caused[late] == sum(time for (one, _), time in pairs.items() if one == late)
     assert caused[1] == 0
+
+
+def test_what_is_warm_up_of_one_rank_is_that_of_the_job_unless_a_rank_had_no_other_step():
+    times = {0: [90, *[10] * 9], 1: [10] * 10}
+    rows = [
+        {"process": process, "step": step, "start": step * 100, "time": time, "seen": True}
+        for process, of in times.items()
+        for step, time in enumerate(of)
+    ]
+    few = {"process": 2, "step": 0, "start": 0, "time": 10, "seen": True}
+    warm = warm_up_of_job(pl.DataFrame([*rows, few]))
+    assert warm.to_list() == [True, *[False] * 9, True, *[False] * 9, False]

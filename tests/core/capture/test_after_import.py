@@ -8,6 +8,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 import opscope
 
 ROOT = Path(opscope.__file__).resolve().parents[1]
@@ -121,3 +123,27 @@ def test_threads_that_import_at_once_are_all_heard(tmp_path):
         assert sorted(heard) == ["abacus"] * 20 + ["bead"] * 20, heard
         """,
     )
+
+
+@pytest.mark.parametrize("first", ["abacus", "wrapt", "subprocess"])
+def test_a_module_that_wrapt_itself_imports_is_heard_once(tmp_path, first):
+    """wrapt loads asyncio, and that subprocess: both may be waited for as the import of another begins."""
+    done = run(
+        tmp_path,
+        f"""
+        assert "subprocess" not in sys.modules
+        def wait():
+            for name in ("asyncio", "subprocess"):
+                after_import.call(lambda module: heard.append(module.__name__), name)
+        after_import.as_it_begins(wait)
+        if {first!r} != "abacus":
+            wait()
+        after_import.call(lambda module: heard.append(module.name), "abacus")
+        import {first}
+        import abacus, asyncio, subprocess
+        assert set(heard) == {{"abacus", "asyncio", "subprocess"}}, heard
+        if {first!r} == "abacus":
+            assert len(heard) == 3, heard
+        """,
+    )
+    assert done.stderr == ""

@@ -23,6 +23,7 @@ from opscope.core.schema import (
     MACHINE_CPU,
     PROCESS_CPU,
     PROCESS_MEMORY,
+    PROCESS_QUEUED,
     PROCESS_THREADS,
 )
 from opscope.profile import Profile
@@ -276,6 +277,29 @@ def test_what_waits_for_the_first_event_is_bounded(no_notes, monkeypatch):
     assert sampler.take() == []
 
 
+@pytest.mark.parametrize("line", range(1, 7))
+def test_samples_that_are_taken_while_one_is_added_have_a_time_each(line):
+    """Another thread may write at any line of ``add``: a value without a time made a part unreadable."""
+    series, taken, lines = cpu_samples._Series("a", "b"), [], []
+
+    def trace(frame, event, argument):
+        if frame.f_code is cpu_samples._Series.add.__code__ and event == "line":
+            lines.append(frame.f_lineno)
+            if len(lines) == line:
+                taken.append(series.take())
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        series.add(1, 2.0, 3.0)
+    finally:
+        sys.settrace(before)
+    facts = [fact for fact in (*taken, series.take()) if fact is not None]
+    assert [fact["samples"] for fact in facts] == [[1]]
+    assert facts[0]["values"] == {"a": [2.0], "b": [3.0]}
+
+
 def test_a_recording_that_is_soon_over_does_not_load_psutil(tmp_path):
     done = record_in_a_program(
         tmp_path,
@@ -294,3 +318,36 @@ def test_a_recording_that_is_soon_over_does_not_load_psutil(tmp_path):
 def test_importing_opscope_does_not_load_psutil():
     code = "import sys, opscope; opscope.init(); assert 'psutil' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LONG_S)
+
+
+@proc
+def test_memory_is_read_as_steps_begin_though_they_are_shorter_than_the_time_between_samples(
+    tmp_path,
+):
+    recorder = Recorder(tmp_path)
+    recorder.start()
+    kept, page = [], os.sysconf("SC_PAGE_SIZE")
+    for _ in range(8):
+        recorder.step_begins()
+        kept.append(b"x" * (1000 * page))
+        time.sleep(0.003)  # less often than that is not read
+        recorder.step_ends()
+    recorder.stop()
+    samples = read_part(recorder.folder)["samples"]
+    resident = samples.filter(pl.col("name").cast(pl.String) == PROCESS_MEMORY)["value"].to_list()
+    assert len(resident) >= 8
+    assert resident[7] - resident[0] >= 5000 * page
+    assert recorder._step_memory._file is None  # closed with the recording
+
+
+def test_a_thread_that_no_processor_runs_waits_for_one(no_notes, monkeypatch):
+    counted = iter((1_000_000, 31_000_000, None))
+    monkeypatch.setattr(cpu_samples, "_queued", lambda: next(counted))
+    sampler = CpuSampler(10, no_notes)
+    sampler.sample()
+    time.sleep(0.05)
+    sampler.sample()
+    sampler.sample()
+    (fast,) = (one for one in sampler.take() if PROCESS_QUEUED in one["values"])
+    times, shares = fast["samples"], fast["values"][PROCESS_QUEUED]
+    assert shares == [None, pytest.approx(3e9 / (times[1] - times[0])), None]

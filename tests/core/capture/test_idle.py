@@ -43,9 +43,9 @@ def texts(folder: Path) -> list[str]:
 
 @pytest.fixture
 def recorder(tmp_path, monkeypatch):
-    monkeypatch.setenv(
-        "OPSCOPE_SAMPLES", "0"
-    )  # samples are written while the program does nothing too
+    # samples are written while the program does nothing too
+    monkeypatch.setenv("OPSCOPE_SAMPLES", "0")
+    monkeypatch.setenv("OPSCOPE_STACKS", "0")
     made = Recorder(tmp_path)
     made.start()
     yield made

@@ -48,6 +48,7 @@ def test_what_was_interrupted_stands_for_no_other_call(monkeypatch):
 
 def test_the_recorders_own_writing_and_ranges_are_told(tmp_path, monkeypatch):
     monkeypatch.setenv("OPSCOPE_SAMPLES", "0")
+    monkeypatch.setenv("OPSCOPE_STACKS", "0")
     session.start(RecorderCapture(tmp_path))
     recorder = session.recorder()
     recorder.spending.append(lambda: Spent("a part", 5, 3, 1, 10))
@@ -139,7 +140,7 @@ def made(costs):
 
 def told(profile):
     rows = summary(profile).rows
-    return next((row["remark"] for row in rows if row["what"] == "opscope itself"), None)
+    return next((row["remark"] for row in rows if row["what"] == "cost of recording"), None)
 
 
 def test_the_share_is_of_the_time_that_all_processes_recorded():
@@ -158,10 +159,9 @@ def test_the_share_is_of_the_time_that_all_processes_recorded():
     stepping = [(*one[:6], 100 * (one[0] + 1), 30) for one in rows]
     profile = made(pl.DataFrame(stepping, schema=names, orient="row"))
     assert profile.summary()["own_steps_share"].item() == pytest.approx(60 / 300)
-    assert told(profile) == "in total, by its own clock; 20.0 % of the steps' time"
-    assert summary(profile).footnotes == [
-        "opscope itself: without the time that the framework takes to call it"
-    ]
+    assert told(profile) == (
+        "20.0 % of the steps' time; the framework's cost of calling opscope is not in it"
+    )
 
 
 def test_a_trace_that_does_not_tell_has_no_figure():

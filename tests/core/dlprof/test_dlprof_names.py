@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from opscope.core.dlprof import names
-from opscope.core.dlprof.kernel_names import short_name
+from opscope.core.dlprof.names import short_name
 from opscope.core.rangetext import parse
 
 

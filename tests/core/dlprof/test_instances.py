@@ -224,3 +224,101 @@ def test_ranges_of_a_named_domain_stand_for_ops_in_its_reports(model, trace_of):
         "DECODE_1": ("/batch/decode", 30, 5),
     }
     assert "RELU_1" in detail(profile.dlprof.model())
+
+
+def marked(start, end, module, name, stack):
+    """A call as ``nvidia_dlprof_pytorch_nvtx`` marks it: the call trace, and the call in it."""
+    arguments = [{"name": "", "type": "tensor", "shape": (8, 8), "dtype": "float16"}]
+    texts = (str({"traceMarker": ["net.py:9"], "funcStack": stack}),
+             str({"mod": module, "op": name, "args": arguments}))  # fmt: skip
+    return [
+        {**PUSHED, "domain": None, "start": start + n, "end": end - n, "text": text}
+        for n, text in enumerate(texts)
+    ]
+
+
+def test_without_emit_nvtx_the_backward_pass_is_one_op(model):
+    """Section 12.3 of DLProf's guide: its kernels come from autograd's thread, on which no range is."""
+    ranges, calls, kernels = [], [], []
+
+    def launch(thread, start, length):
+        number = len(calls) + 1
+        calls.append({**call_of(start, start + 2, number), "thread": thread})
+        kernels.append(kernel(10 * start, 10 * start + length, number))
+
+    for step in (0, 1000):
+        ranges += marked(step, step + 50, "torch", "mm", "/Net::forward/mm")
+        ranges += marked(step + 100, step + 300, "Tensor", "backward", "/train/backward")
+        launch(1, step + 10, 7)
+        launch(2, step + 120, 11)
+        launch(2, step + 150, 13)
+        launch(2, step + 400, 17)  # after the pass: it is nobody's
+    pinned = {**call_of(130, 131, None, name="cudaHostAlloc"), "thread": 3}
+    found = detail(model(ranges=ranges, calls=[*calls, pinned], kernels=kernels))
+    (backward,) = [row for row in found.values() if row["Op Type"] == "backward"]
+    assert backward["Op Name"] == "/train/backward"
+    assert (backward["No. Calls"], backward["Direction"]) == (2, "bprop")
+    assert backward["Total GPU Time (ns)"] == 2 * (11 + 13)
+    assert backward["Mapped GPU Time (ns)"] == 2 * (1500 + 13 - 1200)
+    assert found["MM_1"]["Total GPU Time (ns)"] == 2 * 7
+    nobodys = [row for name, row in found.items() if row["Op Name"].startswith("unassociated")]
+    assert sum(row["Total GPU Time (ns)"] for row in nobodys) == 2 * 17
+    assert any("cudaHostAlloc" in row["Op Name"] for row in nobodys)
+
+
+def test_with_emit_nvtx_each_backward_op_keeps_its_kernels(model):
+    node = {
+        **PUSHED,
+        "thread": 2,
+        "domain": None,
+        "start": 120,
+        "end": 180,
+        "text": "MmBackward0, seq = 4",
+    }
+    found = detail(
+        model(
+            ranges=[*marked(100, 300, "Tensor", "backward", "/train/backward"), node],
+            calls=[{**call_of(130, 132, 1), "thread": 2}, {**call_of(200, 202, 2), "thread": 2}],
+            kernels=[kernel(400, 410, 1), kernel(420, 425, 2)],
+        )
+    )
+    totals = {row["Op Type"]: row["Total GPU Time (ns)"] for row in found.values()}
+    assert totals["backward"] == 0
+    assert totals["cudaLaunchKernel"] == 5
+
+
+def test_mapped_time_spans_the_kernels_of_a_call_on_all_devices(model):
+    found = detail(
+        model(
+            ranges=[
+                op(0, 100, "aten::mm(f16[8,8], f16[8,8])"),
+                op(200, 300, "aten::mm(f16[8,8], f16[8,8])"),
+            ],
+            calls=[call_of(10, 12, 1), call_of(20, 22, 2), call_of(210, 212, 3)],
+            kernels=[kernel(40, 60, 1), kernel(90, 95, 2, device=1), kernel(400, 430, 3)],
+        )
+    )
+    row = found["MM_1"]
+    assert row["Total GPU Time (ns)"] == 20 + 5 + 30
+    assert row["Mapped GPU Time (ns)"] == (95 - 40) + (430 - 400)
+
+
+def test_a_type_of_ops_tells_of_tensor_cores(model):
+    name = "volta_fp16_s884gemm_fp16_128x64_nn"
+    table = tables.op_type(
+        model(
+            ranges=[op(0, 10, "aten::mm(f16[8,8], f16[8,8])"), op(20, 30, "aten::mm(f32[4,4], f32[4,4])"),
+                    op(40, 50, "aten::relu(f32[4])")],
+            calls=[call_of(5, 6, 1), call_of(25, 26, 2), call_of(45, 46, 3)],
+            kernels=[kernel(100, 110, 1, name=name), kernel(120, 130, 2), kernel(140, 150, 3)],
+        )
+    )  # fmt: skip
+    rows = {
+        row["Op Type"]: (row["# Ops"], row["TC Eligible"], row["Using TC"])
+        for row in table.to_dicts()
+    }
+    assert rows["mm"] == (2, "yes", "yes")
+    assert rows["relu"][:2] == (1, "no")
+    columns = table.columns
+    # behind the columns of DLProf 1.8's file, which has neither
+    assert columns.index("TC Eligible") == columns.index("Max GPU Idle (ns)") + 1

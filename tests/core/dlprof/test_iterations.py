@@ -39,7 +39,7 @@ def test_each_stop_of_the_key_node_begins_another_interval(trace_of):
     assert made.found
     assert made.key == "x::key"
     assert made.table.select("iteration", "begin", "end", "aggregated").rows() == [
-        (0, 0, 50, True), (1, 51, 110, True), (2, 111, 170, True), (3, 171, 190, True),
+        (0, 0, 49, True), (1, 50, 109, True), (2, 110, 169, True), (3, 170, 190, True),
     ]  # fmt: skip
 
 
@@ -84,43 +84,43 @@ def test_steps_that_the_program_marks_are_iterations(trace_of):
     ]  # fmt: skip
     made = found(trace_of(ranges=ops(STEP * 3) + step))
     assert made.key == "step"
-    assert made.table["end"].to_list() == [55, 115, 175, 175]
+    assert made.table["end"].to_list() == [54, 114, 174, 175]
 
 
 def test_the_counter_of_tensorflow_is_the_default_and_its_last_write_ends_an_iteration(trace_of):
     one = ["x::a()", *(f'x::op() {{node="train/global_step{last}"}}' for last in ("/read", "/add"))]
     made = found(trace_of(ranges=ops(one * 3)))
     assert made.key == "train/global_step/add"
-    assert made.table["end"].to_list() == [50, 110, 170, 170]
+    assert made.table["end"].to_list() == [49, 109, 169, 170]
 
 
 def test_on_several_gpus_an_iteration_ends_when_the_last_of_them_ends_it(trace_of):
     rows = ops(STEP * 3) + ops(STEP * 3, process=1, shift=7)
     made = found(trace_of(ranges=rows), key="x::key")
-    assert made.table["end"].to_list() == [57, 117, 177, 177]
+    assert made.table["end"].to_list() == [56, 116, 176, 177]
 
 
-def test_gpus_with_unequal_numbers_of_instances_are_split_by_their_number():
-    lane, end = np.array([0, 1, 0, 0]), np.array([10, 20, 30, 40])
-    assert stop_times(lane, end, 2).tolist() == [20, 40]
-    assert stop_times(lane, end, 3).tolist() == [10, 20, 30, 40]
-    assert stop_times(np.zeros(4, int), end, 2).tolist() == [10, 20, 30, 40]
+def test_gpus_with_unequal_numbers_of_instances_begin_an_iteration_with_each():
+    gpu, end = np.array([0, 1, 0, 1, 0, 0]), np.array([10, 15, 20, 35, 30, 40])
+    assert stop_times(gpu, end).tolist() == [10, 15, 20, 30, 35, 40]
+    assert stop_times(np.zeros(6, int), end).tolist() == [10, 15, 20, 30, 35, 40]
+    assert stop_times(gpu[:4], end[:4]).tolist() == [15, 35]
 
 
 @given(st.integers(1, 4), st.integers(1, 9), st.lists(st.integers(0, 9), min_size=36, max_size=36))
 def test_equal_gpus_have_as_many_iterations_as_each_has_instances(gpus, many, late):
     at = np.arange(many) * 100
-    lane = np.repeat(np.arange(gpus), many)
+    gpu = np.repeat(np.arange(gpus), many)
     end = np.tile(at, gpus) + np.array(late[: gpus * many])
-    stops = stop_times(lane, end, gpus)
+    stops = stop_times(gpu, end)
     assert len(stops) == many
     assert (stops == end.reshape(gpus, many).max(axis=0)).all()
 
 
 def test_an_event_belongs_to_the_iteration_in_which_it_begins(trace_of):
     made = found(trace_of(ranges=ops(STEP * 2)), key="x::key")
-    time = pl.Series([0, 50, 51, 110, None, 111, -5])
-    assert assign(made, pl.Series([0] * 7), time).to_list() == [0, 0, 1, 1, None, None, None]
+    time = pl.Series([0, 49, 50, 109, None, 110, 111, -5])
+    assert assign(made, pl.Series([0] * 8), time).to_list() == [0, 0, 1, 1, None, 2, None, None]
 
 
 @pytest.mark.parametrize("name", ["nsys_profile.sqlite", "dlprof_dldb.sqlite"])
@@ -146,11 +146,11 @@ def test_a_step_that_does_not_end_cuts_nothing(trace_of):
     ]  # fmt: skip
     made = found(trace_of(ranges=steps))
     assert made.key == "step"
-    assert made.table["end"].to_list() == [90, 190, 290]
+    assert made.table["end"].to_list() == [89, 189, 290]
 
 
 def test_a_key_op_that_the_captures_end_cuts_is_no_stop(trace_of):
     ranges = [{**one, "attrs": None} for one in ops(STEP * 2)]
     ranges[-1]["attrs"] = UNCLOSED
     made = found(trace_of(ranges=ranges), key="x::key")
-    assert made.table["end"].to_list() == [50, 110]
+    assert made.table["end"].to_list() == [49, 110]

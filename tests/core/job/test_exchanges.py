@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.group_specs import format_ranks, members_of
+from opscope.core.job.clocks import messages
 from opscope.core.job.exchanges import exchanges
-from opscope.core.job.messages import messages
 from opscope.core.job.numbering import matched
 from opscope.core.tables.ranks import groups, meshes, with_ranks
 from opscope.profile import Profile, load

@@ -279,3 +279,12 @@ def test_aiters_group_norm_is_that_of_pytorch():
     ):
         assert known(text).flops == theirs.flops
         assert known(text).bytes == 4 * (256 + 8 + 8 + 256)
+
+
+@pytest.mark.parametrize("dtype", ["15", "bf16"])
+def test_the_dtype_that_a_scaled_product_was_asked_for_is_that_of_its_result(dtype):
+    """A trace has the argument and no result: c10::ScalarType's number, 15 for bf16."""
+    named = dtype if dtype.isdigit() else f'"{dtype}"'
+    text = f"aten::_scaled_mm(f8e4m3fn[16,32], f8e4m3fn[32,8], f32[], f32[]) {{out_dtype={named}}}"
+    assert known(text).bytes == 16 * 32 + 32 * 8 + 4 + 4 + 2 * 16 * 8
+    assert known(text).matrix_flops == 2 * 16 * 32 * 8

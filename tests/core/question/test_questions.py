@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-import opscope.cli.app as application
+from opscope.cli import start as application
 from opscope.core.analysis.device.short_kernels import short_kernels
 from opscope.core.question import index, methods, registry
 from opscope.core.question.record import CATEGORIES, Lacks, Rows, Sums
@@ -121,7 +121,7 @@ def test_a_report_with_a_parameter_is_the_answer_of_the_function_with_that_value
         return capsys.readouterr().out
 
     found = json.loads(run("--reports", "short_kernels:below=6us", "--json"))
-    assert found == {"short_kernels": expected.to_dicts()}
+    assert found == {"schema": "opscope.report/1", "short_kernels": expected.to_dicts()}
     assert run("--reports", "short_kernels:below=6us").startswith(
         "Short kernels (less than 6 µs)\n"
     )

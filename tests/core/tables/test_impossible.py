@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import opscope.cli.app as application
 from opscope import readers
+from opscope.cli import start as application
 from opscope.core.tables.impossible import without_impossible
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
+from opscope.readers.sound import sound_trace
 from opscope.reports.next_steps import next_steps
 from tests.device_traces import Ran, profiled
 
@@ -417,3 +418,54 @@ def test_advice_says_first_what_cannot_be(
         application.run()
     said = capsys.readouterr().out
     assert "begin before their launches, by up to 50.0 µs" in said.partition("\nAdvice\n")[0]
+
+
+def test_of_a_device_s_name_a_bounded_part_stays() -> None:
+    """Each pattern of the device table is tried on it: 25 names of 1 MB took a minute."""
+    devices = pl.DataFrame(
+        {"process": [0], "device": [0], "name": ["NVIDIA H100 " + "Aa0-" * 250_000]}
+    )
+    trace = sound_trace({"kernels": pl.DataFrame(row_of(3)), "devices": devices}, {})
+    assert trace["devices"]["name"].str.len_chars().to_list() == [256]
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto", "rocm"])
+def test_kernels_without_a_duration_are_named_and_leave_no_cause(format: str) -> None:
+    """They took some time: with them the device was busy for an unknown part of the run."""
+    kernels = row_of(20)
+    for each in kernels[5:7]:
+        each["end"] = each["start"]
+    starts = [each["start"] - 10_000 for each in kernels]
+    calls = [{**call, "correlation": start + 10_000} for call, start in zip(calls_at(*starts), starts, strict=True)]  # fmt: skip
+    trace = without_impossible(traced(kernels, format, calls=calls))
+    assert notes(trace) == [
+        (f"kernels have no duration: how long they took is not known (k{kernels[5]['start']})", 2)
+    ]
+    why = Profile(trace).diagnosis()["text"].to_list()
+    assert any("kernels have no duration" in text for text in why)
+    assert not {"host_bound", "underutilized_gpu", "launch_bound"} & set(
+        Profile(trace).advice().filter(outcome="found")["detector"]
+    )
+
+
+def test_rounded_times_make_short_kernels_of_no_duration() -> None:
+    kernels = row_of(20)
+    for each in kernels[5:7]:
+        each["end"] = each["start"]
+    trace = traced(kernels, "kineto")
+    trace.origin["resolution_ns"] = 1000
+    assert not notes(without_impossible(trace))
+    for each in kernels:
+        each["end"] = each["start"]
+    trace = traced(kernels, "kineto")
+    trace.origin["resolution_ns"] = 1000
+    assert notes(without_impossible(trace))[0][1] == 20
+
+
+def test_kernels_that_all_begin_at_time_0_ran_at_an_unknown_time() -> None:
+    calls = calls_at(*range(MS, 21 * MS, MS))
+    trace = without_impossible(
+        traced([kernel(0, MS, correlation=MS * (n + 1)) for n in range(20)], "kineto", calls=calls)
+    )
+    assert ("kernels begin at time 0: when they ran is not known", 20) in notes(trace)
+    assert any("kernels begin at time 0" in text for text in Profile(trace).diagnosis()["text"])

@@ -87,3 +87,56 @@ def test_a_newer_database_with_the_known_tables_is_read_and_told(
     assert len(profile.trace["kernels"]) == 59
     told = profile.notes().filter(severity="warning")["what"].to_list()
     assert [one for one in told if "DLProf 1.9, newer than any that is known" in one]
+
+
+def without(path: Path, table: str, column: str) -> None:
+    """Take a column out of a table; the database is one of DLProf 1.2."""
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
+        for (view,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'view'").fetchall():
+            db.execute(f"DROP VIEW {view}")
+        names = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
+        assert column in names
+        kept = ", ".join(name for name in names if name != column)
+        db.execute(f"CREATE TABLE kept AS SELECT {kept} FROM {table}")
+        db.execute(f"DROP TABLE {table}")
+        db.execute(f"ALTER TABLE kept RENAME TO {table}")
+        db.execute("UPDATE db_version SET current_version = '1.2.0'")
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "lost"),
+    [
+        ("read_only_ops", "data_type_id", "Data Type"),
+        ("read_only_op_instances", "input_shapes_id", "Input Shapes"),
+    ],
+)
+def test_an_older_database_is_read_as_far_as_it_goes_and_told(
+    shared, tmp_path, table, column, lost
+):
+    from opscope.reports import dlprof
+
+    path = tmp_path / "dlprof_dldb.sqlite"
+    shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
+    without(path, table, column)
+    profile = opscope.load(path)
+    told = profile.notes().filter(severity="warning")["what"].to_list()
+    assert [note for note in told if f"{table}.{column}" in note and "DLProf 1.8" in note]
+    (section,) = dlprof.tables(profile, "detail")
+    whole = opscope.load(shared / "dlprof/dlprof_dldb.sqlite")
+    (golden,) = dlprof.tables(whole, "detail")
+    time = "Total GPU Time (ns)"
+    assert section.frame[time].sum() == golden.frame[time].sum() > 0
+    known, before = (len(one.frame[lost].drop_nulls()) for one in (section, golden))
+    assert before > known
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [("read_only_op_instances", "cpu_start"), ("read_only_kernels", "gpu_stop")],
+)
+def test_a_database_without_times_is_refused_by_its_version(shared, tmp_path, table, column):
+    path = tmp_path / "dlprof_dldb.sqlite"
+    shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
+    without(path, table, column)
+    with pytest.raises(BadInput, match=r"a database of DLProf 1\.2, without the tables"):
+        opscope.load(path)

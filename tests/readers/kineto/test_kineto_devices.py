@@ -66,7 +66,7 @@ def test_cpu_time_never_stands_in_for_a_device_that_was_left_out(traced):
     assert not profile.cpu_only
     assert profile.summary()["device_time"].item() is None
     table = summary_table(profile)
-    assert "CPU time" not in [one["what"] for one in table.rows]
+    assert "elapsed time" not in [one["what"] for one in table.rows]
     assert any("newchip_activity" in note and "left out" in note for note in table.footnotes)
 
 
@@ -162,3 +162,25 @@ def test_a_gpu_that_got_no_work_leaves_the_cpu_s_times(tmp_path, calls):
 def test_a_launch_alone_shows_that_the_gpu_got_work(traced):
     profile = traced(event("cuda_runtime", "cudaLaunchKernel", 110, 5, 4242, 7, correlation=9))
     assert not profile.cpu_only
+
+
+def test_of_ranks_merged_into_one_file_work_that_nothing_tells_apart_has_that_reason(tmp_path):
+    """Both processes launched with id 1 at one time; a device of each ran a kernel of that id."""
+    events = [
+        made
+        for rank, busy in ((0, 100), (1, 900))
+        for made in (
+            event("cpu_op", "aten::mm", 10, 60, 500 + rank, 7),
+            event("cuda_runtime", "cudaLaunchKernel", 20, 5, 500 + rank, 7, correlation=1),
+            event(
+                "kernel", f"of_{rank}", 2000, busy, rank, 7, device=rank, stream=7, correlation=1
+            ),
+        )
+    ]
+    path = tmp_path / "merged.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    profile = opscope.load(path)
+    assert profile.unattributed()["reason"].to_list() == ["several launches share its id"]
+    # one device is nine times as busy, but whose it is, and that they are of one job, nothing shows
+    said = profile.advice().filter(detector="imbalanced_gpus")["reason"].item()
+    assert "nothing shows that they are one job" in said

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from opscope.core import perf
 from opscope.core.dialects.aten_schema import arguments
 from opscope.core.rangetext import parse
 from opscope.core.schema import TensorSpec
@@ -148,3 +149,12 @@ def test_schemas_are_those_of_the_installed_pytorch(name: str) -> None:
         tensors = tuple("Tensor" in str(a.type) for a in schema.arguments)
         found = arguments(name, len(tensors), tensors) or ()
         assert [a.name for a in found] == [a.name for a in schema.arguments]
+
+
+def test_a_list_of_tensors_without_shapes_has_unknown_bytes() -> None:
+    """PyTorch writes a list of more than 30 tensors as an empty one (findings/)."""
+    call = parse(text("aten::_foreach_add_", [[], []], ["TensorList", "Scalar"], None, ["", "1."]))
+    cost, reason = perf.cost(call)
+    assert cost is None or cost.bytes is None
+    assert cost is None or cost.flops is None
+    assert reason

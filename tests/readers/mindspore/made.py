@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+#: What scripts/fuzz_seeds.py calls the files of ``seeds``.
+FORMAT = "MindSpore"
 #: Unix time, us, of the first event.
 FIRST = "1700000000000000"
 CONV = "Default/network-WithLossCell/_backbone-LeNet/conv1-Conv2d/Conv2D-op13"
@@ -113,6 +115,29 @@ GPU = {
     f"{CONV},{FIRST[:-3]}190000 {CONV},{FIRST[:-3]}190000 {GRAD},{FIRST[:-3]}200000 {APPLY},{FIRST[:-3]}310000\n",
     "gpu_framework_0.txt": "Conv2D;Conv2D-op13;0;input_0:[4, 1, 8, 8];input_1:[6, 1, 5, 5];\n",
 }
+#: minddata/dataset/engine/perf: cpu_sampler.cc, connector_size.cc, profiling.cc.
+CPU = {
+    "cpu_processor_num": 8,
+    "time_stamp": [1000, 1100, 1300],
+    "device_info": {"user_utilization": [0, 20, 40], "sys_utilization": [0, 5, 10]},
+    "process_info": {"user_utilization": [100, 300], "sys_utilization": [20, 0]},
+    "op_info": [
+        {"op_id": 1, "metrics": {"user_utilization": [0, 90, 30], "sys_utilization": [0, 10, 0]}}
+    ],
+}
+PIPELINE = {
+    "sampling_interval": 100,
+    "op_info": [
+        {"op_id": 0, "op_type": "EpochCtrlOp", "num_workers": 1, "children": [1], "metrics": None},
+        {"op_id": 1, "op_type": "MapOp", "num_workers": 4,
+         "metrics": {"output_queue": {"length": 16, "size": [0, 16, 4]}}},
+    ],
+}  # fmt: skip
+#: Batches 1 to 3 of a queue for 8: 5, 0 and 1 ms until the pipeline gave them, 2 ms to hand each on.
+QUEUE = "".join(
+    f"0 1 {n} 2 {time}\n0 2 {n} {get + 2} {time}\n0 0 {n} {get} {time}\n1 8 {n} {ready} {time}\n"
+    for n, get, ready, time in ((1, 5, 0, 100), (2, 0, 8, 110), (3, 1, 3, 125))
+)
 OP_STATISTIC = """\
 Device_id,OP Type,Core Type,Count,Total Time(us),Min Time(us),Avg Time(us),Max Time(us),Ratio(%)
 3,Conv2D,AI_CORE,3,30.5,10,10.167,10.5,75.3
@@ -143,3 +168,32 @@ def gpu_folder(folder: Path) -> Path:
     for name, data in GPU.items():
         (out / name).write_text(data)
     return out
+
+
+def dataset_folder(folder: Path) -> Path:
+    """What the dataset of 2.10 tells of itself."""
+    (folder / "minddata_cpu_utilization_0.json").write_text(json.dumps(CPU))
+    (folder / "pipeline_profiling_0.json").write_text(json.dumps(PIPELINE))
+    (folder / "device_queue_profiling_0.txt").write_text(QUEUE)
+    return folder
+
+
+def seeds(folder: Path) -> list[Path]:
+    """Write the output of an Ascend and of a GPU, and each of their files apart."""
+    ascend, gpu = ascend_folder(folder), gpu_folder(folder / "gpu")
+    (folder / "dataset").mkdir()
+    dataset = dataset_folder(folder / "dataset")
+    inside = ascend / "ASCEND_PROFILER_OUTPUT"
+    names = ("kernel_details.csv", "trace_view.json", "op_statistic.csv")
+    apart = (
+        "activity_execute_timestamp_0.txt",
+        "gpu_op_detail_info_0.csv",
+        "gpu_activity_data_0.csv",
+    )
+    return [
+        ascend,
+        gpu,
+        dataset,
+        *(inside / name for name in names),
+        *(gpu / name for name in apart),
+    ]

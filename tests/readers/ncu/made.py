@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
+#: What scripts/fuzz_seeds.py calls the files of ``seeds``.
+FORMAT = "Nsight Compute"
+MM = "aten::mm(f32[32,64], f32[64,128]) -> f32[32,128]"
 PUSHED = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 STARTED = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 PREAMBLE = "==PROF== Connected to process 4000 (/usr/bin/python3.11)\n==PROF== Profiling: 0%....100% - 8 passes\nloss 0.5\n"
@@ -102,3 +106,21 @@ def report(
     session = field(3, field(8, field(1, "Nsight Compute Target") + field(2, "2022.4.0.0")))
     other = field(1, 0) + field(2, 0) + session + field(5, 0)
     return (b"NVR\0" + sized(field(1, version)) + sized(other) + sized(header) + payload)  # fmt: skip
+
+
+def seeds(folder: Path) -> list[Path]:
+    """Write Nsight Compute's CSV of both pages, and a report."""
+    time, read = "gpu__time_duration.sum", "dram__bytes_read.sum"
+    launches = [(about(n, f"kernel{n}(float *)"), n) for n in range(4)]
+    cell = pushed(7, "opscope.torch:step 1", f"opscope.torch:{MM}")
+    files = {
+        "long.csv": long([(row, {time: ("ns", f"{9000 + n:,}"), read: ("Kbyte", "1.5")})
+                               for row, n in launches]).encode(),
+        "wide.csv": wide([(row, {time: f"{n}.5", read: "64"}) for row, n in launches],
+                              {time: "us", read: "byte"}, [(cell, "")] * 4).encode(),
+        "run.ncu-rep": report([result("k", metric(0, 5.0) + metric(1, 64.0))] * 2,
+                                   [time, read]),
+    }  # fmt: skip
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return [folder / name for name in files]

@@ -14,8 +14,8 @@ import opscope
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall
 from opscope.errors import BadInput
+from opscope.readers.ncu.csv_file import decimal_comma, factor, numbers
 from opscope.readers.ncu.nvtx import pushed as read_pushed
-from opscope.readers.ncu.units import decimal_comma, factor, numbers
 
 from . import made
 
@@ -249,3 +249,11 @@ def test_processes_are_kept_apart(tmp_path):
     profile = load(tmp_path, made.long(rows))
     assert profile.counters()["process"].to_list() == [0, 1]
     assert profile.trace["processes"]["pid"].to_list() == [10, 11]
+
+
+@pytest.mark.parametrize("time", ["0", "-5", "nan", "inf", "1e300", "x", ""])
+def test_a_time_that_no_kernel_takes_is_none(tmp_path, time):
+    rows = [(about, counters | {TIME: ("ns", time)}) for about, counters in two()]
+    profile = load(tmp_path, made.long([*rows[:1], *two()[1:]]))
+    assert profile.summary()["kernel_time"].to_list() == [None]
+    assert any("kernels without a duration" in note for note in profile.notes()["what"])

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import opscope
-from opscope.cli.app import run
+from opscope.cli.start import run
 from opscope.errors import BadInput
 from opscope.profile import Profile
 from opscope.readers.ncu.joined import plain, with_counters

@@ -627,9 +627,8 @@ def test_records_without_a_time_are_left_out_and_told(nsys_file, ids):
     rows = [kernel(10, 20, 1, ids), kernel(30, 0, 2, ids)]
     trace = nsys.read(nsys_file(CUPTI_ACTIVITY_KIND_KERNEL=rows))
     assert trace["kernels"]["correlation"].to_list() == [1]
-    assert ("warning", "rows of kernels whose end is missing or before its start", 1) in trace[
-        "notes"
-    ].rows()
+    what = "rows of kernels whose end is missing or before its start (a negative duration), left out: their times were not recorded"
+    assert ("warning", what, 1) in trace["notes"].rows()
 
 
 def test_pieces_joined_equal_the_whole(nsys_file, event, ids, monkeypatch):
@@ -829,8 +828,10 @@ def test_a_table_without_a_column_that_all_have(nsys_file, event, column):
     trace = nsys.read(path)
     assert len(trace["ranges"]) == 1
     assert len(trace["calls"]) == (column == "globalTid")
-    told = "rows of calls whose end is missing or before its start" in trace["notes"]["what"]
-    assert told == (column != "globalTid")
+    told = trace["notes"]["what"].str.starts_with(
+        "rows of calls whose end is missing or before its start"
+    )
+    assert told.any() == (column != "globalTid")
 
 
 def test_a_column_whose_default_would_fill_the_memory(nsys_file, event):

@@ -99,7 +99,7 @@ def test_the_summary_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     with opscope.capture(tmp_path / "a.opscope", backend="recorder"), session.annotate("work"):
         pass
     rows = {row["what"]: row for row in summary_table(opscope.load(tmp_path / "a.opscope")).rows}
-    assert (rows["recorded by"]["value"], rows["recorded by"]["remark"]) == (
+    assert (rows["backend"]["value"], rows["backend"]["remark"]) == (
         "recorder",
         "requested",
     )

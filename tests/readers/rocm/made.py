@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+#: What scripts/fuzz_seeds.py calls the files of ``seeds``.
+FORMAT = "ROCm"
 T = 5_000_000_000_000
 PID = TID = 4242
 NODE, KERNEL = 2, "_Z9my_kernelPfi"
@@ -526,3 +528,20 @@ def rpd(path: Path) -> Path:
     db.commit()
     db.close()
     return path
+
+
+def seeds(folder: Path) -> list[Path]:
+    """Write a run in each format of AMD's profilers, and some of its tables apart."""
+    v3, v2 = v3_folder(folder / "v3"), v2_folder(folder / "v2")
+    apart = [
+        folder / name for name in ("kernel_trace.csv", "counter_collection.csv", "results_1.csv")
+    ]
+    for source, target in zip(
+        (v3 / "4242_kernel_trace.csv", v3 / "4242_counter_collection.csv", v2 / "results_4242.csv"),
+        apart,
+        strict=True,
+    ):
+        target.write_bytes(source.read_bytes())
+    databases = [rocpd(folder / f"{name}.db", name) for name in ("3.0", "4.1", "draft")]
+    others = [v1_database(folder / "results.db"), rpd(folder / "trace.rpd")]
+    return [v3, v2, *apart, *databases, *others, tool_json(folder / "results.json")]

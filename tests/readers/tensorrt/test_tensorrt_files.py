@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 import opscope
 from opscope import readers
-from opscope.cli.app import app, run
+from opscope.cli.app import app
+from opscope.cli.start import run
 from opscope.readers import BadInput, format_of
 from opscope.readers.tensorrt import recognise
 from opscope.reports import console
@@ -102,6 +103,22 @@ def runs(many: int = 40, each: float = 10.0, **extra: float) -> list[dict[str, f
 def test_files_are_told_by_how_they_begin(tmp_path, what, ours):
     path = write(tmp_path / "file", what)
     assert recognise(path.read_bytes()[:4096], path) is ours
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ((75, 25), ""),
+        ((75.4, 24.9), ""),
+        ((45, 25), "add up to 70 %: the file lacks"),
+        ((75, 75), "over 100 %"),
+    ],
+)
+def test_shares_that_do_not_add_up_are_told(tmp_path, shares, told):
+    rows = [{**row, "percentage": share} for row, share in zip(TIMES[1:], shares, strict=True)]
+    trace = readers.open(write(tmp_path / "profile.json", [TIMES[0], *rows]))
+    assert trace["notes"]["what"].str.contains("shares add up").any() is bool(told)
+    assert told in " ".join(trace["notes"]["what"])
 
 
 def test_a_compressed_file_is_read_like_a_plain_one(tmp_path):
@@ -464,3 +481,23 @@ def test_a_log_of_tensorrt_without_layers_is_refused_as_one(tmp_path, line):
     path.write_text("[2026-11-28 10:00:00] INFO starting\n")
     with pytest.raises(BadInput, match="lines of a log that begin with a bracket"):
         readers.open(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told", "time"),
+    [
+        ("averageMs", -2.5, "layers whose time is out of range, left out", 250_000),
+        ("averageMs", 0, "layers whose mean time is not their time over 4 runs", 250_000),
+        ("averageMs", float("nan"), None, 1_000_000),
+        ("timeMs", 0, "layers whose mean time is not their time over 4 runs", 1_000_000),
+        ("timeMs", 3e10, "layers whose mean time is not their time over 4 runs", 1_000_000),
+        ("name", 7, "layers without a name, left out", 250_000),
+    ],
+)
+def test_a_layer_whose_figures_cannot_be_is_told(tmp_path, key, value, told, time):
+    path = write(tmp_path / "times.json", [TIMES[0], TIMES[1] | {key: value}, TIMES[2]])
+    profile = opscope.load(path)
+    notes = profile.trace["notes"].filter(severity="warning")["what"].to_list()
+    assert any(told in note for note in notes) if told else not notes
+    row = profile.summary().row(0, named=True)
+    assert (row["device_time"], row["wall_time"]) == (time, time)

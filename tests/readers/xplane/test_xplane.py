@@ -145,6 +145,16 @@ def test_opened_from_gzip_from_a_run_folder_and_by_content(tmp_path):
         assert trace["kernels"].equals(expected["kernels"])
 
 
+def test_which_of_several_runs_is_read_is_told(tmp_path):
+    for run in ("2026_01_01", "2026_01_02"):
+        folder = tmp_path / "plugins" / "profile" / run
+        folder.mkdir(parents=True)
+        write(folder, made(), "machine.xplane.pb")
+    notes = readers.open(tmp_path)["notes"]["what"].to_list()
+    assert any("2026_01_02, the newest of 2 runs" in note for note in notes)
+    assert not any("runs" in note for note in readers.open(folder)["notes"]["what"])
+
+
 def test_a_folder_of_several_hosts_is_one_job(tmp_path):
     for host in ("a", "b"):
         write(tmp_path, made(), f"{host}.xplane.pb")

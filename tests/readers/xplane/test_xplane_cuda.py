@@ -449,7 +449,7 @@ def test_a_time_beyond_all_bounds_costs_its_event_and_no_other(tmp_path, far):
     plane.lines[7][1].append(message((1, number), (2, far), (3, 1000)))
     trace = load(tmp_path, made).trace
     assert sorted(trace["kernels"]["name"].cast(pl.String)) == [KERNEL, "other"]
-    what = "rows of kernels whose time is out of range, left out"
+    what = "rows of kernels whose time is out of range, left out: their times were not recorded"
     assert trace["notes"].filter(pl.col("what") == what)["how_many"].to_list() == [1]
 
 

@@ -6,7 +6,24 @@ import math
 import re
 
 from opscope.core.question.registry import reports
+from opscope.viewer import fitting
 
+#: The units of quantities, of which an unknown value says so.
+UNITS = {
+    "ns",
+    "count",
+    "fraction",
+    "bytes",
+    "FLOP",
+    "bytes/s",
+    "value",
+    "FLOP/s",
+    "FLOP/byte",
+    "1/s",
+    "J",
+    "W",
+    "ppm",
+}
 NUMBER = re.compile(r"[-−+]?[\d,]+(\.\d+)?(e[-+]?\d+)?")
 #: Reads every grid of the page: its table, its headings, and of each drawn row the texts and their hover texts.
 READ = """() => [...document.querySelectorAll('[role=grid]')].map((grid) => ({
@@ -24,12 +41,14 @@ def number(text):
     return None if found is None else float(found.group().replace(",", "").replace("−", "-"))
 
 
-def equal(cell, value, reason=None):
+def equal(cell, value, reason=None, blank=False):
     """Whether a cell shows a value of the JSON: exactly by its hover text, or by its own where it has none.
 
-    A row of no op shows its ``reason`` in the op's place.
+    A row of no op shows its ``reason`` in the op's place. ``blank``: a value that is not there may not apply.
     """
     text, hover = cell
+    if value is None and blank and not text:
+        return True
     if value is None:
         return text in (("–", "unknown") if reason is None else (f"({reason})",))
     if isinstance(value, bool):
@@ -51,15 +70,33 @@ def check(grid, rows, columns):
     """
     assert grid["count"] == len(rows), grid["id"]
     assert grid["rows"], grid["id"]
-    named = {name.replace("_", " "): name for name in columns}
+    named = {said: name for name in columns if (said := fitting.heading(name, cpu_only=True))}
+    named |= {name.replace("_", " "): name for name in columns}
+    blank = {name for name in columns if no_quantity(columns[name], [row[name] for row in rows])}
     compared = 0
     for index, cells in grid["rows"]:
         for heading, cell in zip(grid["headings"], cells, strict=True):
             name = named[heading]
             reason = rows[index].get("reason") if name == "op" else None
-            assert equal(cell, rows[index][name], reason), (grid["id"], index, name, cell, rows[index][name])  # fmt: skip
+            of_no_op = rows[index].get("op", "") is None and bool(rows[index].get("reason"))
+            shown = equal(cell, rows[index][name], reason, of_no_op or name in blank)
+            assert shown, (grid["id"], index, name, cell, rows[index][name])
             compared += 1
     return compared
+
+
+def of_device(grid, rows):
+    """The rows of the device that a grid of the page Memory shows, which has one device at a time."""
+    if not grid["id"].startswith("memory") or "device" not in grid["headings"] or not grid["rows"]:
+        return rows
+    shown = number(grid["rows"][0][1][grid["headings"].index("device")][0])
+    return [row for row in rows if row["device"] == (-1 if shown is None else shown)]
+
+
+def no_quantity(unit, values):
+    """Whether a column's values are words or numbers of something: one that is not there is blank."""
+    kinds = {type(value) for value in values if value is not None}
+    return unit in ("text", "number") or (unit not in UNITS and kinds <= {str, list})
 
 
 def units(name):

@@ -43,7 +43,9 @@ def test_real_traces(name, browser, look):
 
     def printed(report):
         """The rows of a report as ``opscope report --json`` prints them."""
-        made = json.loads(files.as_json({report: reports()[report].frame(profile)}))[report]
+        made = json.loads(files.as_json("report", {report: reports()[report].frame(profile)}))[
+            report
+        ]
         return made if isinstance(made, list) else [made]
 
     compared = 0
@@ -54,7 +56,8 @@ def test_real_traces(name, browser, look):
                 report = grid["id"].replace("-", "_")
                 # what is asked notes more; a sorted table is in an order of its own
                 if report in reports() and report != "notes" and not grid["sorted"]:
-                    compared += figures.check(grid, printed(report), figures.units(report))
+                    rows = figures.of_device(grid, printed(report))
+                    compared += figures.check(grid, rows, figures.units(report))
         cards = figures.cards(seen.go("overview"), printed)
     ran = not (profile.ops().is_empty() and profile.kernels().is_empty())
     # the smallest of them shows 47 cells

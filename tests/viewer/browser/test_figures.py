@@ -143,7 +143,7 @@ def test_sums_are_of_all_rows_and_of_those_that_match(look, viewing, made, print
         return [number(cell.get_attribute("title") or "") for cell in cells]
 
     assert float(sum(row["calls"] for row in rows)) in sums()
-    seen.go("operators?q=mm")
+    seen.go("operators?operators_q=mm")
     found = [row for row in rows if "mm" in json.dumps(row)]
     assert 0 < len(found) < len(rows)
     assert float(sum(row["calls"] for row in found)) in sums()

@@ -7,6 +7,7 @@ import html
 import pytest
 
 import opscope
+from opscope.viewer.notebook import Shown
 from tests.viewer.browser.figures import equal
 from tests.viewer.browser.looking import PAGES
 
@@ -41,7 +42,7 @@ def frame_of(seen, number=0):
 def test_each_frame_shows_the_overview_and_the_notebook_stays_where_it_is(
     look, made, exported, width, dark
 ):
-    first, second = (opscope.load(made(name))._repr_html_() for name in ("training", "cpu"))
+    first, second = (Shown(opscope.load(made(name)))._repr_html_() for name in ("training", "cpu"))
     seen = look(exported(f"two-{width}-{dark}", "above", first, second), width=width, dark=dark)
     for number in range(2):
         assert frame_of(seen, number).locator("h1").inner_text() == "Overview"
@@ -52,7 +53,7 @@ def test_each_frame_shows_the_overview_and_the_notebook_stays_where_it_is(
 
 
 def test_every_page_opens_in_the_frame_and_the_address_of_the_notebook_stays(look, made, exported):
-    seen = look(exported("pages", opscope.load(made("training"))._repr_html_()))
+    seen = look(exported("pages", Shown(opscope.load(made("training")))._repr_html_()))
     frame = frame_of(seen)
     for link in frame.locator(".nav a").all():
         link.click()
@@ -65,7 +66,7 @@ def test_every_page_opens_in_the_frame_and_the_address_of_the_notebook_stays(loo
 
 def test_the_figures_in_the_frame_are_those_of_the_report(look, made, exported, printed):
     path = made("training")
-    seen = look(exported("figures", opscope.load(path)._repr_html_()))
+    seen = look(exported("figures", Shown(opscope.load(path))._repr_html_()))
     titles = [one.get_attribute("title") or "" for one in frame_of(seen).locator("a.card").all()]
     compared = 0
     for title in titles:
@@ -82,7 +83,9 @@ def test_the_figures_in_the_frame_are_those_of_the_report(look, made, exported, 
 
 def test_hostile_texts_in_a_notebook_are_text(look, made, exported):
     profile = opscope.load(made("hostile"))
-    seen = look(exported("hostile", profile._repr_html_(), f"<p>{html.escape(repr(profile))}</p>"))
+    seen = look(
+        exported("hostile", Shown(profile)._repr_html_(), f"<p>{html.escape(repr(profile))}</p>")
+    )
     frame = frame_of(seen)
     for link in frame.locator(".nav a").all():
         link.click()
@@ -92,7 +95,7 @@ def test_hostile_texts_in_a_notebook_are_text(look, made, exported):
 
 def test_without_scripts_the_frame_and_the_notebook_show_the_summary(look, made, exported):
     profile = opscope.load(made("training"))
-    still = profile._repr_html_().replace('sandbox="allow-scripts"', 'sandbox=""')
+    still = Shown(profile)._repr_html_().replace('sandbox="allow-scripts"', 'sandbox=""')
     uri = exported("still", still)
     seen = look(uri, allowed=("Blocked script execution",))
     frame = seen.page.frame_locator("iframe")

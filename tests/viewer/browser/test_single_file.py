@@ -55,7 +55,7 @@ def test_a_file_shows_what_the_server_shows(made, written, look, viewing):
         "kernels",
         "steps",
         "notes",
-        "operators?q=mm&operators_sort=calls",
+        "operators?operators_q=mm&operators_sort=calls",
     ):
         one, other = (seen.go(page).page.locator("main").inner_text() for seen in (served, file))
         if page == "steps":  # a file cannot select steps for all pages, and does not offer it

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,19 @@ def focused(seen):
     return seen.page.evaluate(
         "(document.activeElement?.getAttribute('aria-label') ?? '') + ' ' + (document.activeElement?.textContent ?? '').slice(0, 80)"
     )
+
+
+def launched(count):
+    """So many spans one after another, and a launch and an elementwise kernel in each."""
+    start = np.arange(count, dtype=np.int64) * 10_000
+    plain = pl.DataFrame({"start": start, "end": start + 4_000}).with_columns(process=0)
+    called = plain.with_columns(
+        thread=1, correlation=pl.int_range(pl.len()), name=pl.lit("cudaLaunchKernel")
+    )
+    kernels = plain.with_columns(
+        device=0, stream=7, correlation=pl.int_range(pl.len()), name=pl.lit("elementwise_kernel")
+    )
+    return plain, called, kernels
 
 
 def test_tab_reaches_the_pages_the_search_and_the_table(look, viewer):
@@ -67,16 +80,24 @@ def test_g_and_a_letter_goes_to_each_page(look, viewer):
     seen.fine()
 
 
-def test_a_search_from_the_keyboard_narrows_the_table_and_goes_along(look, viewer):
+def test_a_search_from_the_keyboard_finds_an_op_and_goes_along(look, viewer):
     seen = look(viewer, "operators")
+    rows = seen.page.locator(".under").first.inner_text()
     seen.page.keyboard.press("/")
     seen.page.keyboard.type("layer_norm")
+    seen.settle()
+    results = seen.page.locator("#search-results")
+    assert "layer_norm" in results.inner_text()
+    # the tables stay as they are
+    assert seen.page.locator(".under").first.inner_text() == rows
+    assert asked(seen.place)["q"] == ["layer_norm"]
+    seen.page.keyboard.press("ArrowDown")
+    [chosen] = results.locator("[aria-selected=true]").all()
+    name = chosen.locator(".mid").inner_text().replace("\n", "")
     seen.page.keyboard.press("Enter")
     seen.settle()
-    assert asked(seen.place)["q"] == ["layer_norm"]
-    grid = seen.page.get_by_role("grid").first
-    assert grid.locator(".body [role=row]").count() == 1
-    assert "layer_norm" in grid.inner_text()
+    assert results.count() == 0
+    assert asked(seen.place)["op"] == [name]
     seen.page.keyboard.press("Escape")
     seen.page.keyboard.press("g")
     seen.page.keyboard.press("k")
@@ -167,14 +188,7 @@ def test_colours_that_are_provisional_are_said_to_be_so_and_end_when_the_ops_are
     """Kernels named as elementwise, whose ops are an optimizer's: more of them than are linked at once."""
     many = 150_000
     assert 3 * many > AT_ONCE
-    start = np.arange(many, dtype=np.int64) * 10_000
-    plain = pl.DataFrame({"start": start, "end": start + 4_000}).with_columns(process=0)
-    called = plain.with_columns(
-        thread=1, correlation=pl.int_range(pl.len()), name=pl.lit("cudaLaunchKernel")
-    )
-    kernels = plain.with_columns(
-        device=0, stream=7, correlation=pl.int_range(pl.len()), name=pl.lit("elementwise_kernel")
-    )
+    plain, called, kernels = launched(many)
     ranges = plain.with_columns(
         pl.col("start") - 100, thread=1, id=pl.int_range(pl.len()), text=pl.lit("aten::add_(f32[4])"),
         domain=pl.lit("opscope.torch"), category=pl.lit("optimizer"),
@@ -267,7 +281,7 @@ def test_back_and_forward_go_where_one_was(look, viewer):
     seen.fine()
 
 
-OF_NOTHING = re.compile(r"/api/(about|working)\?")
+OF_NOTHING = re.compile(r"/api/(about|working|kernel_names|reports)\?")
 
 
 def test_steps_and_devices_apply_to_every_page(look, viewer):
@@ -320,3 +334,63 @@ def test_a_server_that_went_away_is_said_in_words(browser, look, made, tmp_path)
             text = seen.page.locator("main").inner_text()
             assert "opscope view" in text, (page, text)
         assert not seen.faults, seen.faults
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    """A profile of one op whose lines are those of a file on this disk, a shared folder, and no whole path."""
+    folder = tmp_path_factory.mktemp("lines")
+    (folder / "model.py").write_text("a = 1\nb = a\nc = b\n")
+    places = (f"{folder}/model.py:2", "//host/share/model.py:3", "model.py:4")
+    plain, called, kernels = launched(len(places))
+    ranges = plain.with_columns(
+        pl.col("start") - 100, thread=1, id=pl.int_range(pl.len()), domain=pl.lit("opscope.torch"),
+        text=pl.Series([f"aten::add(f32[{n + 4}], f32[{n + 4}]) @{place}" for n, place in enumerate(places)]),
+        category=pl.lit("forward"),
+    )  # fmt: skip
+    Profile(Trace.of({"kernels": kernels, "calls": called, "ranges": ranges})).save(
+        folder / "run.opscope"
+    )
+    return folder
+
+
+def test_a_line_opens_in_the_chosen_editor_from_every_view(look, viewing, lines):
+    seen = look(viewing(lines / "run.opscope"), "source")
+    jumps = seen.page.locator("a.jump")
+    jumps.first.wait_for()
+    places = {jump.get_attribute("href") for jump in jumps.all()}
+    # neither a file of another machine nor one that is only a name
+    assert places == {f"vscode://file{lines}/model.py:2"}
+    clicked = seen.page.evaluate("""() => new Promise(done => {
+        const jump = document.querySelector("a.jump");
+        document.addEventListener("click", event => { event.preventDefault(); done(event.target.href) }, {once: true, capture: true});
+        jump.click();
+    })""")
+    assert clicked == f"vscode://file{lines}/model.py:2"
+    seen.go(f"source?file={lines}/model.py")
+    seen.page.get_by_label("The editor that lines open in").select_option("PyCharm")
+    expected = f"pycharm://open?file={quote(f'{lines}/model.py', safe='')}&line=2"
+    assert expected in [jump.get_attribute("href") for jump in jumps.all()]
+    seen.go("source")  # the choice stays
+    jumps.first.wait_for()
+    assert {jump.get_attribute("href") for jump in jumps.all()} == {expected}
+    seen.go("timeline?sel=d0:0:0")
+    seen.page.locator(".tl-details a.jump").wait_for()
+    seen.fine()
+
+
+def test_a_line_opens_by_the_command_that_the_server_was_given(look, viewing, lines):
+    told = lines / "told"
+    editor = lines / "editor"
+    editor.write_text(f'#!/bin/sh\necho "$@" > {told}.part && mv {told}.part {told}\n')
+    editor.chmod(0o755)
+    words = ("--source-root", lines, "--editor", f"{editor} +{{line}} {{file}}")
+    seen = look(viewing(lines / "run.opscope", *words), f"source?file={lines}/model.py")
+    seen.page.locator("tr.timed button.jump").click()
+    seen.page.locator("button.jump[title=opened]").wait_for()
+    for _ in range(500):
+        if told.exists():
+            break
+        seen.page.wait_for_timeout(10)
+    assert told.read_text() == f"+2 {lines}/model.py\n"
+    seen.fine()

@@ -1,4 +1,5 @@
 // The page Distributed: communication and what it overlaps with by rank, waiting and who causes it, bandwidth.
+import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 import type { Page, PageProps } from "../page";
 import { useAnswer } from "../parts/answer";
@@ -19,47 +20,67 @@ const NEITHER = "--k-outside";
 /** Bars drawn at most; the tables have every rank. */
 const RANKS = 64;
 
-const TABLES: Record<string, { text: string; sort?: string }> = {
-  collectives: { text: "Collectives", sort: "-time" },
-  collective_waits: { text: "Waiting", sort: "-waiting_time" },
-  stragglers: { text: "Stragglers", sort: "-caused_waiting" },
-  late_causes: { text: "Causes", sort: "-caused_waiting" },
-  slowest_ranks: { text: "Slowest" },
-  step_imbalance: { text: "Imbalance" },
-  communication: { text: "By rank" },
-  overlap: { text: "Overlap" },
-  collective_bandwidth: { text: "Bandwidth", sort: "-transfer_time" },
-  rank_pairs: { text: "Pairs", sort: "-bytes" },
-  rank_loads: { text: "Loads", sort: "-received_bytes" },
-  rank_outliers: { text: "Outliers" },
-  collective_faults: { text: "Faults" },
-  last_collectives: { text: "Last" },
-  collective_ends: { text: "Ends" },
-  bandwidth: { text: "Copies" },
-  groups: { text: "Groups" },
-  meshes: { text: "Meshes" },
-  clocks: { text: "Clocks" },
-};
+interface Question {
+  /** In the address. */
+  name: string;
+  text: string;
+  chart?: (props: Pick<PageProps, "source" | "about">) => ComponentChildren;
+  /** The reports that answer it, with their order at first. */
+  tables: Record<string, string>;
+}
+
+/** What one asks about a job, in the order in which one does. */
+const QUESTIONS: Question[] = [
+  {
+    name: "time",
+    text: "What does communication cost?",
+    chart: ({ source }) => (
+      <>
+        <ByRank source={source} />
+        <Overlap source={source} />
+      </>
+    ),
+    tables: { communication: "", collectives: "-time", overlap: "" },
+  },
+  {
+    name: "late",
+    text: "Who is late, and why?",
+    chart: ({ source }) => (
+      <>
+        <Late source={source} />
+        <Waits source={source} />
+      </>
+    ),
+    tables: { stragglers: "-caused_waiting", late_causes: "-caused_waiting", collective_waits: "-waiting_time", slowest_ranks: "", step_imbalance: "" },
+  },
+  {
+    name: "speed",
+    text: "How fast do bytes move?",
+    chart: ({ source, about }) => <Bandwidth source={source} start={about.span?.start ?? null} />,
+    tables: { collective_bandwidth: "-transfer_time", bandwidth: "" },
+  },
+  {
+    name: "loads",
+    text: "Is the work even?",
+    tables: { rank_loads: "-received_bytes", rank_pairs: "-bytes", rank_outliers: "" },
+  },
+  {
+    name: "faults",
+    text: "What is wrong or missing?",
+    tables: { collective_faults: "", last_collectives: "", collective_ends: "", groups: "", meshes: "", clocks: "" },
+  },
+];
 
 function Distributed({ source, about, params }: PageProps) {
-  const asked = params.get("table") ?? "collectives";
-  const name = Object.hasOwn(TABLES, asked) ? asked : "collectives";
+  const table = params.get("table") ?? "";
+  const asked = QUESTIONS.find((one) => one.name === params.get("ask")) ?? QUESTIONS.find((one) => Object.hasOwn(one.tables, table)) ?? QUESTIONS[0]!;
   return (
     <>
-      <ByRank source={source} />
-      <div class="columns">
-        <Overlap source={source} />
-        <Late source={source} />
-      </div>
-      <Waits source={source} />
-      <Bandwidth source={source} start={about.span?.start ?? null} />
-      <Tabs
-        label="Tables of the job"
-        name="table"
-        now={name}
-        of={Object.entries(TABLES).map(([value, one]) => ({ value, text: one.text }))}
-      />
-      <DataTable key={name} source={source} name={name} sort={TABLES[name]!.sort ?? ""} height={420} />
+      <Tabs label="Questions about the job" name="ask" now={asked.name} of={QUESTIONS.map(({ name, text }) => ({ value: name, text }))} clears={["table"]} />
+      {asked.chart?.({ source, about })}
+      {Object.entries(asked.tables).map(([name, sort]) => (
+        <DataTable key={name} source={source} name={name} sort={sort} height={320} />
+      ))}
     </>
   );
 }

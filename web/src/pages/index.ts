@@ -8,6 +8,7 @@ import { PAGE as memory } from "./memory";
 import { PAGE as notes } from "./notes";
 import { PAGE as operators } from "./operators";
 import { PAGE as overview } from "./overview";
+import { PAGE as reports } from "./reports";
 import { PAGE as roofline } from "./roofline";
 import { PAGE as source } from "./source";
 import { PAGE as steps } from "./steps";
@@ -25,5 +26,6 @@ export const PAGES: Page[] = [
   distributed,
   source,
   compare,
+  reports,
   notes,
 ];

@@ -9,6 +9,7 @@ import { timelineOf } from "../parts/name";
 import { Await } from "../parts/states";
 import { DataTable } from "../parts/table";
 import { Tabs } from "../parts/tabs";
+import { MemoryWords } from "./memory_words";
 import { integer, offsets, useWhole, type Whole } from "../parts/whole";
 import { setParams } from "../state";
 
@@ -76,11 +77,17 @@ function Filled({ table, source, params, start }: FilledProps) {
           </label>
         </p>
       )}
+      <MemoryWords source={source} where={where} peak={table.number("peak_memory", row)} at={`at ${since(table.of("peak_time")[row], start as number | null)}`} />
       <Figures
         of={[
           { name: "peak in use", value: table.of("peak_memory")[row], unit: "bytes", note: `at ${since(table.of("peak_time")[row], start as number | null)}` },
-          { name: "most reserved", value: table.of("reserved")[row], unit: "bytes", why: "the trace has no reserved memory" },
-          { name: "reserved and unused, at most", value: table.of("most_unused")[row], unit: "bytes", why: "the trace has no reserved memory" },
+          // nothing reserves the host's memory
+          ...(device === -1
+            ? []
+            : [
+                { name: "most reserved", value: table.of("reserved")[row], unit: "bytes", why: "the trace has no reserved memory" },
+                { name: "reserved and unused, at most", value: table.of("most_unused")[row], unit: "bytes", why: "the trace has no reserved memory" },
+              ]),
           { name: "in use at the end", value: table.of("in_use")[row], unit: "bytes" },
           { name: "allocated, added up", value: table.of("allocated")[row], unit: "bytes" },
           { name: "allocations", value: table.of("allocations")[row], unit: "count" },

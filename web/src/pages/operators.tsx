@@ -25,7 +25,7 @@ function Operators({ source, about, params }: PageProps) {
         height={op ? 300 : undefined}
       />
       {!op ? (
-        <p class="quiet">Select an op to see its inputs, its calls and its kernels.</p>
+        <p class="quiet">{about.cpu_only ? "Select an op to see its inputs and its calls." : "Select an op to see its inputs, its calls and its kernels."}</p>
       ) : (
         <>
           <Chosen what="op" value={op} onClear={() => choose({ op: undefined, inputs: undefined, call: undefined })} />

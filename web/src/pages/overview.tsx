@@ -8,8 +8,10 @@ import { colourOf, variableOf } from "../parts/colours";
 import { exact, numeric, share, show, time, visible } from "../parts/format";
 import { Name, Unknown } from "../parts/name";
 import type { TablePage } from "../parts/rows";
+import { Share } from "../parts/share";
 import { Await, Empty } from "../parts/states";
 import { hrefOf } from "../state";
+import { type StepPicture, StepPictureView } from "./step_picture";
 import "./overview.css";
 
 export const PAGE: Page = { name: "overview", title: "Overview", key: "o", component: Page_ };
@@ -18,12 +20,16 @@ function Page_({ source, about }: PageProps) {
   const figures = useAnswer<Overview>(source, "overview");
   const advice = useAnswer<OverviewAdvice>(source, "overview", { part: "advice" });
   const kinds = useAnswer<TablePage>(source, "table", { name: "by_kind", rows: 100 });
+  const step = useAnswer<StepPicture>(source, "step_picture");
+  const wall = useAnswer<TablePage>(source, "table", { name: "wall_time", rows: 1000 });
   return (
     <Await of={figures}>
       {(one) => (
         <div class="overview">
+          <Verdict found={one.diagnosis} />
+          <Await of={step}>{(picture) => <StepPictureView of={picture} />}</Await>
+          <Others found={one.diagnosis} />
           <Warnings lines={one.warnings} />
-          {one.diagnosis.length > 0 && <Findings found={one.diagnosis} />}
           <ul class="cards" aria-label="Figures">
             {one.cards.map((card) => (
               <li key={card.name}>
@@ -31,9 +37,10 @@ function Page_({ source, about }: PageProps) {
               </li>
             ))}
           </ul>
+          <Await of={wall}>{(page) => <WallTime page={page} />}</Await>
           <div class="beside">
             <section>
-              <h2>Where the {one.device} time went</h2>
+              <h2>Where the {about.cpu_only ? "elapsed" : one.device} time went</h2>
               <Await of={kinds}>{(page) => <Kinds page={page} />}</Await>
               <Top one={one} about={about} />
             </section>
@@ -70,15 +77,44 @@ function Warnings({ lines }: { lines: string[] }) {
   );
 }
 
-function Findings({ found }: { found: Diagnosis[] }) {
-  const several = found.some((one) => one.rank !== null) && found.length > 1;
+/** Findings after the first that are shown; the report has all. */
+const OTHERS = 7;
+
+/** What bounds the run, and what to do: the first finding. */
+function Verdict({ found }: { found: Diagnosis[] }) {
+  const [first] = found;
+  if (!first) return null;
+  return (
+    <section class="findings verdict" aria-label="Verdict">
+      <h2>
+        {visible(capital(first.finding))}
+        {found.length > 1 && first.rank !== null && <span class="quiet"> (rank {first.rank})</span>}
+      </h2>
+      <p>{visible(capital(first.text))}.</p>
+      {first.to_try && (
+        <p class="try">
+          <b>What to do:</b> {visible(first.to_try)}
+        </p>
+      )}
+    </section>
+  );
+}
+
+function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
+/** What was found besides, in the order of what it costs. */
+function Others({ found }: { found: Diagnosis[] }) {
+  if (found.length < 2) return null;
   return (
     <section class="findings" aria-label="Diagnosis">
-      {found.slice(0, 8).map((one, index) => (
+      <h3>Also</h3>
+      {found.slice(1, 1 + OTHERS).map((one, index) => (
         <div class="finding" key={index}>
           <p>
             <b>{visible(one.finding)}</b>
-            {several && one.rank !== null && <span class="quiet"> rank {one.rank}</span>}
+            {one.rank !== null && <span class="quiet"> rank {one.rank}</span>}
             <span>: {visible(one.text)}</span>
           </p>
           {one.to_try && (
@@ -88,7 +124,7 @@ function Findings({ found }: { found: Diagnosis[] }) {
           )}
         </div>
       ))}
-      {found.length > 8 && <p class="quiet">{found.length - 8} more in the report diagnosis</p>}
+      {found.length > 1 + OTHERS && <p class="quiet">{found.length - 1 - OTHERS} more in the report diagnosis</p>}
     </section>
   );
 }
@@ -112,6 +148,57 @@ function CardView({ card }: { card: Card }) {
       {doubt > 0 && <span class="card-detail">not known for {share(card.undetermined)}</span>}
       <span class="card-detail">{visible(known ? card.detail : (card.reason ?? ""))}</span>
     </a>
+  );
+}
+
+/** The kind of work whose colour each section of a run has; the parts of steps have those of their phases. */
+const SECTIONS: Record<string, string> = {
+  imports: "reductions",
+  compiling: "normalisation",
+  building: "elementwise",
+  evaluation: "attention",
+  checkpoint: "copies",
+  "before opscope": "unknown",
+  "after opscope": "unknown",
+  "while opscope paused": "unknown",
+};
+
+/** All of the wall time of one process: that with steps and the lowest rank, as on the terminal's first screen. */
+function WallTime({ page }: { page: TablePage }) {
+  const text = (column: string, row: number) => (page.values[column]?.[row] ?? null) as string | null;
+  const rows = [...(page.values["process"] ?? []).keys()];
+  if (!rows.length) return null;
+  const processes = [...new Set(rows.map((row) => page.values["process"]![row]))];
+  const stepping = rows.filter((row) => text("section", row) === "steps");
+  const rank = (row: number) => numeric(page.values["rank"]?.[row]) ?? Infinity;
+  const main = page.values["process"]![[...stepping].sort((a, b) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : a - b))[0] ?? 0];
+  const mine = rows.filter((row) => page.values["process"]![row] === main);
+  const parts = mine
+    .filter((row) => (numeric(page.values["time"]![row]) ?? 0) > 0)
+    .map((row) => {
+      const [section, part] = [text("section", row) ?? "", text("part", row)];
+      const name = part ? `${section}: ${part}` : section;
+      const outside = numeric(page.values["outside_ops"]?.[row]);
+      const more = [text("detail", row), text("line", row), outside ? `${time(outside)} outside any op` : null].filter(Boolean).join(", ");
+      return {
+        name,
+        value: numeric(page.values["time"]![row]) ?? 0,
+        colour: variableOf(part && part !== "other" ? part : (SECTIONS[section] ?? "outside any op")),
+        title: `${name}: ${exact(page.values["time"]![row], "ns")}${more ? `, ${visible(more)}` : ""}`,
+      };
+    });
+  const unknown = mine.filter((row) => page.values["time"]![row] === null);
+  const of = processes.length > 1 ? ` of process ${String(main)}` : "";
+  return (
+    <section>
+      <h2>All of the wall time{of}</h2>
+      <Shares title={`each moment once, ${unknown.length ? "as far as the run is known" : "from the process's start to its exit"}`} parts={parts} show={time} exact={(value) => exact(value, "ns")} />
+      {unknown.map((row) => (
+        <p class="quiet" key={row}>
+          {text("section", row)}: not known; {visible(text("reason", row) ?? "")}
+        </p>
+      ))}
+    </section>
   );
 }
 
@@ -142,7 +229,7 @@ function Top({ one, about }: { one: Overview; about: About }) {
               share
             </th>
             <th scope="col" class="right">
-              {about.cpu_only ? "CPU time" : "device time"}
+              {about.cpu_only ? "elapsed" : "device time"}
             </th>
             <th scope="col" class="right">
               calls
@@ -174,15 +261,12 @@ function TopRow({ op, most }: { op: TopOp; most: number }) {
         </span>
       </td>
       <td class="right">
-        <span class="shared">
-          <span class="bar" style={{ width: `${((op.share ?? 0) / most) * 100}%` }} />
-          {op.share === null ? <Unknown /> : share(op.share)}
-        </span>
+        <Share share={(op.share ?? 0) / most}>{op.share === null ? <Unknown /> : share(op.share)}</Share>
       </td>
       <td class="right" title={exact(op.device_time, "ns")}>
         {show(op.device_time, "ns")}
       </td>
-      <td class="right">{show(op.calls, "count")}</td>
+      <td class="right">{op.op === null ? "" : show(op.calls, "count")}</td>
     </tr>
   );
 }

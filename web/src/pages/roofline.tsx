@@ -29,9 +29,11 @@ const BOUNDS: Record<string, string> = {
 /** Points of the chart; of more rows those with the most time. */
 const MOST = 2_000;
 
-function Roofline({ source, params }: PageProps) {
+function Roofline({ source, about, params }: PageProps) {
   const asked = params.get("by") ?? "op";
-  const by = Object.hasOwn(BY, asked) ? asked : "op";
+  // without a GPU there are no kernels
+  const kinds = Object.entries(BY).filter(([value]) => value !== "kernel" || !about.cpu_only);
+  const by = kinds.some(([value]) => value === asked) ? asked : "op";
   const table = useWhole(source, BY[by]!.table, { sort: "-duration" }, MOST);
   const roofs = useAnswer<RoofsAnswer>(source, "roofs");
   return (
@@ -40,7 +42,7 @@ function Roofline({ source, params }: PageProps) {
         label="What is a point"
         name="by"
         now={by}
-        of={Object.entries(BY).map(([value, one]) => ({ value, text: one.text }))}
+        of={kinds.map(([value, one]) => ({ value, text: one.text }))}
         clears={["at"]}
       />
       <Await of={roofs}>
@@ -64,13 +66,8 @@ interface ChartProps {
 
 function Chart({ known, table, by, params, source }: ChartProps) {
   const { key, table: name, page } = BY[by]!;
-  const search = (params.get("q") ?? "").toLowerCase();
   const chosen = params.get("at");
-  const { dots, names, unknown, zero, whole } = useMemo(() => points(table, key), [table, key]);
-  const drawn = useMemo(
-    () => dots.filter((dot) => !search || dot.label.toLowerCase().includes(search)),
-    [dots, search],
-  );
+  const { dots: drawn, names, unknown, zero, whole } = useMemo(() => points(table, key), [table, key]);
   const roofs = useMemo(() => {
     const across = drawn.map((dot) => dot.x);
     return roofLines(known, Math.min(...across, 0.1), Math.max(...across, 10));
@@ -103,9 +100,7 @@ function Chart({ known, table, by, params, source }: ChartProps) {
         />
       ) : (
         <p class="chart-note">
-          {search && dots.length
-            ? `No point's name has “${visible(search)}”.`
-            : "Of no row are FLOPs and bytes both known: there are no points to draw."}
+          Of no row are FLOPs and bytes both known: there are no points to draw.
         </p>
       )}
       {[

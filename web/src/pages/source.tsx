@@ -2,10 +2,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { intoView } from "../framed";
 import type { Page, PageProps } from "../page";
-import { useAnswer, wordsFor } from "../parts/answer";
+import { useAnswer } from "../parts/answer";
 import { FlameSection } from "../parts/flame_section";
 import { exact, show, visible } from "../parts/format";
+import { chooseEditor, chosenEditor, EDITORS, type Editor, Jump, lineOf } from "../parts/jump";
 import { Await } from "../parts/states";
+import { Share } from "../parts/share";
 import { DataTable } from "../parts/table";
 import type { SourceFiles, SourceText } from "../source_files";
 import { hrefOf, setParams } from "../state";
@@ -15,17 +17,10 @@ const LINES = 4_000;
 /** Files that are listed at first. */
 const FILES = 30;
 
-/** Returns the innermost place of a stack of lines: `a.py:12 < b.py:3` is line 12 of a.py. */
-export function placeOf(stack: string): { file: string; line: number } | null {
-  const [first] = stack.split(" < ", 1);
-  const found = /^(.*):(\d+)$/s.exec(first ?? "");
-  return found ? { file: found[1]!, line: Number(found[2]) } : null;
-}
-
 function SourcePage({ source, params }: PageProps) {
   const files = useAnswer<SourceFiles>(source, "source");
   const stack = params.get("source");
-  const place = stack === null ? null : placeOf(stack);
+  const place = stack === null ? null : lineOf(stack);
   const file = params.get("file") ?? place?.file ?? null;
   const line = Number(params.get("line") ?? place?.line ?? 0) || null;
   return (
@@ -35,8 +30,8 @@ function SourcePage({ source, params }: PageProps) {
         {(found) =>
           found.files.length ? (
             <>
-              <Files found={found} chosen={file} search={params.get("q") ?? ""} />
-              {file !== null && <Text source={source} file={file} line={line} editor={found.editor} />}
+              <Files found={found} chosen={file} />
+              {file !== null && <Text source={source} file={file} line={line} served={found.editor} />}
             </>
           ) : (
             <div class="empty">
@@ -72,10 +67,9 @@ function SourcePage({ source, params }: PageProps) {
   );
 }
 
-function Files({ found, chosen, search }: { found: SourceFiles; chosen: string | null; search: string }) {
+function Files({ found, chosen }: { found: SourceFiles; chosen: string | null }) {
   const [most, setMost] = useState(FILES);
-  const wanted = search.toLowerCase();
-  const files = found.files.filter((one) => !wanted || one.file.toLowerCase().includes(wanted));
+  const { files } = found;
   return (
     <section>
       <h2>Files</h2>
@@ -100,8 +94,7 @@ function Files({ found, chosen, search }: { found: SourceFiles; chosen: string |
                 </th>
                 <td class="number" title={exact(one.time, "ns")}>{show(one.time, "ns")}</td>
                 <td class="number">
-                  <i class="share-bar" style={{ width: `${Math.min(1, one.share ?? 0) * 100}%` }} />
-                  <span>{show(one.share, "fraction")}</span>
+                  <Share share={one.share ?? 0}>{show(one.share, "fraction")}</Share>
                 </td>
                 <td class="number" title={exact(one.self_time, "ns")}>{show(one.self_time, "ns")}</td>
                 <td class="number">{exact(one.lines, "count")}</td>
@@ -117,7 +110,6 @@ function Files({ found, chosen, search }: { found: SourceFiles; chosen: string |
           {(files.length - most).toLocaleString("en")} more files
         </button>
       )}
-      {!files.length && <p class="no-rows">No file's name has “{visible(search)}”.</p>}
       <p class="chart-note">
         {found.whole === null ? (
           "The time is not known: kernels were not captured."
@@ -136,23 +128,41 @@ interface TextProps {
   source: PageProps["source"];
   file: string;
   line: number | null;
-  editor: boolean;
+  /** Lines are opened by the server's `--editor`. */
+  served: boolean;
 }
 
-function Text({ source, file, line, editor }: TextProps) {
+function Text({ source, file, line, served }: TextProps) {
   const answered = useAnswer<SourceText>(source, "source", { file });
+  const [editor, setEditor] = useState<Editor>(chosenEditor);
   return (
     <section>
       <h2>{visible(file)}</h2>
+      {!served && (
+        <label class="field">
+          <span>lines open in</span>
+          <select
+            aria-label="The editor that lines open in"
+            value={editor}
+            onChange={(event) => {
+              chooseEditor(event.currentTarget.value as Editor);
+              setEditor(event.currentTarget.value as Editor);
+            }}
+          >
+            {EDITORS.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </label>
+      )}
       <Await of={answered}>
-        {(text) => <Lines text={text} line={line} source={source} editor={editor && text.text !== null} />}
+        {(text) => <Lines text={text} line={line} editor={editor} />}
       </Await>
     </section>
   );
 }
 
-function Lines({ text, line, source, editor }: { text: SourceText; line: number | null; source: PageProps["source"]; editor: boolean }) {
-  const [told, setTold] = useState<string | null>(null);
+function Lines({ text, line, editor }: { text: SourceText; line: number | null; editor: Editor }) {
   const row = useRef<HTMLTableRowElement>(null);
   const lines = useMemo(() => text.text?.split("\n") ?? null, [text]);
   const at = useMemo(() => new Map(text.line.map((number, index) => [number, index])), [text]);
@@ -161,15 +171,6 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
   }, [line, text]);
   const most = Math.max(...text.time.map((time) => time ?? 0), 1);
   const numbers = lines ? lines.map((_, index) => index + 1).slice(0, LINES) : [...text.line].sort((a, b) => a - b);
-  const open = async (number: number) => {
-    setTold(null);
-    try {
-      await source.ask("open", { file: text.file, line: number });
-      setTold(`Line ${number} was opened in the editor.`);
-    } catch (failure) {
-      setTold(wordsFor(failure));
-    }
-  };
   return (
     <>
       {text.reason !== null && <p class="chart-note">The text is not shown: {visible(text.reason)}.</p>}
@@ -179,7 +180,6 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
           The first {LINES.toLocaleString("en")} of {lines.length.toLocaleString("en")} lines are shown.
         </p>
       )}
-      {told !== null && <p role="status">{visible(told)}</p>}
       <div class="scrolled code-scroll" tabIndex={0} role="region" aria-label={`Lines of ${text.file}`}>
         <table class="code">
           <thead>
@@ -197,20 +197,13 @@ function Lines({ text, line, source, editor }: { text: SourceText; line: number 
               return (
                 <tr key={number} ref={number === line ? row : undefined} aria-selected={number === line} class={index === undefined ? undefined : "timed"}>
                   <td class="number">
-                    {editor ? (
-                      <button type="button" class="plain" title="open in the editor" onClick={() => void open(number)}>
-                        {number}
-                      </button>
-                    ) : (
-                      number
-                    )}
+                    {number} <Jump key={editor} line={{ file: text.file, line: number }} />
                   </td>
                   <td class="number" title={index === undefined ? undefined : `${exact(time, "ns")}; own ${exact(text.self_time[index], "ns")}; ${exact(text.calls[index], "count")} calls`}>
                     {index === undefined ? "" : show(time, "ns")}
                   </td>
                   <td class="number">
-                    {time !== null && <i class="share-bar" style={{ width: `${(time / most) * 100}%` }} />}
-                    <span>{time === null || !text.whole ? "" : show(time / text.whole, "fraction")}</span>
+                    {time !== null && text.whole && <Share share={time / most}>{show(time / text.whole, "fraction")}</Share>}
                   </td>
                   <td>
                     {lines ? (

@@ -56,6 +56,9 @@ function Steps({ source, about, params }: PageProps) {
       />
       {one !== null && <DataTable source={source} name="step_phases" title={`Phases of step ${one}`} where={{ step: Number(one) }} q="" height={240} />}
       <DataTable source={source} name="iterations" title="Iterations, as found" height={260} />
+      <DataTable source={source} name="input" title="Input of each step" sort="step" height={260} />
+      <DataTable source={source} name="data_preparation" title="Data preparation: loaders and queues" height={220} />
+      <DataTable source={source} name="input_pipeline" title="Data preparation: stages of the input pipeline" height={260} />
     </>
   );
 }

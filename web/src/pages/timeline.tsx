@@ -50,6 +50,8 @@ function TimelinePage({ source, params, shown }: PageProps) {
   const written = useRef("");
   const drag = useRef<{ x: number; y: number; low: number; shift: boolean; moved: boolean } | null>(null);
   const tipAsked = useRef("");
+  const mouse = useRef<number | null>(null);
+  const [copied, setCopied] = useState("");
 
   // The board lives as long as what it shows. Its lanes are asked for before the page is drawn for the first time
   useLayoutEffect(() => {
@@ -74,7 +76,11 @@ function TimelinePage({ source, params, shown }: PageProps) {
         made.complete = got.host !== undefined && got.device !== undefined;
         made.take(ordered(got.host?.lanes ?? [], got.device?.lanes ?? []), said.categories, said.span);
         setParts((before) => ({ ...before, ...got }));
+        if (said.steps) made.steps = { low: made.offset(said.steps[0]), span: Number(BigInt(said.steps[1]) - BigInt(said.steps[0])) };
         if (made.ready) fromAddress(made, params);
+        // it opens on the steps, unless the address or a person has chosen a window
+        const whole = made.view.low === made.whole.low && made.view.span === made.whole.span;
+        if (part === "host" && whole && !params.get("start") && stepsAreLess(made)) made.toSteps();
         // a span that the address names is added up over all lanes
         if (made.mark && made.complete) add(made.mark);
         made.askCurves();
@@ -227,7 +233,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
   function fromAddress(now: Board, given: URLSearchParams): void {
     const [start, end] = [whole(given.get("start")), whole(given.get("end"))];
     if (start !== null && end !== null && end > start) now.go(now.offset(start), Number(end - start));
-    else if (start === null && end === null && written.current) now.fit();
+    else if (start === null && end === null && written.current) stepsAreLess(now) ? now.toSteps() : now.fit();
     written.current = keyOf(given);
     const at = /^([dh]\d{1,8}):(\d{1,3}):(\d{1,9})$/.exec(given.get("sel") ?? "");
     if (at && now.lanes.some((one) => one.id === at[1])) {
@@ -257,13 +263,33 @@ function TimelinePage({ source, params, shown }: PageProps) {
     );
   }
 
+  /** Selects the next slice with the name of the selected one, or the one before. */
+  function same(back: boolean): void {
+    const held = board.current?.detail;
+    if (!held) return;
+    data.find(held.name, BigInt(held.start), back, held, undefined, true).then(
+      (one) => one.found && select({ lane: one.found.lane, level: one.found.level, index: one.found.index }, "reveal"),
+      (failure) => setFailed(wordsFor(failure)),
+    );
+  }
+
+  /** The address has the window, the selection and the measured span; what follows from it waits until it rests. */
+  function copyLink(): void {
+    const url = location.href;
+    Promise.resolve(navigator.clipboard?.writeText(url)).then(
+      () => setCopied(navigator.clipboard ? "copied" : "the address bar has it"),
+      () => setCopied("the address bar has it"),
+    );
+  }
+
   function pressed(event: KeyboardEvent): void {
     const now = board.current;
     if (!now?.ready || event.ctrlKey || event.metaKey || event.altKey) return;
     const step = event.shiftKey ? 0.5 : 0.15;
     const done: Record<string, () => void> = {
-      w: () => now.zoom(0.7),
-      s: () => now.zoom(1 / 0.7),
+      // at the mouse where it is over the lanes
+      w: () => now.zoom(0.7, mouse.current ?? undefined),
+      s: () => now.zoom(1 / 0.7, mouse.current ?? undefined),
       "+": () => now.zoom(0.7),
       "-": () => now.zoom(1 / 0.7),
       a: () => now.pan(-step),
@@ -273,6 +299,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
       f: () => now.fit(),
       "0": () => now.fit(),
       z: () => toSelection(now),
+      b: () => same(event.shiftKey),
       n: () => next(event.shiftKey),
       N: () => next(true),
       Enter: () => (query ? next(event.shiftKey) : neighbour(now, 0)),
@@ -344,11 +371,12 @@ function TimelinePage({ source, params, shown }: PageProps) {
     const now = board.current;
     if (!now?.ready) return;
     const [x, y] = pointer(event);
+    mouse.current = x < now.gutter ? null : x;
     const held = drag.current;
     if (held) {
       if (Math.abs(x - held.x) < 4 && !held.moved) return;
       held.moved = true;
-      if (held.shift) {
+      if (!held.shift) {
         const ends = [now.timeAt(held.x), now.timeAt(x)].map((one) => Math.round(one)).sort((a, b) => a - b);
         now.mark = [ends[0]!, Math.max(ends[0]! + 1, ends[1]!)];
         now.paint();
@@ -385,7 +413,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
     drag.current = null;
     if (!now?.ready || !held) return;
     const [x, y] = pointer(event);
-    if (held.moved && held.shift && now.mark) add([...now.mark]);
+    if (held.moved && !held.shift && now.mark) add([...now.mark]);
     else if (!held.moved) select(now.at(x, y));
   }
 
@@ -418,11 +446,18 @@ function TimelinePage({ source, params, shown }: PageProps) {
         <button type="button" onClick={() => now?.zoom(2)} title="s">Zoom out</button>
         <button type="button" onClick={() => now?.pan(-0.4)} title="a" aria-label="Earlier">←</button>
         <button type="button" onClick={() => now?.pan(0.4)} title="d" aria-label="Later">→</button>
-        <button type="button" onClick={() => now?.fit()} title="f">Fit</button>
+        <button type="button" onClick={() => now?.fit()} title="f">All</button>
+        {now?.steps && stepsAreLess(now) && <button type="button" onClick={() => now.toSteps()} title="the first step to the last">Steps</button>}
         <button type="button" disabled={!now?.mark && !now?.selected} onClick={() => now && toSelection(now)} title="z">Zoom to selection</button>
-        <button type="button" onClick={() => now && add([now.view.low, now.view.low + now.view.span])} title="or drag with shift held">Sum of window</button>
+        <button type="button" onClick={() => now && add([now.view.low, now.view.low + now.view.span])} title="or drag over a span">Sum of window</button>
         <button type="button" onClick={() => now?.turnAll(true)}>Open all</button>
         <button type="button" onClick={() => now?.turnAll(false)}>Close all</button>
+        <button type="button" onClick={copyLink} title="The address opens this window, selection and measured span again">Copy link</button>
+        {copied && (
+          <span class="quiet" role="status">
+            {copied}
+          </span>
+        )}
         {query && (
           <span class="hits" role="status">
             <button type="button" onClick={() => next(true)} title="N" aria-label="Previous hit">‹</button>{" "}
@@ -433,7 +468,8 @@ function TimelinePage({ source, params, shown }: PageProps) {
       </div>
       {failed !== undefined && <Failed>{visible(failed)}</Failed>}
       {empty && <Empty title="Nothing to show">No range, call, kernel or copy of what is selected has a time.</Empty>}
-      <div class={now?.mark || now?.selected ? "tl-board less" : "tl-board"} hidden={empty}>
+      <div class={now?.mark || now?.selected ? "tl-parts beside" : "tl-parts"}>
+      <div class="tl-board" hidden={empty}>
         <div
           class="tl-scroll"
           ref={scroller}
@@ -459,6 +495,7 @@ function TimelinePage({ source, params, shown }: PageProps) {
               onPointerCancel={() => (drag.current = null)}
               onPointerLeave={() => {
                 tipAsked.current = "";
+                mouse.current = null;
                 setTip(null);
               }}
               onDblClick={() => now && toSelection(now)}
@@ -472,6 +509,13 @@ function TimelinePage({ source, params, shown }: PageProps) {
             <span class="quiet">{visible(tip.text)}</span>
           </div>
         )}
+      </div>
+      {(now?.mark || now?.selected) && (
+        <div class="tl-side">
+          {now.mark && <SumDetails mark={now.mark} sums={sums} lanes={lanes} onClose={() => add(null)} />}
+          {now.selected && <SliceDetails detail={now.detail} base={now.base} onGo={(at) => select(at, "reveal")} onSame={same} onClose={() => select(null)} />}
+        </div>
+      )}
       </div>
       <p id="tl-words" class="quiet" aria-live="polite">
         {words}
@@ -489,15 +533,6 @@ function TimelinePage({ source, params, shown }: PageProps) {
           </li>
         ))}
       </ul>
-      {now?.mark && <SumDetails mark={now.mark} sums={sums} lanes={lanes} onClose={() => add(null)} />}
-      {now?.selected && (
-        <SliceDetails
-          detail={now.detail}
-          base={now.base}
-          onGo={(at) => select(at, "reveal")}
-          onClose={() => select(null)}
-        />
-      )}
     </div>
   );
 }
@@ -518,6 +553,15 @@ function Titles({ board }: { board: Board }) {
               <span>{visible(band.title)}</span>
               <span>{band.scale}</span>
             </div>
+          );
+        }
+        if (band.kind === "heading" && band.folds) {
+          const open = board.open.has(band.folds);
+          return (
+            <button key="folds" type="button" class="tl-title tl-folds" style={{ top: `${band.y}px`, width: `${width}px` }} aria-expanded={open} onClick={() => board.turn(band.folds!)}>
+              <span class="turn">{open ? "▾" : "▸"}</span>
+              {band.text}
+            </button>
           );
         }
         if (band.kind !== "lane") return null;
@@ -542,6 +586,11 @@ function Titles({ board }: { board: Board }) {
       })}
     </div>
   );
+}
+
+/** Whether the steps leave a good part of the trace out: imports, building, what follows. */
+function stepsAreLess(board: Board): boolean {
+  return board.steps !== null && board.steps.span > 0 && board.steps.span < board.whole.span * 0.9;
 }
 
 function kindsOf(board: Board | null): string[] {

@@ -1,8 +1,10 @@
 // One cell of a table.
 import { exact, show, showIn, visible } from "./format";
-import { isQuantity, placeOf, whyUnknown } from "./columns";
-import { Middle, Name, timelineOf, Unknown } from "./name";
+import { isQuantity, ofNoOp, placeOf, unknownBecause, whyUnknown } from "./columns";
+import { Jump, lineOf } from "./jump";
+import { Kernel, Middle, Name, timelineOf, Unknown } from "./name";
 import type { Row, TableColumn } from "./rows";
+import { Share } from "./share";
 import { colourOf, hasColour } from "./colours";
 
 interface Props {
@@ -12,19 +14,18 @@ interface Props {
   start: number | string | null;
   /** Names lead to their pages; not where a click selects the row. */
   links: boolean;
+  /** The share that is drawn as a full bar. */
+  full: number;
 }
 
-export function Cell({ table, column, row, start, links }: Props) {
+export function Cell({ table, column, row, start, links, full }: Props) {
   const value = row[column.name];
   if (value === null || value === undefined) {
     const why = whyUnknown(column, row);
     if (nameless(column, row)) return <span class="none">({visible(why!)})</span>;
-    if (isQuantity(column) || column.kind === "yes/no") return <Unknown why={why ?? "the trace does not tell, or it does not apply to this row"} />;
-    return (
-      <span class="none" title="none, or not recorded">
-        –
-      </span>
-    );
+    // what does not apply is blank; what is unknown says why
+    if (ofNoOp(row) || !(isQuantity(column) || column.kind === "yes/no")) return null;
+    return <Unknown why={unknownBecause(column, row) ?? `the trace does not tell: ${column.meaning}`} />;
   }
   if (column.kind === "text" || column.kind === "list") {
     const text = column.kind === "list" ? show(value, "text") : String(value);
@@ -37,8 +38,17 @@ export function Cell({ table, column, row, start, links }: Props) {
       );
     }
     const place = links ? placeOf(table, column.name) : null;
-    return place && place !== "step" ? <Name of={place} value={text} /> : <Middle text={text} />;
+    if (placeOf(table, column.name) === "kernel") return <Kernel name={text} link={links} />;
+    if (place && place !== "step") return <Name of={place} value={text} />;
+    if (column.name !== "source") return <Middle text={text} />;
+    return (
+      <span class="named">
+        <Middle text={text} />
+        <Jump line={lineOf(text)} />
+      </span>
+    );
   }
+  if (column.name === "device" && value === -1) return <span title="the host's memory: no device">CPU</span>;
   const text = showIn(column, value, start);
   const title = exact(value, column.unit);
   if (column.name === "start" && row["end"] !== null && row["end"] !== undefined) {
@@ -50,10 +60,9 @@ export function Cell({ table, column, row, start, links }: Props) {
   }
   if (column.name === "share" && typeof value === "number" && value >= 0) {
     return (
-      <span class="shared" title={title}>
-        <span class="bar" style={{ width: `${Math.min(value, 1) * 100}%` }} />
+      <Share share={value / full} title={title}>
         {text}
-      </span>
+      </Share>
     );
   }
   if (links && column.name === "step") return <Name of="step" value={String(value)} />;
@@ -62,16 +71,17 @@ export function Cell({ table, column, row, start, links }: Props) {
 
 /** Whether the row is time of no op: then the reason stands in the op's place, as in a terminal. */
 function nameless(column: TableColumn, row: Row): boolean {
-  return column.name === "op" && row["op"] === null && typeof row["reason"] === "string" && row["reason"] !== "";
+  return column.name === "op" && ofNoOp(row);
 }
 
 /** A cell's whole text, for copying and for the line below the table. */
 export function cellText(column: TableColumn, row: Row): string {
   const value = row[column.name];
   if (value === null || value === undefined) {
-    const why = whyUnknown(column, row);
-    if (nameless(column, row)) return `(${why})`;
-    return isQuantity(column) ? `unknown${why ? `: ${why}` : ""}` : "–";
+    if (nameless(column, row)) return `(${whyUnknown(column, row)})`;
+    if (ofNoOp(row) || !isQuantity(column)) return "";
+    const why = unknownBecause(column, row);
+    return `unknown${why ? `: ${why}` : ""}`;
   }
   return exact(value, column.kind === "text" || column.kind === "list" ? "text" : column.unit);
 }

@@ -11,7 +11,7 @@ const BOLD = 8;
 const MARGIN = 17;
 const WIDEST_TEXT = 46;
 
-export interface Placed extends TableColumn {
+export interface Placed extends Omit<TableColumn, "heading"> {
   heading: string;
   right: boolean;
   /** In px. */
@@ -23,11 +23,9 @@ export function isQuantity(column: TableColumn): boolean {
   return column.kind === "number" && column.unit !== "number";
 }
 
-/** Columns of the answer that have no value in any row that is known; only certain if all rows are here. */
-export function withoutValues(page: TablePage): Set<string> {
-  const all = page.matching > 0 && Object.values(page.values).some((values) => values.length === page.total);
-  if (!all) return new Set();
-  return new Set(page.columns.filter((column) => page.values[column.name]?.every((value) => value === null)).map((column) => column.name));
+/** Columns that say nothing of this run: no row has a value, or they are of a device that it did not have. */
+export function unfit(page: TablePage): Set<string> {
+  return new Set(page.columns.filter((column) => column.fits === false).map((column) => column.name));
 }
 
 /** The columns to draw: those chosen, else those the report shows, with the row's name first. */
@@ -42,17 +40,18 @@ export function chosenColumns(page: TablePage, chosen: readonly string[] | undef
 }
 
 /** Gives each column a width in px that fits the rows of `page` and its heading, in `room` px. */
-export function placed(columns: TableColumn[], page: TablePage, start: number | string | null, room: number): Placed[] {
+export function placed(columns: TableColumn[], page: TablePage, start: number | string | null, room: number, short: (name: string) => string = (name) => name): Placed[] {
   const narrow = room < 600;
   const made = columns.map((column, index) => {
-    const heading = words(column.name);
+    const heading = column.heading ?? words(column.name);
     const text = column.kind === "text" || column.kind === "list";
-    const sample = (page.values[column.name] ?? []).slice(0, 200);
+    const values = (page.values[column.name] ?? []).slice(0, 200);
+    const sample = placeOf(page.name, column.name) === "kernel" ? values.map((value) => (typeof value === "string" ? short(value) : value)) : values;
     const sum = (lengthOf(column, page.sums[column.name], start) * BOLD) / CHARACTER;
     const widest = Math.max(4, sum, ...sample.map((value) => lengthOf(column, value, start)));
     const most = !text ? 60 : narrow ? (index === 0 ? 19 : 30) : WIDEST_TEXT;
     const swatch = column.name === "kind" || column.name === "op_type" ? 16 : 0;
-    const bar = column.name === "share" ? 84 : 0;
+    const bar = column.name === "share" ? 104 : 0;
     const width = Math.max(bar, Math.round(Math.max(Math.min(widest, most) * CHARACTER, twoLines(heading) * BOLD + 8)) + MARGIN + swatch);
     const wish = text && !narrow ? Math.round(widest * CHARACTER) + MARGIN + swatch : width;
     return { ...column, heading, right: !text && column.kind !== "yes/no", width, wish: Math.max(width, wish) };
@@ -82,6 +81,19 @@ function lengthOf(column: TableColumn, value: unknown, start: number | string | 
   const text = showIn(column, value, start);
   // "GFLOP" is wider than five digits, "memory" than six letters
   return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0.4 * text.replace(/[^mwMW]/g, "").length);
+}
+
+/** Why a value is unknown: what the row says, else when its column has none. */
+export function unknownBecause(column: TableColumn, row: Row): string | null {
+  const said = whyUnknown(column, row);
+  if (said !== null) return said;
+  const clause = /\b(?:null|unknown) ((?:if|for|where|without|when|while|unless|of|in|as) [^;.]*)/.exec(column.meaning);
+  return clause ? `it is so ${clause[1]}` : null;
+}
+
+/** Whether the row is time of no op: what belongs to an op does not apply to it. */
+export function ofNoOp(row: Row): boolean {
+  return row["op"] === null && typeof row["reason"] === "string" && row["reason"] !== "";
 }
 
 /** Why a value is unknown, if the row says so. */

@@ -4,13 +4,16 @@ import { Tip } from "./charts/tip";
 import { colour, useWidth } from "./canvas";
 import { useTheme } from "./theme";
 import { variableOf } from "./colours";
-import { type FlameAnswer, familyOf, matching, nameOf, neighbour, path, seen, type Seen, type Tree, treeOf } from "./flame_layout";
+import { apart, type FlameAnswer, familyOf, labelOf, matching, nameOf, neighbour, path, seen, type Seen, type Tree, treeOf } from "./flame_layout";
 import { exact, show, visible } from "./format";
+import { Jump, lineOf } from "./jump";
 import { hrefOf } from "../state";
 
 const ROW = 20;
 /** Frames narrower than this many pixels are not drawn; they are inside what is around them. */
 const LEAST = 0.75;
+/** Characters of a name whose width is measured: no frame has room for more. */
+const MEASURED = 300;
 
 const MEASURES = {
   device: "device time",
@@ -178,6 +181,7 @@ function draw(
   context.clearRect(0, 0, width, element.clientHeight + ROW);
   context.font = "12px system-ui, sans-serif";
   context.textBaseline = "middle";
+  const from = apartOf(tree);
   for (const frame of frames) {
     const left = frame.left * width;
     const wide = Math.max(frame.width * width, LEAST);
@@ -199,11 +203,19 @@ function draw(
     }
     if (wide > 28) {
       context.fillStyle = ink;
-      const text = fitted(context, visible(nameOf(tree, frame.node)), wide - 8);
+      const text = fitted(context, visible(nameOf(tree, frame.node)), wide - 8, from[frame.node]!);
       if (text) context.fillText(text, left + 4, top + ROW / 2);
     }
   }
   context.globalAlpha = 1;
+}
+
+const known = new WeakMap<Tree, number[]>();
+
+function apartOf(tree: Tree): number[] {
+  let from = known.get(tree);
+  if (!from) known.set(tree, (from = apart(tree)));
+  return from;
 }
 
 function variable(tree: Tree, node: number): string {
@@ -215,14 +227,15 @@ function variable(tree: Tree, node: number): string {
   return "--flame-plain";
 }
 
-/** Returns as much of the text as fits, cut at its end; nothing if that is too little. */
-function fitted(context: CanvasRenderingContext2D, text: string, room: number): string {
-  const short = text.length > 300 ? text.slice(0, 300) : text;
-  const wide = context.measureText(short).width;
-  if (wide <= room) return short;
-  let many = Math.floor((short.length * room) / wide);
-  while (many >= 2 && context.measureText(`${short.slice(0, many)}…`).width > room) many--;
-  return many < 2 ? "" : `${short.slice(0, many)}…`;
+/** Returns as much of a name as fits in `room` px, with what distinguishes it from its siblings; nothing if that is too little. */
+function fitted(context: CanvasRenderingContext2D, name: string, room: number, from: number): string {
+  const wide = context.measureText(name.slice(0, MEASURED)).width;
+  if (name.length <= MEASURED && wide <= room) return name;
+  for (let most = Math.ceil((Math.min(name.length, MEASURED) * room) / wide) + 2; most >= 4; most--) {
+    const label = labelOf(name, most, from);
+    if (context.measureText(label).width <= room) return label;
+  }
+  return "";
 }
 
 /** The page about what a frame is. */
@@ -258,6 +271,7 @@ function Path(props: { tree: Tree; node: number; onZoom: (node: number) => void 
         <>
           {" · "}
           <a href={link}>open this {tree.kind[node]}</a>
+          {tree.kind[node] === "source" && tree.link[node] && <Jump line={lineOf(tree.link[node]!)} />}
         </>
       )}
     </p>

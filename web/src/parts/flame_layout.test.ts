@@ -2,7 +2,7 @@
 // @ts-nocheck: node's own modules have no types here
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { matching, nameOf, neighbour, path, seen, treeOf } from "./flame_layout";
+import { apart, labelOf, matching, nameOf, neighbour, path, seen, treeOf } from "./flame_layout";
 
 const answer = {
   by: "op",
@@ -49,4 +49,28 @@ test("arrow keys go around the tree", () => {
   assert.equal(neighbour(tree, 3, "ArrowUp"), 2);
   assert.deepEqual(path(tree, 3), [0, 1, 2, 3]);
   assert.equal(nameOf(tree, 4), "… 7 smaller");
+});
+
+test("labels of siblings stay different however little room there is", () => {
+  const names = ["(all)", "aten::convolution", "aten::convolution_backward", "aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward", "void k<float, 1>", "void k<float, 2>"];
+  const many = names.length;
+  const siblings = treeOf({
+    ...answer,
+    names,
+    name: names.map((_, index) => index),
+    kind: names.map((_, index) => (index ? "kernel" : "all")),
+    parent: names.map((_, index) => (index ? 0 : -1)),
+    link: names.map(() => null),
+    time: names.map((_, index) => (index ? 10 : 60)),
+    own: names.map(() => 0),
+    merged: names.map(() => 1),
+    calls: names.map(() => 1),
+  });
+  const from = apart(siblings);
+  for (const most of [8, 9, 10, 12, 16, 20, 30, 40]) {
+    const labels = names.slice(1).map((name, index) => labelOf(name, most, from[index + 1]!));
+    assert.equal(new Set(labels).size, many - 1, `${most}: ${labels.join(" | ")}`);
+    assert.ok(labels.every((label) => label.length <= most), `${most}: ${labels.join(" | ")}`);
+  }
+  assert.equal(labelOf("aten::convolution", 11, 17), "convolution");
 });

@@ -83,6 +83,42 @@ export function nameOf(tree: FlameAnswer, node: number): string {
   return tree.kind[node] === "other" ? `… ${tree.merged[node]!.toLocaleString("en")} smaller` : name;
 }
 
+/** From which character on each node's name differs from that of the sibling whose name is most like it. */
+export function apart(tree: Tree): number[] {
+  const from = new Array<number>(tree.parent.length).fill(0);
+  for (const siblings of tree.children) {
+    const named = siblings.map((node) => ({ node, name: nameOf(tree, node) })).sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+    // the name most like another stands beside it in the order of names
+    for (let at = 1; at < named.length; at++) {
+      const [before, now] = [named[at - 1]!, named[at]!];
+      if (before.name === now.name) continue;
+      let common = 0;
+      while (common < before.name.length && before.name[common] === now.name[common]) common++;
+      from[before.node] = Math.max(from[before.node]!, common);
+      from[now.node] = Math.max(from[now.node]!, common);
+    }
+  }
+  return from;
+}
+
+/** A name in `most` characters: what is cut is what siblings share, and not what distinguishes it (at `from`). */
+export function labelOf(name: string, most: number, from: number): string {
+  if (name.length <= most) return name;
+  if (most < 2) return "";
+  // the namespaces go first
+  const spaces = name.slice(0, Math.max(0, name.search(/[<(]|$/))).lastIndexOf("::") + 2;
+  const bare = spaces > 2 && spaces <= from ? name.slice(spaces) : name;
+  const at = Math.max(0, from - (name.length - bare.length));
+  if (bare.length <= most) return bare;
+  // what distinguishes it is seen in its first part
+  if (at < most - 2) return `${bare.slice(0, most - 1)}…`;
+  const head = most < 8 ? 0 : Math.floor(most / (most < 12 ? 8 : 3));
+  const rest = most - head - 1;
+  const begin = Math.min(at, bare.length - rest);
+  const end = begin + rest < bare.length ? `${bare.slice(begin, begin + rest - 1)}…` : bare.slice(begin);
+  return `${bare.slice(0, head)}…${end}`;
+}
+
 /** Marks the nodes whose name has the text, in any case, and returns their time: of nested ones once. */
 export function matching(tree: Tree, text: string): { hit: boolean[]; time: number } {
   const wanted = text.toLowerCase();

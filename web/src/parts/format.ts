@@ -108,6 +108,9 @@ export function visible(text: string): string {
 }
 
 /** A value as a person reads it: `12.3 ms`, `4.56 GB`, `78.9 TFLOP/s`; `unknown` for null. */
+/** Units that `show` writes, or that need no word. */
+export const UNITS: ReadonlySet<string> = new Set("ns bytes bytes/s FLOP FLOP/s J W fraction FLOP/byte ppm 1/s count number text yes/no".split(" "));
+
 export function show(value: unknown, unit: string): string {
   if (value === null || value === undefined) return UNKNOWN;
   if (typeof value === "boolean") return value ? "yes" : "no";

@@ -5,10 +5,9 @@ import type { Source } from "../source";
 import { setParams } from "../state";
 import { visible } from "./format";
 import { Middle } from "./name";
-import { type Choice, choose, chosen } from "./theme";
+import { Search } from "./search";
+import { choose, useTheme } from "./theme";
 
-/** Typing waits this long, in ms, before the search is asked. */
-const TYPING = 200;
 const FIXED = "A file shows what was selected when it was written. opscope view FILE lets you choose.";
 
 interface Props {
@@ -22,6 +21,7 @@ export function Header({ source, about, params, onHelp }: Props) {
   return (
     <header class="header">
       <span class="brand">opscope</span>
+      {about?.of_runs && <a href="../../">all runs</a>}
       {about && <Files about={about} />}
       {about && (
         <div class="selection">
@@ -47,7 +47,7 @@ export function Header({ source, about, params, onHelp }: Props) {
               options={about.ranks.map((rank) => [String(rank), String(rank)])}
             />
           )}
-          <Search value={params.get("q") ?? ""} />
+          <Search source={source} about={about} value={params.get("q") ?? ""} />
         </div>
       )}
       <div class="tools">
@@ -152,45 +152,15 @@ function Choose({ name, source, value, options }: ChooseProps) {
   );
 }
 
-function Search({ value }: { value: string }) {
-  const [text, setText] = useState(value);
-  useEffect(() => setText(value), [value]);
-  useEffect(() => {
-    if (text === value) return;
-    const timer = setTimeout(() => setParams({ q: text }), TYPING);
-    return () => clearTimeout(timer);
-  }, [text]);
-  return (
-    <label class="field search">
-      <span>search</span>
-      <input
-        id="search"
-        type="search"
-        autocomplete="off"
-        spellcheck={false}
-        maxLength={200}
-        placeholder="op, kernel, layer … ( / )"
-        aria-label="Search in all tables"
-        value={text}
-        onInput={(event) => setText(event.currentTarget.value)}
-        onKeyDown={(event) => event.key === "Enter" && setParams({ q: text }, false)}
-      />
-    </label>
-  );
-}
+const SIGN = { light: "☀", dark: "☾" };
 
-const NEXT: Record<Choice, Choice> = { auto: "light", light: "dark", dark: "auto" };
-const SIGN: Record<Choice, string> = { auto: "◐", light: "☀", dark: "☾" };
-
+/** Each click changes what is seen; what the system has is followed again once it is chosen. */
 function Theme() {
-  const [choice, set] = useState<Choice>(chosen);
-  const next = () => {
-    choose(NEXT[choice]);
-    set(NEXT[choice]);
-  };
+  const theme = useTheme();
+  const next = theme === "dark" ? "light" : "dark";
   return (
-    <button type="button" class="icon" title={`Theme: ${choice}`} aria-label={`Theme: ${choice}; change to ${NEXT[choice]}`} onClick={next}>
-      {SIGN[choice]}
+    <button type="button" class="icon" title={`Theme: ${theme}`} aria-label={`Theme: ${theme}; change to ${next}`} onClick={() => choose(next)}>
+      {SIGN[theme]}
     </button>
   );
 }

@@ -17,8 +17,10 @@ const IN_TABLES: [string, string][] = [
   ["c", "copy this cell"],
 ];
 const IN_TIMELINE: [string, string][] = [
-  ["w s", "zoom in and out"],
+  ["w s", "zoom in and out at the mouse; the wheel does so with Ctrl held"],
+  ["drag", "measure a span and add up what is in it; with shift held, move"],
   ["a d", "move left and right"],
+  ["b B", "next and previous slice with the name of the selected one"],
   ["n N", "next and previous hit of the search"],
 ];
 

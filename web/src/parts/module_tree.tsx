@@ -1,6 +1,8 @@
 // The tree of modules as a table whose rows open and close, with keys as in a tree.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { unfit } from "./columns";
 import { exact, show, visible } from "./format";
+import { Share } from "./share";
 import type { Whole } from "./whole";
 
 /** Rows drawn at most: more are opened bit by bit. */
@@ -83,7 +85,8 @@ export function ModuleTree(props: {
   const body = useRef<HTMLTableSectionElement>(null);
   const [at, setAt] = useState(0);
   if (!table.many) return <p class="no-rows">{visible(table.page.empty)}</p>;
-  const columns = COLUMNS.filter((column) => table.of(column.name).some((value) => value !== null));
+  const without = unfit(table.page);
+  const columns = COLUMNS.filter((column) => !without.has(column.name));
   const meaning = new Map(table.page.columns.map((column) => [column.name, column.meaning]));
   const toggle = (row: number, to = !open.has(row)) => {
     const next = new Set(open);
@@ -185,12 +188,11 @@ export function ModuleTree(props: {
 }
 
 function Cell({ column, value }: { column: Column; value: unknown }) {
-  if (value === null || value === undefined) return <td class="number quiet">–</td>;
+  if (value === null || value === undefined) return <td class="number" />;
   const wide = column.name === "share" ? Math.min(1, Number(value)) : null;
   return (
     <td class="number" title={exact(value, column.unit)}>
-      {wide !== null && <i class="share-bar" style={{ width: `${wide * 100}%` }} />}
-      <span>{show(value, column.unit)}</span>
+      {wide === null ? <span>{show(value, column.unit)}</span> : <Share share={wide}>{show(value, column.unit)}</Share>}
     </td>
   );
 }

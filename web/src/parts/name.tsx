@@ -2,6 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { hrefOf } from "../state";
 import { UNKNOWN, visible } from "./format";
+import { Jump, lineOf } from "./jump";
+import { useKernelNames } from "./kernel_names";
 
 /** No name is drawn with more characters than this; its middle is left out beyond it. */
 const DRAWN = 400;
@@ -35,7 +37,7 @@ export function Middle({ text, title }: { text: string; title?: string }) {
 }
 
 /** What a name is of decides where its link goes. */
-const PLACES: Record<string, (value: string) => string> = {
+export const PLACES: Record<string, (value: string) => string> = {
   op: (value) => hrefOf("operators", { op: value }),
   kernel: (value) => hrefOf("kernels", { kernel: value }),
   layer: (value) => hrefOf("layers", { layer: value }),
@@ -48,10 +50,30 @@ export function Name({ of, value, why }: { of: keyof typeof PLACES | string; val
   if (value === null || value === undefined) return <Unknown why={why} />;
   const place = PLACES[of];
   if (!place) return <Middle text={value} />;
-  return (
+  const link = (
     <a class="name" href={place(value)}>
       <Middle text={value} />
     </a>
+  );
+  if (of !== "source") return link;
+  return (
+    <span class="named">
+      {link}
+      <Jump line={lineOf(value)} />
+    </span>
+  );
+}
+
+/** A kernel's name so short that it has room, told apart from all others; whole on hover. */
+export function Kernel({ name, link }: { name: string; link: boolean }) {
+  const { short, whole } = useKernelNames();
+  const text = <Middle text={short(name)} title={visible(cut(whole(name), HOVER))} />;
+  return link ? (
+    <a class="name" href={PLACES["kernel"]!(name)}>
+      {text}
+    </a>
+  ) : (
+    text
   );
 }
 

@@ -9,6 +9,10 @@ export interface TableColumn {
   unit: string;
   meaning: string;
   kind: "text" | "number" | "yes/no" | "list";
+  /** What it is called in this run, if that is not its name. */
+  heading?: string | null;
+  /** Not `false`: it has a value in some row, and is of something that this run had. */
+  fits?: boolean;
 }
 
 /** An answer of the question `table`. */

@@ -7,8 +7,9 @@ import type { Source } from "../source";
 import { route, selection, setParams } from "../state";
 import { useStart } from "./about";
 import { Cell, cellText } from "./cell";
-import { chosenColumns, type Placed, placed, titleOf, withoutValues } from "./columns";
+import { chosenColumns, type Placed, placed, titleOf, unfit } from "./columns";
 import { exact, show, visible } from "./format";
+import { useKernelNames } from "./kernel_names";
 import { LeftOutRows } from "./left_out";
 import { cut } from "./name";
 import { type Row, type TablePage, useRows } from "./rows";
@@ -25,7 +26,7 @@ export interface DataTableProps {
   id?: string;
   /** Only rows with these values. */
   where?: Where;
-  /** The search; if not given, the page's. */
+  /** Only rows with this text; if not given, what its own field says. */
   q?: string;
   /** The order at first: `device_time`, or `-device_time` for the largest first. */
   sort?: string;
@@ -56,7 +57,7 @@ export function DataTable(props: DataTableProps) {
   const here = route().params;
   const own = parsed(here.get(`${id}_where`));
   const sort = here.get(`${id}_sort`) ?? props.sort;
-  const q = props.q ?? here.get("q") ?? "";
+  const q = props.q || (here.get(`${id}_q`) ?? "");
   const where: Where = { ...own, ...props.where };
   const params = {
     ...selection(),
@@ -74,7 +75,7 @@ export function DataTable(props: DataTableProps) {
   if (rows.error !== undefined) return <Failed again={shown.again}>{visible(rows.error)}</Failed>;
   if (!page) return <div class="table waiting" aria-busy="true" />;
 
-  const bare = chosen ? new Set<string>() : withoutValues(page);
+  const bare = chosen ? new Set<string>() : unfit(page);
   const named = (chosen ?? props.columns) as string[] | undefined;
   const kept = chosenColumns(page, named, props.columns === undefined).filter((column) => !bare.has(column.name) || column.name in where);
   const columns = kept.length ? kept : chosenColumns(page, named, props.columns === undefined);
@@ -91,6 +92,8 @@ export function DataTable(props: DataTableProps) {
             columns={columns}
             fixed={props.where ?? {}}
             where={own}
+            text={props.q ? undefined : q}
+            onText={(next) => setParams({ [`${id}_q`]: next })}
             onWhere={(next) => setParams({ [`${id}_where`]: Object.keys(next).length ? JSON.stringify(next) : undefined })}
             chosen={chosen}
             onChosen={setChosen}
@@ -108,7 +111,7 @@ export function DataTable(props: DataTableProps) {
 }
 
 function nothing(page: TablePage, q: string, own: Where): string {
-  const by = [q && `the search “${cut(q, 60)}”`, Object.keys(own).length && "the filters"].filter(Boolean).join(" and ");
+  const by = [q && `the text “${cut(q, 60)}”`, Object.keys(own).length && "the filters"].filter(Boolean).join(" and ");
   return by ? `None of the ${page.total.toLocaleString("en")} rows match ${by}.` : `None of the ${page.total.toLocaleString("en")} rows belong here.`;
 }
 
@@ -140,7 +143,10 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
   const [active, setActive] = useState<{ row: number; column: number }>({ row: 0, column: 0 });
   const [used, setUsed] = useState(false);
   const scroll = useScroll(box, rows.matching, ROW, HEAD + (laidSums(columns, page) ? FOOT : 0), rows.key);
-  const laid = placed(columns, page, start, scroll.room - EDGE);
+  const names = useKernelNames();
+  const shares = (page.values["share"] ?? []).filter((value): value is number => typeof value === "number");
+  const full = Math.max(...shares, 0) || 1;
+  const laid = placed(columns, page, start, scroll.room - EDGE, names.short);
   const wide = laid.reduce((sum, column) => sum + column.width, 0);
   const template = laid.map((column) => `${column.width}px`).join(" ");
   const summed = laidSums(columns, page);
@@ -185,7 +191,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
     else if (event.key === "Enter" && at.row < 0) sortBy(column);
     else if (event.key === "Enter" && row && onSelect) onSelect(row, at.row);
     else if (event.key === "Enter" && row) box.current?.querySelector<HTMLAnchorElement>(`#${cellId(id, at.row, at.column)} a`)?.click();
-    else if (event.key === "c" && row) void navigator.clipboard?.writeText(cellText(column, row));
+    else if (event.key === "c" && row) void navigator.clipboard?.writeText(names.whole(cellText(column, row)));
     else if (event.key === "f" && row && filterable(column, row)) onWhere(column.name, (row[column.name] ?? null) as string | number | boolean | null);
     else return;
     event.preventDefault();
@@ -220,7 +226,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
             data-column={place}
             class={`cell${column.right ? " right" : ""}${used && index === at.row && place === at.column ? " active" : ""}`}
           >
-            {row ? <Cell table={name} column={column} row={row} start={start} links={!onSelect} /> : <span class="quiet">…</span>}
+            {row ? <Cell table={name} column={column} row={row} start={start} links={!onSelect} full={full} /> : <span class="quiet">…</span>}
           </div>
         ))}
       </div>,
@@ -285,9 +291,10 @@ function laidSums(columns: { name: string }[], page: TablePage): boolean {
 }
 
 function ActiveCell({ column, row }: { column: Placed; row: Row }) {
+  const { whole } = useKernelNames();
   return (
     <span class="whole" aria-live="polite">
-      <span class="quiet">{column.heading}</span> {visible(cut(cellText(column, row), 4_000))}
+      <span class="quiet">{column.heading}</span> {visible(cut(whole(cellText(column, row)), 4_000))}
     </span>
   );
 }

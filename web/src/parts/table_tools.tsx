@@ -1,8 +1,8 @@
 // What stands above a table: filters, the choice of columns, copying, and the rows as CSV.
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Params, Source } from "../source";
 import { wordsFor } from "./answer";
-import { withoutValues } from "./columns";
+import { unfit } from "./columns";
 import { visible, words } from "./format";
 import { cut } from "./name";
 import { allRows, type Row, type TableColumn, type TablePage } from "./rows";
@@ -10,6 +10,10 @@ import { allRows, type Row, type TableColumn, type TablePage } from "./rows";
 /** Rows that one CSV takes at most: more do not fit a browser's memory well. */
 const MOST = 1_000_000;
 const MOST_COPIED = 1_000;
+/** Tables with fewer rows are read at a glance: they have no field. */
+const FILTERED = 8;
+/** Typing waits this long, in ms, before the rows are asked for. */
+const TYPING = 200;
 
 export type Where = Record<string, string | number | boolean | null>;
 
@@ -21,6 +25,9 @@ interface Props {
   fixed: Where;
   where: Where;
   onWhere: (where: Where) => void;
+  /** Only rows with this text; undefined where the page has chosen them. */
+  text: string | undefined;
+  onText: (text: string) => void;
   chosen: string[] | undefined;
   onChosen: (columns: string[] | undefined) => void;
 }
@@ -66,6 +73,7 @@ export function Tools(props: Props) {
           Stop
         </button>
       )}
+      {props.text !== undefined && (page.total >= FILTERED || props.text) && <Filter of={page.title} text={props.text} onText={props.onText} />}
       <ColumnChoice {...props} />
       <button
         type="button"
@@ -97,10 +105,34 @@ export function Tools(props: Props) {
   );
 }
 
+/** Leaves rows of this table alone that have the text; the search above the pages leaves all as they are. */
+function Filter({ of, text, onText }: { of: string; text: string; onText: (text: string) => void }) {
+  const [typed, setTyped] = useState(text);
+  useEffect(() => setTyped(text), [text]);
+  useEffect(() => {
+    if (typed === text) return;
+    const timer = setTimeout(() => onText(typed), TYPING);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  return (
+    <input
+      class="filter"
+      type="search"
+      autocomplete="off"
+      spellcheck={false}
+      maxLength={200}
+      placeholder="rows with …"
+      aria-label={`Only rows of “${visible(of)}” with this text`}
+      value={typed}
+      onInput={(event) => setTyped(event.currentTarget.value)}
+    />
+  );
+}
+
 function ColumnChoice({ page, columns, chosen, onChosen }: Props) {
   const details = useRef<HTMLDetailsElement>(null);
   const shown = new Set(columns.map((column) => column.name));
-  const bare = withoutValues(page);
+  const bare = unfit(page);
   const set = (name: string, on: boolean) => {
     const names = page.columns.map((column) => column.name).filter((other) => (other === name ? on : shown.has(other)));
     if (names.length) onChosen(names);
@@ -120,8 +152,8 @@ function ColumnChoice({ page, columns, chosen, onChosen }: Props) {
         {page.columns.map((column) => (
           <label key={column.name} title={column.meaning}>
             <input type="checkbox" checked={shown.has(column.name)} onChange={(event) => set(column.name, event.currentTarget.checked)} />
-            {words(column.name)}
-            {bare.has(column.name) && <span class="quiet">no values</span>}
+            {column.heading ?? words(column.name)}
+            {bare.has(column.name) && <span class="quiet">nothing here</span>}
           </label>
         ))}
         {chosen && (

@@ -1,13 +1,13 @@
 // Light, dark, or as the system has it; kept between visits where the browser allows that.
 import { useEffect, useState } from "preact/hooks";
 
-export type Choice = "auto" | "light" | "dark";
+type Choice = "auto" | "light" | "dark";
 
 const KEY = "opscope-theme";
 const CHANGED = "opscope-theme";
 const system = () => matchMedia("(prefers-color-scheme: dark)");
 
-export function chosen(): Choice {
+function chosen(): Choice {
   try {
     const kept = localStorage.getItem(KEY);
     if (kept === "light" || kept === "dark") return kept;
@@ -17,7 +17,9 @@ export function chosen(): Choice {
   return (document.documentElement.dataset["choice"] as Choice | undefined) ?? "auto";
 }
 
-export function choose(choice: Choice): void {
+/** Holds a theme between visits; the system's own is followed as it changes. */
+export function choose(theme: "light" | "dark"): void {
+  const choice: Choice = theme === (system().matches ? "dark" : "light") ? "auto" : theme;
   document.documentElement.dataset["choice"] = choice;
   try {
     if (choice === "auto") localStorage.removeItem(KEY);

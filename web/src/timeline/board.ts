@@ -1,6 +1,6 @@
 // What the timeline shows now: the window, its picture, what is selected; asks for what is missing and draws.
 import type { Detail, Flow, LaneSaid, SliceAt, Timeline } from "./data";
-import { laidOut, type Layout, openAtFirst, RULER } from "./layout";
+import { laidOut, type Layout, openAtFirst, RULER, SAMPLED } from "./layout";
 import { Painter, type Scene, sliceAt, type View } from "./paint";
 import type { CurvePicture, Picture } from "./wire";
 
@@ -39,6 +39,8 @@ export class Board {
   detail: Detail | null = null;
   hover: SliceAt | null = null;
   mark: [number, number] | null = null;
+  /** The steps' span, as offsets; null while it is not known, or without steps. */
+  steps: View | null = null;
   /** All lanes are there, so that the curves that take longest may be made. */
   complete = false;
   query = "";
@@ -132,7 +134,7 @@ export class Board {
   }
 
   turnAll(open: boolean): void {
-    this.open = new Set(open ? this.lanes.map((one) => one.id) : this.lanes.filter((one) => one.levels === 1).map((one) => one.id));
+    this.open = new Set(open ? [...this.lanes.map((one) => one.id), SAMPLED] : this.lanes.filter((one) => one.levels === 1).map((one) => one.id));
     this.relay();
   }
 
@@ -172,6 +174,12 @@ export class Board {
 
   pan(part: number): void {
     this.go(this.view.low + this.view.span * part, this.view.span);
+  }
+
+  /** The steps with a little room around; without steps, all. */
+  toSteps(): void {
+    if (this.steps) this.go(this.steps.low - this.steps.span * 0.01, this.steps.span * 1.02);
+    else this.fit();
   }
 
   fit(): void {

@@ -21,6 +21,8 @@ export interface LaneSaid {
 
 export interface Said {
   span: [string, string] | null;
+  /** From the first step's start to the last one's end; null without steps. */
+  steps?: [string, string] | null;
   categories: string[];
   lanes: LaneSaid[];
   /** The lanes are not made yet: the server knew them, and the first picture, from an earlier look. */
@@ -42,7 +44,26 @@ export interface Flow extends SliceAt {
   end: string;
 }
 
+/** What is one level deeper than a slice. Times are ns; null where there is too much to add up. */
+export interface Inside {
+  slices: number;
+  time: number | null;
+  self_time: number | null;
+  names: { name: string; slices: number; time: number }[];
+}
+
+/** What a kernel waited for from its launch on, in ns. */
+export interface Waited {
+  behind: string | null;
+  behind_time: number;
+  launch_time: number;
+  /** How long the stream ran nothing before; null of its first kernel. */
+  idle_before: number | null;
+}
+
 export interface Detail extends SliceAt {
+  inside?: Inside | null;
+  waited?: Waited | null;
   name: string;
   kind: string;
   where: string;
@@ -84,7 +105,8 @@ export interface Timeline {
   names(ids: number[]): Promise<Map<number, string>>;
   /** `brief`: its name and times alone, for a hint. */
   detail(at: SliceAt, brief?: boolean): Promise<Detail>;
-  find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal): Promise<Found>;
+  /** `exact`: the name is the text, and does not only contain it. */
+  find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal, exact?: boolean): Promise<Found>;
   sums(start: bigint, end: bigint, lanes: string[], signal?: AbortSignal): Promise<Sums>;
 }
 
@@ -116,11 +138,12 @@ class Asked implements Timeline {
   detail(at: SliceAt, brief = false): Promise<Detail> {
     return this.source.ask<Detail>("timeline_slice", given({ lane: at.lane, level: at.level, index: at.index, brief: brief ? 1 : undefined }));
   }
-  find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal): Promise<Found> {
+  find(text: string, from: bigint, back: boolean, after: SliceAt | null, signal?: AbortSignal, exact = false): Promise<Found> {
     const params = {
       text,
       from: String(from),
       back: back ? "1" : undefined,
+      exact: exact ? "1" : undefined,
       after: after ? `${after.lane}:${after.level}:${after.index}` : undefined,
     };
     return this.source.ask<Found>("timeline_find", given(params), signal);

@@ -1,7 +1,10 @@
 // What is selected on the timeline, in words and figures: one slice, or the sums of a span.
+import { useContext } from "preact/hooks";
+import { AboutContext } from "../parts/about";
 import { exact, show, time, visible, words } from "../parts/format";
 import { Middle, Name } from "../parts/name";
-import type { Detail, LaneSaid, SliceAt, Sums } from "./data";
+import { useKernelNames } from "../parts/kernel_names";
+import type { Detail, Inside, LaneSaid, SliceAt, Sums, Waited } from "./data";
 import { stamp } from "./ruler";
 
 /** The units of what is told of a slice; the rest is text. */
@@ -19,9 +22,22 @@ const UNITS: Record<string, string> = {
   graph: "number",
 };
 const CALLED: Record<string, string> = { launched_before: "launch to start" };
+/** What is told of an op's work on a GPU. */
+const OF_GPUS = new Set(["kernels", "device_time"]);
 const LINKED = new Set(["op", "layer", "source", "step"]);
 
-export function SliceDetails(props: { detail: Detail | null; base: bigint; onGo: (at: SliceAt) => void; onClose: () => void }) {
+interface DetailsProps {
+  detail: Detail | null;
+  base: bigint;
+  onGo: (at: SliceAt) => void;
+  /** To the next slice of the same name, or with `back` the one before. */
+  onSame: (back: boolean) => void;
+  onClose: () => void;
+}
+
+export function SliceDetails(props: DetailsProps) {
+  const { whole } = useKernelNames();
+  const cpuOnly = useContext(AboutContext)?.cpu_only ?? false;
   const { detail } = props;
   if (!detail) {
     return (
@@ -33,17 +49,34 @@ export function SliceDetails(props: { detail: Detail | null; base: bigint; onGo:
   const start = Number(BigInt(detail.start) - props.base);
   return (
     <section class="tl-details" aria-label="The selected slice">
-      <h2>{visible(detail.name.slice(0, 2_000))}</h2>
+      <div class="tl-details-top">
+        <button type="button" onClick={() => props.onSame(true)} title="B: the one before with this name" aria-label="Previous of the same name">‹ same</button>
+        <button type="button" onClick={() => props.onSame(false)} title="b: the next one with this name" aria-label="Next of the same name">same ›</button>
+        <button type="button" onClick={props.onClose} title="Esc">Close</button>
+      </div>
+      <h2>{visible(whole(detail.name).slice(0, 2_000))}</h2>
       <dl>
         <dt>time</dt>
         <dd title={exact(detail.time, "ns")}>{time(detail.time)}</dd>
+        {detail.inside?.self_time != null && !("self_time" in detail.told) && (
+          <>
+            <dt>self time</dt>
+            <dd title={exact(detail.inside.self_time, "ns")}>{time(detail.inside.self_time)}</dd>
+          </>
+        )}
+        {detail.waited && (
+          <>
+            <dt>waited</dt>
+            <dd>{waitedInWords(detail.waited)}</dd>
+          </>
+        )}
         <dt>start</dt>
         <dd title={`${detail.start} ns on the trace's clock`}>{stamp(start, Math.max(1, 10 ** Math.floor(Math.log10(Math.max(1, detail.time)) - 1)))}</dd>
         <dt>on</dt>
         <dd>{visible(detail.where)}</dd>
         <dt>kind</dt>
         <dd>{detail.kind}</dd>
-        {Object.entries(detail.told).map(([name, value]) => (
+        {Object.entries(detail.told).filter(([name]) => !cpuOnly || !OF_GPUS.has(name)).map(([name, value]) => (
           <>
             <dt>{CALLED[name] ?? words(name)}</dt>
             <dd title={UNITS[name] ? exact(value, UNITS[name]!) : undefined}>
@@ -70,9 +103,29 @@ export function SliceDetails(props: { detail: Detail | null; base: bigint; onGo:
           </>
         )}
       </dl>
+      {detail.inside && <InsideTable inside={detail.inside} />}
       {detail.note && <p class="quiet">{detail.note}</p>}
-      <button type="button" onClick={props.onClose}>Close</button>
     </section>
+  );
+}
+
+/** Why a kernel began when it did: what ran before it, its launch, and whether the stream stood idle. */
+function waitedInWords({ behind, behind_time, launch_time, idle_before }: Waited): string {
+  const after = behind === null ? "" : `${time(behind_time)} behind ${visible(behind.slice(0, 120))}, then `;
+  const idle = idle_before ? `; the stream ran nothing for ${time(idle_before)} before it` : "";
+  const late = behind === null && idle_before !== null && idle_before > launch_time ? `, ${time(idle_before - launch_time)} of them until it was launched` : "";
+  return `${after}${time(launch_time)} from ${behind === null ? "its launch" : "then on"} to its start${idle}${late}`;
+}
+
+function InsideTable({ inside }: { inside: Inside }) {
+  const rows = inside.names.map((one): (string | number)[] => [one.name, one.slices, one.time]);
+  return (
+    <>
+      <h3>
+        {show(inside.slices, "count")} right inside{inside.time !== null && <>: <span title={exact(inside.time, "ns")}>{time(inside.time)}</span></>}
+      </h3>
+      {rows.length > 0 && <Table head={["name", "slices", "time"]} rows={rows} />}
+    </>
   );
 }
 

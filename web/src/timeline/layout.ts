@@ -1,5 +1,5 @@
 // Where each lane and curve lies, from top to bottom.
-import { show } from "../parts/format";
+import { show, UNITS } from "../parts/format";
 import type { LaneSaid } from "./data";
 import type { Curve } from "./wire";
 
@@ -13,7 +13,7 @@ export const RULER = 22;
 const OPEN_AT_FIRST = 8;
 
 export type Band =
-  | { kind: "heading"; y: number; height: number; text: string }
+  | { kind: "heading"; y: number; height: number; text: string; folds?: string }
   | { kind: "curve"; y: number; height: number; curve: number; title: string; scale: string; how: string }
   | { kind: "lane"; y: number; height: number; lane: LaneSaid; strips: number; strip: number; top: number };
 
@@ -42,9 +42,16 @@ export function openAtFirst(lanes: LaneSaid[]): Set<string> {
   return open;
 }
 
+/** What is open as lanes are: the sampled curves below the lanes. */
+export const SAMPLED = "sampled";
 /** Sampled curves that stand above the lanes; of a machine without devices those of the processors. */
 const ABOVE = ["GPU memory used"];
 const ABOVE_WITHOUT = ["process CPU", "process memory"];
+
+/** The unit behind a figure that `show` gives without one: "%", "MHz", "°C". */
+function unitOf(unit: string): string {
+  return UNITS.has(unit) || !unit ? "" : ` ${unit}`;
+}
 
 /** `sampled`: how many of the curves, the last ones, are sampled. Most of these stand below the lanes. */
 export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, open: Set<string>, narrow: boolean): Layout {
@@ -55,7 +62,7 @@ export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, ope
   const above = first ? ABOVE : ABOVE_WITHOUT;
   const place = (one: Curve, curve: number): void => {
     const where = many && one.device >= 0 ? ` (device ${one.device}, process ${one.process})` : "";
-    const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}`;
+    const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}${unitOf(one.unit)}`;
     const height = CURVE + (narrow ? TITLE : 0);
     bands.push({ kind: "curve", y, height, curve, title: one.title + where, scale, how: one.how });
     y += height;
@@ -80,9 +87,9 @@ export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, ope
     y += height;
   }
   if (below.length) {
-    bands.push({ kind: "heading", y, height: HEADING, text: "sampled" });
+    bands.push({ kind: "heading", y, height: HEADING, text: below.length === 1 ? "1 sampled curve" : `${below.length} sampled curves`, folds: SAMPLED });
     y += HEADING;
-    for (const curve of below) place(curves[curve]!, curve);
+    if (open.has(SAMPLED)) for (const curve of below) place(curves[curve]!, curve);
   }
   return { bands, height: y + 8 };
 }

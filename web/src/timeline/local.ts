@@ -2,6 +2,7 @@
 import { show } from "../parts/format";
 import type { Detail, Found, Said, SliceAt, Sums, Timeline } from "./data";
 import { type Part, toldOf } from "./local_detail";
+import { insideOf, waitedFor } from "./local_inside";
 import { busyShares, part, pictured, type Strip, union } from "./local_picture";
 import { type CurvePicture, type Head, type Picture, Reader, type StripPicture } from "./wire";
 
@@ -116,13 +117,19 @@ export class LocalTimeline implements Timeline {
       end: String(start + BigInt(time)),
       time,
       ...told,
+      ...(brief
+        ? {}
+        : {
+            inside: insideOf(held.strips.get(at.lane)!, held.names, at.level, at.index),
+            waited: waitedFor(held.strips.get(at.lane)!, held.names, at.level, at.index, told.told["launched_before"] as number | undefined),
+          }),
     };
   }
 
-  async find(text: string, from: bigint, back: boolean, after: SliceAt | null): Promise<Found> {
+  async find(text: string, from: bigint, back: boolean, after: SliceAt | null, _signal?: AbortSignal, exact = false): Promise<Found> {
     const held = await this.held;
     const wanted = text.toLowerCase();
-    const named = held.names.map((one) => one.toLowerCase().includes(wanted));
+    const named = held.names.map((one) => (exact ? one === text : one.toLowerCase().includes(wanted)));
     const hits: [number, number, number, number, string][] = [];
     for (const [id, strips] of held.strips) {
       strips.forEach((strip, level) => {

@@ -111,7 +111,7 @@ export class Painter {
     to.restore();
     for (const band of scene.bands) {
       const y = band.y - scene.scroll;
-      if (band.kind === "heading" && y < scene.height && y + band.height > RULER) this.heading(scene, band.text, y, band.height);
+      if (band.kind === "heading" && !band.folds && y < scene.height && y + band.height > RULER) this.heading(scene, band.text, y, band.height);
     }
     this.mark(scene);
     this.ruler(scene, grid);
@@ -351,6 +351,14 @@ export class Painter {
     to.globalAlpha = 1;
     to.fillRect(left, RULER, 1, scene.height);
     to.fillRect(right - 1, RULER, 1, scene.height);
+    const told = timeText(scene.mark[1] - scene.mark[0]);
+    const wide = told.length * CHARACTER + 12;
+    const middle = Math.max(scene.gutter, Math.min(scene.width - wide, (left + right - wide) / 2));
+    to.fillRect(middle, RULER + 2, wide, 18);
+    to.fillStyle = this.paper;
+    to.textAlign = "left";
+    to.textBaseline = "middle";
+    to.fillText(told, middle + 6, RULER + 11);
   }
 }
 

@@ -180,12 +180,12 @@ inline bool in_layer(PyObject* open, ssize_t size) {
 }
 
 // Enters a known layer; returns whether that was done. An outermost module begins the forward phase if no
-// range is open.
+// range is open but those of optimizers, whose closure calls it.
 inline bool enter_known(Thread& t, PyObject* open, const Layer& layer, int64_t epoch) {
   ssize_t size = PyList_Size(open);
   if (!in_layer(open, size)) {
     if (t.begun_epoch != epoch) return false;
-    if (size == 0) {
+    if (size <= t.flags[0]) {
       if (PyList_Append(open, layers().forward)) return false;
       t.put(layers().forward_text, now());
     }

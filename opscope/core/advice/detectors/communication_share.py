@@ -7,10 +7,11 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
-from opscope.core.advice.communicated import collective_kernels, patterns, rank_name, rates
+from opscope.core.advice.changes import Change, Named, fit, run_of
+from opscope.core.advice.communicated import collective_kernels, rank_name, rates
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
-from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.question import parameters
 
 #: The part of a step: that of the PyTorch profiler's plug-in.
@@ -22,6 +23,42 @@ STEPS: Final = (2, 4, 8)
 _CHOSEN: Final = 4
 #: Collectives that add up gradients: accumulation leaves out all but one in k.
 _REDUCTIONS: Final = ("all_reduce", "reduce_scatter", "reduce")
+
+_BATCH: Final = "A larger batch for each rank"
+_CHANGES: Final[Named] = {
+    "torch": (
+        Change(
+            f"{_BATCH}; or accumulate gradients, with `with model.no_sync():` around the forward and backward"
+            " of all but the last of k micro-batches; or send half the bytes:"
+            " model.register_comm_hook(None, default_hooks.bf16_compress_hook).",
+            wrapper="ddp",
+        ),
+        # without its own reduction in each step FSDP keeps whole gradients
+        Change(
+            f"{_BATCH}; or accumulate gradients: model.set_requires_gradient_sync(False) (fully_shard;"
+            " FullyShardedDataParallel: model.no_sync()) for all but the last of k micro-batches, which keeps"
+            " unsharded gradients and takes memory; or reduce in 16 bits:"
+            " MixedPrecisionPolicy(reduce_dtype=torch.bfloat16).",
+            wrapper="fsdp",
+        ),
+        Change(
+            f"{_BATCH}; or accumulate gradients over k micro-batches and reduce them once"
+            " (DistributedDataParallel: `with model.no_sync():`); or send them in torch.bfloat16.",
+            no_wrapper=True,
+        ),
+    ),
+    "mindspore": f"{_BATCH}; or accumulate gradients:"
+    " mindspore.nn.wrap.cell_wrapper.GradAccumulationCell(network, k).",
+    "jax": "A larger batch for each device; or optax.MultiSteps(optimizer, every_k_schedule=k).",
+    "tensorflow": "A larger batch for each replica; or gradient accumulation:"
+    " keras.optimizers.Adam(…, gradient_accumulation_steps=k).",
+    "keras": "A larger batch for each replica; or gradient accumulation:"
+    " keras.optimizers.Adam(…, gradient_accumulation_steps=k).",
+}
+_GENERAL: Final = (
+    f"{_BATCH}; or add up gradients over several micro-batches and reduce once; or send them in 16"
+    " bits."
+)
 
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
@@ -80,7 +117,7 @@ def _finding(
         .rows()
     )
     saves = ", ".join(f"k = {k}: {ms(reduced * (k - 1) // k)}" for k in STEPS)
-    used = framework(answers)
+    used = answers.of(run_of).framework
     estimate = (
         f" Gradients added up over k steps are reduced once in k: at most (k - 1) / k of the {ms(reduced)}"
         f" of exposed reductions is saved ({saves}); the edit is for k = {_CHOSEN}. That changes how often"
@@ -89,13 +126,12 @@ def _finding(
         else " No kernel of the profile is known to reduce gradients, so that nothing can be said of"
         " accumulation."
     )
-    sharded = "fsdp" in patterns(answers)
     return Finding(
         what=f"{where} communicates for {share(total, window)} of its {ms(window)} ({ms(total)}, of which"
         f" {ms(exposed)} beside no computation);{by_step}",
         evidence=f"{many:,} of {all_of:,} processes that communicate are above {100 * least:g} %"
         + (f"; {kinds}; by place: {places(kernels, 'collectives')}" if len(kernels) else ""),
-        recommendation=_recommendation(used, sharded)
+        recommendation=fit(answers, _CHANGES, _GENERAL)
         if 2 * reduced >= exposed or not len(kernels)
         else _of_other_kinds(kernels, used),
         time=total,
@@ -133,38 +169,6 @@ def _of_other_kinds(kernels: pl.DataFrame, used: str | None) -> str:
     return (
         f"Send less in each {kind}: {fewer}, no padding, and nothing that a rank can compute itself. Gradient"
         " accumulation leaves it as it is: most of what nothing hides reduces no gradients."
-    )
-
-
-def _recommendation(used: str | None, sharded: bool) -> str:
-    if used == "torch":
-        hooks = (
-            ""
-            if sharded
-            else "; or send half the bytes:"
-            " model.register_comm_hook(None, default_hooks.bf16_compress_hook)"
-        )
-        # without its own reduction in each step FSDP keeps whole gradients
-        memory = " (FSDP then keeps unsharded gradients, which takes memory)" if sharded else ""
-        return (
-            "A larger batch for each rank; or accumulate gradients, with `with model.no_sync():` around the"
-            f" forward and backward of all but the last of k micro-batches{memory}{hooks}."
-        )
-    if used == "mindspore":
-        return (
-            "A larger batch for each rank; or accumulate gradients:"
-            " mindspore.nn.wrap.cell_wrapper.GradAccumulationCell(network, k)."
-        )
-    if used == "jax":
-        return "A larger batch for each device; or optax.MultiSteps(optimizer, every_k_schedule=k)."
-    if used in ("tensorflow", "keras"):
-        return (
-            "A larger batch for each replica; or gradient accumulation:"
-            " keras.optimizers.Adam(…, gradient_accumulation_steps=k)."
-        )
-    return (
-        "A larger batch for each rank; or add up gradients over several micro-batches and reduce once; or"
-        " send them in 16 bits."
     )
 
 

@@ -8,12 +8,14 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import Change, Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.pace import NO_STEPS
 from opscope.core.advice.rest import with_rest
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, loader_waits
 from opscope.core.analysis.steps.step_times import covered
+from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, merge
 
 #: A part of the waits from which decoding is most of the loader's work.
@@ -29,19 +31,35 @@ DECODING: Final = re.compile(
 _LOADER: Final = re.compile(
     r"enumerate\(DataLoader\)|IteratorGetNext|\bdataloader\b", re.IGNORECASE
 )
-_ADVICE: Final = {
+_ADVICE: Final[Named] = {
     "torch": (
-        "Decode on the GPU: torchvision.io.decode_jpeg(batch, device='cuda') and torchvision.transforms.v2 on"
-        " CUDA tensors, or an NVIDIA DALI pipeline (nvidia.dali.fn.decoders.image(…, device='mixed'),"
-        " DALIGenericIterator)."
+        Change(
+            "Decode on the GPU: torchvision.io.decode_jpeg(batch, device='cuda') and"
+            " torchvision.transforms.v2 on CUDA tensors, or an NVIDIA DALI pipeline"
+            " (nvidia.dali.fn.decoders.image(…, device='mixed'), DALIGenericIterator).",
+            on_gpu=True,
+        ),
     ),
     "tensorflow": (
-        "Augment on the GPU with layers in the model (tf.keras.layers.RandomFlip, RandomCrop, Resizing), or"
-        " decode with nvidia.dali.plugin.tf.DALIDataset."
+        Change(
+            "Augment on the GPU with layers in the model (tf.keras.layers.RandomFlip, RandomCrop, Resizing).",
+            on_gpu=True,
+        ),
+        Change("Decode with nvidia.dali.plugin.tf.DALIDataset.", on_gpu=True, vendors=("nvidia",)),
     ),
-    "jax": "Decode with nvidia.dali.plugin.jax.data_iterator, or nvidia-nvimgcodec; augment under jax.jit.",
+    "jax": (
+        Change(
+            "Decode with nvidia.dali.plugin.jax.data_iterator, or nvidia-nvimgcodec.",
+            on_gpu=True,
+            vendors=("nvidia",),
+        ),
+        Change("Augment under jax.jit.", on_gpu=True),
+    ),
 }
-_GENERAL: Final = "Decode with nvImageCodec or NVIDIA DALI, and augment batches on the GPU."
+_GENERAL: Final = (
+    "Decode and resize once and store the result; decode at the size that is needed; augment whole"
+    " batches."
+)
 
 
 def find(answers: Answers) -> Answer:
@@ -111,7 +129,7 @@ def _tell(answers: Answers, asked: pl.DataFrame) -> pl.DataFrame:
         inside |= (
             (process == (NONE if number is None else number))
             & (index >= 0)
-            & (end <= last[np.maximum(index, 0)])
+            & (end <= at(last, index, 0))
         )
     code = meaning.reading[rows[inside]]
     return pl.DataFrame(
@@ -146,7 +164,7 @@ def _finding(answers: Answers, decoding: pl.DataFrame, time: int, total: int) ->
         " steps wait"
         f" for it ({share(time, total)})",
         evidence=places,
-        recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
+        recommendation=fit(answers, _ADVICE, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=time,

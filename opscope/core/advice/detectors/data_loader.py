@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import polars as pl
 
+from opscope.core.advice.changes import run_of
 from opscope.core.advice.finding import (
     EVIDENCE,
     Answer,
@@ -17,23 +19,24 @@ from opscope.core.advice.finding import (
     Finding,
 )
 from opscope.core.advice.pace import NO_STEPS, Pace, count, longest, pace
+from opscope.core.advice.processors import FULL, Use, use
 from opscope.core.advice.rest import with_rest
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, loader_waits
 
-#: The machine's processors are full above this part (0 … 1) of their time.
-FULL: Final = 0.9
 #: Steps from which the share of the waiting is taken for sure.
 ENOUGH: Final = 5
 _BY_LOADER: Final = {
     "DataLoader": "torch", "tf.data": "tensorflow", "mindspore": "mindspore", "PyGrain": "jax",
 }  # fmt: skip
 _BUSY: Final = (
-    "The processors are {busy:.0f} % busy, so more workers would not help. Do less for each sample:"
-    " decode and"
-    " resize once and store the result, crop before decoding, or decode on the GPU (NVIDIA DALI,"
-    " torchvision.io.decode_jpeg(…, device='cuda'))."
+    "This process and its workers use {used:.1f} of the {processors} processors, so more workers would not"
+    " help. Do less for each sample: decode and resize once and store the result, crop before decoding, or"
+    " decode on the GPU."
 )
+#: Of what a sample takes, the part that is computing, from which it is bound by its processor.
+_COMPUTES: Final = 0.5
+_QUEUED: Final = 0.2
 _GENERAL: Final = "Prepare batches in parallel and ahead of the step that needs them."
 
 
@@ -100,7 +103,7 @@ def _finding(answers: Answers, steps: pl.DataFrame, loaders: pl.DataFrame, alway
     )
 
 
-def _workers(worst: dict[str, object]) -> str:
+def _workers(worst: Mapping[str, Any]) -> str:
     if worst["workers"] is None:
         return "how many workers it has is not recorded"
     ready = worst["queue_depth"]
@@ -108,36 +111,36 @@ def _workers(worst: dict[str, object]) -> str:
     return f"{worst['workers']} workers{queue}"
 
 
-def _recommendation(answers: Answers, worst: dict[str, object], always: bool) -> str:
+def _recommendation(answers: Answers, worst: Mapping[str, Any], always: bool) -> str:
     name = str(worst["loader"])
     kind = next(
         (kind_of_loader for start, kind_of_loader in _BY_LOADER.items() if name.startswith(start)),
         None,
     )
-    kind = kind or framework(answers)
+    kind = kind or answers.of(run_of).framework
     if not always:
         if kind == "torch":
             return (
                 "DataLoader(…, persistent_workers=True) starts the workers once and not in each epoch;"
-                " leave the"
-                " first step out of what is measured (torch.profiler.schedule(wait=1, warmup=1, active=5))."
+                " leave the first step out of what is measured."
             )
         return "Leave the first steps out of what is measured, and start the loader before them."
-    busy = answers.cpu_utilization()["machine"].drop_nulls().max()
-    if isinstance(busy, float) and busy > FULL:
-        return _BUSY.format(busy=100 * busy)
-    wanted = _wanted(worst)
+    used = _use(answers, worst)
+    if used is not None and used.mine > FULL * used.processors:
+        return _BUSY.format(used=used.mine, processors=used.processors)
+    wanted, computes = _wanted(worst), None
+    if used is not None:
+        computes = _computes(used, worst["workers"])
+        if computes and wanted is not None:  # a sample that computes needs a processor
+            wanted = max(2, worst["workers"] + 1, min(wanted, used.processors))
+    more = _more(used, computes)
     if kind in ("torch", "keras") and name.startswith("DataLoader"):
-        if worst["workers"] == 0:
-            return (
-                f"DataLoader(…, num_workers={wanted}, persistent_workers=True, prefetch_factor=2,"
-                " pin_memory=True) loads in other processes while the step runs."
-            )
+        pinned = ", pin_memory=True" if answers.of(run_of).on_gpu else ""
         workers = "more than now" if wanted is None else str(wanted)
+        ahead = 2 if worst["workers"] == 0 else 4
         return (
-            f"DataLoader(…, num_workers={workers}, persistent_workers=True, prefetch_factor=4,"
-            " pin_memory=True);"
-            " if the processors are full then, do less for each sample."
+            f"DataLoader(…, num_workers={workers}, persistent_workers=True, prefetch_factor={ahead}{pinned})"
+            f" loads in {'other' if worst['workers'] == 0 else 'more'} processes while the step runs{more}."
         )
     if kind in ("tensorflow", "keras"):
         return (
@@ -157,7 +160,43 @@ def _recommendation(answers: Answers, worst: dict[str, object], always: bool) ->
     return _GENERAL
 
 
-def _wanted(worst: dict[str, object]) -> int | None:
+def _use(answers: Answers, worst: Mapping[str, Any]) -> Use | None:
+    """Return who uses the processors while the steps wait for this loader."""
+    process = pl.col("process").eq_missing(pl.lit(worst["process"], pl.Int32))
+    waits = answers.of(loader_waits).filter("timed", process)
+    start, end = (waits[name].to_numpy() for name in ("start", "end"))
+    return use(answers, worst["process"], start, end)
+
+
+def _computes(used: Use, workers: int | None) -> bool | None:
+    """Return whether a sample takes its time mostly by computing; None if that is not known.
+
+    While the steps wait, the loader is always at work: in this process, or in each of its workers.
+    """
+    if workers is None:
+        return None
+    if workers == 0:
+        return used.own + used.queued > _COMPUTES
+    computes = used.children / workers > _COMPUTES
+    # where this thread waits for a processor its workers may too, which was not sampled
+    return computes if computes or used.queued < _QUEUED else None
+
+
+def _more(used: Use | None, computes: bool | None) -> str:
+    """Return what to expect of more workers, in words."""
+    if used is None:
+        return ""
+    if computes is False:
+        return "; samples mostly wait (for files, the network or a sleep), which workers do side by side"
+    if used.is_full:
+        return (
+            f"; other processes use {used.others:.1f} of the {used.processors} processors, and workers have"
+            " what these leave (see starved)"
+        )
+    return ""
+
+
+def _wanted(worst: Mapping[str, Any]) -> int | None:
     """Return how many workers load a batch as fast as a step without its wait takes; None if not known.
 
     A loader in the process itself takes its wait for a batch; n workers that never keep up deliver one
@@ -167,10 +206,10 @@ def _wanted(worst: dict[str, object]) -> int | None:
     workers = worst["workers"]
     if workers is None or not waited or not part or not asked:
         return None
-    total = float(waited) / float(part)  # type: ignore[arg-type]
-    rest = max(total - float(waited), 1.0)  # type: ignore[arg-type]
-    busy = float(waited) if workers == 0 else float(workers) * total  # type: ignore[arg-type]
-    return max(2, int(workers) + 1, min(math.ceil(busy / rest) + 1, 64))  # type: ignore[call-overload, no-any-return]
+    total = float(waited) / float(part)
+    rest = max(total - float(waited), 1.0)
+    busy = float(waited) if workers == 0 else float(workers) * total
+    return max(2, int(workers) + 1, min(math.ceil(busy / rest) + 1, 64))
 
 
 def _rows(waited: pl.DataFrame, loaders: pl.DataFrame) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import polars as pl
 
 from opscope.core.advice.communicated import patterns
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
+from opscope.core.advice.pace import count
 from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.advice.work import named
 from opscope.core.communication import HOST_BACKENDS
@@ -90,8 +91,9 @@ def _finding(answers: Answers, ran: pl.DataFrame, capable: bool | None) -> Findi
     )
     unknown = "" if capable else "; the compute capability of the devices is not recorded"
     return Finding(
-        what=f"{len(ran):,} collectives of GPU training run by {backends}, through the host:"
-        f" {ms(totals[worst])} of process {worst}, of which {ms(exposed[worst])}"
+        what=f"{count(len(ran), 'collective')} of GPU training {'runs' if len(ran) == 1 else 'run'} by"
+        f" {backends}{', through the host' if backends == 'gloo' else ''}: {ms(totals[worst])}"
+        f" of process {worst}, of which {ms(exposed[worst])}"
         f" ({share(exposed[worst], wall)} of the run) beside no kernel",
         evidence=f"{places(ran, 'collectives')}; no kernel of NCCL in {len(totals):,} processes{unknown}",
         recommendation="torch.distributed.init_process_group('nccl') (on AMD the same name is RCCL); keep"

@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.advice.changes import Change, Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
-from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.advice.work import (
     Tensor,
     and_host,
@@ -33,19 +34,26 @@ _ELEMENTWISE: Final = ("elementwise", "activation", "dropout")
 _OTHERS: Final = ("optimizer", "communication")
 #: Ops over lists of tensors are fused already.
 _LISTS: Final = ("_foreach_", "_fused_", "_amp_")
-_RECOMMENDED: Final = {
-    "torch": "Compile the module that holds the chains: model = torch.compile(model)."
-    " For a single function: @torch.compile above it.",
+_RECOMMENDED: Final[Named] = {
+    "torch": (
+        Change(
+            "Compile the module that holds the chains: model = torch.compile(model)."
+            " For a single function: @torch.compile above it.",
+            compiled=False,
+        ),
+        Change(
+            "They are outside of what is compiled: put the function that holds them under @torch.compile as"
+            " well, or look for a graph break before it.",
+            compiled=True,
+        ),
+    ),
     "tensorflow": "Let XLA join them: @tf.function(jit_compile=True), or model.compile(…, jit_compile=True).",
-    "keras": "model.compile(…, jit_compile=True); with the torch backend torch.compile(model).",
+    "keras": "model.compile(…, jit_compile=True).",
     "jax": "Put @jax.jit on the whole step, so that XLA sees all of it in one program.",
     "mindspore": "Run in graph mode with fusion: @mindspore.jit(jit_level='O1') on the cell's construct.",
     "onnxruntime": "session_options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL.",
 }
-_GENERAL: Final = (
-    "Let a compiler join them: torch.compile(model), jax.jit, tf.function(jit_compile=True),"
-    " mindspore.jit."
-)
+_GENERAL: Final = "Let the framework's compiler join them into one kernel."
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +227,6 @@ def _finding(answers: Answers, chains: _Chains, total: int, dark: int, unknown: 
         if dark
         else ""
     )
-    named = framework(answers)
     edit, gone = edit_of(answers, rows, chains.kept, rows.filter(pl.Series(~chains.first)))
     _, texts = compact(rows["op"])
     said = f" ({len(texts):,} different ops)" if len(texts) > 1 else ""
@@ -227,10 +234,10 @@ def _finding(answers: Answers, chains: _Chains, total: int, dark: int, unknown: 
         what=f"{len(rows):,} elementwise {noun}{said} run in {chain_count:,}"
         f" chain{'s' * (chain_count != 1)} that"
         f" nothing fused: {ms(time)},"
-        f" {share(time, total)} of the device's time; {2 * moved / 1e6:,.1f} MB are written only to be read"
-        " by the next",
+        f" {share(time, total)} of the device's time; {2 * moved / 1e6:,.1f} MB are written by one and"
+        " read by the next",
         evidence=places(rows, noun) + rest,
-        recommendation=_RECOMMENDED.get(named or "", _GENERAL),
+        recommendation=fit(answers, _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=chains.rest + chains.gaps + gone,

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
-from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.advice.work import blind, device_time, edit_of, holds, tensors, work
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.question import parameters
@@ -20,7 +21,7 @@ LEAST: Final = 0.02
 _HALF: Final = 0.5
 _PRODUCTS: Final = ("gemm", "conv", "attention")
 _MEMORY: Final = ("norm", "softmax", "dropout", "activation", "elementwise")
-_RECOMMENDED: Final = {
+_RECOMMENDED: Final[Named] = {
     "torch": "Let fused kernels compute in f32 inside and read and write bfloat16:"
     " model.to(torch.bfloat16) and"
     " torch.nn.functional.layer_norm, rms_norm, scaled_dot_product_attention instead of own arithmetic on"
@@ -86,10 +87,10 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         Finding(
             what=f"{len(rows):,} {noun} that only move and transform elements run in f32 ({by_op};"
             f" {share(time, total)} of"
-            f" the device's time), while {share(half, of_products)} of the products' time is in half"
-            " precision",
+            f" the device's time), while {share(half, of_products)} of the time of products with an op is"
+            " in half precision",
             evidence=places(rows, noun) + rest,
-            recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+            recommendation=fit(answers, _RECOMMENDED, _GENERAL),
             time=time,
             saving_least=0,
             saving_most=time // 2,

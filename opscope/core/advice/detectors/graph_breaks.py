@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeAlias
 
 import polars as pl
 
@@ -17,6 +17,8 @@ from opscope.core.tables.columns import distinct_values
 #: How torch.compile names the function in which it goes on after a break, with the line of the break.
 _RESUMED: Final = r"torch_dynamo_resume_in_(.+?)_at_(\d+)"
 _PLACE: Final = re.compile(_RESUMED + r"(?:.*?@([^<]*?):\d+)?")
+#: Function, line and file of a break.
+Place: TypeAlias = tuple[str, str, str | None]
 _REGION: Final = r"\ATorch-Compiled Region: (\d+)/"
 _RECOMMENDED: Final = (
     "TORCH_LOGS=graph_breaks python train.py names each cause; torch.compile(model, fullgraph=True)"
@@ -28,12 +30,33 @@ _RECOMMENDED: Final = (
 
 def find(answers: Answers) -> Answer:
     """Return one finding for all breaks that the names of resumed functions prove."""
+    places = _places(answers)
+    return [_finding(answers, places)] if places else _none(answers)
+
+
+def breaks(answers: Answers) -> list[str] | CannotTell:
+    """Return the places of the breaks, as ``train.py:12 in forward``; none, or why that cannot be told."""
+    places = _places(answers)
+    none = [] if places else _none(answers)
+    return none if isinstance(none, CannotTell) else _said(places)
+
+
+def _places(answers: Answers) -> list[Place]:
+    """Return the function, line and file of each break that the name of a resumed function proves."""
     texts = distinct_values(answers.trace["ranges"]["text"]).cast(pl.String).drop_nulls()
     resumed = texts.filter(texts.str.contains(_RESUMED))
+    matches = [match.groups() for text in resumed if (match := _PLACE.search(text))]
+    return [(name, line, file) for name, line, file in sorted(set(matches))]
+
+
+def _said(places: list[Place]) -> list[str]:
+    return [f"{file or name}:{line} in {name}" for name, line, file in places]
+
+
+def _none(answers: Answers) -> Answer:
+    """Return whether there are no breaks where no name proves one."""
     compiled = answers.compiled()
     numbers = compiled["region"].cast(pl.String).str.extract(_REGION).drop_nulls().unique()
-    if len(resumed):
-        return [_finding(answers, resumed)]
     if len(numbers) > 1:
         parts = _between(answers)
         if parts is not None and len(parts):
@@ -90,9 +113,8 @@ def _between(answers: Answers) -> pl.DataFrame | None:
     return inside.filter(pl.col("start") < pl.col("next"))
 
 
-def _finding(answers: Answers, resumed: pl.Series) -> Finding:
-    places = sorted({match.groups() for text in resumed if (match := _PLACE.search(text))})
-    said = [f"{file or name}:{line} in {name}" for name, line, file in places]
+def _finding(answers: Answers, places: list[Place]) -> Finding:
+    said = _said(places)
     eager = _between(answers)
     is_measured = eager is not None and not eager.is_empty()
     time = int(eager["self_time"].sum()) if eager is not None else 0

@@ -6,20 +6,25 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.changes import Change, Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.pace import DISPATCH, Pace, count, host_work, pace, said
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.question import parameters
 
 #: A part of the steps' time from which the waits are worth a change.
 WORTH: Final = 0.05
-_ADVICE: Final = {
+_ADVICE: Final[Named] = {
     "torch": (
         "Move what is not part of the step (logging, metrics, checkpoints, .cpu() and Python loops over"
         " tensors) out of it or every 100 steps; replace loops over parameters by torch._foreach_* or"
-        " fused=True optimizers; torch.compile(model) takes Python out of the step."
+        " fused=True optimizers.",
+        Change("torch.compile(model) takes Python out of the step.", compiled=False),
     ),
-    "tensorflow": "Put the step into one @tf.function; keep Python callbacks and logging out of it.",
+    "tensorflow": (
+        Change("Put the step into one @tf.function.", compiled=False),
+        "Keep Python callbacks and logging out of the step.",
+    ),
     "keras": "model.compile(…, steps_per_execution=32) runs the loop over steps without Python.",
     "jax": "Put all of the step into one jax.jit function with donate_argnums, so that Python only"
     " dispatches.",
@@ -54,7 +59,7 @@ def _finding(answers: Answers, pace: Pace, time: int, total: int) -> Finding:
         evidence=f"idle while the host was at {said(rows)}; {share(long, int(length.sum()))} of it in"
         " pieces of"
         f" {DISPATCH / 1e6:g} ms or more{pace.left_out}",
-        recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
+        recommendation=fit(answers, _ADVICE, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=most,

@@ -10,7 +10,9 @@ import polars as pl
 from opscope.core.advice.communicated import as_int, communicates
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import framework, ms, share
+from opscope.core.dialects.launches import SHARED_IDS
 from opscope.core.question import parameters
+from opscope.core.tables.trace import UNRELATED
 
 #: How much longer than the mean the busiest device must compute, as part of the window.
 LEAST: Final = 0.05
@@ -34,13 +36,11 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     reasons = overlap["reason"].drop_nulls()
     if len(reasons):
         return CannotTell(f"{reasons[0]}, so that how long each device was busy is not known")
-    used = answers.device_use()
     keys = ["process", "device"]
     computing = overlap.filter(pl.col("running_work").is_in(_COMPUTES))
     table = (
         computing.group_by(keys)
         .agg(pl.col("time").sum().alias("computing"))
-        .join(used, on=keys, how="left", nulls_equal=True)
         .sort("computing", *keys, descending=[True, False, False])
     )
     devices = table.select("device").n_unique() > 1 or table["process"].n_unique() > 1
@@ -60,6 +60,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         )
     if not table["computing"].max():
         return CannotTell("the profile holds no computation of any device")
+    table = table.join(
+        answers.device_use(), on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
     window = as_int(table["window"].max())
     mean = as_int(table["computing"].sum()) / len(table)
     most = int(table["computing"][0])
@@ -70,6 +73,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 def _one_job(answers: Answers) -> bool:
+    # whose work a device ran is not known, or the user says that they are of several jobs
+    if answers.trace.origin.get(SHARED_IDS) or answers.trace.origin.get(UNRELATED):
+        return False
     processes = answers.trace["processes"]
     kernels = answers.trace["kernels"]
     if kernels["process"].n_unique() < 2:
@@ -88,8 +94,9 @@ def _finding(answers: Answers, table: pl.DataFrame, window: int, mean: float) ->
     if len(table) > 8:
         said += f"; and {len(table) - 8:,} other devices"
     return Finding(
-        what=f"{_name(most)} computes {ms(most['computing'])} and {_name(least)} {ms(least['computing'])} of"
-        f" {ms(window)}: the busiest device {share(over, mean)} more than the mean of {len(table):,} devices",
+        what=f"{_name(most)} computes for {ms(most['computing'])}, {_name(least)} for"
+        f" {ms(least['computing'])} of {ms(window)}: the busiest device {share(over, mean)} more than the"
+        f" mean of {len(table):,} devices",
         evidence=said,
         recommendation=_recommendation(framework(answers)),
         time=over,

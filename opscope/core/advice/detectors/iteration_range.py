@@ -10,10 +10,11 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.changes import run_of
 from opscope.core.advice.communicated import as_int, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.steps.iterations import FEWEST, SAME_WORK
 
 #: How many times the median an iteration takes that makes a range very uneven.
@@ -57,7 +58,9 @@ def _judge(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
     usual = ~is_cut & ~warm
     several = pl.len().over("process") >= FEWEST
     other = pl.lit(False)
-    for name in ("ops", "kernels"):
+    # a kernel whose launch is missing counts in no step
+    launched = not answers.ask("lost_kernels")["lost_launches"].sum()
+    for name in ("ops", "kernels") if launched else ("ops",):
         middle = pl.col(name).filter(usual).median().over("process")
         other |= ((pl.col(name) - middle).abs() > SAME_WORK * middle).fill_null(False)
     # kernels without a launch record were launched before the first step
@@ -108,11 +111,11 @@ def _finding(
     total = int(mine["duration"].sum())
     name = rank_name(mine.row(0, named=True))
     if chosen is None:
-        advice = (
-            "Record more steps after the warm-up: `opscope run --steps 10:20 -- …`"
-            + _OTHERWISE.get(framework(answers) or "", "")
-            + "."
-        )
+        run = answers.of(run_of)
+        advice = "Let the program run for more steps, so that there are several after the warm-up."
+        if run.steps is None:
+            advice = "Record more steps after the warm-up: `opscope run --steps 10:20 -- …`"
+            advice += _OTHERWISE.get(run.framework or "", "") + "."
     else:
         advice = (
             f"`opscope report FILE --iter-start {chosen[0]} --iter-stop {chosen[1]}` for the steps that are"
@@ -120,7 +123,8 @@ def _finding(
         )
     others = bad["process"].n_unique() < judged["process"].n_unique()
     return Finding(
-        what=f"{len(bad)} of {name}'s {len(mine)} recorded steps ({first} to {last}) stand out:"
+        what=f"{len(bad)} of {name}'s {len(mine)} recorded step{'s' * (len(mine) != 1)} ({first} to {last})"
+        f" {'stands' if len(bad) == 1 else 'stand'} out:"
         f" {'; '.join(said)}",
         evidence="; ".join(
             f"step {row['iteration']}: {ms(row['duration'])}, {row['ops'] or 0:,} ops"

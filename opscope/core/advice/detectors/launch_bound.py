@@ -6,6 +6,7 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.changes import Change, Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.pace import (
     DISPATCH,
@@ -17,23 +18,35 @@ from opscope.core.advice.pace import (
     pace,
     said,
 )
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.question import parameters
 
 #: A part of the steps' time from which the gaps are worth a change.
 WORTH: Final = 0.05
-_ADVICE: Final = {
+_ADVICE: Final[Named] = {
     "torch": (
-        'model = torch.compile(model, mode="reduce-overhead") replays the kernels from a CUDA graph; or'
-        " capture"
-        " the step with torch.cuda.graph(g) or torch.cuda.make_graphed_callables(…). Shapes must not change"
-        " from step to step."
+        Change(
+            'model = torch.compile(model, mode="reduce-overhead") replays the kernels from a CUDA graph; or'
+            " capture"
+            " the step with torch.cuda.graph(g) or torch.cuda.make_graphed_callables(…). Shapes must not"
+            " change from step to step.",
+            compiled=False,
+        ),
+        Change(
+            'The model is compiled: mode="reduce-overhead" in its torch.compile call replays the kernels from'
+            " a CUDA graph; what is outside it, torch.cuda.graph(g). Shapes must not change from step to"
+            " step.",
+            compiled=True,
+        ),
     ),
     "tensorflow": "Run the step as one program: @tf.function(jit_compile=True).",
     "keras": "model.compile(…, jit_compile=True) runs the step as one program.",
     "jax": "Put the whole step into one jax.jit function, loops over steps into jax.lax.scan.",
     "mindspore": "Run the step as a graph: @mindspore.jit on the function of the step.",
-    "onnxruntime": 'Replay a CUDA graph: providers=[("CUDAExecutionProvider", {"enable_cuda_graph": "1"})].',
+    "onnxruntime": Change(
+        'Replay a CUDA graph: providers=[("CUDAExecutionProvider", {"enable_cuda_graph": "1"})].',
+        vendors=("nvidia",),
+    ),
     "tensorrt": "Capture context.execute_async_v3 into a CUDA graph (trtexec: --useCudaGraph).",
 }
 _GENERAL: Final = "Capture the launches that repeat into a CUDA graph, or fuse the small kernels."
@@ -64,7 +77,7 @@ def _finding(answers: Answers, pace: Pace, time: int, total: int) -> Finding:
         f" idles for {ms(time)} of the {ms(total)} of {count(len(pace.steps), 'step')}"
         f" ({share(time, total)})",
         evidence=f"before launches of {said(rows)}{pace.left_out}",
-        recommendation=_ADVICE.get(framework(answers) or "", _GENERAL) + _zeroing(rows),
+        recommendation=fit(answers, _ADVICE, _GENERAL) + _zeroing(rows),
         time=time,
         saving_least=0,
         saving_most=most,

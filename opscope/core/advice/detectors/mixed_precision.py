@@ -18,6 +18,7 @@ from opscope.core.advice.products import (
     products,
     rows,
     scaled,
+    tensor_units,
     unknown_device,
     waiting,
 )
@@ -96,12 +97,10 @@ def _finding(
     )
     time, of_all = waiting(wide), products.whole
     beside = _beside(answers)
-    now = "on Tensor Cores as TF32" if wide["on_tensor"].fill_null(False).any() else ""
-    now = now or ("without Tensor Cores" if (~wide["on_tensor"]).all() else "")
+    units = tensor_units(device)
     return Finding(
-        what=f"{wide['calls'].sum():,} products could use Tensor Cores in {half} and none is known"
-        " to: they run in f32"
-        f"{now and ', ' + now}, {ms(time)} ({share(time, of_all)} of the kernels' time)",
+        what=f"{wide['calls'].sum():,} products could use {units} in {half} and none is known"
+        f" to: they run in f32{_now(wide, units)}, {ms(time)} ({share(time, of_all)} of the kernels' time)",
         evidence=places(wide, "different calls")
         + (f"; products of unknown dtype: {ms(unknown)}" if unknown else ""),
         recommendation=_recommendation(answers, half),
@@ -110,8 +109,8 @@ def _finding(
         saving_most=int(rated["most"].sum()) + beside // 2,
         reasoning="At least nothing: other work may set the pace, and casts are added. At most what"
         " lies above"
-        f" the roof in {half} (for each product the longer of its matrix_flops at the Tensor Cores'"
-        f" {half} peak"
+        f" the roof in {half} (for each product the longer of its matrix_flops at the peak of {units}"
+        f" in {half}"
         f" and half of its bytes at the memory bandwidth), and half of the {ms(beside)} that other kernels of"
         " f32 or unknown dtype take, which may move half the bytes (kernels(): duration,"
         " matrix_flops, bytes, dtypes). The"
@@ -121,6 +120,23 @@ def _finding(
         rows=rows(wide),
         edit=products.edit(rated.filter(pl.col("factor") < 1)),
     )
+
+
+def _now(wide: pl.DataFrame, units: str) -> str:
+    """Say on which units the f32 products run: with the times of each where they differ."""
+    tensor = f"on {units}" + (" as TF32" if units == "Tensor Cores" else "")
+    kinds = {
+        tensor: wide.filter("on_tensor"),
+        f"without {units}": wide.filter(~pl.col("on_tensor")),
+        "on units that their kernels' names do not tell": wide.filter(
+            pl.col("on_tensor").is_null()
+        ),
+    }
+    times = {said: waiting(part) for said, part in kinds.items() if len(part)}
+    if len(times) == 1:
+        (said,) = times
+        return f", {said}" if said in list(kinds)[:2] else ""
+    return f" ({', '.join(f'{ms(took)} {said}' for said, took in times.items())})"
 
 
 def _beside(answers: Answers) -> int:

@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.intervals import merge
 
@@ -27,7 +28,7 @@ _REGION: Final = re.compile(r"Torch-Compiled Region: \d+/(\d+)")
 _SHAPES: Final = 4
 #: The format of what opscope's own recorder wrote.
 _RECORDING: Final = "opscope-recording"
-_RECOMMENDED: Final = {
+_RECOMMENDED: Final[Named] = {
     "torch": "torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic(batch, 0) before the"
     " call; or pad"
     " batches to a few sizes. TORCH_LOGS=recompiles names the guard that failed.",
@@ -48,23 +49,19 @@ _GENERAL: Final = (
 
 def find(answers: Answers) -> Answer:
     """Return one finding for all compilations that repeat an earlier one."""
-    ran = compiles(answers.trace)
-    if ran.is_empty():
+    ran = compilations(answers)
+    if ran is None or (ran.is_empty() and compiles(answers.trace).is_empty()):
         return _unrecorded(answers)
-    ran = ran.filter(~pl.col("attrs").is_not_null() | (pl.col("end") > pl.col("start")))
-    text = pl.col("text").cast(pl.String)
-    parts = [text.str.extract(_NUMBERED, group).alias(f"part{group}") for group in range(1, 6)]
-    ran = ran.select("process", "thread", "start", "end", text, *parts)
     numbered = ran.filter(pl.col("part1").is_not_null())
-    again = numbered.filter(pl.col("part2").cast(pl.Int64) > 0)
+    again = repeats(ran)
     forward = again.filter(pl.col("part3").is_null())
     often = forward.group_by("process", "part1").len().filter(pl.col("len") >= FEWEST)
     again = again.join(often, on=["process", "part1"], how="semi")
     plain = ran.filter(pl.col("part1").is_null())
     steps = marked_steps(answers).select("process", "step", "start", "end")
     later, judged = _later(plain, steps)
-    compilations = pl.concat([again, later.select(again.columns)])
-    if compilations.is_empty():
+    late = pl.concat([again, later.select(again.columns)])
+    if late.is_empty():
         if len(plain) > len(steps["process"].unique()) and not judged and numbered.is_empty():
             return CannotTell(
                 f"{len(plain):,} compilations were recorded, and too few steps to tell the first from"
@@ -72,7 +69,26 @@ def find(answers: Answers) -> Answer:
                 f" record more than {WARM} steps"
             )
         return []
-    return [_finding(answers, ran, compilations, steps)]
+    return [_finding(answers, ran, late, steps)]
+
+
+def compilations(answers: Answers) -> pl.DataFrame | None:
+    """Return the compilations that were recorded: process, thread, start, end (ns), text and, of
+    torch.compile's, ``part1`` (the function's number), ``part2`` (that of its version), ``part3`` (whether it
+    is of gradients), ``part4`` (its name), ``part5`` (where it is); None where what recorded the profile
+    records none."""
+    ran = compiles(answers.trace)
+    if ran.is_empty() and answers.trace.origin.get("format") != _RECORDING:
+        return None
+    ran = ran.filter(~pl.col("attrs").is_not_null() | (pl.col("end") > pl.col("start")))
+    text = pl.col("text").cast(pl.String)
+    parts = [text.str.extract(_NUMBERED, group).alias(f"part{group}") for group in range(1, 6)]
+    return ran.select("process", "thread", "start", "end", text, *parts)
+
+
+def repeats(ran: pl.DataFrame) -> pl.DataFrame:
+    """Return those of ``compilations`` in which torch.compile compiled a function again."""
+    return ran.filter(pl.col("part1").is_not_null(), pl.col("part2").cast(pl.Int64) > 0)
 
 
 def _unrecorded(answers: Answers) -> Answer:
@@ -149,10 +165,11 @@ def _finding(
     shapes = _shapes(answers, table, steps)
     cause = f"; inputs of changing shape: {shapes}" if shapes else "; no change of shape was seen"
     return Finding(
+        of="run",
         what=f"programs were compiled again {len(table):,} times after the first steps or uses:"
         f" {ms(time)}{inside}",
         evidence=f"{causes}{cause}; compilations in all: {len(ran):,}",
-        recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+        recommendation=fit(answers, _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=time,

@@ -7,27 +7,33 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
-from opscope.core.advice.saying import evidence, framework, ms, places, share
-from opscope.core.advice.work import and_host, blind, device_time, edit_of, holds, tensors, work
+from opscope.core.advice.saying import evidence, ms, places, share
+from opscope.core.advice.work import (
+    CASTS,
+    and_host,
+    blind,
+    cast_of,
+    device_time,
+    edit_of,
+    holds,
+    tensors,
+    work,
+)
 from opscope.core.question import parameters
-from opscope.core.schema import FLOATS
 from opscope.core.tables.columns import combined, matching
 
 #: Casts of weights that take less than this part of the device's time are not worth a change.
 LEAST: Final = 0.005
-_CASTS: Final = (
-    r"\A(aten::(_to_copy|to|copy_|_autocast_to\w*)"
-    r"|copy_|to|half|float|bfloat16|Cast|hlo::convert|convert)\b"
-)
 _PRODUCTS: Final = ("gemm", "conv")
 #: Products whose operands are all computed, such as those of attention.
 _COMPUTED: Final = r"\b(bmm|baddbmm|BatchMatMul\w*)\b"
-_RECOMMENDED: Final = {
+_RECOMMENDED: Final[Named] = {
     "torch": "Keep the weights in half precision: model.to(torch.bfloat16), with an optimizer that keeps"
     " f32 masters"
     " (or fsdp MixedPrecisionPolicy(param_dtype=torch.bfloat16)). Inside one step, keep autocast's cache: one"
-    " `with torch.autocast('cuda', dtype=torch.bfloat16):` around all uses of a weight, cache_enabled=True.",
+    " `with torch.autocast(…, dtype=torch.bfloat16):` around all uses of a weight, cache_enabled=True.",
     "tensorflow": "Cast each variable once a step, outside of the loop that uses it; Keras: a"
     " mixed_bfloat16 policy"
     " with XLA (jit_compile=True), which fuses casts into their users.",
@@ -48,7 +54,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     ran = work(answers)
     if ran.is_empty():
         return CannotTell("neither kernels nor a framework's ops were recorded")
-    named = ran.filter(pl.Series(matching(ran["op"], _CASTS)))
+    named = ran.filter(pl.Series(matching(ran["op"], CASTS)))
     unshaped = named.filter(pl.col("inputs").is_null())
     total = device_time(answers)
     dark = int(unshaped["duration"].sum())
@@ -91,20 +97,8 @@ def _changes(named: pl.DataFrame) -> pl.Series:
     """Return which copies are between two floating-point formats, by what they read and write."""
     codes, kinds = combined([named[name] for name in ("inputs", "outputs", "params")])
     texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
-    casts = [_is_cast(*text) for text in texts]
+    casts = [cast_of(*text) is not None for text in texts]
     return pl.Series(np.array(casts, bool)[codes], dtype=pl.Boolean)
-
-
-def _is_cast(inputs: str | None, outputs: str | None, params: str | None) -> bool:
-    read, written = tensors(inputs), tensors(outputs)
-    if not read:
-        return False
-    if len(read) == 2:  # copy_: the destination, then the source
-        to, source = read
-        return to[0] != source[0] and {to[0], source[0]} <= FLOATS and to[1] == source[1]
-    if written:
-        return written[0][0] != read[0][0] and {written[0][0], read[0][0]} <= FLOATS
-    return any(f'dtype="{name}"' in (params or "") for name in FLOATS - {read[0][0]})
 
 
 def _weights(ran: pl.DataFrame) -> frozenset[tuple[int, ...]]:
@@ -157,7 +151,7 @@ def _finding(
         f" {ms(time)},"
         f" {share(time, total)} of the device's time",
         evidence=places(rows, "casts") + rest,
-        recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+        recommendation=fit(answers, _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=time + gone,

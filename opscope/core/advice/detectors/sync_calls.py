@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.pace import (
     NO_GPU,
@@ -18,7 +19,7 @@ from opscope.core.advice.pace import (
     pace,
     said,
 )
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.question import parameters
@@ -28,7 +29,7 @@ from opscope.core.tables.intervals import NONE, Ints, merge, nest
 WORTH: Final = 0.02
 #: Ops that wait for the device where their tensor is on one.
 _WAITING_OPS: Final = r"\A(aten::(item|_local_scalar_dense|nonzero|is_nonzero|equal)\b)"
-_ADVICE: Final = {
+_ADVICE: Final[Named] = {
     "torch": (
         "Keep values on the GPU: add losses up with total += loss.detach() and call .item() every 100 steps;"
         " replace x.nonzero() and boolean indexing by torch.where or torch.nonzero_static(…, size=n);"
@@ -138,7 +139,7 @@ def _finding(answers: Answers, pace: Pace, calls: pl.DataFrame, saving: int) -> 
         f" ({many / len(pace.steps):,.1f} a step), {ms(time)} in all ({share(time, total)} of the"
         " steps); the GPU then waits for the host",
         evidence=f"{said(rows)}; calls: {', '.join(names[:4])}{pace.left_out}",
-        recommendation=_ADVICE.get(framework(answers) or "", _GENERAL),
+        recommendation=fit(answers, _ADVICE, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=most,

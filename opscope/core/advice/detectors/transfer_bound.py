@@ -14,6 +14,7 @@ from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.question import parameters
+from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import Ints, intersect, merge, subtract
 
 #: The part of a device's window from which copies that no kernel hides bound the run.
@@ -64,7 +65,10 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     copies = copies.with_columns(
         pl.Series("row", np.arange(len(copies))), pl.col("kind").cast(pl.String)
     )
-    copies = copies.filter(pl.col("kind").is_in(list(_WAYS)))
+    took_time = pl.col("end") > pl.col("start")
+    if len(copies) and not copies.select(took_time.any()).item():
+        return CannotTell("no copy has a time, so that what copies take is not known")
+    copies = copies.filter(pl.col("kind").is_in(list(_WAYS)) & took_time)
     steps = marked_steps(answers)
     worst, longest = None, 0
     for (process, device), part in copies.group_by("process", "device", maintain_order=True):
@@ -95,7 +99,7 @@ class _Copying:
         self.window, self.copied, self.alone = (_length(one) for one in (window, inside, alone))
         begin = copies["start"].to_numpy()
         place = np.searchsorted(window[0], begin, side="right") - 1
-        held = (place >= 0) & (begin < window[1][np.maximum(place, 0)])
+        held = (place >= 0) & (begin < at(window[1], place, 0))
         copies = copies.filter(pl.Series(held, dtype=pl.Boolean))
         start, end = (copies[name].to_numpy() for name in ("start", "end"))
         hidden = open_until(computed, end) - open_until(computed, start)
@@ -142,7 +146,7 @@ def _finding(answers: Answers, found: _Copying) -> Finding:
     exposed = copies.filter((pl.col("exposed") > 0) & (pl.col("end") > pl.col("start")))
     factor = 1 - exposed["exposed"] / (exposed["end"] - exposed["start"])
     return Finding(
-        what=f"device {found.device} copies and computes nothing for {ms(found.alone)} of the"
+        what=f"device {found.device} copies while no kernel runs for {ms(found.alone)} of the"
         f" {ms(found.window)} of {whose} ({share(found.alone, found.window)}): {lines[0]}",
         evidence="; ".join(
             [

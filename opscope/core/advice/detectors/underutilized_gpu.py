@@ -10,7 +10,7 @@ from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, D
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
 from opscope.core.advice.saying import ms, share
-from opscope.core.analysis.device.device_work import NOT_TIMED
+from opscope.core.analysis.device.device_work import NOT_TIMED, work_on_devices
 from opscope.core.analysis.device.idle import KINDS
 from opscope.core.question import parameters
 
@@ -29,7 +29,7 @@ _WAITS: Final = {
 _FIRST: Final = {
     "input": "Let the data loader work ahead: more workers and prefetching (see data_loader).",
     "sync": "Keep results on the GPU and read them back every 100 steps (see sync_calls).",
-    "launching": "Launch less: torch.compile, jax.jit or a CUDA graph (see launch_bound).",
+    "launching": "Launch less: larger kernels, compiled or replayed from a CUDA graph (see launch_bound).",
     "host": "Take work of the host out of the step (see host_bound).",
     "other_wait": "Look at what its queued work waits for: `opscope report FILE --reports"
     " idle,queue,overlap`. Wait for an event in place of a whole stream; of a job, ask the files of all"
@@ -52,6 +52,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     use = answers.device_use()
     if use.is_empty():
         return CannotTell(NO_KERNELS)
+    shifted = answers.of(work_on_devices).unlinked if answers.trace["calls"].height else None
+    if shifted is not None:
+        return CannotTell(f"{shifted}, and neither is in which step a kernel ran")
     measured = use.filter(pl.col("gpu_utilization").is_not_null())
     if measured.is_empty():
         return CannotTell(use["utilization_reason"].drop_nulls().head(1).to_list()[0] or NOT_TIMED)
@@ -138,7 +141,8 @@ DETECTOR = Detector(
     looks_at="The part of the steps in which a kernel ran, of each device of each process"
     " (gpu_utilization of device_use()), and what"
     " the device waited for in the rest (idle_steps()). It fires below 50 %.",
-    abstains="Without a GPU's kernels or the times at which they ran; and where utilisation is below 50 %"
+    abstains="Without a GPU's kernels or the times at which they ran; where kernels begin before their"
+    " launches, so that it is not known which ran in a step; and where utilisation is below 50 %"
     " of a"
     " profile without steps, as that may be start-up.",
     known_as=("DLProf: Underutilized GPU", "PyTorch profiler plug-in: GPU utilization below 50 %"),

@@ -155,7 +155,7 @@ def _of_splits(answers: Answers, splits: pl.DataFrame, cut: int) -> Finding:
     rest = f"; splits of {cut:,} others are cut short" if cut else ""
     return Finding(
         what=f"All-to-alls send the busiest rank {mean:.2f} times the mean of the ranks ({most:.2f} at"
-        f" most): ranks with fewer tokens wait for it",
+        f" most): the others have less to compute until the next",
         evidence=f"{len(splits):,} all-to-alls of {splits['process'].n_unique():,} ranks with their"
         f" splits{rest}; the all-to-alls take {ms(total)} of the rank with most",
         recommendation=_recommendation(framework(answers)),

@@ -7,10 +7,13 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import run_of
 from opscope.core.advice.communicated import as_int, communicates, rank_name
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
+from opscope.core.analysis.ranks.stragglers import step_stragglers
+from opscope.core.perf.devices.vendors import TOOLS, Tools
 from opscope.core.question import parameters
 
 #: The part of all ranks' time that is waiting from which uneven ranks are worth a change.
@@ -31,12 +34,11 @@ _PARTS: Final = {
 _WHAT_TO_DO: Final = {
     "compute": "Give each rank the same work: batches of equal size and length (bucket sequences by length,"
     " a sampler that balances tokens), equal parts of the model; then look whether its device runs at the"
-    " same clock (`nvidia-smi -q -d PERFORMANCE`)",
-    "input": "Give that rank's loader the same means: num_workers, storage and files of equal size; drop_last"
-    " in the sampler; see the data_loader finding for what the loader does",
+    " same clock",
+    "input": "Give that rank's loader the same means: workers, storage and files of equal size (see"
+    " data_loader)",
     "launch": "Look at what shares that rank's processor: pin each rank to its own cores"
-    " (`numactl --cpunodebind`, torchrun --numa-binding) and set OMP_NUM_THREADS; capture launches with"
-    " torch.cuda.CUDAGraph or torch.compile(mode='reduce-overhead')",
+    " (`numactl --cpunodebind`) and set OMP_NUM_THREADS; launch fewer and larger kernels",
     "host": "Look at what that rank alone does on its host: logging, checkpoints and evaluation `if rank"
     " == 0`,"
     " garbage collection, another process on its cores; do it on another thread, or between epochs",
@@ -65,7 +67,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             "the profile holds one rank of a job: give the captures of several ranks together"
             " (`opscope advise rank0.json rank1.json`), or capture with `opscope run -- torchrun …`"
         )
-    late = answers.stragglers()
+    late = step_stragglers(answers)
     if late.is_empty():
         return CannotTell(
             "no collective is known on two ranks: the captures name no process groups, hold different steps"
@@ -73,8 +75,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             " records groups (2.3 or later)"
         )
     windows = answers.communication().select("process", "window", "computation_time")
-    late = late.join(windows, on="process", how="left")
-    window = int(late["window"].drop_nulls().sum())
+    steps = _steps(answers, late).group_by("process").agg(pl.col("time").sum().alias("of_steps"))
+    late = late.join(windows, on="process", how="left").join(steps, on="process", how="left")
+    window = int(late.select(pl.coalesce("of_steps", "window")).to_series().drop_nulls().sum())
     waiting = int(late["waiting_time"].sum())
     if not window or waiting < least * window:
         return []
@@ -111,8 +114,10 @@ def _finding(answers: Answers, late: pl.DataFrame, waiting: int, window: int) ->
         )
     cause, reason, edit = _cause(answers, late, worst)
     advice = _WHAT_TO_DO[cause]
-    if cause == "compute" and framework(answers) not in ("torch", None):
-        advice = advice.replace(" (bucket sequences by length, a sampler that balances tokens)", "")
+    run = answers.of(run_of)
+    clocks = TOOLS.get(run.vendor or "", Tools()).clocks
+    if cause == "compute" and run.on_gpu and clocks is not None:
+        advice += f" (`{clocks}`)"
     others = late.filter(pl.col("process") != worst["process"])["waiting_time"].max()
     bound = min(lateness, as_int(others))
     return Finding(
@@ -123,11 +128,11 @@ def _finding(answers: Answers, late: pl.DataFrame, waiting: int, window: int) ->
         time=lateness,
         saving_least=0,
         saving_most=bound,
-        reasoning=f"stragglers(): lateness of {name}, summed over the collectives to which it alone came"
-        " last; the others can begin at most that much earlier, and save at most what the one that waits"
-        f" longest waits ({ms(as_int(others))}, waiting_time). At least nothing: the next rank may be as"
-        " late. What it does longer: steps(), the medians of the parts of its steps less those of the other"
-        " ranks' steps; without steps, computation_time of communication().",
+        reasoning=f"stragglers(), of the collectives that end in steps: lateness of {name}, summed over"
+        " those to which it alone came last; the others can begin at most that much earlier, and"
+        f" save at most what the one that waits longest waits ({ms(as_int(others))}, waiting_time). At least"
+        " nothing: the next rank may be as late. What it does longer: steps(), the medians of the parts"
+        " of its steps less those of the others' steps; without steps, computation_time of communication().",
         confidence="high" if cause else "medium",
         rows=_rows(late),
         edit=edit,
@@ -154,9 +159,7 @@ def _cause(
 ) -> tuple[str | None, str, Edit | None]:
     """Return the kind of cause (None: not known), what is said of it, and its edit."""
     lateness = int(worst["lateness"])
-    steps = marked_steps(answers).filter(
-        pl.col("process").is_in(late["process"].implode()) & ~pl.col("warm_up").fill_null(False)
-    )
+    steps = _steps(answers, late)
     mine = pl.col("process") == worst["process"]
     own, others = steps.filter(mine), steps.filter(~mine)
     if len(own) and len(others):
@@ -188,6 +191,13 @@ def _cause(
     return None, "what it does meanwhile cannot be told from this profile", None
 
 
+def _steps(answers: Answers, late: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of the ranks that are no warm-up."""
+    return marked_steps(answers).filter(
+        pl.col("process").is_in(late["process"].implode()) & ~pl.col("warm_up").fill_null(False)
+    )
+
+
 def _middle(steps: pl.DataFrame, part: str) -> Any:
     # the time of a part that a process did not record is in its later parts
     return steps[part].fill_null(0).median()
@@ -210,9 +220,9 @@ DETECTOR = Detector(
     name="uneven_ranks",
     question="Do ranks wait for each other for 5 % of their time or more, and for which?",
     find=find,
-    fires="{least} of the window",
+    fires="{least} of the steps' time",
     needs_all_kernels=True,
-    thresholds={"least": parameters.share("the least share of the window that ranks wait")},
+    thresholds={"least": parameters.share("the least share of the time that ranks wait")},
     looks_at="stragglers(): of each collective that at least two ranks recorded, the rank that is in it for"
     " the shortest time came last. What the late rank does longer comes from the parts of steps(): computing,"
     " input, launches, its host, or its own waiting for others.",

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import Change, Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
-from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.advice.work import (
     Tensor,
     and_host,
@@ -31,15 +32,23 @@ _PRODUCTS: Final = ("gemm",)
 _OTHER_SOFTMAX: Final = r"(?i)log_?softmax|backward|grad"
 #: Softmax of scores has heads, rows and columns.
 _RANK: Final = 3
-_RECOMMENDED: Final = {
+_RECOMMENDED: Final[Named] = {
     "torch": "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p,"
     " is_causal=…) in place of the two products and the softmax; Hugging Face: from_pretrained(…,"
     " attn_implementation='sdpa').",
-    "tensorflow": "keras.layers.MultiHeadAttention(…, flash_attention=True) (JAX or torch backend), or"
-    " one function"
-    " with tf.function(jit_compile=True).",
-    "keras": "keras.config.enable_flash_attention(), or MultiHeadAttention(…, flash_attention=True).",
-    "jax": "out = jax.nn.dot_product_attention(q, k, v, mask=mask, implementation='cudnn')",
+    "tensorflow": "@tf.function(jit_compile=True) around the attention, so that XLA fuses it.",
+    "keras": Change(
+        "keras.config.enable_flash_attention(), or MultiHeadAttention(…, flash_attention=True).",
+        on_gpu=True,
+    ),
+    "jax": (
+        Change(
+            "out = jax.nn.dot_product_attention(q, k, v, mask=mask, implementation='cudnn')",
+            on_gpu=True,
+            vendors=("nvidia",),
+        ),
+        Change("out = jax.nn.dot_product_attention(q, k, v, mask=mask)", on_gpu=False),
+    ),
     "mindspore": "mindspore.ops.flash_attention_score(query, key, value, head_num, …)",
     "onnxruntime": "python -m onnxruntime.transformers.optimizer --input model.onnx --output fused.onnx joins"
     " them into one Attention node.",
@@ -104,16 +113,14 @@ def _scores(ran: pl.DataFrame, softmax: pl.Series) -> _Scores:
         pl.col(name).eq_missing(pl.col(name).shift(-1)) for name in ("process", "device", "lane")
     ]
     threes = part.with_columns(
-        pl.col("inputs", "outputs").cast(pl.String).shift(1).name.prefix("before_"),
-        pl.col("inputs").cast(pl.String).shift(-1).alias("then"),
+        pl.col("inputs", "outputs").shift(1).name.prefix("before_"),
+        pl.col("inputs").shift(-1).alias("then"),
         (~pl.col("softmax").shift(1, fill_value=True) & pl.all_horizontal(*same)).alias("behind"),
         (~pl.col("softmax").shift(-1, fill_value=True) & pl.all_horizontal(*after)).alias("ahead"),
     ).filter(pl.col("softmax"), pl.col("behind"), pl.col("ahead"))
-    texts = threes.select(
-        pl.col("inputs").cast(pl.String), "before_inputs", "before_outputs", "then"
-    ).unique()
+    texts = threes.select("inputs", "before_inputs", "before_outputs", "then").unique()
     sizes = set()
-    for inputs, read, written, then in texts.rows():
+    for inputs, read, written, then in texts.cast(pl.String).rows():
         for _, dims in tensors(inputs)[:1]:
             if len(dims) < _RANK or not numel(dims):
                 continue
@@ -205,7 +212,7 @@ def _finding(
         f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, total)} of the device's time, and"
         f" {moved / 1e6:,.1f} MB of scores written and read",
         evidence=places(rows, noun) + rest,
-        recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+        recommendation=fit(answers, _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=max(time - least, vanishes) + gone,

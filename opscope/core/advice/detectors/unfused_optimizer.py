@@ -6,8 +6,9 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.changes import Change, Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding, Floats
-from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.advice.work import and_host, blind, device_time, edit_of, work
 from opscope.core.analysis.device.fusable import FAR
 from opscope.core.question import parameters
@@ -34,10 +35,12 @@ _OTHER_WORK: Final = (
     "query",
 )
 _LISTS: Final = r"_foreach_|multi_tensor_apply"
-_RECOMMENDED: Final = {
-    "torch": "torch.optim.AdamW(model.parameters(), lr, fused=True) (also Adam, SGD, Adagrad); where it"
-    " does not"
-    " exist, foreach=True, or @torch.compile around optimizer.step().",
+_RECOMMENDED: Final[Named] = {
+    "torch": (
+        "torch.optim.AdamW(model.parameters(), lr, fused=True) (also Adam, SGD, Adagrad); where it does not"
+        " exist, foreach=True.",
+        Change("@torch.compile around optimizer.step() fuses any.", compiled=False),
+    ),
     "tensorflow": "Apply gradients inside @tf.function(jit_compile=True), which joins the updates.",
     "keras": "model.compile(optimizer, loss, jit_compile=True), which joins the updates.",
     "jax": "Call optax's update and apply_updates inside the jitted step, so that XLA joins them.",
@@ -92,7 +95,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             evidence=f"{places(alone, noun)}; over lists of tensors: {int(lists.sum()):,}; fused:"
             f" {int(fused.sum()):,}; that set, copy or multiply matrices and do not count:"
             f" {every - len(rows):,}",
-            recommendation=_RECOMMENDED.get(framework(answers) or "", _GENERAL),
+            recommendation=fit(answers, _RECOMMENDED, _GENERAL),
             time=time,
             saving_least=0,
             saving_most=most + gone,

@@ -6,17 +6,17 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.changes import Change, Named, fit, run_of
 from opscope.core.advice.communicated import (
     as_int,
     by_kind,
     collective_kernels,
     on_computing_streams,
-    patterns,
     rank_name,
     rates,
 )
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
-from opscope.core.advice.saying import evidence, framework, ms, places, share
+from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.question import parameters
 
 #: The part of a process's time from which exposed communication is worth a change.
@@ -28,9 +28,9 @@ _TORCH: Final = {
     "ddp": "DistributedDataParallel(model, bucket_cap_mb=…, gradient_as_bucket_view=True,"
     " static_graph=True): with smaller buckets the first reduction begins earlier in the backward pass,"
     " larger ones cost fewer launches; try 10, 25, 50 and 100",
-    "fsdp": "FullyShardedDataParallel(…, backward_prefetch=BackwardPrefetch.BACKWARD_PRE,"
-    " forward_prefetch=True, limit_all_gathers=True); with fully_shard:"
-    " module.set_modules_to_forward_prefetch([…]) and module.set_modules_to_backward_prefetch([…])",
+    "fsdp": "with fully_shard: module.set_modules_to_forward_prefetch([…]) and"
+    " module.set_modules_to_backward_prefetch([…]); FullyShardedDataParallel(…,"
+    " backward_prefetch=BackwardPrefetch.BACKWARD_PRE, forward_prefetch=True, limit_all_gathers=True)",
     "tensor_parallel": "torch.compile with torch._inductor.config._micro_pipeline_tp = True and"
     " enable_symm_mem_for_group(group.group_name), which splits the products around a collective",
     "all_to_all": "work = torch.distributed.all_to_all_single(out, into, async_op=True), then what does not"
@@ -46,18 +46,19 @@ _OF_KIND: Final = {
     "permute": "send",
     "all_to_all": "all_to_all",
 }
-_OTHERS: Final = {
+_OTHERS: Final[Named] = {
     "mindspore": "mindspore.set_auto_parallel_context(comm_fusion={'allreduce': {'mode': 'auto', 'config':"
-    " None}}), or {'mode': 'size', 'config': 32} for buckets of 32 MB",
+    " None}}), or {'mode': 'size', 'config': 32} for buckets of 32 MB.",
     "tensorflow": "tf.distribute.experimental.CommunicationOptions(bytes_per_pack=32 * 1024 * 1024) for the"
-    " strategy: gradients are reduced in packs while later ones are computed",
-    "jax": "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true lets XLA move work between the start"
-    " and the end of a collective",
+    " strategy: gradients are reduced in packs while later ones are computed.",
+    "jax": Change(
+        "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true lets XLA move work between the start"
+        " and the end of a collective.",
+        on_gpu=True,
+    ),
 }
-_OWN_STREAM: Final = (
-    "Put the collectives on a stream of their own first (PyTorch: async_op=True, or with"
-    " torch.cuda.stream(…)). "
-)
+_OWN_STREAM: Final = "Put the collectives on a stream of their own first{how}. "
+_HOW: Final = {"torch": " (async_op=True, or with torch.cuda.stream(…))"}
 _GENERAL: Final = (
     "Begin each collective as soon as its data are ready, on a stream of its own, and wait for it only where"
     " its result is used."
@@ -125,7 +126,7 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int, least: float) -> 
         + ("; of collectives that ran at once each counts" if at_once else "")
         if on_gpu
         else "collectives that the backend ran on the CPU beside no op (communication())",
-        recommendation=(_OWN_STREAM if serial else "")
+        recommendation=(_OWN_STREAM.format(how=fit(answers, _HOW, "")) if serial else "")
         + _recommendation(answers, kinds["kind"].to_list()),
         time=exposed,
         saving_least=0,
@@ -151,14 +152,15 @@ def _edit(rows: pl.DataFrame) -> Edit:
 
 
 def _recommendation(answers: Answers, kinds: list[str]) -> str:
-    used = framework(answers)
-    if used in _OTHERS:
-        return f"{_OTHERS[used]}."
+    run = answers.of(run_of)
+    used = run.framework
     if used != "torch":
-        return _GENERAL
-    shown = patterns(answers)
+        return fit(answers, _OTHERS, _GENERAL)
+    shown = set(run.wrappers)
+    if not kinds:
+        return f"{_TORCH[next((name for name in _TORCH if name in shown), 'other')]}."
     chosen: list[str] = []
-    for kind in kinds or ["other"]:
+    for kind in kinds:
         if kind in _OF_KIND:
             chosen.append(_OF_KIND[kind])
         elif kind in ("all_gather", "reduce_scatter") and "ddp" in shown - {"fsdp"}:

@@ -7,10 +7,11 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.changes import later_steps, run_of
 from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_STEPS, count
-from opscope.core.advice.saying import framework, ms, share
+from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.steps.outliers import FEWEST
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.analysis.summary.summary import compiles
@@ -20,7 +21,6 @@ _LEAVE_OUT: Final = {
     "torch": "torch.profiler.profile(schedule=torch.profiler.schedule(skip_first={first}, wait=1,"
     " warmup=1, active=5))",
 }
-_GENERAL: Final = "opscope run --steps {first}:{last} -- python train.py"
 _CACHE: Final = {
     "torch": "keep compiled code between runs: TORCHINDUCTOR_CACHE_DIR=/path, torch.compile(…, dynamic=True)",
     "tensorflow": "compile once: give @tf.function an input_signature",
@@ -63,11 +63,15 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
     total = int(judged.filter(mine)["time"].sum())
     lost, compiling = int(worst["more"]), int(worst["compiling"])
     usual = float(warm.filter(mine)["usual"][0])
-    kind = framework(answers) or ""
+    run = answers.of(run_of)
+    kind = run.framework or ""
     first = int(warm.filter(mine)["step"].max()) + 1  # type: ignore[arg-type]
-    leave = _LEAVE_OUT.get(kind, _GENERAL).format(first=worst["len"], last=first + 10)
-    if kind not in _LEAVE_OUT:
-        leave = _GENERAL.format(first=first, last=first + 10)
+    recorded = later_steps(run, first)
+    leave = (
+        f"opscope run {recorded} -- python train.py" if recorded else f"judge steps from {first} on"
+    )
+    if kind in _LEAVE_OUT and not run.by_opscope:
+        leave = _LEAVE_OUT[kind].format(first=worst["len"])
     cache = f"; {_CACHE[kind]}" if compiling and kind in _CACHE else ""
     rest = f"; steps that are not judged: {unjudged:,}" if unjudged else ""
     compiled = (
@@ -85,6 +89,7 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
         ).alias("detail"),
     )
     return Finding(
+        of="run",
         what=f"the first {'step' if worst['len'] == 1 else count(int(worst['len']), 'step')} of the range"
         f" {'is' if worst['len'] == 1 else 'are'} warm-up: {ms(lost)} more than as many later ones take,"
         " with a"

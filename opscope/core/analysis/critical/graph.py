@@ -128,10 +128,11 @@ def window(trace: Trace) -> tuple[int, int] | None:
 
 
 def graph(attribution: Attribution) -> Graph | None:
-    """Return the graph of an attributed trace; None if nothing in it has times."""
+    """Return the graph of an attributed trace; None if nothing in it has times, or all
+    began and ended at one time: the wall time is not known then (``windows.between``)."""
     trace = attribution.trace
     bounds = window(trace)
-    if bounds is None:
+    if bounds is None or bounds[0] == bounds[1]:
         return None
     low, high = bounds
     hand_back()
@@ -141,6 +142,8 @@ def graph(attribution: Attribution) -> Graph | None:
     nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
     graph_of_run = _link(trace, nodes, waiting, hands, met, high)
     del nodes  # and what linking them took: 0.1 GB after a million kernels
+    if not len(graph_of_run):  # what has times is neither a thread's nor a device's
+        return None
     _bind(graph_of_run)
     hand_back()  # 0.3 GB after a million kernels
     _note(trace, graph_of_run, waiting, hands)

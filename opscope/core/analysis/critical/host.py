@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
+from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.lanes import lanes
 
@@ -179,7 +180,7 @@ def bursts(host: Host) -> Bursts:
             inside = np.searchsorted(busy[0], start, "right") - 1
             outside = np.ones(len(start), bool)
             if len(busy[0]):
-                outside = (inside < 0) | (busy[1][np.maximum(inside, 0)] <= start)
+                outside = (inside < 0) | (at(busy[1], inside, 0) <= start)
             waits = alone & outside & (end <= host.end[main]) & (end > start)
             parts.append((np.full(len(start), lane), start, end, waits))
     if not parts:

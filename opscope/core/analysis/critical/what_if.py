@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,6 +54,20 @@ class Change:
         for name, factor in (*self.ops.items(), *self.kernels.items(), *single.items()):
             if not math.isfinite(factor) or not 0 <= factor <= MOST:
                 raise ValueError(f"{name}: the factor {factor} is not between 0 and {MOST:g}")
+
+
+def factors(texts: Iterable[str]) -> dict[str, float]:
+    """Return the factor by name of ``NAME=FACTOR`` texts; a name may contain ``=``. Raises ValueError."""
+    factor_of: dict[str, float] = {}
+    for text in texts:
+        name, _, factor = text.rpartition("=")
+        try:
+            factor_of[name] = float(factor)
+        except ValueError:
+            name = ""
+        if not name:
+            raise ValueError(f"{text!r} is not NAME=FACTOR, such as aten::mm=0.5")
+    return factor_of
 
 
 def what_if(ops: Ops, graph: Graph, change: Change) -> pl.DataFrame:

@@ -283,7 +283,7 @@ def _by_op(ops: Ops, pieces: Pieces) -> pl.DataFrame:
             "layer": first(about.layer, ops.context.layer(*where)).cast(pl.String),
             "source": first(about.source, ops.context.source(*where)).cast(pl.String),
             "range": ops.context.user(*where).cast(pl.String),
-            "phase": ops.context.phase(*where).cast(pl.String),
+            "phase": ops.phase(*where),
         }
     )
     made = pl.concat(

@@ -69,6 +69,21 @@ def runs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     return frame.sort(pl.col("same").fill_null(False), maintain_order=True).select(*RUNS)
 
 
+def other_devices(a: pl.DataFrame, b: pl.DataFrame) -> str | None:
+    """Return on which devices two runs were if these differ, in words; None if neither tells."""
+    before, other = (_ran_on(run) for run in (a, b))
+    if before == other:
+        return None
+    return f"A ran on {before or 'an unknown device'}, B on {other or 'an unknown device'}"
+
+
+def _ran_on(run: pl.DataFrame) -> str | None:
+    properties = dict(run.select("property", "value").rows())
+    if properties.get("GPU") == CPU:
+        return f"no GPU ({properties['processor']})" if "processor" in properties else "no GPU"
+    return properties.get("GPU")
+
+
 def _source(trace: Trace) -> Iterator[tuple[str, str]]:
     parts = trace.origin.get("parts") or [trace.origin]
     for name, key in (("format", "format"), ("taken by", "tool")):
@@ -87,7 +102,8 @@ def _frameworks(trace: Trace) -> Iterator[tuple[str, str]]:
         for name, version in _object(text).items():
             versions.setdefault(str(name), set()).add(str(version))
     for name, versions_of_name in sorted(versions.items()):
-        yield f"version of {name}", ", ".join(sorted(versions_of_name))
+        called = "processor" if name == "cpu" else f"version of {name}"
+        yield called, ", ".join(sorted(versions_of_name))
 
 
 def _object(text: str) -> dict[Any, Any]:

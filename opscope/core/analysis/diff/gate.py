@@ -21,6 +21,9 @@ EXPECTED: Final = (
 )
 
 
+NO_NOISE: Final = "too few steps, or whole runs: compare several steps of each"
+
+
 class BadLimit(ValueError):
     """A limit that cannot be read, or names what neither run has; the message says so."""
 
@@ -41,12 +44,18 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What became of a limit: whether it was exceeded, the change (ns; None: not known), and one sentence."""
+    """What became of a limit: whether it was exceeded, the change (ns; None: not known), and one sentence.
+
+    ``judged``: whether that can be told; a change that may be chance, or of data that lacks something, is
+    neither kept nor exceeded. ``noisy``: it is kept, and how large the noise is is not known.
+    """
 
     limit: str
     failed: bool
     change: int | None
     said: str
+    judged: bool = True
+    noisy: bool = False
 
 
 def parse(text: str) -> Limit:
@@ -63,8 +72,9 @@ def parse(text: str) -> Limit:
 def held(limit: Limit, difference: Difference) -> Held:
     """Return whether the difference exceeds the limit: the mean by more than it, and by more than the noise.
 
-    Where the noise is not known the limit alone decides. Raises BadLimit for an op or part that neither run
-    has, and where the length of a step is not known.
+    Without a verdict a limit that the mean exceeds is not judged; nor is any of an op or part where the data
+    lacks what ran. Raises BadLimit for an op or part that neither run has, and where the length of a step is
+    not known.
     """
     row = _row(limit, difference)
     a, b, change = row["a"], row["b"], row["change"]
@@ -75,15 +85,19 @@ def held(limit: Limit, difference: Difference) -> Held:
         over = change > 0 if a == 0 else change * 100 > limit.percent * a
     else:
         over = change > (limit.time or 0)
+    lacks = difference.lacks if limit.op is not None or limit.part is not None else []
     unknown = row["verdict"] is None
-    failed = over and (unknown or row["verdict"] in (SLOWER, NEW))
+    failed = over and not lacks and row["verdict"] in (SLOWER, NEW)
     share = f" ({change / a:+.1%})" if a else ""
     said = f"{limit.text}: {_ms(a)} became {_ms(b)}, {_ms(change, '+')}{share}"
-    if over and unknown:
-        said += "; the noise is not known"
+    if lacks:
+        said += f"; not comparable ({'; '.join(lacks)})"
+    elif unknown:
+        said += f"; the noise is not known ({row.get('reason') or difference.step['reason'][0] or NO_NOISE})"
     elif over and not failed:
         said += f", within the noise of {_ms(row['noise'])}"
-    return Held(limit.text, failed, change, said)
+    judged = not lacks and not (over and unknown)
+    return Held(limit.text, failed, change, said, judged, judged and unknown)
 
 
 def _row(limit: Limit, difference: Difference) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.diff.noise import FEWEST, Typical, absent, noise, typical
+from opscope.core.analysis.diff.noise import FEWEST, Typical, absent, as_one_of, noise, typical
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.samples import means
 
@@ -24,6 +24,22 @@ def typical_of(reduced: Reduced, values: pl.DataFrame, groups: int) -> Typical:
     """Return what is typical of ``values`` (group, unit, time) of a run, in ``groups`` groups."""
     values_of_groups, samples = means(values, reduced.units)
     return typical(values_of_groups, groups, samples)
+
+
+def typicals_of(
+    sides: Sequence[Reduced], values: Sequence[pl.DataFrame], groups: int
+) -> list[Typical]:
+    """Return what is typical of each run's ``values`` (group, unit, time); where one side is several runs,
+    each an observation, the other is judged as one of them."""
+    both = [typical_of(side, own, groups) for side, own in zip(sides, values, strict=True)]
+    several = [side.runs > 1 and side.runs == samples(side) for side in sides]
+    if several[0] != several[1]:
+        of_runs = both[several.index(True)]
+        both = [
+            typical if runs else as_one_of(of_runs, typical)
+            for typical, runs in zip(both, several, strict=True)
+        ]
+    return both
 
 
 def samples(reduced: Reduced) -> int:

@@ -8,8 +8,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core import perf
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.once import once
+from opscope.core.schema import OpCall
 from opscope.core.tables.columns import ahead, at, combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -19,7 +21,12 @@ _SCHEMA: Final = {
     **dict.fromkeys(COLUMNS, pl.Categorical),
     "named": pl.Boolean,
     "first": pl.Int64,
+    "flops": pl.Int64,
+    "bytes": pl.Int64,
 }
+#: FLOPs and bytes of one call of a key; null if they are not known.
+COSTS: Final = ("flops", "bytes")
+_NO_CALL: Final = OpCall("")
 _NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -132,6 +139,7 @@ class Keys:
         about = ops.identify(row, inherit=inherit)
         frame = pl.DataFrame(
             [
+                *self._costs(row),
                 about.call["op"],
                 about.call["op_type"],
                 about.direction.alias("direction"),
@@ -143,6 +151,17 @@ class Keys:
             ]
         )
         return self._added(frame) + label.astype(np.int64)
+
+    def _costs(self, rows: Ints) -> list[pl.Series]:
+        """Return the FLOPs and bytes of one call of each op row, by its own text."""
+        meaning = self._attribution.meaning
+        distinct, index = np.unique(meaning.reading[rows], return_inverse=True)
+        calls = [meaning.readings[number].call or _NO_CALL for number in distinct.tolist()]
+        costs = perf.columns(calls).select(
+            (pl.col("matrix_flops") + pl.col("vector_flops")).alias("flops"),
+            (pl.col("bytes_read") + pl.col("bytes_written")).alias("bytes"),
+        )
+        return costs[index].get_columns()
 
     def _numbers(self, rows: Ints, inherit: bool) -> list[NDArray[Any]]:
         """Return numbers that are equal for op rows with equal labels."""
@@ -171,7 +190,9 @@ class Keys:
 def numbered(labels: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     """Return the distinct keys (``key``, COLUMNS, in order of their first event) and each label's key."""
     if labels.is_empty():
-        return labels.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS), np.empty(0, np.int64)
+        return labels.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS, *COSTS), np.empty(
+            0, np.int64
+        )
     count, number = combinations(*(codes(labels[name]) for name in COLUMNS))
     first = np.full(count, _NEVER, np.int64)
     np.minimum.at(first, number, labels["first"].to_numpy())
@@ -181,7 +202,7 @@ def numbered(labels: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     order = by_label[np.argsort(first[by_label], kind="stable")]
     ranks = np.empty(count, np.int64)
     ranks[order] = np.arange(count)
-    distinct = labels.select(COLUMNS)[label[order]]
+    distinct = labels.select(*COLUMNS, *COSTS)[label[order]]
     key = pl.Series("key", np.arange(count, dtype=np.int64))
     return distinct.insert_column(0, key), ranks[number]
 

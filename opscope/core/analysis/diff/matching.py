@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.diff.keys import codes
+from opscope.core.analysis.diff.keys import COLUMNS, codes
 from opscope.core.tables.columns import combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -80,7 +80,7 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
 
 def _described(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, NDArray[np.int64]]:
     """Return the columns of the keys of A, then of B, as numbers, with the layer's other names; -1: null."""
-    both = pl.concat([a, b]).with_columns(
+    both = pl.concat(keys.select(COLUMNS) for keys in (a, b)).with_columns(
         pl.when(~pl.col("named")).then("op_type").alias("op_type")
     )
     numbers, texts = compact(both["layer"].cast(pl.Categorical))

@@ -12,7 +12,8 @@ times show no spread, the variance is 0 by the method and not by the program.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -103,6 +104,13 @@ def typical(values: pl.DataFrame, groups: int, units: int) -> Typical:
     return Typical(middle, spread / (kept * (kept - 1)), kept, units, seen)
 
 
+def typical_value(values: Sequence[float]) -> Typical:
+    """Return what is typical of values (ns) that are one group's, each an observation."""
+    times = np.asarray(values, np.float64)
+    frame = pl.DataFrame({"group": np.zeros(len(times), np.int64), "time": times})
+    return typical(frame, 1, len(times))
+
+
 def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
     """Return how far (ns) the typical steps may differ by chance; None if a run has fewer than two steps.
 
@@ -122,6 +130,19 @@ def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
         unknown |= left_out | (few & (limit == 0))
     limits: Floats = np.where(unknown & (a.seen + b.seen > 0), np.nan, limit)
     return limits
+
+
+def as_one_of(several: Typical, lone: Typical) -> Typical:
+    """Return what is typical of one run beside that of several runs of a program, each an observation.
+
+    Its mean may differ by chance as theirs do, which its own steps do not show: runs differ more than steps.
+    """
+    if several.variance is None:
+        return lone
+    each = several.variance * several.kept
+    variance = each if lone.variance is None else np.maximum(lone.variance, each)
+    kept = several.kept if lone.kept < 2 else min(several.kept, lone.kept)
+    return replace(lone, variance=variance, kept=kept)
 
 
 def absent(there: Typical, away: Typical) -> NDArray[np.bool_]:

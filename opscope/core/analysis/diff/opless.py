@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.diff.judged import SAME
 from opscope.core.analysis.diff.matching import Matched
 from opscope.core.analysis.diff.reduced import KERNELS, Reduced
 from opscope.core.tables.intervals import NONE
@@ -91,6 +92,17 @@ def opless(matched: Matched, a: Reduced, b: Reduced) -> pl.DataFrame:
         )
         .with_columns(pl.when(pl.col("reason") != "").then("reason"))
     )  # fmt: skip
+
+
+def with_opless(frame: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows (``group``) without a verdict of work whose op is not ``known`` (of ``opless``), with
+    the reason."""
+    frame = frame.join(known, on="group", how="left", maintain_order="left")
+    unsure = pl.col("unsure").fill_null(False) & (pl.col("verdict") != SAME)
+    return frame.with_columns(
+        pl.when(~unsure).then("verdict").alias("verdict"),
+        pl.coalesce("reason_right", "reason").alias("reason"),
+    ).drop("unsure", "reason_right")
 
 
 def _work(matched: Matched, a: Reduced, b: Reduced) -> pl.DataFrame:

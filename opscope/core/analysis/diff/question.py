@@ -14,6 +14,12 @@ from opscope.core.question.words import columns
 
 #: Words of this question alone: unit and meaning.
 _WORDS: Final = """
+byte_rate_a: bytes/s: bytes for each second of the op in the first run; null if not known of all its calls
+byte_rate_b: bytes/s: likewise in the second run
+flop_rate_a: FLOP/s: FLOPs for each second of the op in the first run; null if not known of all its calls
+flop_rate_b: FLOP/s: likewise in the second run
+shapes_a: count: how many different inputs the op has in the first run; null if it is not in it
+shapes_b: count: likewise in the second run
 calls_a: value: mean number of calls per step in the first run; work without an op is a call each
 calls_b: value: likewise in the second run
 change: ns: b - a; of a part that one run does not know, the other's time
@@ -109,6 +115,19 @@ _FRAMES: Final = (
             op=("text", f"{_OP[1]}; null for the part other"),
             layer=_LAYER,
             share=_SHARE,
+            verdict=_VERDICT,
+        ),
+    ),
+    Frame(
+        'diff(other, "op_sum")',
+        "one row per op and direction, all its shapes and layers: its device time (without a GPU, its own)",
+        columns(
+            "op direction a b change ratio share noise verdict calls_a calls_b shapes_a shapes_b flop_rate_a"
+            " flop_rate_b byte_rate_a byte_rate_b reason",
+            _WORDS,
+            _WHY,
+            op=_OP,
+            share=("fraction", f"{_SHARE[1]}; times of ops that ran beside others count in full"),
             verdict=_VERDICT,
         ),
     ),

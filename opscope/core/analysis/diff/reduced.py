@@ -36,6 +36,7 @@ from opscope.core.analysis.steps.step_times import (
 from opscope.core.analysis.steps.warm_up import warm_up
 from opscope.core.attribution.attribute import Launched
 from opscope.core.job.exchanges import communicating
+from opscope.core.question.units import time as in_words
 from opscope.core.tables.columns import at, compact, pairs, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.narrow import Pieces, each
@@ -111,11 +112,20 @@ class Reduced:
     lacks: str | None = None
     #: Whether kernels are missing, so that one may have run that is not there.
     lost: bool = False
+    #: What of the recording the counted steps are, in words; None of whole runs.
+    window: str | None = None
+    #: How many runs of one program it is of.
+    runs: int = 1
 
     @property
     def many(self) -> int:
         """How many steps of all processes."""
         return max(int(self.units["steps"].sum()), 1)
+
+    @property
+    def mean(self) -> float:
+        """The mean step (ns) of all processes, not rounded."""
+        return float((self.units["end"] - self.units["start"]).sum()) / self.many
 
 
 #: Ends reducing a profile, which is needed no longer.
@@ -168,6 +178,7 @@ def begin(
         known_parts,
         about(trace, unit, units, left_out, waits[0]),
         tuple(trace["processes"]["framework"].drop_nulls().unique().sort().to_list()),
+        window=None if whole else _window(trace, table, units, unit),
         waiting=waiting_in(trace, units, lambda: iter((exchanged(),))),
         ranks=tuple(trace["processes"].select("process", "rank").drop_nulls().unique().rows()),
     )
@@ -229,6 +240,25 @@ def _count(table: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, int
         asked, on=["process", "start"], how="left", maintain_order="left", nulls_equal=True
     ).with_columns(pl.min_horizontal("start", pl.col("end") - pl.col("duration")).alias("start"))
     return kept.select(*UNITS).cast(dict(UNITS.items())), len(steps) - len(kept)
+
+
+def _window(trace: Trace, table: pl.DataFrame, units: pl.DataFrame, unit: str) -> str | None:
+    """Return which steps are counted of those there are, and what of the recording lies outside of them."""
+    numbers, all_ = units["step"].drop_nulls(), table["step"].drop_nulls()
+    if numbers.is_empty():
+        return None
+    recorded = bounds(trace).filter(
+        pl.col("process").is_in(units["process"].implode(), nulls_equal=True)
+    )
+    span = int((recorded["end"] - recorded["start"]).sum() or 0)
+    counted_time = int((units["end"] - units["start"]).sum())
+    said = f"{unit}s {numbers.min()!s} to {numbers.max()!s}"
+    if len(numbers) < len(all_):
+        said += f" of {all_.min()!s} to {all_.max()!s}"
+    if span > counted_time:
+        outside = in_words(span - counted_time)
+        said += f"; the {outside} outside of them, of {in_words(span)} recorded, are not compared"
+    return said
 
 
 def _runs(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:

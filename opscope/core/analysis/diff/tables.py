@@ -21,11 +21,12 @@ from opscope.core.analysis.diff.judged import (
     UNCLEAR,
     judged,
     samples,
-    typical_of,
+    typicals_of,
 )
 from opscope.core.analysis.diff.matching import RULES, Matched, match
 from opscope.core.analysis.diff.noise import Typical
-from opscope.core.analysis.diff.opless import join_by_name, opless
+from opscope.core.analysis.diff.op_sums import OP_SUMS, op_sums
+from opscope.core.analysis.diff.opless import join_by_name, opless, with_opless
 from opscope.core.analysis.diff.reduced import (
     BY_PART,
     PART_NAMES,
@@ -155,7 +156,7 @@ class Difference:
     @once
     def step(self) -> pl.DataFrame:
         """One row (``STEP``): the mean step of both, and what of it is noise."""
-        sides = [_lengths(side) for side in (self.a, self.b)]
+        sides = [lengths(side) for side in (self.a, self.b)]
         row = {
             "unit": self.a.unit if self.a.unit == self.b.unit else "step",
             "steps_a": int(self.a.units["steps"].sum()),
@@ -170,10 +171,7 @@ class Difference:
         )
         typicals = None
         if not self.whole:
-            typicals = [
-                typical_of(side, _one_group(lengths), 1)
-                for side, lengths in zip((self.a, self.b), sides, strict=True)
-            ]
+            typicals = typicals_of((self.a, self.b), [_one_group(lengths) for lengths in sides], 1)
         frame = judged(pl.DataFrame({"a": [a], "b": [b]}), typicals)
         lone = self.whole or min(samples(self.a), samples(self.b)) < 2
         reason = ONE_STEP.format(unit=row["unit"]) if lone else None
@@ -200,10 +198,7 @@ class Difference:
         whole runs: processes are no sample of steps; and where kernels are missing."""
         if self.whole or self.lacks:
             return None
-        return [
-            typical_of(side, side_values, count)
-            for side_values, side in zip(values, (self.a, self.b), strict=True)
-        ]
+        return typicals_of((self.a, self.b), values, count)
 
     @once
     def _pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[pl.DataFrame]]:
@@ -260,7 +255,7 @@ class Difference:
         frame = frame.with_columns(names.alias("part"))
         described = self._described.select(*_OP, "inputs")
         return (
-            self._with_opless(frame.with_columns(_at(described, group)))
+            with_opless(frame.with_columns(_at(described, group)), self._opless)
             .sort(_size(), "place", "group", descending=[True, False, False])
             .select(pl.col(name).cast(kind) for name, kind in CAUSES.items())
         )
@@ -315,6 +310,13 @@ class Difference:
             .sort(_size(), "place", descending=[True, False])
             .select(pl.col(name).cast(kind) for name, kind in PARTS.items())
         )
+
+    @once
+    def op_sums(self) -> pl.DataFrame:
+        """One row per op and direction, all shapes and layers together (``op_sums.OP_SUMS``)."""
+        if not (self.a.has_ops and self.b.has_ops):
+            return pl.DataFrame(schema=OP_SUMS)
+        return op_sums(self.a, self.b, self._typical, self.step["change"][0])
 
     @once
     def ranks(self) -> pl.DataFrame:
@@ -463,7 +465,7 @@ class Difference:
         frame = judged(frame, typicals, ran, of_pieces=True)
         described = self._described.drop("group", "calls_a", "calls_b")
         frame = pl.concat([frame, described], how="horizontal").filter(there)
-        frame = self._with_opless(frame)
+        frame = with_opless(frame, self._opless)
         called = pl.col("verdict").is_null() | pl.col("verdict").is_in([SAME, UNCLEAR])
         return (
             frame.with_columns(
@@ -476,16 +478,6 @@ class Difference:
             .sort(called, _size(), "group", descending=[False, True, False])
             .select(pl.col(name).cast(kind) for name, kind in OPS.items())
         )
-
-    def _with_opless(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows (``group``) without a verdict of work whose op is not known, with the reason."""
-        known = self._opless
-        frame = frame.join(known, on="group", how="left", maintain_order="left")
-        unsure = pl.col("unsure").fill_null(False) & (pl.col("verdict") != SAME)
-        return frame.with_columns(
-            pl.when(~unsure).then("verdict").alias("verdict"),
-            pl.coalesce("reason_right", "reason").alias("reason"),
-        ).drop("unsure", "reason_right")
 
     @once
     def _opless(self) -> pl.DataFrame:
@@ -541,12 +533,12 @@ class Difference:
     def of_op(self, pattern: pl.Expr) -> pl.DataFrame | None:
         """Return one row (a, b, change, noise, verdict) of all ops whose name matches ``pattern``; None if
         neither run has one."""
-        typicals, sums = [], []
+        works, sums = [], []
         for side in (self.a, self.b):
             keys = side.keys.filter(pattern)["key"]
             mine = side.work.filter(pl.col("key").is_in(keys.implode()))
             mine = mine.group_by("unit").agg(pl.col("time").sum())
-            typicals.append(typical_of(side, _one_group(mine), 1))
+            works.append(_one_group(mine))
             sums.append(
                 None if keys.is_empty() else (int(mine["time"].sum()) + side.many // 2) // side.many
             )
@@ -554,9 +546,8 @@ class Difference:
             return None
         there = [pl.Series([sum_ is not None]) for sum_ in sums]
         frame = pl.DataFrame({"a": [sums[0] or 0], "b": [sums[1] or 0]})
-        return judged(
-            frame, typicals if not self.whole else None, (there[0], there[1]), of_pieces=True
-        )
+        typicals = None if self.whole else typicals_of((self.a, self.b), works, 1)
+        return judged(frame, typicals, (there[0], there[1]), of_pieces=True)
 
 
 def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Difference:
@@ -604,7 +595,7 @@ def _by_key(reduced: Reduced, group: Ints) -> Ints:
     return places
 
 
-def _lengths(reduced: Reduced) -> pl.DataFrame:
+def lengths(reduced: Reduced) -> pl.DataFrame:
     """Return unit and time (ns) of each unit."""
     return reduced.units.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("unit"),

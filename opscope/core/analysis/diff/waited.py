@@ -56,6 +56,8 @@ def _of_rank(reduced: Reduced, rank: int) -> dict[str, int]:
     """Return the mean time (ns) of each part in a step of a rank; nothing if it has none."""
     ranks = dict(reduced.ranks)
     process = next((process for process, own_rank in ranks.items() if own_rank == rank), None)
+    if process is None:
+        return {}
     mine = reduced.units.with_row_index("unit").filter(pl.col("process") == process)
     if mine.is_empty():
         return {}

@@ -8,6 +8,8 @@ from typing import Final
 #: by as much. On a CPU, which other programs use too, so is one below it by as much: LeNet's time outside
 #: ops, in eight steps of 4 ms, was 28 to 36 % of them from run to run.
 NEAR: Final = 1.25
+#: What the name of a borderline cause begins with.
+NEARLY: Final = "borderline "
 
 
 def ns(time: float) -> str:
@@ -45,6 +47,6 @@ def borderline(finding: str, text: str, limit: float, uneven: bool = False) -> d
         else "so near that another run may say otherwise"
     )
     return {
-        "finding": f"borderline {finding}",
+        "finding": f"{NEARLY}{finding}",
         "text": f"{text}; {finding} is over {share(limit)}, {why}",
     }

@@ -18,17 +18,25 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.host.input_pipeline import stage_samples
+from opscope.core.analysis.ops.directions import MINDSPORE_LOADER, TENSORFLOW_LOADER
 from opscope.core.dialects import Reading
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.rangetext import RangeTextError, parse
-from opscope.core.schema import INPUT_DOMAIN, OpCall
+from opscope.core.schema import (
+    INPUT_DOMAIN,
+    PIPELINE_CAPACITY,
+    PIPELINE_GET,
+    PIPELINE_READY,
+    OpCall,
+)
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import gather
 from opscope.core.tables.interpret import ROLE, Meaning
-from opscope.core.tables.intervals import NONE, nest
+from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
 #: A step is input-bound if it waited for more than this part of its time. It is the limit above which the
@@ -40,14 +48,13 @@ NO_LOADER: Final = (
 )
 OTHER_THREAD: Final = "the data loaders were seen on other threads than the steps"
 ANNOUNCED: Final = "TensorFlow announces the op that gets a batch, and not when it has it"
+OTHER_CLOCK: Final = "its batches are timed by another clock than the steps"
+NO_BATCH_TIMES: Final = "its queue was looked at, and what it waited for was not timed"
 ONE_STEP: Final = "fewer than two steps that ended asked this loader"
 NO_STEPS: Final = "no step that ended asked this loader, on the loader's thread"
 VERDICTS: Final = ("input-bound", "not input-bound", "cannot tell")
 
 _TORCH: Final = re.compile(r"enumerate\(DataLoader\)#(\w+)")
-_TENSORFLOW: Final = re.compile(r"IteratorGetNext")
-#: The range that MindSpore's iterator opens where its profiler records ranges (``mstx``).
-_MINDSPORE: Final = "dataloader"
 _PHASE: Final = "input"
 _SIZES: Final = ("workers", "prefetch", "batch")
 
@@ -98,6 +105,7 @@ LOADERS: Final = {
     "batch": pl.Int64,
     "queue_depth": pl.Int64,
     "empty": pl.Int64,
+    "full": pl.Int64,
     "verdict": pl.String,
     "reason": pl.String,
 }
@@ -197,11 +205,11 @@ def _loader_of(
         source = _source(call or _parse(text))
         workers = 0 if single else None
         return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
-    if reading.role == "op" and call is not None and _TENSORFLOW.match(call.name):
+    if reading.role == "op" and call is not None and call.name.startswith(TENSORFLOW_LOADER):
         # the node of a graph is announced when it hands its work over; an op by itself waits
         alone = reading.key is None
         return "tf.data", _source(call), None, None, None, alone, not alone, alone
-    if reading.role == "user" and text == _MINDSPORE:
+    if reading.role == "user" and text == MINDSPORE_LOADER:
         return "mindspore.dataset", None, None, None, None, True, False, True
     if reading.role == "phase" and text == _PHASE:
         return _PHASE, None, None, None, None, False, False, True
@@ -251,11 +259,14 @@ def ended(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     )
 
 
-def _place(steps: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
+def _place(
+    steps: pl.DataFrame, table: pl.DataFrame, passes: dict[int, Ints] | None = None
+) -> pl.DataFrame:
     """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
 
     It is the innermost step around the wait's start, else the next one on its thread: but none follows a
-    step that did not end, so the wait at the end of the last epoch belongs to no step.
+    step that did not end, so the wait at the end of the last epoch belongs to no step; nor does one of an
+    evaluation, after which a pass began (``passes``) before the next step.
     """
     row = np.full(len(table), NONE, np.int64)
     keys = [table[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]
@@ -268,10 +279,33 @@ def _place(steps: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
         begins, ends = part["start"].to_numpy(), part["end"].to_numpy()
         around = nest(begins, ends).innermost(starts[mine])
         after = np.searchsorted(begins, starts[mine], side="left")
-        chosen = np.where(around >= 0, around, np.where(after < len(begins), after, NONE))
+        is_next = (around < 0) & (after < len(begins))
+        if passes is not None and _number(process) in passes:
+            begun = passes[_number(process)]
+            later = np.append(begun, np.iinfo(np.int64).max)[np.searchsorted(begun, starts[mine])]
+            is_next &= later >= begins[np.minimum(after, len(begins) - 1)]
+        chosen = np.where(around >= 0, around, np.where(is_next, after, NONE))
         is_inside = (chosen >= 0) & ended[np.maximum(chosen, 0)]
         row[mine] = np.where(is_inside, rows[np.maximum(chosen, 0)], NONE)
     return table.with_columns(pl.Series("row", row))
+
+
+def _passes(trace: Trace, meaning: Meaning) -> dict[int, Ints]:
+    """Return by process when (ns) each forward pass, backward or optimizer's op began, in order."""
+    works = np.array(
+        [
+            reading.role in ("layer", "graph")
+            or reading.direction in ("backward", "optimizer")
+            or (reading.role == "phase" and text in ("forward", "backward", "optimizer"))
+            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+        ],
+        bool,
+    )
+    rows = np.flatnonzero(works[meaning.reading])
+    begun = trace["ranges"].select("process", "start")[rows].drop_nulls().sort("start")
+    return {
+        int(process): part["start"].to_numpy() for (process,), part in begun.group_by("process")
+    }
 
 
 def _number(value: object) -> int:
@@ -289,7 +323,7 @@ def input_waits(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.DataF
     loader was seen on the step's thread: nobody knows then what the step waited for.
     """
     steps, timed = _steps(trace, meaning), table.filter("timed")
-    steps_with_waits = _per_step(steps, _place(steps, timed))
+    steps_with_waits = _per_step(steps, _place(steps, timed, _passes(trace, meaning)))
     if steps_with_waits.is_empty():
         return pl.DataFrame(schema=STEPS)
     flags = {
@@ -361,7 +395,7 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
     if table.is_empty():
         return pl.DataFrame(schema=LOADERS)
     steps = _steps(trace, meaning)
-    waited = _place(steps, table)
+    waited = _place(steps, table, _passes(trace, meaning))
     time = pl.col("end") - pl.col("start")
     waited = waited.with_columns(pl.when("timed").then(time).alias("wait"))
     each = _per_step(steps, waited.filter("timed")).select("row", "duration")
@@ -377,6 +411,8 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
         pl.col("timed").any(),
         depth.median().floor().cast(pl.Int64),
         pl.when(depth.is_not_null().any()).then((depth == 0).sum().cast(pl.Int64)).alias("empty"),
+        # what a wait tells is how many are ready, not how many fit
+        pl.lit(None, pl.Int64).alias("full"),
     )
     of_step = (
         waited.filter("timed", pl.col("row") != NONE)
@@ -431,6 +467,40 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
     )
 
 
+def queues(samples: pl.DataFrame) -> pl.DataFrame:
+    """Return a row per process and queue of batches (``stage_samples``), as ``data_preparation`` has it.
+
+    A wait is the time until the pipeline gave a batch; ``prefetch``: how many batches the queue holds.
+    """
+    samples = samples.filter(pl.col("op_number").is_null())
+    if samples.is_empty():
+        return pl.DataFrame(schema=LOADERS)
+
+    def of(quantity: str) -> pl.Expr:
+        return pl.col("value").filter(pl.col("quantity") == quantity)
+
+    wait, ready, fits = of(PIPELINE_GET), of(PIPELINE_READY), of(PIPELINE_CAPACITY).max()
+    timed, looked = wait.len() > 0, ready.len() > 0
+    rows = samples.group_by("process", "stage", maintain_order=True).agg(
+        pl.max_horizontal(wait.len(), ready.len()).alias("calls"),
+        pl.when(timed).then(wait.sum()).alias("total"),
+        wait.mean().round().alias("mean"),
+        wait.median().round().alias("median"),
+        wait.quantile(0.9, "linear").round().alias("p90"),
+        wait.max().alias("max"),
+        fits.alias("prefetch"),
+        ready.median().floor().alias("queue_depth"),
+        pl.when(looked).then((ready == 0).sum()).alias("empty"),
+        pl.when(looked & fits.is_not_null()).then((ready >= fits).sum()).alias("full"),
+        pl.when(timed).then(pl.lit(OTHER_CLOCK)).otherwise(pl.lit(NO_BATCH_TIMES)).alias("reason"),
+    )
+    rows = rows.with_columns(pl.col("stage").alias("loader"), pl.lit(VERDICTS[2]).alias("verdict"))
+    return rows.select(
+        (pl.col(name) if name in rows.columns else pl.lit(None)).cast(kind).alias(name)
+        for name, kind in LOADERS.items()
+    )
+
+
 def loader_waits(profile: Answers) -> pl.DataFrame:
     """The waits for data loaders."""
     return waits(profile.attribution.trace, profile.attribution.meaning)
@@ -447,9 +517,13 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def answer_loaders(profile: Answers) -> pl.DataFrame:
-    """The data loaders that the program waited for, the longest waits first; empty if none was seen."""
+    """The data loaders that the program waited for, the longest waits first; empty if none was seen.
+
+    Queues of batches follow, which the framework looked at: in which step they waited is not known.
+    """
     attribution = profile.attribution
-    return data_preparation(attribution.trace, attribution.meaning, profile.of(loader_waits))
+    waited = data_preparation(attribution.trace, attribution.meaning, profile.of(loader_waits))
+    return pl.concat([waited, queues(stage_samples(attribution.trace))])
 
 
 QUESTION = (
@@ -501,7 +575,7 @@ QUESTION = (
                 ),
                 columns(
                     "process loader source calls total mean median p90 max input_wait share "
-                    "steps bound_steps workers prefetch batch queue_depth empty verdict reason",
+                    "steps bound_steps workers prefetch batch queue_depth empty full verdict reason",
                     """
                     source: text: where the loader was asked for the batch: file and line, innermost first
                     calls: count: waits for the loader
@@ -516,11 +590,13 @@ QUESTION = (
                     bound_steps: count: steps that waited for this loader for more than 5 % of their time
                     workers: count: processes or threads that prepare data for the loader; 0: the
                         program's own thread does
-                    prefetch: count: batches that the loader prepares ahead, for each worker
+                    prefetch: count: batches that the loader prepares ahead, for each worker; of a queue
+                        of batches: how many it holds
                     batch: count: samples in a batch, as the loader was made
                     queue_depth: count: median number of batches that were ready when the program asked
                         for one, rounded down
                     empty: count: how often no batch was ready when the program asked for one
+                    full: count: how often no more batches fitted in the queue; null where that was not told
                     reason: text: why share and verdict are not known
                     """,
                 ),
@@ -538,7 +614,7 @@ QUESTION = (
                 ),
                 shown=(
                     "process share verdict loader calls total mean p90 max steps bound_steps workers "
-                    "queue_depth empty source reason"
+                    "queue_depth empty full source reason"
                 ),
                 aliases=["loaders"],
             ),

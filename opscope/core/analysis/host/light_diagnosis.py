@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.host.in_words import NEAR, borderline, ns, size
 from opscope.core.analysis.host.in_words import share as said
-from opscope.core.analysis.host.light import is_light, quantile, ranks
+from opscope.core.analysis.host.light import quantile, ranks
 from opscope.core.light_format import PHASES
 from opscope.core.schema import MACHINE_CPU, PROCESS_MEMORY
 from opscope.core.tables.trace import Trace
@@ -25,24 +25,36 @@ FINDINGS: Final = {
     "rank": pl.Int32,
     "finding": pl.String,
     "share": pl.Float64,
+    "of": pl.String,
     "lost": pl.Int64,
     "text": pl.String,
     "to_try": pl.String,
+    "detector": pl.String,
+    "confidence": pl.String,
 }
+#: What a share is of.
+MEDIAN: Final = "a median step"
+STEPS: Final = "all steps"
+WALL: Final = "all of the wall time"
+CANNOT_TELL: Final = "cannot tell"
+#: What is said where nothing stands out.
+NOTHING: Final = "nothing found"
 #: The first thing to try, by finding.
 _TO_TRY: Final = {
     "input-bound": "more loader processes and prefetching, so that the next batch is ready",
-    "waiting for other ranks": "opscope report --reports light of all ranks: which one is late",
+    "waiting for other ranks": "opscope report FILE --reports light: which rank is late",
     "slow start": "nothing, if the training is long: it is paid once",
-    "uneven steps": "opscope report --reports light_steps: what the slowest steps have in common",
+    "uneven steps": "opscope report FILE --reports light_steps: what the slowest steps have in common",
     "slow spells": "what else ran on the machine then: checkpoints, evaluation, other programs",
     "steps become slower": "what grows: lists of losses, caches, graphs that a loss keeps alive",
     "growing memory": "del or detach what each step keeps, such as losses that hold their graphs",
     "throttled GPU": "power and cooling: nvidia-smi -q -d PERFORMANCE",
     "time outside of phases": "read losses, log and save less often",
     "straggler": "what this rank has more of: its share of the data, its input, its machine",
-    "cannot tell": "opscope run --steps 20:30 -- python train.py",
+    CANNOT_TELL: "opscope run --steps 20:30 -- python train.py",
 }
+#: What to try for input where all processors are busy.
+_FULL: Final = "cheaper work for each sample, or processors that nothing else uses"
 #: A step waits for its input, or for other ranks, if that is above this part of its time.
 BOUND: Final = 0.05
 #: A step or a block that takes longer than this many times the median is slow.
@@ -73,13 +85,12 @@ _NAMES: Final = {
 Floats = NDArray[np.float64]
 
 
-def diagnosis(trace: Trace) -> pl.DataFrame:
-    """Return one row per finding, what costs most first; then what cannot be told (``FINDINGS``; ns).
+def diagnosis(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
+    """Return a row per finding (``FINDINGS``; ns), what costs most first; the row where there is none; and
+    what cannot be told.
 
     ``lost``: how much shorter the steps together were without it, at most; null where that is not known.
     """
-    if not is_light(trace):
-        return pl.DataFrame(schema=FINDINGS)
     by_rank = dict(ranks(trace).rows())
     rows: list[dict[str, Any]] = []
     cannot_tell: list[dict[str, Any]] = []
@@ -90,17 +101,8 @@ def diagnosis(trace: Trace) -> pl.DataFrame:
         cannot_tell += [who | row for row in process_diagnosis.not_told()]
     rows += [{"process": None, "rank": None} | row for row in _late_ranks(trace, by_rank)]
     rows.sort(key=lambda row: -(row["lost"] or 0))
-    if not rows:
-        rows.append(
-            _row(
-                "nothing found",
-                None,
-                None,
-                "the steps are even, and none of the known parts stands out",
-            )
-            | {"process": None, "rank": None}
-        )
-    return pl.DataFrame(rows + _once(cannot_tell), schema=FINDINGS)
+    none = _row(NOTHING, None, None, "the steps are even, and none of the known parts stands out")
+    return rows, none | {"process": None, "rank": None}, _once(cannot_tell)
 
 
 def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -118,16 +120,20 @@ def _row(finding: str, share: float | None, lost: float | None, text: str) -> di
     return {
         "finding": finding,
         "share": share,
+        "of": None if share is None else STEPS,
         "lost": None if lost is None else round(lost),
         "text": text,
         "to_try": _TO_TRY.get(finding),
+        "sure": True,
     }
 
 
 def _sure(row: dict[str, Any], limit: float) -> dict[str, Any]:
     """Return a row whose share is over its limit, as borderline if it is so by little."""
     near = row["share"] <= NEAR * limit
-    return row | borderline(row["finding"], row["text"], limit) if near else row
+    if not near:
+        return row
+    return row | borderline(row["finding"], row["text"], limit) | {"sure": False}
 
 
 class _One:
@@ -164,9 +170,10 @@ class _One:
         wait = self.sums["input"]
         if wait > BOUND * self.total:
             text = (
-                f"the steps waited {ns(wait / self.steps)} of {ns(self.total / self.steps)} for their input"
-                f" ({said(wait / self.total)} of the time)"
+                f"the steps waited, on average, {ns(wait / self.steps)} of {ns(self.total / self.steps)} for"
+                f" their input ({said(wait / self.total)} of all steps)"
             )
+            to_try = _TO_TRY["input-bound"]
             cpu = self.samples.filter(pl.col("name").cast(pl.String) == MACHINE_CPU)
             busy = cpu["value"].mean()
             if isinstance(busy, float):
@@ -176,7 +183,9 @@ class _One:
                     if busy > 90
                     else ": there is room for more workers"
                 )
-            yield _sure(_row("input-bound", wait / self.total, wait, text), BOUND)
+                to_try = _FULL if busy > 90 else to_try
+            row = _row("input-bound", wait / self.total, wait, text) | {"to_try": to_try}
+            yield _sure(row, BOUND)
         wait = self.sums["collective"]
         if wait > BOUND * self.total:
             row = _row(
@@ -330,7 +339,7 @@ class _One:
             yield _sure(row, OUTSIDE)
 
     def not_told(self) -> Iterator[dict[str, Any]]:
-        say = "cannot tell"
+        say = CANNOT_TELL
         yield _row(
             say,
             None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,13 +107,20 @@ class _Hosted:
     trees: dict[tuple[int, int], tuple[Nest, Ints]]
 
 
-def call_tree(ops: Ops, idle: int, depth: int = DEPTH, nodes: int = NODES) -> pl.DataFrame:
+def call_tree(
+    ops: Ops,
+    idle: int,
+    depth: int = DEPTH,
+    nodes: int = NODES,
+    lines: Sequence[tuple[str, int]] = (),
+) -> pl.DataFrame:
     """Return one row per path, after the row of the path around it, the most time first.
 
     Frames are what was open on a thread: steps, phases, layers, user ranges, Python functions, ops; kernels
     and copies are the leaves below the op that launched them, else below what was open around their launch.
     Threads, processes and steps are merged. ``_self`` times (ns) add up to the first row's totals. Without a
-    GPU the device time is the ops' self time, and ``idle``, the rest, is a row of its own.
+    GPU the device time is the ops' self time, and ``idle``, the rest, is a row of its own; ``lines`` are
+    parts of it by name, most time first.
 
     At most ``depth`` frames are above one another and ``nodes`` rows are given, those with the most time;
     what is left out is summed in rows ``(other)``, which say in ``merged`` how many paths they stand for.
@@ -134,6 +142,16 @@ def call_tree(ops: Ops, idle: int, depth: int = DEPTH, nodes: int = NODES) -> pl
             idle_path = int(
                 paths.of(np.array([root]), np.array([names.number(IDLE, "outside")]))[0]
             )
+            for name, time in lines:
+                if time <= idle:
+                    line = int(
+                        paths.of(np.array([idle_path]), np.array([names.number(name, "outside")]))[
+                            0
+                        ]
+                    )
+                    device = _pad(device, len(paths.parent))
+                    device[line] += time
+                    idle -= time
             device = _pad(device, len(paths.parent))
             device[idle_path] += idle
     count = len(paths.parent)
@@ -384,7 +402,22 @@ def answer(profile: Answers, *, depth: int = DEPTH, nodes: int = NODES) -> pl.Da
     """
     without = profile.ask("unattributed", categories=True) if profile.cpu_only else None
     outside = 0 if without is None else int(without["time"].sum())
-    return call_tree(profile.of(op_index), outside, depth, nodes)
+    lines = profile.ask("host_lines", categories=True) if outside else pl.DataFrame()
+    return call_tree(profile.of(op_index), outside, depth, nodes, _named(lines))
+
+
+def _named(lines: pl.DataFrame) -> list[tuple[str, int]]:
+    """Return a frame's name, and the time in steps (ns), for each line of ``host_lines()`` that is known."""
+    if lines.is_empty():
+        return []
+    name = pl.concat_str("line", pl.lit(" "), "function", pl.lit(" ("), "kind", pl.lit(")"))
+    return (
+        lines.filter(pl.col("line").is_not_null() & (pl.col("step_time") > 0))
+        .group_by(name.alias("name"), maintain_order=True)
+        .agg(pl.col("step_time").sum())
+        .sort("step_time", descending=True, maintain_order=True)
+        .rows()
+    )
 
 
 def call_tree_table(report: Report, profile: Answers, view: View) -> Table:
@@ -407,7 +440,8 @@ QUESTION = Question(
                 depth: count: number of rows around it
                 frame: text: name of the step, phase, layer, range, function, op or kernel
                 frame_kind: text: step, phase, layer, range (the user's), python, graph, op, kernel, copy;
-                    reason why a kernel has no op; all, outside or other
+                    outside: time outside ops, and its source lines where stacks were sampled; reason
+                    why a kernel has no op; all or other
                 calls: count: ranges or kernels of this path
                 merged: count: paths that the row stands for: 1, and more for what is left out
                 host_self: ns: time on the host without the frames inside

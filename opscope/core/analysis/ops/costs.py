@@ -3,10 +3,11 @@
 In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts, and its cost
 covers the ops inside it:
 
-1. of matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
-2. of the others those whose cost is known and not zero and that launched kernels themselves;
-3. of PyTorch's operators that run on the CPU the outermost with such a cost that is a kernel of its own
-   (``levels``): the level that a dispatch mode sees, where ``x + 1.0`` is one op, whatever its kernel calls;
+1. of PyTorch's operators that run on the CPU the outermost whose cost is known and not zero and that is a
+   kernel of its own (``levels``): the level that a dispatch mode sees, where ``x + 1.0`` and the exponential
+   of a matrix are one op, whatever its kernel calls;
+2. of the other matrix ops (gemm, convolution, attention, recurrent) the innermost whose cost is known;
+3. of the others those with such a cost that launched kernels themselves;
 4. of the rest (composite operators, autograd nodes, calls of an API) the innermost with such a cost.
 
 Runs with fake tensors compute nothing and cost nothing.
@@ -14,6 +15,7 @@ Runs with fake tensors compute nothing and cost nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 from opscope.core import perf
 from opscope.core.analysis.ops.levels import (
     Names,
+    composites,
     fake_runs,
     idle_calls,
     kernels_of_their_own,
@@ -76,21 +79,40 @@ class Costs:
         known: pl.Series = cost_column(self, "bytes", sources).is_not_null()
         return known | pl.Series((sources >= 0) & self.around[sources])
 
+    def counted(self, rows: Ints) -> pl.Series:
+        """Return which of these op rows count with a known cost that is not zero."""
+        known = _is_known(self.catalogue)[self.place[rows]]
+        return pl.Series(self.canonical[rows] & known)
+
     def priced(self, rows: Ints) -> NDArray[np.int32]:
         """Return the place in the catalogue of op rows that count or cost nothing; -1 for others."""
         return at(self.place, np.where(self.canonical[rows] | self.free[rows], rows, NONE))
 
 
-def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
+def _is_known(catalogue: pl.DataFrame) -> NDArray[np.bool_]:
+    """Return per row of a catalogue whether its cost is known and not zero; of a copy of unknown size only
+    the zero FLOPs are."""
+    parts = ("matrix_flops", "vector_flops", "bytes_read", "bytes_written")
+    something = pl.sum_horizontal(pl.col(name).fill_null(0) for name in parts) > 0
+    flags: NDArray[np.bool_] = (
+        catalogue.select(something & pl.col("matrix_flops").is_not_null()).to_series().to_numpy()
+    )
+    return flags
+
+
+def costs(
+    attribution: Attribution, forward_of: ForwardOf, served: Callable[[], pl.DataFrame]
+) -> Costs:
     """Return the FLOPs and bytes of every distinct call, and the ops that count.
 
-    ``forward_of`` returns for backward op rows the op row that each differentiates (-1: none).
+    ``forward_of`` returns for backward op rows the op row that each differentiates (-1: none), ``served``
+    the steps that a server names.
     """
     meaning = attribution.meaning
     calls = [reading.call or _NO_CALL for reading in meaning.readings]
     target = trace_target(attribution.trace)
     catalogue = perf.columns(calls, target=target)
-    catalogue, place = linked_costs(attribution, catalogue, forward_of, target)
+    catalogue, place = linked_costs(attribution, catalogue, forward_of, target, served)
     if np.array_equal(place, meaning.reading):
         place = meaning.reading  # no call was completed: share the array to save memory
     launches = zeros(attribution.mapped, len(attribution.is_op), bool)
@@ -101,14 +123,7 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     idle = fake_runs(names), idle_calls(names, launches)
     catalogue, place = _without_work(catalogue, place, [rows for rows in idle if len(rows)])
     is_priced = catalogue["matrix_flops"].is_not_null().to_numpy()
-    something = (
-        pl.sum_horizontal(
-            catalogue[name].fill_null(0)
-            for name in ("matrix_flops", "vector_flops", "bytes_read", "bytes_written")
-        )
-        > 0
-    )
-    something_known = catalogue.select(something).to_series().to_numpy() & is_priced
+    something_known = _is_known(catalogue)
     matrix = (
         catalogue["family"].is_in(list(perf.MATRIX_FAMILIES)).fill_null(False).to_numpy()
         & is_priced
@@ -116,19 +131,41 @@ def costs(attribution: Attribution, forward_of: ForwardOf) -> Costs:
     is_op, mapped = attribution.is_op, attribution.mapped
     count = len(is_op)
     canonical, others, free, around = (zeros(mapped, count, bool) for _ in range(4))
+    sized = catalogue.select(pl.sum_horizontal("bytes_read", "bytes_written", ignore_nulls=False))
+    is_sized = sized.to_series().is_not_null().to_numpy()
+    # numbers of the default dtype, which their op does not tell, have it in the op inside
+    leaves = catalogue["family"].is_in(["random", "fill"]).fill_null(False).to_numpy() & ~is_sized
+    # a copy of no elements, or of a size that is not known, is one op, and nothing inside it counts
+    moves = ~catalogue["family"].is_in([*perf.NO_MOVES, "communication"]).fill_null(True).to_numpy()
+    whole = is_priced & moves & ~leaves
+    computes = something_known & (catalogue["flops"].fill_null(0) > 0).to_numpy()
     for part in pieces(count):
-        canonical[part] = is_op[part] & matrix[place[part]]
         free[part] = is_op[part] & (is_priced & ~something_known)[place[part]]
-    enclosing = attribution.above(canonical)
-    _clear(canonical, enclosing)
+        others[part] = is_op[part] & (something_known | whole)[place[part]]
+    priced = zeros(mapped, count, bool)
     for part in pieces(count):
-        rows = part.start + np.flatnonzero(is_op[part] & (something_known & ~matrix)[place[part]])
-        others[rows] = attribution.climb(rows, canonical) == NONE
-    _clear(others, enclosing)
-    outer = kernels_of_their_own(names, others, launches)
+        priced[part] = is_op[part] & something_known[place[part]]
+    for part in pieces(count):  # what an op of known cost does is in that
+        rows = part.start + np.flatnonzero(others[part] & ~priced[part])
+        above = at(attribution.parent, rows).astype(np.int64)
+        others[rows] = attribution.climb(above, priced) == NONE
+    outer = others
+    if leaves.any():
+        outer = others & ~(leaves[place] & attribution.above(others & is_sized[place]))
+    outer = kernels_of_their_own(names, outer, launches)
     for part in pieces(count):
         rows = part.start + np.flatnonzero(others[part] & ~outer[part] & ~launches[part])
         others[rows] = attribution.climb(rows, outer) == NONE
+        rows = part.start + np.flatnonzero(is_op[part] & matrix[place[part]])
+        canonical[rows] = outer[rows] | (attribution.climb(rows, outer) == NONE)
+    _clear(canonical, composites(names, outer & computes[place]))
+    enclosing = attribution.above(canonical)
+    _clear(canonical, enclosing)
+    for part in pieces(count):
+        rows = part.start + np.flatnonzero(others[part])
+        others[rows] = ~matrix[place[rows]] & (something_known[place[rows]] | outer[rows])
+        others[rows] &= attribution.climb(rows, canonical) == NONE
+    _clear(others, enclosing)
     enclosing = attribution.above(others)
     for part in pieces(count):
         canonical[part] |= others[part] & (outer[part] | launches[part] | ~enclosing[part])

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+import polars as pl
+
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.question import units
@@ -16,8 +18,10 @@ from opscope.core.question.record import Report, View
 
 #: The column that counts the distinct values of each of these in a row.
 _COUNTED: Final = {"inputs": "shapes", "layer": "layers", "source": "sources", "op": "ops"}
-#: Columns with a high rank are dropped first if the table is too wide.
-_RANKS: Final = {"source": 9, "kind": 8, "layer": 7, "flops": 5, "calls": 4, "running": 3}  # fmt: skip
+#: Columns with a high rank are dropped first if the table is too wide: 80 characters keep calls and FLOPs.
+_RANKS: Final = {
+    "source": 9, "kind": 8, "layer": 7, "inputs": 6, "running": 5, "flops": 4, "calls": 3,
+}  # fmt: skip
 #: The share of the time at which a table may end, and the rows that it always has.
 _ENOUGH: Final = 0.99
 _FEW: Final = 5
@@ -42,6 +46,9 @@ def grouped(report: Report, profile: Answers, view: View) -> Table:
     for pattern in patterns.values():
         sizes[pattern] = sizes.get(pattern, 0) + 1
     frame = profile.totals_by(by, layers=patterns)
+    if by == "op":  # the ops that run in a forward pass, and in no pass too
+        plain = frame.filter(pl.col("direction").cast(pl.String).fill_null("forward") == "forward")
+        sizes = dict(plain.group_by(pl.col("op").cast(pl.String)).len().rows())
     shown = frame if top is None else frame.head(top)
     if view.enough:
         shown = shown.head(max(int((shown["running"] < _ENOUGH).sum()) + 1, _FEW))
@@ -62,6 +69,8 @@ def grouped(report: Report, profile: Answers, view: View) -> Table:
         notes.append(f"{len(shown)} of {len(frame):,} rows; --top 0 shows all")
     if any(row["flops"] is None for row in rows if not row["reason"]):
         notes.append(f"{units.UNKNOWN} is not known: opscope doctor FILE says why")
+    if view.enough and notes:
+        notes = ["; ".join(notes)]
     return Table(report.heading, made, rows, notes)
 
 
@@ -80,6 +89,8 @@ def _row(row: dict[str, Any], by: str, key: str, sizes: Mapping[str, int]) -> di
     elif by == "op" and row["direction"] not in ("forward", "communication", None):
         if str(row["direction"]) not in str(row["op"]).lower():  # the op's name may contain it
             row = row | {"op": f"{row['op']}, {row['direction']}"}
+    elif by == "op" and row["direction"] is None and sizes.get(row["op"], 1) > 1:
+        row = row | {"op": f"{row['op']}, outside"}
     elif by == "layer" and sizes.get(row["layer"], 1) > 1:
         row = row | {"layer": f"{row['layer']} ({sizes[row['layer']]:,})"}
     for name, count in _COUNTED.items():

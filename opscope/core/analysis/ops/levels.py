@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.dialects.aten_schema import is_composite
+from opscope.core.dialects.aten_schema import is_composite, is_partly_composite
+from opscope.core.schema import TensorSpec
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -73,6 +74,14 @@ class Names:
         found: Ints = np.unique(words, return_inverse=True)[1][self._code]
         return found
 
+    def sizes(self) -> Ints:
+        """Return per reading a number for the sizes of its op's first tensor; -1 if it has none."""
+        numbers: dict[object, int] = {None: NONE}
+        calls = [reading.call for reading in self.attribution.meaning.readings]
+        first = [None if call is None or not call.inputs else call.inputs[0] for call in calls]
+        keys = [one.shape if isinstance(one, TensorSpec) else None for one in first]
+        return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+
     def of_subclass(self) -> Flags:
         """Return per range row whether it is an op that a recording says a tensor's subclass took."""
         return self._spread(self._of_subclass)
@@ -92,8 +101,9 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
-    tensor, to a dispatch mode, to an op of the same name, as ``aten::where`` of a number is, or to an op
-    inside that launched the work (``launches``). Of nested ones it is the outermost.
+    tensor, to a dispatch mode, to another overload of the same name, as ``aten::where`` of a number is, to an
+    op of the same name on other sizes (a rank's part), or to an op inside that launched the work
+    (``launches``). Of nested ones it is the outermost.
     """
     attribution = names.attribution
     own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))
@@ -106,15 +116,24 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
         own &= ~(lists & attribution.above(priced))
     if launches.any():
         own &= launches | ~attribution.above(launches & attribution.is_op)
-    word = names.words()
+    word, sizes = names.words(), names.sizes()
     rows = np.flatnonzero(own)
     nearest = attribution.climb(at(attribution.parent, rows).astype(np.int64), own)
-    reading = attribution.meaning.reading
-    same = (nearest >= 0) & (word[reading[nearest]] == word[reading[rows]])
-    own[nearest[same]] = False
+    rows, nearest = rows[nearest >= 0], nearest[nearest >= 0]
+    inner, outer = attribution.meaning.reading[rows], attribution.meaning.reading[nearest]
+    other = (sizes[inner] != sizes[outer]) & (sizes[inner] >= 0) & (sizes[outer] >= 0)
+    other |= names.readings(is_partly_composite)[inner]
+    own[nearest[(word[inner] == word[outer]) & other]] = False
     rows = np.flatnonzero(own)
     own[rows] = attribution.climb(at(attribution.parent, rows).astype(np.int64), own) == NONE
     return own
+
+
+def composites(names: Names, kernels: Flags) -> Flags:
+    """Return which composite ops of PyTorch's do their work by these ``kernels`` (a flag per range row)."""
+    flags: Flags = names.attribution.above(kernels)
+    flags &= names.rows(lambda name: name.startswith("aten::") and is_composite(name))
+    return flags
 
 
 def fake_runs(names: Names) -> Ints:
@@ -159,11 +178,11 @@ def fake_runs(names: Names) -> Ints:
 
 def idle_calls(names: Names, launches: Flags) -> Ints:
     """Return the rows of composite ops that did nothing, as ``aten::to`` of a tensor that is right already:
-    no op is inside them, and they launched nothing (``launches``: a flag per range row)."""
+    no other op is inside them, and they launched nothing (``launches``: a flag per range row)."""
     quiet = names.rows(_MAY_DO_NOTHING.__contains__) & ~launches
     if not quiet.any():
         return np.empty(0, np.int64)
-    return np.flatnonzero(quiet & ~names.attribution.above(names.attribution.is_op))
+    return np.flatnonzero(quiet & ~names.attribution.above(names.attribution.is_op & ~quiet))
 
 
 def only_calls_ops(names: Names) -> Flags:

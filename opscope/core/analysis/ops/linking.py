@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core import perf
+from opscope.core.analysis.ops import served_costs
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects import Reading
 from opscope.core.perf import tensorcore
@@ -26,6 +27,7 @@ from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.mapped import let_go
 
 ForwardOf = Callable[[Ints], Ints]
+Served: TypeAlias = "Callable[[], pl.DataFrame]"
 #: Returns the catalogue rows of distinct calls, each given with the number of what completes it.
 CostFunction: TypeAlias = "Callable[[list[OpCall], list[int]], pl.DataFrame]"
 Numbers: TypeAlias = NDArray[np.int32]
@@ -33,7 +35,10 @@ _NO_CALL: Final = OpCall("")
 _LOOKUP_NODE: Final = "torch::autograd::CppNode<SplitLookup"
 _EVALUATE: Final = "autograd::engine::evaluate_function: "
 #: Ops over lists of tensors: Kineto records the sizes of the tensors, but not their element types.
-_OVER_LISTS: Final = re.compile(r"aten::(?:_?cat$|_foreach_|_fused_(?:adam|adamw|sgd|adagrad)_?$)")
+_OVER_LISTS: Final = re.compile(
+    r"aten::(?:_?(?:cat|stack)$|concat|(?:[hvd]|row_|column_)stack$|(?:_amp)?_foreach_|"
+    r"_fused_(?:adam|adamw|sgd|adagrad)_?$)"
+)
 #: The template argument of ATen's kernels of these ops: an element's size, or its C++ type.
 _OPAQUE: Final = re.compile(r"CatArrayBatchedCopy\w*<[^,]*OpaqueType<(?:\(unsigned int\))?(\d+)u?>")
 _TYPED: Final = (
@@ -56,12 +61,14 @@ def linked_costs(
     catalogue: pl.DataFrame,
     forward_of: ForwardOf,
     target: tensorcore.Target | None = None,
+    served: Served | None = None,
 ) -> tuple[pl.DataFrame, Numbers]:
     """Return the catalogue with a row for each completed call, and each range row's place in it.
 
     It completes only ops whose own FLOPs or bytes are not known, and only if they are known afterwards.
+    ``served`` returns the steps that a server names (``served_steps.SERVED``).
     """
-    ops = _Ops.of(attribution, catalogue, forward_of, target)
+    ops = _Ops.of(attribution, catalogue, forward_of, target, served)
     reading = ops.reading.copy()
     for way in _WAYS:
         rows, numbers, added = _price(ops, catalogue, way(ops))
@@ -84,6 +91,7 @@ class _Ops:
     unknown: NDArray[np.bool_]
     forward_of: ForwardOf
     target: tensorcore.Target | None
+    served: Served | None
 
     @classmethod
     def of(
@@ -92,10 +100,11 @@ class _Ops:
         catalogue: pl.DataFrame,
         forward_of: ForwardOf,
         target: tensorcore.Target | None,
+        served: Served | None,
     ) -> _Ops:
         unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
         calls = [reading.call or _NO_CALL for reading in attribution.meaning.readings]
-        return cls(attribution, calls, unknown, forward_of, target)
+        return cls(attribution, calls, unknown, forward_of, target, served)
 
     @property
     def reading(self) -> Numbers:
@@ -123,6 +132,16 @@ class _Ops:
 
         return lambda own, others: perf.columns(
             [changed(number, self.calls[other]) for number, other in zip(own, others, strict=True)],
+            target=self.target,
+        )
+
+    def costs_with(self, params: list[served_costs.Params]) -> CostFunction:
+        """Return a function that costs calls with the further parameters that their number gives."""
+        return lambda own, numbers: perf.columns(
+            [
+                replace(call, params=(*call.params, *params[number]))
+                for call, number in zip(own, numbers, strict=True)
+            ],
             target=self.target,
         )
 
@@ -184,8 +203,32 @@ def _by_kernels(ops: _Ops) -> _Pairs:
     return _Pairs(rows, _elements(ops.attribution, rows), cost)
 
 
+def _by_engine_step(ops: _Ops) -> _Pairs:
+    """Return the attention over a cache, completed by the sums of a server's step around it."""
+    rows = ops.uncosted_rows(perf.wants_lengths)
+    params, numbers = served_costs.lengths_and_windows(
+        ops.attribution, ops.served() if ops.served and len(rows) else None, ops.calls, rows
+    )
+    return _Pairs(rows, numbers, ops.costs_with(params))
+
+
+def _by_model_config(ops: _Ops) -> _Pairs:
+    """Return the layers of experts, completed by the model's configuration."""
+    rows = ops.uncosted_rows(perf.wants_model)
+    params = served_costs.experts_of_model(ops.attribution.trace, ops.calls) if len(rows) else []
+    return _Pairs(rows, np.full(len(rows), 0 if params else NONE), ops.costs_with(params))
+
+
 #: In this order: if two ways complete one op, the later one counts.
-_WAYS: Final = (_by_forward, _by_gradient, _by_mean, _by_engine, _by_kernels)
+_WAYS: Final = (
+    _by_forward,
+    _by_gradient,
+    _by_mean,
+    _by_engine,
+    _by_kernels,
+    _by_engine_step,
+    _by_model_config,
+)
 
 
 def _price(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Ints, pl.DataFrame]:

@@ -7,6 +7,8 @@ that are not recorded take ids too.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -24,9 +26,19 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, matching
+from opscope.core.tables.impossible import lack_of_times
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.lanes import distinct_numbers
+from opscope.core.tables.numbered import numbers_of
 from opscope.core.tables.trace import SELECTED, Trace
+
+from .lost_ops import (
+    lost_graph_kernels,
+    lost_nodes,
+    op_names,
+    ops_among_launches,
+    share_missing,
+)
 
 #: Calls of other vendors' runtimes that launch a kernel.
 _OTHER_LAUNCH: Final = (
@@ -39,6 +51,13 @@ LEAST: Final = 0.01
 _AT_END: Final = 0.02
 #: Of steps that are alike, those with fewer kernels than this share of the usual number lost some.
 _FEWER: Final = 0.9
+#: Where a step was inferred to begin, so many kernels may be those of the step beside it.
+_AT_EDGE: Final = 2
+#: From this share of kernels with other ops than in the next step on, ops are lost: none of eight real traces
+#: of steps that repeat has one such kernel of up to 19,370.
+_DIFFER: Final = 0.005
+#: Of fewer kernels that repeat, a share is no estimate.
+_COMPARED: Final = 20
 #: Steps are alike if the numbers of their ops differ by less than this share.
 _ALIKE: Final = 0.01
 #: What a recorder says of records that it could not keep.
@@ -63,6 +82,9 @@ WITHOUT_GRAPHS: Final = (
 )
 A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
+LEFT_OUT: Final = (
+    "numbers that the profiler gave to kernels are missing: lost, or left out by a filter"
+)
 SCHEMA: Final = {
     "process": pl.Int32,
     "kernels": pl.Int64,
@@ -70,24 +92,28 @@ SCHEMA: Final = {
     "lost_kernels": pl.Int64,
     "lost_share": pl.Float64,
     "lost_launches": pl.Int64,
+    "lost_ops": pl.Int64,
     "lost_steps": pl.Int64,
     "reason": pl.String,
 }
 
 
 def lost_kernels(attribution: Attribution) -> pl.DataFrame:
-    """Return one row per process with kernels or launches: ``SCHEMA``.
+    """Return one row per process with kernels or launches, or with runs of ONNX Runtime: ``SCHEMA``.
 
     ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell. ``lost_launches``:
-    kernels without a launch record, although later calls were recorded. ``lost_steps``: numbers that are
+    kernels without a launch record, although later calls were recorded. ``lost_ops``: an estimate from
+    steps that run the same kernels; null where none do. ``lost_steps``: numbers that are
     missing between those of steps, where the time of such steps is missing too.
     """
     trace, links = attribution.trace, attribution.kernels
     calls = trace["calls"]
-    of_kernel, of_call = (
-        table["process"].fill_null(NONE).to_numpy() for table in (trace["kernels"], calls)
+    of_kernel, of_call, of_range = (
+        table["process"].fill_null(NONE).to_numpy()
+        for table in (trace["kernels"], calls, trace["ranges"])
     )
-    if not len(of_kernel) and not len(of_call):
+    runs = _of_onnxruntime(trace)
+    if not len(of_kernel) and not len(of_call) and not runs:
         return pl.DataFrame(schema=SCHEMA)
     launches = _launches(trace)
     lost = _launches_without_kernel(attribution, launches)
@@ -95,8 +121,9 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     by_graph = matching(calls["name"], GRAPH_LAUNCH)
     if by_graph.any():
         graphed = graphed | at(by_graph, links.call, False)
-    rows = []
-    for process in sorted({*distinct_numbers(of_kernel), *distinct_numbers(of_call[launches])}):
+    rows: list[dict[str, Any]] = []
+    launched = distinct_numbers(of_call[launches])
+    for process in sorted({*distinct_numbers(of_kernel), *launched, *runs}):
         mine = of_kernel == process
         replays = bool((by_graph & (of_call == process)).any())
         kernels, called = int(mine.sum()), int((launches & (of_call == process)).sum())
@@ -107,11 +134,15 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             int((mine & graphed).sum()),
             int((mine & (linked | graphed)).sum()),
         )
-        fewer = _lost_in_steps(attribution, process, lost)
-        if fewer and reason == NO_LAUNCHES:
-            reason = None
-        number = int((of_call[lost] == process).sum()) + fewer
-        bare = np.flatnonzero(mine & ~linked & ~graphed) if reason is None else None
+        work = _work_of_steps(attribution, process, launches, lost)
+        fewer = 0 if work is None else _lost_kernels(work)
+        if reason == NO_LAUNCHES:
+            fewer, reason = _without_launches(attribution, process, fewer)
+        known = reason is None and called
+        bare = np.flatnonzero(mine & ~linked & ~graphed) if known else None
+        without = None if bare is None else _without_launch(attribution, bare, process)
+        # kernels without a launch count in no step, and are there
+        number = int((of_call[lost] == process).sum()) + max(fewer - (without or 0), 0)
         rows.append(
             {
                 "process": None if process == NONE else int(process),
@@ -119,12 +150,38 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
                 "kernel_launches": called,
                 "lost_kernels": None if reason else number,
                 "lost_share": None if reason else number / max(number + kernels, 1),
-                "lost_launches": None if bare is None else _without_launch(trace, bare, process),
+                "lost_launches": without,
+                "lost_ops": lost_nodes(attribution, process, _numbered(attribution, process))
+                if process in runs
+                else _lost_ops(work, int((attribution.is_op & (of_range == process)).sum())),
                 "lost_steps": _missing_steps(attribution, process),
                 "reason": reason or (WITHOUT_GRAPHS if replays else None),
             }
         )
     return pl.DataFrame(rows, schema=SCHEMA)
+
+
+def _of_onnxruntime(trace: Trace) -> set[int]:
+    """Return the processes that ONNX Runtime's profiles are of, without kernels."""
+    origins = [trace.origin, *trace.origin.get("parts", ())]
+    if not any(of.get("format") == "onnxruntime" for of in origins):
+        return set()
+    own = trace["ranges"].filter(pl.col("domain").cast(pl.String) == "opscope.onnxruntime")
+    return set(own["process"].drop_nulls().unique()) - set(trace["kernels"]["process"].unique())
+
+
+def _without_launches(attribution: Attribution, process: int, fewer: int) -> tuple[int, str | None]:
+    """Return how many kernels are missing where no launch was recorded, and why that is not known: ``fewer``
+    by steps, by nodes that steps lack, or by the numbers that the profiler gave them."""
+    if fewer:
+        return fewer, None
+    nodes = lost_graph_kernels(attribution, process, _numbered(attribution, process))
+    if nodes is not None:
+        return nodes, None
+    missing, filtered = numbers_of(attribution.trace, process)
+    if missing is None or (filtered and not missing):
+        return 0, NO_LAUNCHES
+    return missing, f"{LEFT_OUT} ({units.count(missing)} numbers)" if filtered else None
 
 
 def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int) -> str | None:
@@ -238,17 +295,25 @@ def _before_end(
     return rows[kept]
 
 
-def _without_launch(trace: Trace, rows: Ints, process: int) -> int:
+def _without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
     """Return how many of the kernels ``rows`` were launched while calls were recorded: their ids are not
-    below those of all calls, as they are of kernels that were launched before the recording began."""
-    calls, kernels = trace["calls"], trace["kernels"]
+    below those of all calls, as they are of kernels that were launched before the recording began; or many
+    ops of those that launch kernels were recorded before the first call."""
+    trace = attribution.trace
+    calls, kernels, ranges = trace["calls"], trace["kernels"], trace["ranges"]
     if not len(rows):
         return 0
     of = (calls["process"].fill_null(NONE) == process).to_numpy()
     first = calls["correlation"].filter(pl.Series(of)).min()
-    begun = calls["start"].filter(pl.Series(of)).min()
-    table = kernels[rows].select("correlation", "start").drop_nulls()
-    later = (table["correlation"] > first) & (table["start"] > begun)
+    begun: Any = calls["start"].filter(pl.Series(of)).min()
+    table = kernels[rows].select("correlation", "start")
+    later = ((table["correlation"] > first) & (table["start"] > begun)).fill_null(False)
+    ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
+    early = np.flatnonzero(ops & (ranges["start"].to_numpy() < begun))
+    launching = np.unique(attribution.kernels.op[attribution.kernels.op >= 0]).astype(np.int64)
+    early = early[np.isin(op_names(attribution, early), op_names(attribution, launching))]
+    if len(early) >= _COMPARED:
+        later |= table["start"] > int(ranges["start"].gather(early).min())  # type: ignore[arg-type]
     return int(later.sum())
 
 
@@ -259,25 +324,55 @@ def _steps(attribution: Attribution, process: int) -> pl.DataFrame:
     of = pl.col("process").fill_null(NONE) == process
     steps = ranges.with_row_index("_row").filter((pl.col("category") == "step") & ended & of)
     numbers = [meaning.readings[code].step for code in meaning.reading[steps["_row"].to_numpy()]]
-    frame = steps.select("start", "end", pl.Series("step", numbers, dtype=pl.Int64))
+    inferred = (pl.col("domain").cast(pl.String) == "inferred").alias("inferred")
+    number = pl.Series("step", numbers, dtype=pl.Int64)
+    frame = steps.select("start", "end", inferred, number)
     return frame.unique(maintain_order=True).sort("start")
 
 
-def _lost_in_steps(attribution: Attribution, process: int, lost: Ints) -> int:
-    """Return how many kernels steps lack beside those that launches show: steps with as many ops as others.
+def _place_in(steps: pl.DataFrame) -> Callable[[Ints], Ints]:
+    """Return what gives the place in ``steps`` (``_steps``) of times; NONE outside."""
+    low, high = steps["start"].to_numpy(), steps["end"].to_numpy()
 
-    Nothing where fewer than half of these steps agree on the number of kernels.
-    """
+    def place(times: Ints) -> Ints:
+        number = np.searchsorted(low, times, side="right") - 1
+        return np.where(times < at(high, number, 0), number, NONE).astype(np.int64)
+
+    return place
+
+
+def _numbered(attribution: Attribution, process: int) -> tuple[int, Callable[[Ints], Ints]]:
+    steps = _steps(attribution, process)
+    return len(steps), _place_in(steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The kernels (those without a record by their launches) and ops of each step of a process; ``differ``:
+    the share of kernels whose op differs from that of the same kernel of the next step; ``missing``: the
+    share of ops that steps lack which others have at the same place. None if unknown."""
+
+    kernels: Ints
+    ops: Ints
+    inferred: bool
+    differ: float | None
+    missing: float | None
+
+
+def _work_of_steps(
+    attribution: Attribution, process: int, launches: NDArray[np.bool_], lost: Ints
+) -> _Work | None:
     trace, links = attribution.trace, attribution.kernels
     steps = _steps(attribution, process)
     if len(steps) < 3:
-        return 0
+        return None
     low, high = steps["start"].to_numpy(), steps["end"].to_numpy()
 
+    place_of = _place_in(steps)
+
     def per_step(times: Ints) -> Ints:
-        place = np.searchsorted(low, times, side="right") - 1
-        inside = (place >= 0) & (times < at(high, place, 0))
-        found: Ints = np.bincount(place[inside], minlength=len(low)).astype(np.int64)
+        place = place_of(times)
+        found: Ints = np.bincount(place[place >= 0], minlength=len(low)).astype(np.int64)
         return found
 
     calls, ranges = trace["calls"], trace["ranges"]
@@ -287,21 +382,96 @@ def _lost_in_steps(attribution: Attribution, process: int, lost: Ints) -> int:
     kernels = per_step(called[links.call[by_call]]) + per_step(begun[links.op[by_op]])
     of_lost = calls["process"].fill_null(NONE).gather(lost).to_numpy() == process
     kernels = kernels + per_step(called[lost[of_lost]])
-    if kernels.min() >= _FEWER * np.median(kernels):
-        return 0
     ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
-    many = per_step(begun[ops])
-    alike = np.abs(many - np.median(many)) <= _ALIKE * np.median(many)
-    usual = float(np.median(kernels[alike])) if alike.sum() >= 3 else 0.0
-    agree = np.abs(kernels[alike] - usual) <= _ALIKE * usual
+    differ = _differing(attribution, np.flatnonzero(by_call), low, high)
+    missing = None
+    if differ is not None and differ >= _DIFFER:
+        of = launches & (calls["process"].fill_null(NONE) == process).to_numpy()
+        launch, op = (
+            (table["thread"].fill_null(NONE).to_numpy()[rows], place_of(start[rows]), start[rows])
+            for table, start, rows in ((calls, called, of), (ranges, begun, ops))
+        )
+        name = op_names(attribution, np.flatnonzero(ops))
+        missing = share_missing(ops_among_launches(launch, op, name, _by_chance(attribution)))
+    return _Work(kernels, per_step(begun[ops]), bool(steps["inferred"].any()), differ, missing)
+
+
+def _by_chance(attribution: Attribution) -> Ints:
+    """Return the names (``op_names``) of ops of which rounding makes some no ops: they have no duration."""
+    ranges = attribution.trace["ranges"]
+    return np.unique(
+        op_names(attribution, np.flatnonzero((ranges["end"] == ranges["start"]).to_numpy()))
+    )
+
+
+def _differing(attribution: Attribution, rows: Ints, low: Ints, high: Ints) -> float | None:
+    """Return the share of the kernels ``rows`` of steps (from ``low`` to ``high``) whose op has another name
+    than that of the same kernel in the next step; None where no two steps run the same kernels."""
+    trace, links = attribution.trace, attribution.kernels
+    called = trace["calls"]["start"].to_numpy()[links.call[rows]]
+    place = np.searchsorted(low, called, side="right") - 1
+    order = np.lexsort((called, place))
+    order = order[(place[order] >= 0) & (called[order] < at(high, place[order], 0))]
+    rows, place = rows[order], place[order]
+    kernel = trace["kernels"]["name"].gather(rows).to_physical().to_numpy()
+    op = op_names(attribution, links.op[rows].astype(np.int64))
+    edges = np.searchsorted(place, np.arange(len(low) + 1))
+    same = apart = 0
+    for step in range(len(low) - 1):
+        one, other = (slice(edges[n], edges[n + 1]) for n in (step, step + 1))
+        if len(op[one]) != len(op[other]):
+            continue
+        alike = kernel[one] == kernel[other]
+        if alike.any() and alike.mean() >= _FEWER:
+            apart += int((op[one] != op[other])[alike].sum())
+            same += int(alike.sum())
+    return apart / same if same >= _COMPARED else None
+
+
+def _lost_kernels(work: _Work) -> int:
+    """Return how many kernels steps with as many ops as others lack, beside those that launches show."""
+    missing, steps = _fewer(work.kernels, work.ops)
+    return 0 if work.inferred and missing <= _AT_EDGE * steps else missing
+
+
+def _lost_ops(work: _Work | None, ops: int) -> int | None:
+    """Return how many ops are missing beside ``ops``: those that steps lack which launched as many kernels as
+    others, and those that all steps lack some of; None where no two steps run the same kernels.
+
+    If a share p of all ops is missing, a kernel has the same innermost op in two steps where both are there,
+    (1 - p)^2, and where both are missing, p^2, the same op around it in as many cases again: in
+    (1 - p) / (1 + p) of all. So of a share d of kernels whose ops differ p = d / (2 - d).
+    """
+    if work is None or work.inferred or not work.kernels.any():
+        return None
+    fewer = _fewer(work.ops, work.kernels)[0]
+    if work.differ is None:
+        return fewer or None
+    if work.differ < _DIFFER:
+        return fewer
+    share = work.missing if work.missing is not None else work.differ / (2 - work.differ)
+    return max(fewer, round(ops * share / (1 - share)))
+
+
+def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
+    """Return how much less than usual ``counts`` are in steps that are usual by ``beside``, and in how many.
+
+    Nothing where fewer than half of these steps agree on the number.
+    """
+    if counts.min() >= _FEWER * np.median(counts):
+        return 0, 0
+    alike = np.abs(beside - np.median(beside)) <= _ALIKE * np.median(beside)
+    usual = float(np.median(counts[alike])) if alike.sum() >= 3 else 0.0
+    agree = np.abs(counts[alike] - usual) <= _ALIKE * usual
     if not usual or 2 * int(agree.sum()) <= int(alike.sum()):
-        return 0
-    short = alike & (kernels < _FEWER * usual)
-    return round(float((usual - kernels[short]).sum()))
+        return 0, 0
+    short = alike & (counts < _FEWER * usual)
+    return round(float((usual - counts[short]).sum())), int(short.sum())
 
 
 def _missing_steps(attribution: Attribution, process: int) -> int:
-    """Return how many numbers are missing between those of steps, where their time is missing too."""
+    """Return how many numbers are missing between those of steps, where their time is missing too, or is in
+    the step before."""
     trace = attribution.trace
     if len(trace["windows"]) or SELECTED in trace.origin:
         return 0
@@ -311,7 +481,9 @@ def _missing_steps(attribution: Attribution, process: int) -> int:
     number, low, high = (steps[name].to_numpy() for name in ("step", "start", "end"))
     gap, missing = low[1:] - high[:-1], np.diff(number) - 1
     length = float(np.median(high - low))
-    return int(missing[(missing > 0) & (gap >= 0.5 * length * missing)].sum())
+    # where only its mark is missing, the step before holds it
+    held = (np.abs((high - low)[:-1] / max(length, 1) - missing - 1) < 0.5) & (gap < length / 2)
+    return int(missing[(missing > 0) & (held | (gap >= 0.5 * length * missing))].sum())
 
 
 def idle_unknown(profile: Answers) -> str | None:
@@ -322,17 +494,42 @@ def idle_unknown(profile: Answers) -> str | None:
     cut = [text for text in losses(profile) if CUT_OFF in text]
     if cut:
         return _not_known(cut[0])
-    # linking the launches, which finding lost kernels does, made this note
-    if profile.trace["notes"]["what"].cast(pl.String).str.contains(LATE_SAID, literal=True).any():
+    # linking the launches, which finding lost kernels does, made the first of these notes
+    said_of_times = profile.trace["notes"]["what"].cast(pl.String)
+    if said_of_times.str.contains(LATE_SAID, literal=True).any():
         return _not_known(LATE.partition(", so")[0])
+    why = lack_of_times(profile.trace, "kernels", "memops")
+    if why is not None:
+        return _not_known(why)
     said = _drop(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
     if len(said):
         number = int(said["how_many"].sum())
         return _not_known(f"the recorder dropped records ({units.count(number)})")
     lost = profile.ask("lost_kernels")
-    if lost.filter(pl.col("lost_share") >= LEAST).is_empty():
+    if not lost.filter(pl.col("lost_share") >= LEAST).is_empty():
+        return _not_known(in_words(lost) or "")
+    for process, kernels in _left_out(lost).select("process", "kernels").iter_rows():
+        missing, _ = numbers_of(profile.trace, NONE if process is None else process)
+        if (missing or 0) >= LEAST * (kernels + (missing or 0)):
+            return _not_known(_left_out(lost)["reason"][0])
+    return None
+
+
+def _left_out(lost: pl.DataFrame) -> pl.DataFrame:
+    return lost.filter(pl.col("reason").str.starts_with(LEFT_OUT).fill_null(False))
+
+
+def ops_unknown(profile: Answers) -> str | None:
+    """Why it is not known what ran outside any op: ops are missing. None if less than 1 % of them are."""
+    missing = int(profile.ask("lost_kernels")["lost_ops"].sum() or 0)
+    if not missing or missing < LEAST * (missing + int(profile.attribution.is_op.sum())):
         return None
-    return _not_known(in_words(lost) or "")
+    return _ops_missing(missing)
+
+
+def _ops_missing(number: int) -> str:
+    verb = "is" if number == 1 else "are"
+    return f"about {units.counted(number, 'op', 'ops')} {verb} missing in the file"
 
 
 def not_comparable(profile: Answers) -> str | None:
@@ -385,13 +582,16 @@ def losses(profile: Answers) -> list[str]:
         "lost_launches": ("launch of a kernel", "launches of kernels"),
         "lost_steps": ("step", "steps"),
     }
+    ops = int(lost["lost_ops"].sum() or 0)
+    found.append(_ops_missing(ops) if ops else None)
     for name, (noun, plural) in nouns.items():
         number = int(lost[name].sum() or 0)
         verb = "is" if number == 1 else "are"
         said = f"{units.counted(number, noun, plural)} {verb} missing in the file"
         found.append(said if number else None)
+    found += _left_out(lost)["reason"].to_list()
     for what, number in _drop(profile.trace).select("what", "how_many").rows():
-        found.append(units.text(what) + (f" ({units.count(number)})" if number > 1 else ""))
+        found.append(units.text(what) + (f" ({units.count(number)})" if (number or 0) > 1 else ""))
     return [text for text in found if text]
 
 
@@ -412,7 +612,8 @@ QUESTION = Question(
             "lost_kernels()",
             "one row per process that launched or ran kernels",
             columns(
-                "process kernels kernel_launches lost_kernels lost_share lost_launches lost_steps reason",
+                "process kernels kernel_launches lost_kernels lost_share lost_launches lost_ops "
+                "lost_steps reason",
                 """
                 kernels: count: kernels in the file
                 kernel_launches: count: calls that launch a kernel each, CUDA graphs left out
@@ -421,7 +622,10 @@ QUESTION = Question(
                 lost_share: fraction: lost_kernels / (kernels + lost_kernels)
                 lost_launches: count: kernels whose launch is not in the file although it was made while
                     launches were recorded
-                lost_steps: count: steps whose numbers and times are missing between others
+                lost_ops: count: ops that are not in the file, estimated from steps that run the same kernels
+                    under other ops or under fewer; null where no steps do
+                lost_steps: count: steps whose numbers are missing between others, and whose times are or are
+                    in the step before
                 reason: text: why the number of lost kernels is not known, or what it leaves out
                 """,
             ),

@@ -21,6 +21,7 @@ from opscope.core.question.layout import Column, Table
 from opscope.core.question.record import Question, Report, View
 from opscope.core.question.units import count, size
 from opscope.core.question.words import columns
+from opscope.core.schema import SEARCHED
 from opscope.core.tables.columns import known_sum
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
@@ -194,10 +195,12 @@ def _ends(layer: str, all_layers: set[str]) -> list[int]:
     first = layer.partition(_JOINED)[0]  # what follows is no path in this one
     mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
-    for index, letter in enumerate(first):
+    for index, letter in enumerate(first[:SEARCHED]):
         level += (letter in "([{<") - (letter in ")]}>")
+        if letter not in "./":
+            continue
         path = layer[:index]
-        ends_here = (letter == mark and level <= 0) or (letter in "./" and path in all_layers)
+        ends_here = (letter == mark and level <= 0) or path in all_layers
         if ends_here and path.strip("./") and len(ends) < _DEEPEST:
             ends.append(index)
     return [*ends, len(layer)]

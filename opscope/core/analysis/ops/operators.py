@@ -17,15 +17,33 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import kernel_executions
 from opscope.core.analysis.ops.grouped_table import EMPTY
-from opscope.core.analysis.ops.operator_columns import AROUND, FORMS, SHOWN
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
+from opscope.core.question.layout import Column
 from opscope.core.question.record import Question, Report
+from opscope.core.question.units import share
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import combined, compact, gather
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
+
+#: How these columns are shown; the reports by shape and by call stack show them the same way.
+FORMS: Final = (
+    Column("share", "of self", share, rank=1),
+    Column("tc_eligible", "TC could", rank=7),
+    Column("tensor_core_self", "TC self", share, rank=6),
+    Column("tensor_core_total", "TC total", share, rank=8),
+)
+SHOWN: Final = (
+    "share device_self device_total device_mean calls op host_self host_total host_mean tc_eligible"
+    " tensor_core_self tensor_core_total reason"
+)
+#: What the reports by shape and by call stack show, around the column of theirs.
+AROUND: Final = (
+    "share device_self device_total calls op {} host_self host_total tensor_core_self reason"
+)
+
 
 #: The words by which operators can be told apart besides their names: the shapes of their inputs, or the
 #: user's lines that called them.

@@ -10,15 +10,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.autograd_threads import AutogradThreads
 from opscope.core.analysis.ops.calls import readings_table
 from opscope.core.analysis.ops.costs import Costs, costs
+from opscope.core.analysis.ops.directions import Settled, closures, settle, stated
 from opscope.core.analysis.ops.identities import Identities, identities
 from opscope.core.analysis.ops.op_times import Times, times
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import Context, is_user_range
+from opscope.core.attribution.served_steps import served_steps
 from opscope.core.dialects import Reading
 from opscope.core.once import once
+from opscope.core.question import units
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, in_order, merge
@@ -27,7 +29,6 @@ from opscope.core.tables.mapped import full, let_go, zeros
 from opscope.core.tables.numbers import Numbers
 
 _BACKWARD: Final = DIRECTIONS.index("backward")
-_FORWARD: Final = DIRECTIONS.index("forward")
 #: The columns that an op without shapes may take from another op.
 _INHERITED: Final = ("inputs", "dtypes", "params")
 
@@ -116,49 +117,66 @@ class Ops:
         return trace.has("kernels") or trace.has("memops")
 
     @once
+    def served_steps(self) -> pl.DataFrame:
+        """The steps that an inference server names, with their requests and tokens."""
+        return served_steps(self.attribution.trace["ranges"], self.attribution.meaning)
+
+    @once
     def costs(self) -> Costs:
         """The costs of the ops, and the ops that count."""
-        return costs(self.attribution, self.forward_of)
-
-    @once
-    def _own_direction(self) -> NDArray[np.int8]:
-        codes = [
-            DIRECTIONS.index(r.direction) if r.direction in DIRECTIONS else NONE
-            for r in self.attribution.meaning.readings
-        ]
-        return np.array(codes, np.int8)
+        return costs(self.attribution, self.forward_of, lambda: self.served_steps)
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
-        """Return the direction of op rows (codes), by rule 4.
+        """Return the direction of op rows (codes), by rule 4, -1 for none.
 
-        It is the op's own, else that of the nearest op around it, else forward, or backward on a thread of
-        autograd's engine.
+        It is the op's own, else that of the nearest op or phase around it, else backward on a thread of
+        autograd's engine, else forward, unless the op is shown to be of no forward pass (``directions``).
         """
-        return at(self._directions, rows)
+        return at(self._settled.codes, rows)
+
+    def cuts(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
+        """Return per process and thread the time within its forward phases that is no forward pass."""
+        return self._settled.cuts
+
+    def phase(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
+        """Return the phase that ranges mark at each time (ns), String; null where its cuts are."""
+        phase: pl.Series = self.context.phase(process, thread, time).cast(pl.String)
+        for (number, on), (first, last) in self.cuts().items():
+            here = np.flatnonzero((process == number) & (thread == on))
+            index = np.searchsorted(first, time[here], side="right") - 1
+            inside = (index >= 0) & (time[here] < at(last, index))
+            is_cut = pl.Series(np.isin(np.arange(len(time)), here[inside])) & (phase == "forward")
+            phase = phase.set(is_cut.fill_null(False), None)
+        return phase
+
+    def closures(self) -> Ints:
+        """Return the rows of PyTorch's ranges around optimizer steps that ran a backward pass."""
+        return closures(self.attribution, self._settled.codes)
 
     @once
-    def _directions(self) -> NDArray[np.int8]:
-        """``direction`` of every range row."""
-        reading = self.attribution.meaning.reading
-        codes: NDArray[np.int8] = self._own_direction[reading]
-        has_own = self.attribution.kept(codes != NONE)
-        is_call = np.array([r.call is not None for r in self.attribution.meaning.readings], bool)
-        engine = AutogradThreads(self.attribution, codes)
-        none_above = not has_own.any()
-        for part in pieces(len(reading)):
-            rows = part.start + np.flatnonzero(~has_own[part])
-            if none_above:
-                codes[rows] = np.where(is_call[reading[rows]], _FORWARD, NONE)
-                continue
-            owner = self.attribution.climb(rows, has_own)
-            otherwise = np.where(is_call[reading[rows]], _FORWARD, NONE)  # a user range has none
-            codes[rows] = np.where(owner >= 0, at(codes, owner), otherwise)
-            engine.without(rows[(owner < 0) & (otherwise == _FORWARD)])
-        if engine.lanes:
-            for part in pieces(len(reading)):
-                rows = part.start + np.flatnonzero(~has_own[part] & (codes[part] == _FORWARD))
-                codes[rows[engine.has(rows)]] = _BACKWARD
-        return self.attribution.kept(codes)
+    def _stated(self) -> NDArray[np.int8]:
+        """The direction of every range row by its text and what is around it."""
+        return stated(self.attribution, self.context)
+
+    @once
+    def _settled(self) -> Settled:
+        settled = settle(
+            self.attribution,
+            self.context,
+            self._stated,
+            self._differentiated,
+            self._in_backward_phase,
+        )
+        settled.codes = self.attribution.kept(settled.codes)
+        return settled
+
+    def _differentiated(self) -> Ints:
+        """Return the rows of the ops that a backward pass differentiated."""
+        forwards = self._forwards
+        seen = np.zeros(len(forwards), bool)
+        for part in pieces(len(forwards)):
+            seen[forwards[part][forwards[part] >= 0]] = True
+        return np.flatnonzero(seen)
 
     def forward_of(self, rows: Ints) -> Ints:
         """Return for backward op rows the op row that each differentiates, -1 if there is none.
@@ -173,7 +191,7 @@ class Ops:
         """``forward_of`` every range row."""
         meaning, directions, mapped = (
             self.attribution.meaning,
-            self._directions,
+            self._stated,
             self.attribution.mapped,
         )
         count = len(directions)
@@ -527,3 +545,15 @@ def first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 def op_index(profile: Answers) -> Ops:
     """The ops of a profile's trace; made once, by ``profile.of``, as the other parts that questions share."""
     return Ops(profile.attribution)
+
+
+def served_words(profile: Answers) -> str | None:
+    """Return how many engine steps a server names: "20 engine steps (4 prefill, 16 decode)"; None: none."""
+    if profile.merged_of is not None:
+        return None
+    kinds = profile.of(op_index).served_steps["kind"]
+    if kinds.is_empty():
+        return None
+    counts = kinds.fill_null("unknown").value_counts(sort=True).rows()
+    parts = ", ".join(f"{count:,} {kind}" for kind, count in counts)
+    return f"{units.counted(len(kinds), 'engine step')} ({parts})"

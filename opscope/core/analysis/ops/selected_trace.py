@@ -26,6 +26,7 @@ _TIMED: Final[Mapping[str, str]] = {
     "allocations": "time",
     "samples": "time",
     "thread_states": "start",
+    "host_samples": "start",
 }
 
 

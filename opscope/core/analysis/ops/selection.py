@@ -104,6 +104,7 @@ def select(ops: Ops, selection: Selection) -> tuple[Ops, Flags, Flags]:
         "what": str(selection),
         "span": None if low is None else (low, high),
         "within": kept.within,
+        "windows": kept.windows,
     }
     left = sum(int((~flags).sum()) for flags in (kept.kernels, kept.memops))
     description = f"selected: {selection}; the kernels, copies and sets of all else are left out"

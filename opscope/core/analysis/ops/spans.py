@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge
 from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import SELECTED, Trace
@@ -39,7 +40,7 @@ def inside(spans: Spans, process: Ints, thread: Ints, time: Ints) -> Flags:
     for (number, on), (low, high) in spans.items():
         here = np.flatnonzero((process == number) & ((thread == on) | (on == EVERY)))
         index = np.searchsorted(low, time[here], side="right") - 1
-        is_inside[here] |= (index >= 0) & (time[here] < high[np.maximum(index, 0)])
+        is_inside[here] |= (index >= 0) & (time[here] < at(high, index, 0))
     return is_inside
 
 
@@ -70,11 +71,15 @@ def both(one: Spans, other: Spans) -> Spans:
 def selected_part(
     trace: Trace, process: int, thread: int, times: tuple[Ints, Ints]
 ) -> tuple[Ints, Ints]:
-    """Return the part of ``times`` of a thread in which time outside any op counts: all, unless layers or
-    user ranges were selected."""
-    within: Spans | None = trace.origin.get(SELECTED, {}).get("within")
+    """Return the part of ``times`` of a thread in which time outside any op counts: all, unless steps,
+    layers or user ranges were selected."""
+    selected_spans = trace.origin.get(SELECTED, {})
+    nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
+    windows: Spans | None = selected_spans.get("windows")
+    if windows is not None:
+        times = intersect(times, windows.get((process, EVERY), nothing))
+    within: Spans | None = selected_spans.get("within")
     if within is None:
         return times
-    nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
     selected = intersect(times, within.get((process, thread), nothing))
     return selected if (process, EVERY) not in within else intersect(times, within[process, EVERY])

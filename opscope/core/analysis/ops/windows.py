@@ -6,7 +6,7 @@ is outside, or only partly inside, has a device time of null; such a step is in 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.tables.columns import pieces
+from opscope.core.tables.impossible import AT_ONCE_SAID, AT_ZERO_SAID, FAR
 from opscope.core.tables.intervals import Ints, merge, union_length
 from opscope.core.tables.trace import Trace
 
+_ENDS: Final = (pl.col("start").min(), pl.col("end").max())
 #: Reasons why an op has no device time.
 OUTSIDE_WINDOW: Final = "kernels not captured in this window"
 NOT_CAPTURED: Final = "kernels were not captured"
@@ -54,10 +56,34 @@ def captured_steps(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
 def bounds(trace: Trace) -> pl.DataFrame:
     """Return the first start and the last end (ns) of each process's events, on host and device, in order of
-    process."""
-    ends = (pl.col("start").min(), pl.col("end").max())
+    process; of the host alone where the device's times are none, or an hour away: its clock is another."""
+    said = trace["notes"]["what"].cast(pl.String)
+    host = _bounds_in(trace, ("ranges", "calls"))
+    parts = [host]
+    for name in ("kernels", "memops"):
+        if said.str.contains(f"{name} ({AT_ZERO_SAID}|{AT_ONCE_SAID})").any():
+            continue
+        device = _bounds_in(trace, (name,))
+        both = host.join(device, on="process", suffix="_there", nulls_equal=True)
+        away = pl.max_horizontal(
+            pl.col("start_there") - pl.col("end"), pl.col("start") - pl.col("end_there")
+        )
+        apart = both.filter(away >= FAR)
+        parts.append(device.join(apart, on="process", how="anti", nulls_equal=True))
+    return pl.concat(parts).group_by("process").agg(*_ENDS).sort("process")
+
+
+def between(each: pl.DataFrame) -> int | None:
+    """Return the time (ns) from the first to the last of ``bounds``; None if there is none, as where all
+    began and ended at one time."""
+    first: Any = each["start"].min()
+    last: Any = each["end"].max()
+    return int(last - first) or None if len(each) else None
+
+
+def _bounds_in(trace: Trace, names: tuple[str, ...]) -> pl.DataFrame:
     parts = []
-    for name in ("ranges", "calls", "kernels", "memops"):
+    for name in names:
         table_of_spans = trace[name].select("process", "start", "end")
         for part in pieces(len(table_of_spans)):
             table = table_of_spans[part]
@@ -65,11 +91,11 @@ def bounds(trace: Trace) -> pl.DataFrame:
             alike = len(table) > 0 and not process.null_count() and process.min() == process.max()
             # most traces are of one process: a minimum is many times faster than a group of a million
             parts.append(
-                table.select(pl.col("process").first(), *ends)
+                table.select(pl.col("process").first(), *_ENDS)
                 if alike
-                else table.group_by("process").agg(*ends)
+                else table.group_by("process").agg(*_ENDS)
             )
-    return pl.concat(parts).group_by("process").agg(*ends).sort("process")
+    return pl.concat(parts).group_by("process").agg(*_ENDS)
 
 
 def captured_time(trace: Trace) -> int | None:

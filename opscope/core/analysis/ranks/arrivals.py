@@ -24,7 +24,7 @@ from opscope.core.tables.narrow import Pieces
 
 #: What a rank did from the end of the collective before to its entering this one; the parts add up to
 #: ``since``.
-PARTS: Final = ("wait_part", "compute_part", "input_part", "launch_part")
+PARTS: Final = ("wait_part", "compute_part", "input_part", "launch_part", "outside_part")
 ARRIVALS: Final = {"since": pl.Int64, **dict.fromkeys(PARTS, pl.Int64)}
 
 
@@ -34,9 +34,10 @@ def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFra
     ``since``: from the end of the rank's collective before, in the same group, to the start of this one;
     null for the first. Its parts, each without what an earlier one has: ``compute_part``, kernels, copies
     and sets; ``wait_part``, in collectives of other groups and in messages; ``input_part``, a data loader;
-    ``launch_part``, the rest: nothing ran on the device, as the host had not launched it. On a CPU
-    ``compute_part`` is ops, and comes after the two others. ``did`` is ``step_times.happened``; a rank that
-    it does not tell of has no parts.
+    ``launch_part``: nothing ran on the device while the host was in ops and calls, which launch;
+    ``outside_part``, the rest: the host was outside any op, as when it sleeps. Where no op was recorded the
+    rest is ``launch_part``. On a CPU ``compute_part`` is ops, and comes after the first and third. ``did`` is
+    ``step_times.happened``; a rank that it does not tell of has no parts.
     """
     rows = _entered(exchanged)
     before = pl.col("end").shift(1).over("process", *GROUP)
@@ -95,7 +96,7 @@ def _entered(exchanged: pl.DataFrame) -> pl.DataFrame:
 
 def _divide(happened: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
     """Return the parts of the intervals [start, end) of a process."""
-    communication, computed, copies, sets, _, loader, ops = happened.parts
+    communication, computed, copies, sets, calls, loader, ops = happened.parts
     nothing = np.zeros(len(start), np.int64)
     if computed is None or not len(computed[0]):
         # on a CPU what waits and what loads are ops too: they come first
@@ -104,6 +105,7 @@ def _divide(happened: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
         order = [
             ("compute_part", computed), ("compute_part", copies), ("compute_part", sets),
             ("wait_part", communication), ("input_part", loader),
+            ("launch_part", calls), ("launch_part", ops),
         ]  # fmt: skip
     parts_of_wait = dict.fromkeys(PARTS, nothing)
     for (name, _), value in zip(
@@ -111,9 +113,9 @@ def _divide(happened: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
     ):
         if value is not None:
             parts_of_wait[name] = parts_of_wait[name] + value
-    parts_of_wait["launch_part"] = (end - start) - sum(
-        (parts_of_wait[name] for name in PARTS[:3]), nothing
-    )
+    rest = (end - start) - sum(parts_of_wait.values(), nothing)
+    last = "launch_part" if ops is None or not len(ops[0]) else "outside_part"
+    parts_of_wait[last] = parts_of_wait[last] + rest
     return parts_of_wait
 
 

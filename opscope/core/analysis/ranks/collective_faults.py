@@ -57,12 +57,17 @@ LAST: Final = {
     "waited": pl.Int64,
     "behind": pl.Int64,
     "waits_for": pl.String,
+    "source": pl.String,
     "reason": pl.String,
 }
 NO_END: Final = "it did not end in the recording"
+#: A flight recorder knows that it completed.
+NO_END_TIME: Final = "it completed; when is not recorded"
 NO_TIMES: Final = "only calls were recorded, not when they ran"
 
 
+#: What ``exchanges.called`` has beside the columns of ``exchanges``.
+_TOLD: Final = {"completed": pl.Boolean, "source": pl.String}
 #: Why collectives are not judged, in the order in which the reasons are looked for.
 ALONE: Final = "only one of the group's ranks is in the profile"
 NO_GROUP: Final = "which group they are of is not recorded"
@@ -99,7 +104,7 @@ def _find(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
         there.add(
             rows.group_by(instance, maintain_order=True).agg(
                 pl.len().cast(pl.Int64).alias("entered"),
-                pl.col("end").count().cast(pl.Int64).alias("completed"),
+                pl.col("done").sum().cast(pl.Int64).alias("completed"),
                 pl.col("process").n_unique().cast(pl.Int64).alias("processes"),
                 _waited().max().alias("waited"),
             )
@@ -250,7 +255,7 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
             pl.col("number", "kind", "bytes", "called").last(),
             pl.col("end").last().alias("ended"),
             _waited().last().alias("waited"),
-            pl.col("ends").last(),
+            pl.col("ends", "done", "source").last(),
         )
         for rows in _place(entered, ranks)
     )
@@ -262,7 +267,7 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     several = pl.col("process").n_unique().over(*GROUP) > 1
     last = last.with_columns(pl.when(several).then("behind").alias("behind"))
     waiting = _behind(last, ranks)
-    pending = pl.col("ended").is_null() & (pl.col("ends") > 0)
+    pending = ~pl.col("done") & (pl.col("ends") > 0)
     return (
         last.join(waiting, on=list(_ONE), how="left", nulls_equal=True, maintain_order="left")
         .with_columns(
@@ -271,6 +276,8 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
             .then(pl.lit(NO_TIMES))
             .when(pending)
             .then(pl.lit(NO_END))
+            .when(pl.col("ended").is_null())
+            .then(pl.lit(NO_END_TIME))
             .alias("reason"),
         )
         .join(
@@ -287,9 +294,13 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _waited() -> pl.Expr:
-    """Return how long a call that did not end had waited when the recording ended."""
+    """Return how long a call that did not end had waited when the recording ended.
+
+    Null where a source tells what completed and no times: when it ended is not known then.
+    """
     since = (pl.col("until") - pl.col("called")).clip(lower_bound=0)
-    return pl.when(pl.col("end").is_null() & (pl.col("ends") > 0)).then(since)
+    timed = pl.col("completed").is_null() & (pl.col("ends") > 0)
+    return pl.when(~pl.col("done") & timed).then(since)
 
 
 def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
@@ -317,12 +328,25 @@ def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _place(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the numbered collectives with ``until``, and ``ends``: how many of the process's ended."""
+    """Yield the numbered collectives with ``until``, ``done``: whether it completed, by its end or by what
+    the source says, and ``ends``: of how many of the process's that is known."""
     kind = pl.col("kind").cast(pl.String)
+    ended = pl.col("end").is_not_null()
     until = ranks.unique("process", keep="first").select("process", "until")
     for piece in entered():
+        # a partial of an older version lacks these
+        lacking = [
+            pl.lit(None, kind_).alias(name)
+            for name, kind_ in _TOLD.items()
+            if name not in piece.columns
+        ]
         rows = piece.join(until, on="process", how="left", maintain_order="left").with_columns(
-            pl.col("end").count().over("process").alias("ends")
+            lacking
+        )
+        told = ended | pl.col("completed").is_not_null()
+        rows = rows.with_columns(
+            told.sum().over("process").alias("ends"),
+            (ended | pl.col("completed").fill_null(False)).alias("done"),
         )
         yield rows.with_columns(kind.alias("kind")).filter(
             pl.col("number").is_not_null() & ~pl.col("kind").is_in(POINT_TO_POINT)
@@ -461,7 +485,7 @@ QUESTION = (
                 "one row per process and group: the last collective that it called",
                 columns(
                     "process rank group members size calls collective kind bytes called ended "
-                    "waited behind waits_for reason",
+                    "waited behind waits_for source reason",
                     """
                     group: text: name of the process group
                     calls: count: collectives of the group that it called
@@ -472,6 +496,7 @@ QUESTION = (
                     behind: count: collectives of the group that the farthest rank has called beyond it;
                         null if it is alone
                     waits_for: text: ranks that have not called it, if it did not end
+                    source: text: line of the program that called it
                     reason: text: why ended is null
                     """,
                 ),

@@ -1,4 +1,4 @@
-"""Why ranks enter collectives last: longer computing, their input, late launches, or an earlier wait.
+"""Why ranks enter collectives last: longer computing, their input, late launches, their program, or a wait.
 
 The rank that came last is compared with the one that came first, over the time since both left the collective
 before. The differences of what they did in it add up to how much later it came, so the largest is the cause.
@@ -26,6 +26,7 @@ CAUSES: Final = {
     "compute_part": "local compute",
     "input_part": "input",
     "launch_part": "launch",
+    "outside_part": "outside any op",
 }
 FIRST: Final = "the recording has no collective of the group before it"
 APART: Final = "the ranks' collectives before it are not the same one"
@@ -60,7 +61,7 @@ def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     for piece in late():
         lasts.append(piece.filter("last"))
         firsts.add(
-            piece.filter(pl.col("duration") - pl.col("shortest") == pl.col("late"))
+            piece.filter(pl.col("waiting") == pl.col("late"))
             .unique(instance, keep="first", maintain_order=True)
             .select(*instance, "before", "since", *PARTS)
         )
@@ -116,12 +117,13 @@ def _after(arrived: pl.DataFrame) -> pl.DataFrame:
     """Return what is needed of the rows, and ``before``, the number of the group's collective before."""
     before = pl.col("number").shift(1).over("process", *GROUP).alias("before")
     return arrived.select(
-        "process", "kind", *_ONE, "duration", "shortest", "waiting", "since", *PARTS, before
+        *("process", "kind", *_ONE, "start", "duration", "shortest", "waiting", "since"),
+        *(*PARTS, before),
     )
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """Why ranks enter collectives last: local compute, input, launch, or an earlier wait.
+    """Why ranks enter collectives last: local compute, input, launch, time outside any op, or a wait.
 
     A rank that came last is compared with the one that came first, over the time since both left the
     group's collective before; what it did longest beyond the other is the cause.

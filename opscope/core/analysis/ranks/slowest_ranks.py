@@ -13,6 +13,7 @@ from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
+from opscope.core.tables.trace import UNRELATED
 
 SLOWEST: Final = {
     "step": pl.Int64,
@@ -72,6 +73,8 @@ def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
 
 def answer(profile: Answers) -> pl.DataFrame:
     """The rank with most work in each step, and how far apart the ranks' work was."""
+    if profile.trace.origin.get(UNRELATED):  # steps of equal number are not one step
+        return pl.DataFrame(schema=SLOWEST)
     return slowest_ranks(work_by_step(profile.of(step_bounds), profile.of(exchange_pieces)))
 
 
@@ -104,7 +107,7 @@ QUESTION = Question(
         Report(
             name="slowest_ranks",
             title="Slowest rank by step",
-            empty="no step that several ranks have: load the traces of all ranks together",
+            empty="no step that several ranks of one job have: load the traces of all ranks together",
         ),
     ),
 )

@@ -17,6 +17,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.exchanges import exchange_pieces
 from opscope.core.analysis.steps.step_times import processes_of, step_bounds, steps_at
+from opscope.core.analysis.steps.warm_up import warm_up_of_job
 from opscope.core.job.exchanges import GROUP, SYNCHRONISING
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
@@ -112,8 +113,9 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
     the waiting that it caused.
 
     ``last``: in how many it alone was last; ``last_share``: of those ``compared``. ``lateness``: how much
-    later it came than the first rank, summed over those in which it was last. ``caused_waiting``: the
-    waiting of all other ranks in these. A collective in which no rank waited longer than a microsecond has
+    later it came than the first rank, summed over those in which it was last; where a rank waits in several
+    collectives at once, the time counts once (``_once``). ``caused_waiting``: the waiting of all other ranks
+    in these. A collective in which no rank waited longer than a microsecond has
     no last rank. Only collectives of which the times of at least two ranks are known are compared.
     """
     last = pl.col("last")
@@ -143,7 +145,32 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
 
 def _for_stragglers(exchanged: pl.DataFrame) -> pl.DataFrame:
     """Return the columns that are needed, as each pass makes the others too."""
-    return exchanged.select("process", "kind", *_ONE, "duration", "shortest", "waiting")
+    own = ["own"] if "own" in exchanged.columns else []
+    return exchanged.select(
+        "process", "kind", *_ONE, "start", "duration", "shortest", "waiting", *own
+    )
+
+
+def step_stragglers(profile: Answers) -> pl.DataFrame:
+    """``stragglers`` of the collectives that ended in a step, warm-up left out where there are other steps;
+    of all collectives where no steps are known. A rank whose steps begin later than those of others is not
+    late by that: its lateness is no longer than its own steps so far."""
+    table = profile.of(step_bounds).filter(pl.col("step").is_not_null())
+    kept = table.filter(pl.col("seen") & ~warm_up_of_job(table))
+    judged = table if kept.is_empty() else kept
+    if judged.is_empty():
+        return stragglers(profile.trace, profile.of(exchange_pieces))
+    step_of = steps_at(judged)
+    first = judged.group_by("process").agg(pl.col("start").min().alias("first"))
+
+    def within(piece: pl.DataFrame) -> pl.DataFrame:
+        end = piece["end"].fill_null(0).to_numpy() - 1
+        inside = step_of(processes_of(piece["process"]), end) >= 0
+        kept = piece.filter(pl.Series(inside, dtype=pl.Boolean))
+        own = (pl.col("start") - pl.col("first")).clip(lower_bound=0).alias("own")
+        return kept.join(first, on="process", how="left", maintain_order="left").with_columns(own)
+
+    return stragglers(profile.trace, each(profile.of(exchange_pieces), within))
 
 
 def waits_for(exchanged: Pieces) -> pl.DataFrame:
@@ -166,15 +193,16 @@ def waits_for(exchanged: Pieces) -> pl.DataFrame:
 
 
 def late_rows(exchanged: Pieces) -> Pieces:
-    """Return the collectives of each rank that can be compared, with ``late`` (ns: how much the last came
-    after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process alone was last)."""
+    """Return the collectives of each rank that can be compared, with ``late`` (ns: the longest waiting in it:
+    how much the last came after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process
+    alone was last)."""
     instance, compared = list(_ONE), each(exchanged, _compare)
     shortest = pl.col("duration") == pl.col("shortest")
     sums = Gathered(instance, pl.col("longest").max(), pl.col("caused", "least").sum())
     for piece in compared():
         sums.add(
             piece.group_by(instance).agg(
-                pl.col("duration").max().alias("longest"),
+                pl.col("waiting").max().alias("longest"),
                 pl.col("waiting").sum().alias("caused"),
                 shortest.sum().cast(pl.Int64).alias("least"),
             )
@@ -183,7 +211,9 @@ def late_rows(exchanged: Pieces) -> Pieces:
 
     def made() -> Iterator[pl.DataFrame]:
         for piece in compared():
-            late = pl.col("longest") - pl.col("shortest")
+            late = pl.col("longest")
+            if "own" in piece.columns:
+                late = pl.min_horizontal(late, "own")
             yield (
                 piece.join(
                     sums_of_all, on=instance, how="left", nulls_equal=True, maintain_order="left"
@@ -200,9 +230,24 @@ def late_rows(exchanged: Pieces) -> Pieces:
 
 def _compare(exchanged: pl.DataFrame) -> pl.DataFrame:
     kind = pl.col("kind").cast(pl.String)
-    return exchanged.filter(
-        kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
-    ).with_columns(kind.alias("kind"))
+    return _once(
+        exchanged.filter(
+            kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("shortest").is_not_null()
+        ).with_columns(kind.alias("kind"))
+    )
+
+
+def _once(exchanged: pl.DataFrame) -> pl.DataFrame:
+    """Return the collectives by process and time, ``waiting`` of each without what the rank waits at the same
+    time in those that it entered before: two buckets of gradients in flight wait for one late rank once.
+
+    A rank waits from its entering a collective on. Sums of the waiting of a rank are no longer than its time.
+    """
+    until = (pl.col("start") + pl.col("waiting").fill_null(0)).cum_max().shift(1).over("process")
+    end = pl.col("start") + pl.col("waiting")
+    begin = pl.max_horizontal("start", until.fill_null(pl.col("start")))
+    rows = exchanged.sort("process", "start", maintain_order=True)
+    return rows.with_columns((end - begin).clip(lower_bound=0).alias("waiting"))
 
 
 def work_by_step(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
@@ -216,7 +261,7 @@ def work_by_step(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     step_of = steps_at(table)
     sums = Gathered(["row"], pl.col("waiting").sum(), pl.col("unsure").any())
     for piece in exchanged():
-        timed = piece.filter(pl.col("end").is_not_null())
+        timed = _once(piece.filter(pl.col("end").is_not_null()))
         row = step_of(processes_of(timed["process"]), timed["end"].to_numpy() - 1)
         sums.add(
             timed.select("waiting", pl.Series("row", np.asarray(row, np.int64)))

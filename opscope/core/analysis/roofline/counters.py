@@ -20,6 +20,7 @@ from opscope.core.analysis.roofline.counter_table import EMPTY, FORMS
 from opscope.core.attribution.attribute import launching_calls
 from opscope.core.attribution.innermost_op import open_ops
 from opscope.core.perf.counters import adds_up
+from opscope.core.perf.sampled_counters import IDLE
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
@@ -39,6 +40,9 @@ COLUMNS: Final = (
 )
 _NOT_LINKED: Final = "the trace does not say which launch the counters are of"
 _NO_OP: Final = "no op was open on the thread when the kernel was launched"
+_IDLE: Final = (
+    "no kernel ran on the device while this was sampled, or how long a sample lasted is not known"
+)
 _NO_LAUNCH: Final = "the kernel's launch is not in the trace"
 
 
@@ -176,7 +180,7 @@ def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
         layer.alias("layer"),
         step.alias("step"),
         within.alias("range"),
-        _reasons(executions).alias("reason"),
+        _reasons(executions, name == IDLE).alias("reason"),
     )
     wide = _wide(executions.values)
     numbered = frame.with_row_index("execution").with_columns(pl.col("execution").cast(pl.Int64))
@@ -202,15 +206,20 @@ def _wide(values: pl.DataFrame) -> pl.DataFrame:
     return wide.select("execution", *order)
 
 
-def _reasons(executions: Executions) -> pl.Series:
+def _reasons(executions: Executions, idle: pl.Series) -> pl.Series:
     """Return why an execution has no op; null where it has one."""
     unlinked = executions.key["correlation"].is_null().to_numpy()
     reason = np.select(
-        [executions.op >= 0, unlinked & (executions.kernel < 0), executions.call < 0],
-        [NONE, 0, 1],
+        [
+            executions.op >= 0,
+            idle.fill_null(False).to_numpy(),
+            unlinked & (executions.kernel < 0),
+            executions.call < 0,
+        ],
+        [NONE, 3, 0, 1],
         default=2,
     )
-    return spread("reason", [_NOT_LINKED, _NO_LAUNCH, _NO_OP], reason)
+    return spread("reason", [_NOT_LINKED, _NO_LAUNCH, _NO_OP, _IDLE], reason)
 
 
 def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
@@ -248,26 +257,39 @@ def counter_totals(executions: Executions, kernels: pl.DataFrame) -> pl.DataFram
     """Return one row per kernel name, innermost op and counter: how many were measured, and the values.
 
     ``kernels`` is ``measured_kernels``. ``total`` is null for a counter whose values do not add up (a rate, a
-    percentage, a mean).
+    percentage, a mean); the mean of these is by the kernels' durations, where the trace has them.
     """
     named = executions.values.select(
         kernels["name"].gather(executions.values["execution"]).alias("name"),
         kernels["bottom_op"].cast(pl.String).gather(executions.values["execution"]).alias("op"),
         pl.col("name").cast(pl.String).alias("counter"),
         "value",
+        kernels["duration"].gather(executions.values["execution"]).alias("weight"),
     )
+    weighted = (pl.col("value") * pl.col("weight")).sum() / pl.col("weight").sum()
+    timed = (pl.col("weight").null_count() == 0) & (pl.col("weight").sum() > 0)
     totals = named.group_by("name", "op", "counter").agg(
         pl.len().cast(pl.Int64).alias("counted_kernels"),
         pl.col("value").sum().alias("counted"),
         pl.col("value").mean().alias("mean_count"),
         pl.col("value").min().alias("least_count"),
         pl.col("value").max().alias("most_count"),
+        pl.when(timed).then(weighted).alias("by_time"),
+    )
+    idle = pl.col("name") == IDLE
+    totals = totals.with_columns(
+        pl.when(idle).then(0).otherwise("counted_kernels").alias("counted_kernels")
     )
     codes, texts = compact(totals["counter"].cast(pl.Categorical))
     summed = pl.Series([adds_up(text or "") for text in texts], dtype=pl.Boolean)
+    is_sum = summed.gather(codes.astype(np.uint32))
     totals = totals.with_columns(
-        pl.when(summed.gather(codes.astype(np.uint32))).then("counted").alias("counted")
-    )
+        pl.when(is_sum).then("counted").alias("counted"),
+        pl.when(is_sum)
+        .then("mean_count")
+        .otherwise(pl.coalesce("by_time", "mean_count"))
+        .alias("mean_count"),
+    ).drop("by_time")
     first = kernels.with_row_index("first").group_by(
         "name", pl.col("bottom_op").cast(pl.String).alias("op")
     )
@@ -378,10 +400,12 @@ QUESTION = (
                     """
                     op: text: the innermost op around the launch
                     counter: text: the counter's name, as its tool writes it
-                    counted_kernels: count: kernel executions of which the counter was measured
+                    counted_kernels: count: kernel executions of which the counter was measured; 0 for
+                        samples that are no kernel's
                     counted: value: sum of the values; null if the counter's values do not add up (a rate,
                         a mean, a share)
-                    mean_count: value: mean of the values
+                    mean_count: value: mean of the values; of a rate or share, by the kernels' durations,
+                        where the trace has them
                     least_count: value: smallest value
                     most_count: value: largest value
                     """,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -10,15 +12,62 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
 from opscope.core.analysis.ops.ops import Ops, op_index
-from opscope.core.analysis.roofline.chunks import SCHEMA, at_most, bound
 from opscope.core.analysis.summary.summary import FREE
 from opscope.core.attribution.attribute import REASONS
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import at, gather, pieces, spread
+from opscope.core.tables.columns import at, compact, gather, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
+
+CHUNK: Final = 65_536
+_LISTS: Final = re.compile(
+    r"multi_tensor_apply_kernel<.*?Metadata<(?:[\w: ]+, ?)?(?:\(int\))?([1-9])>"
+)
+_WIDE: Final = re.compile(r"\b(?:double|long)\b")
+SCHEMA: Final = {"elements": pl.Int64, "moved": pl.Int64}
+
+
+def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return, per row of ``kernels`` (name, grid), upper bounds: ``elements`` of one list, ``moved`` bytes.
+
+    It assumes that every list is read and written, with elements of 4 bytes (8 if the name contains a
+    type of 8 bytes: states are as wide as f32, whatever the parameters are). Null for other kernels.
+    """
+    codes, names = compact(kernels["name"].cast(pl.Categorical))
+    widths = pl.Series(
+        [None if name is None else _bytes_an_element(name) for name in names], dtype=pl.Int64
+    )
+    width = gather(widths, codes)
+    if width.null_count() == len(width):
+        return pl.DataFrame(dict.fromkeys(SCHEMA, width), schema=SCHEMA)
+    codes, grids = compact(kernels["grid"].cast(pl.Categorical))
+    counts = pl.Series(grids, dtype=pl.String).str.extract(r"^(\d{1,10}),1,1$").cast(pl.Int64)
+    blocks = gather(counts, codes)
+    return pl.select(
+        pl.when(width.is_not_null()).then(blocks * CHUNK).alias("elements"),
+        (blocks * CHUNK * width).alias("moved"),
+    )
+
+
+@cache
+def _bytes_an_element(name: str) -> int | None:
+    match = _LISTS.search(name)
+    if match is None:
+        return None
+    template = name.partition("(int")[0]
+    return 2 * int(match.group(1)) * (8 if _WIDE.search(template) else 4)
+
+
+def bound(elements: int | None, moved: int | None) -> str:
+    """Return the bound as text to append to a reason; empty if there is none."""
+    if elements is None or moved is None:
+        return ""
+    return (
+        f"; by its grids at most {elements / 1e6:,.1f} million elements and {moved / 1e9:,.2f} GB"
+    )
+
 
 BOTH, FLOPS, BYTES = "FLOPs, bytes", "FLOPs", "bytes"
 #: The reason for a kernel whose op has a cost that does not count, because an op around it counts.

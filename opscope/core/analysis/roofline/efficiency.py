@@ -115,7 +115,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     within = captured(trace, ran["row"].to_numpy())
     if within is not None:  # an op that is partly in the window lacks some of its kernels
         ran = ran.filter(pl.Series(within))
-    ran = ran.filter(pl.Series(ops.costs.canonical[ran["row"].to_numpy()]))
+    ran = ran.filter(ops.costs.counted(ran["row"].to_numpy()))
     done = (
         ran.group_by("row", "replay")
         .agg(
@@ -138,7 +138,8 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
 def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the executions if the CPU is the device: each op is one, like an op of one kernel."""
     counted = frame.with_row_index("place").filter(
-        pl.col("canonical") & (pl.col("device_time") > 0)
+        pl.col("canonical") & (pl.col("device_time") > 0),
+        (pl.col("flops") > 0) | pl.col("bytes").is_not_null(),
     )
     return counted.select(
         pl.col("place").cast(pl.Int64),

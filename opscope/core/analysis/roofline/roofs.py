@@ -65,8 +65,8 @@ def _check(device: Device) -> str:
         return ""
     rechecked = [name for name in ("peaks", "memory", "units") if name in device.checked]
     if not rechecked:
-        return " (not looked up a second time, checked by arithmetic: docs/devices.md)"
-    return f" ({', '.join(rechecked)} looked up a second time: docs/devices.md)"
+        return " (not looked up a second time, checked by arithmetic: docs/reference/devices.md)"
+    return f" ({', '.join(rechecked)} looked up a second time: docs/reference/devices.md)"
 
 
 def _doubts(frame: pl.DataFrame, incomplete: int) -> list[str]:

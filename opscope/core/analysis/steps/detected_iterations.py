@@ -11,9 +11,18 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import called
 from opscope.core.analysis.ops.ops import Ops, op_index
-from opscope.core.analysis.steps.key_ops import Key, lanes, stop_times
+from opscope.core.analysis.steps.engine_kinds import bursts, kinds_of_steps
+from opscope.core.analysis.steps.key_ops import Key, on_gpus, stop_times
 from opscope.core.analysis.steps.step_times import stepping
-from opscope.core.attribution.inferred_steps import HIGH, SCHEMA, Found, frame_of, trains
+from opscope.core.attribution.inferred_steps import (
+    HIGH,
+    KEY_NODE,
+    SCHEMA,
+    Found,
+    frame_of,
+    in_words,
+    trains,
+)
 from opscope.core.attribution.inferred_steps import SCHEMA as INFERRED
 from opscope.core.attribution.numbered_ranges import numbered_iterations
 from opscope.core.attribution.op_periods import Period, period
@@ -33,11 +42,16 @@ SERVED: Final = (
     "steps of prefill and of decode are different work: their mean says nothing of either"
 )
 NUMBERED: Final = "ranges of one name, each with its number, may be iterations or parts of one"
+#: What found iterations that are bursts of ops; their kind follows.
+BURSTS_NAMED: Final = "bursts: "
+BY_BURSTS: Final = (
+    "nothing marks them: they are bursts of equally many ops, prefill and decode told by their {by}"
+)
 MADE_UP: Final = "the source has no times of events"
 #: Notes on where steps come from.
 BY_KEY: Final = "steps are the iterations that a key node ends: {name}"
 UNSURE: Final = (
-    "steps detected from what repeats ({by}; confidence {confidence:.2f}): they are steps here because a "
+    "steps detected from {by} (confidence {confidence:.2f}): they are steps here because a "
     "range of them was selected, and nowhere else"
 )
 #: Threads that look at a process each: NumPy and Polars release the GIL.
@@ -98,7 +112,10 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
         if steps_of_ops == NO_OPS:
             steps_of_ops, by = _by_kernels(ops, number), "kernels"
         if isinstance(steps_of_ops, str):
-            return (number, None, steps_of_ops) if named is None else (number, named, NUMBERED)
+            if named is not None:
+                return number, named, NUMBERED
+            served = None if trained[meaning.reading[mine]].any() else _bursts(ops, number)
+            return (number, None, steps_of_ops) if served is None else (number, *served)
         sequence, thread = steps_of_ops
         confidence, doubts = sequence.confidence, [sequence.doubt]
         if by == "kernels":
@@ -113,6 +130,23 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
 
     with Pool(min(_THREADS, len(processes))) as pool:
         yield from pool.map(found_in, processes)
+
+
+def _bursts(ops: Ops, process: int) -> tuple[pl.DataFrame, str] | None:
+    """Return the bursts of ops of a process as rows of ``inferred_steps``, and the doubt, where their kinds
+    show that they are steps of a language model; else None."""
+    steps = bursts(ops, process)
+    kinds = None if steps is None else kinds_of_steps(ops, process, steps)
+    if kinds is None:
+        return None
+    by = pl.concat_str(pl.lit(BURSTS_NAMED), pl.col("kind").fill_null("of no known kind"))
+    rows = kinds.select(
+        pl.lit(process).alias("process"), "thread", "start", "end",
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"), pl.col("sure").alias("confidence"),
+        by.alias("by"),
+    )  # fmt: skip
+    ways = kinds["by"].drop_nulls().unique().sort().to_list()
+    return rows.cast(dict(SCHEMA.items())), BY_BURSTS.format(by=", ".join(ways))
 
 
 def _by_kernels(ops: Ops, process: int) -> tuple[Period, int] | str:
@@ -145,15 +179,16 @@ def by_key(ops: Ops, key: Key) -> pl.DataFrame:
     ranges = ops.attribution.trace["ranges"]
     process = ranges["process"].gather(key.rows).fill_null(NONE).to_numpy()
     ends = ranges["end"].gather(key.rows).to_numpy()
-    lane = lanes(ops, key.rows)
+    places, gpu = on_gpus(ops, key.rows)
     parts = []
     for number in np.unique(process).tolist():
         here = process == number
-        stops = np.unique(stop_times(lane[here], ends[here]))
+        ours = here[places]
+        stops = stop_times(gpu[ours], ends[places[ours]])
         bounds = np.append(min(_begin(ops, number), int(stops[0]) - 1), stops)
         thread = ranges["thread"].gather(key.rows[here]).drop_nulls()
         most = int(thread.mode().min()) if len(thread) else NONE  # type: ignore[arg-type]
-        parts.append(frame_of(Found(bounds, 1.0, f"key node {key.name}"), number, most))
+        parts.append(frame_of(Found(bounds, 1.0, f"{KEY_NODE}{key.name}"), number, most))
     return pl.concat(parts)
 
 
@@ -198,6 +233,6 @@ def iterated(profile: Answers) -> tuple[Answers, dict[int, bool], dict[int, str]
     is_step = {**dict.fromkeys(have, True), **dict.fromkeys(iterating, False)}
     if not iterating:
         return profile, is_step, doubts
-    by = ", ".join(every["by"].unique().sort())
+    by = ", ".join(in_words(by) for by in every["by"].unique().sort())
     note = UNSURE.format(by=by, confidence=float(every["confidence"].min()))  # type: ignore[arg-type]
     return profile._with_steps(every, note, True), is_step, doubts

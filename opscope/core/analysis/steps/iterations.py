@@ -13,7 +13,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.kernels import called
 from opscope.core.analysis.ops.ops import Ops, op_index
-from opscope.core.analysis.steps.detected_iterations import iterated
+from opscope.core.analysis.steps.detected_iterations import BURSTS_NAMED, iterated
 from opscope.core.analysis.steps.outliers import NORMAL, SCORE
 from opscope.core.analysis.steps.step_times import step_bounds
 from opscope.core.analysis.steps.steps import slow_ones
@@ -57,7 +57,7 @@ ITERATIONS: Final = {
 
 
 #: The kind of a server's step; null for all others.
-_KIND: Final = pl.col("found_by").str.extract(f"^{NAMED}(.*)$", 1).alias("kind")
+_KIND: Final = pl.col("found_by").str.extract(f"^(?:{NAMED}|{BURSTS_NAMED})(.*)$", 1).alias("kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _count(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
         table = trace[name]
         duration = (table["end"] - table["start"]).fill_null(0).to_numpy()
         where = table["process"].fill_null(NONE).to_numpy()
-        many, lasted = _sums(found, where, _when(ops, name, launched), duration)
+        many, lasted = _sums(found, where, launch_times(ops, name, launched), duration)
         time += lasted
         kernels += many if name == "kernels" else 0
     is_counted = seen_device & found["seen"].fill_null(True)
@@ -191,7 +191,7 @@ def _count(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
     )
 
 
-def _when(ops: Ops, name: str, launched: Launched) -> Ints:
+def launch_times(ops: Ops, name: str, launched: Launched) -> Ints:
     """Return when (ns) each kernel or copy was launched: its op's start, else the call's, else its own."""
     trace = ops.attribution.trace
     call = np.where(launched.replay >= 0, launched.replay, launched.call)
@@ -361,9 +361,10 @@ QUESTION = Question(
                 device_time: ns: durations of the kernels, copies and sets launched in it added up
                 stable: yes/no: whether it is in the longest range of iterations without warm-up, slow
                     ones and other work
-                found_by: text: marked by the program; key node and its name; global_step; or what
-                    repeats: optimizer, function, iteration, sequence (of ops), kernels, range (names
-                    that differ by numbers; of a server with the kind of step, such as range: prefill)
+                found_by: text: marked by the program; key node and its name; global_step; what is called
+                    (function, model or session, and its name); or what repeats: optimizer, function,
+                    iteration, sequence (of ops), kernels, range (names that differ by numbers; of a
+                    server with the kind of step, such as range: prefill), bursts (of ops, with the kind)
                 certainty: fraction: how sure it is that these are the iterations; null if the program
                     marks them
                 is_step: yes/no: whether it is a step in all frames; otherwise only where a range of them

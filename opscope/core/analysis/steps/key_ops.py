@@ -1,7 +1,8 @@
 """Find the op that marks iterations, a key node, and when each iteration ended by it.
 
 A key node runs once in each iteration; an iteration ends when it has ended. On several GPUs it runs once for
-each of them, so the k-th iteration ends when the k-th instance has ended on every one.
+each of them, so the k-th iteration ends when the k-th instance has ended on every one: the rule of DLProf's
+guide (1.4, section 10), which is told in docs/dlprof-reports.md.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from opscope.core.analysis.ops.kernels import called
 from opscope.core.analysis.ops.ops import Ops
 from opscope.core.attribution.step_counter import in_path, names, writer
+from opscope.core.job.clocks import gpus
+from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.intervals import NONE, Ints
-from opscope.core.tables.lanes import lanes_of
+from opscope.core.tables.lanes import open_ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,27 +121,74 @@ def unknown_key(ops: Ops, key: str) -> str:
     return f"no op, user range or layer is named {key}: {hint}"
 
 
-def stop_times(lane: Ints, end: Ints, gpus: int = 1) -> Ints:
-    """Return when (ns) each iteration ended, from the ends of all instances of a key node.
+def stop_times(gpu: Ints, end: Ints) -> Ints:
+    """Return when (ns) iterations ended, ascending, from the ends of all instances of a key node.
 
-    ``lane``: per instance what tells apart the GPUs: its process, or its thread. With equally many on each,
-    the k-th iteration ends with the last of the k-th instances. Otherwise every ``gpus``-th instance in time
-    ends one, if their number divides by it; else each instance does.
+    ``gpu``: on which GPU each instance ran. With equally many on each of several, the k-th iteration ends
+    with the last of the k-th instances; else each instance on any GPU ends one.
     """
-    order = np.argsort(end, kind="stable")
-    lane, end = lane[order], end[order]
-    lanes, count = np.unique(lane, return_counts=True)
-    if len(lanes) > 1 and (count == count[0]).all():
-        each = end[np.argsort(lane, kind="stable")].reshape(len(lanes), count[0])
-        return np.asarray(each.max(axis=0), np.int64)
-    together = gpus if gpus > 1 and len(end) % gpus == 0 and len(lanes) > 1 else 1
-    return end[together - 1 :: together]
+    order = np.lexsort((end, gpu))
+    _, count = np.unique(gpu, return_counts=True)
+    if len(count) > 1 and (count == count[0]).all():
+        return np.unique(end[order].reshape(len(count), count[0]).max(axis=0))
+    return np.unique(end)
 
 
-def lanes(ops: Ops, rows: Ints) -> Ints:
-    """Return a number for the process and thread of each of ``rows``."""
+def on_gpus(ops: Ops, rows: Ints) -> tuple[Ints, Ints]:
+    """Return the place among ``rows`` (instances of a key node) and the number of each GPU it ran on.
+
+    That is where the work went that it launched; without any, the GPU that its thread, or else its process,
+    uses alone. Where nothing tells it, a negative number for the process stands for it.
+    """
     ranges = ops.attribution.trace["ranges"]
-    process, thread = (
-        ranges[name].gather(rows).fill_null(NONE).to_numpy() for name in ("process", "thread")
-    )
-    return lanes_of(process, thread).of.astype(np.int64)
+    unplaced = pl.DataFrame(
+        {
+            "place": np.arange(len(rows)),
+            **{name: ranges[name].gather(rows).cast(pl.Int64).fill_null(NONE)
+               for name in ("process", "thread")},
+        }
+    )  # fmt: skip
+    work = _work(ops, rows)
+    placed = [work.filter(pl.col("place") >= 0).select("place", "gpu").unique()]
+    unplaced = unplaced.join(placed[0], on="place", how="anti")
+    for owner in (["process", "thread"], ["process"]):
+        alone = work.group_by(owner).agg(pl.col("gpu").n_unique().alias("count"), pl.first("gpu"))
+        alone = alone.filter(count=1).drop("count")
+        placed.append(unplaced.join(alone, on=owner).select("place", "gpu"))
+        unplaced = unplaced.join(alone, on=owner, how="anti")
+    placed.append(unplaced.select("place", gpu=-2 - pl.col("process")))
+    every = pl.concat(placed)
+    return every["place"].to_numpy(), every["gpu"].to_numpy()
+
+
+def _work(ops: Ops, rows: Ints) -> pl.DataFrame:
+    """Return the distinct ``place``, ``process``, ``thread`` and ``gpu`` of all work on devices.
+
+    ``place``: which of ``rows`` launched it (-1: none of them); ``process`` and ``thread`` are the launch's.
+    """
+    attribution = ops.attribution
+    trace = attribution.trace
+    index = np.full(len(attribution.is_op), NONE, np.int64)
+    index[rows] = np.arange(len(rows))
+    around = open_ranges(trace["calls"], trace["ranges"], rows)
+    numbers = gpus(trace)
+    parts = []
+    for name, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
+        for part in pieces(len(trace[name])):
+            here = launched.part(part)
+            by_op = at(index, attribution.climb(here.op.astype(np.int64), index >= 0))
+            process, thread, _ = called(trace["calls"], here.call)
+            parts.append(
+                trace[name][part]
+                .select("process", "device")
+                .join(numbers, on=["process", "device"], how="left", nulls_equal=True,
+                      maintain_order="left")
+                .select(
+                    pl.Series("place", np.where(by_op >= 0, by_op, at(around, here.call))),
+                    pl.Series("process", process.astype(np.int64)),
+                    pl.Series("thread", thread.astype(np.int64)),
+                    "gpu",
+                )
+                .unique()
+            )  # fmt: skip
+    return pl.concat(parts).unique()

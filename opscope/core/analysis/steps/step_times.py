@@ -258,6 +258,8 @@ def _rows_by_process(process: pl.Series) -> dict[int, Ints]:
 
 def _rows_of(numbers: NDArray[np.int64]) -> dict[int, Ints]:
     """Return the rows of each number, in order; by one sort, as there may be 100,000 numbers."""
+    if len(numbers) and numbers.min() == numbers.max():  # most traces are of one process
+        return {int(numbers[0]): np.arange(len(numbers))}
     order = np.argsort(numbers, kind="stable")
     distinct, first = np.unique(numbers[order], return_index=True)
     parts = np.split(order, first[1:])

@@ -26,6 +26,8 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.tables import with_step_notes
 from opscope.core.question.words import columns
 
+#: Why it is not known whether a step was slow.
+UNMARKED: Final = "holds the next steps too: their marks are missing"
 #: How far above the median a slow step must be at least.
 LEAST_ABOVE: Final = 0.05
 #: The reason of a step in which nothing else was recorded.
@@ -70,7 +72,7 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
     parts = split_of(steps, happened(ops, exchanged))
     in_phases = zip(PHASE_COLUMNS, phases.host().values(), strict=True)
     table = steps.with_columns(*parts, *(column.alias(name) for name, column in in_phases))
-    table = _record(table).with_columns(slow_ones())
+    table = _unmarked(_record(table).with_columns(slow_ones()))
     return table.with_columns(warm_up(table)).select(*COLUMNS, "seen")
 
 
@@ -91,6 +93,21 @@ def _record(table: pl.DataFrame) -> pl.DataFrame:
         pl.when(bare).then(False).otherwise("seen").alias("seen"),
         pl.when(bare).then(pl.lit(NOTHING)).otherwise("reason").alias("reason"),
         pl.when(~bare.fill_null(True)).then("unknown").alias("unknown"),
+    )
+
+
+def _unmarked(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the table with ``slow`` null for steps that took the time of those whose marks are missing after
+    them: numbers are missing, and it lasted until the next as long as so many steps."""
+    middle, step = pl.col("time").median().over(_ALIKE), pl.col("step")
+    following = pl.struct("step", "start").shift(-1).over("process")
+    many = following.struct.field("step") - step
+    until_next = following.struct.field("start") - pl.col("end") < middle / 2
+    alike = (pl.col("time") / middle - many).abs() < 0.5
+    holds = ((many > 1) & alike & until_next).fill_null(False)
+    return table.with_columns(
+        pl.when(~holds).then("slow").alias("slow"),
+        pl.when(holds).then(pl.lit(UNMARKED)).otherwise("reason").alias("reason"),
     )
 
 
@@ -182,17 +199,19 @@ PHASE_ROWS: Final = {
     "phase": pl.String,
     "time": pl.Int64,
     "share": pl.Float64,
+    "op_time": pl.Int64,
     "device_time": pl.Int64,
     "kernels": pl.Int64,
     "seen_on": pl.String,
 }
 
 
-def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFrame:
+def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool, has_ops: bool) -> pl.DataFrame:
     """Return one row per step and phase (``PHASE_ROWS``): its time and, ``on_gpu``, its device time (ns).
 
     ``table`` is ``step_table``. The times of a step add up to the step's, the device times to that of all
-    that was launched in the step. Device times of steps outside the captured windows are null.
+    that was launched in the step, the op times to that of all ops that began in it. Device times of steps
+    outside the captured windows are null.
     """
     rows = table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     where = pl.DataFrame(
@@ -210,7 +229,8 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
         )
         for index, (name, column) in enumerate(zip(SHOWN, PHASE_COLUMNS, strict=True))
     )
-    ran = pl.col("device_time").is_not_null() | pl.col("time").is_not_null()
+    some = (pl.col(name).is_not_null() for name in ("device_time", "op_time", "time"))
+    ran = pl.any_horizontal(*some)
     is_seen = pl.col("seen") & pl.lit(on_gpu) & ran
     # as columns, not by an expression: where all rows are of one step, Polars takes its time for a scalar and
     # multiplies by the reciprocal, which may differ in the last bit
@@ -218,12 +238,14 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool) -> pl.DataFra
     long = long.with_columns(pl.when(pl.col("whole") > 0).then(share.alias("share")).alias("share"))
     return (
         long.join(phases.on_device(), on=["row", "phase"], how="left")
+        .join(phases.of_ops(), on=["row", "phase"], how="left")
         .join(where, on="process", how="left")
         .with_columns(
             *(
                 pl.when(is_seen).then(pl.col(name).fill_null(0)).alias(name)
                 for name in ("device_time", "kernels")
             ),
+            pl.when(pl.lit(has_ops) & ran).then(pl.col("op_time").fill_null(0)).alias("op_time"),
         )
         .sort("row", "place")
         .cast(dict(PHASE_ROWS.items()))
@@ -260,11 +282,13 @@ def answer_summary(profile: Answers) -> pl.DataFrame:
 def answer_phases(profile: Answers) -> pl.DataFrame:
     """The phases of each step, with the device time of what was launched in each.
 
-    The times of a step's five rows add up to the step. Device times are summed durations: they may be
-    longer than the step where kernels run at once.
+    The times of a step's five rows add up to the step, the op times to the ``self_time`` of all ops that
+    began in it. Device times are summed durations: they may be longer than the step where kernels run at
+    once.
     """
     phases = profile.of(phases_of_steps)
-    return phase_table(profile.of(table_of_steps), phases, profile.of(op_index).on_device)
+    ops = profile.of(op_index)
+    return phase_table(profile.of(table_of_steps), phases, ops.on_device, bool(len(ops.rows)))
 
 
 QUESTION = (
@@ -293,7 +317,8 @@ QUESTION = (
                     other_part: ns: the rest of the step: nothing that was recorded ran
                     overlap_time: ns: part of communication_part during which other kernels ran
                     unknown: text: which parts are null, and why; null if none is
-                    reason: text: why parts are null, or that the trace has no steps
+                    reason: text: why parts are null, that the trace has no steps, or that the step holds
+                        others whose marks are missing
                     """,
                 ),
             ),
@@ -380,12 +405,15 @@ QUESTION = (
                 "step_phases()",
                 "one row per step, process and phase",
                 columns(
-                    "process rank step phase time share device_time kernels seen_on",
+                    "process rank step phase time share op_time device_time kernels seen_on",
                     """
                     step: number: the step's number; null for a row that is the whole process
                     phase: text: input, forward, backward, optimizer, or outside
                     time: ns: time of the step in the phase; null if the process was never seen in it
                     share: fraction: time / the step's time
+                    op_time: ns: elapsed time of the ops in it, each without those inside it: ops whose
+                        direction is the phase; in backward also forward ops that it recomputes; and ops
+                        of another direction, or of none, that began in it
                     device_time: ns: durations of the kernels, copies and sets launched in it added up
                     kernels: count: kernels launched in it
                     """,
@@ -398,8 +426,11 @@ QUESTION = (
                 name="step_phases",
                 title="Phases of steps",
                 empty="no steps, and nothing of the host: opscope.step() or a callback marks steps",
-                forms=[Column("device_time", "device time", units.time)],
-                sums="time device_time kernels",
+                forms=[
+                    Column("op_time", "op time", units.time),
+                    Column("device_time", "device time", units.time),
+                ],
+                sums="time op_time device_time kernels",
                 written=False,
             ),
         ),

@@ -39,6 +39,19 @@ def warm_up(table: pl.DataFrame) -> pl.Series:
     return pl.select(pl.when(pl.Series(judged)).then(pl.Series(warm)).alias("warm_up")).to_series()
 
 
+def warm_up_of_job(table: pl.DataFrame) -> pl.Series:
+    """Return whether each step is warm-up on any of the processes that have it: ranks wait for each other.
+
+    A process that would have no other step is judged by itself.
+    """
+    rows = table.select("process", "step", warm_up(table).fill_null(False).alias("own"))
+    rows = rows.with_columns(pl.col("own").any().over("step").alias("anywhere"))
+    alone = pl.col("anywhere").all().over("process")
+    return rows.select(
+        pl.when(alone).then("own").otherwise("anywhere").alias("warm_up")
+    ).to_series()
+
+
 def warm_ups(time: Ints) -> int:
     """Return how many of the first steps are warm-up; ``time`` (ns) is each step's, in order."""
     later = time[len(time) // 2 :]

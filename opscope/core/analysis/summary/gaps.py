@@ -70,7 +70,7 @@ def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Serie
         gather(calls[name].fill_null(NONE), call).fill_null(NONE - 1).to_numpy()
         for name in ("process", "thread", "start")
     )
-    phase = ops.context.phase(process, thread, time).cast(pl.String)
+    phase = ops.phase(process, thread, time)
     alone = launched.reason[rows] == NO_RANGES_ON_THREAD
     if alone.any():
         # XLA compiles on threads of its own, where it runs kernels to choose among them: on an H100, 97 % of
@@ -102,9 +102,13 @@ def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:
     compiling = compiles(trace)
     parts = [pl.DataFrame(schema={**dict.fromkeys(_BY, pl.String), "time": pl.Int64})]
     for process, thread, outside in outside_ops(trace, frame):
+        lane = (process, thread)
         here = (pl.col("process") == process) & (pl.col("thread") == thread)
         states = trace["thread_states"].filter(here)
-        spans = [labels.filter(here), compiling.filter(here), states]
+        cuts = pl.DataFrame(
+            dict(zip(("start", "end"), ops.cuts().get(lane, ([], [])), strict=True))
+        )
+        spans = [labels.filter(here), compiling.filter(here), states, cuts]
         start, end = _cut(outside, spans)
         position = (np.full(len(start), process), np.full(len(start), thread), start)
         mine = spans[1]
@@ -116,7 +120,7 @@ def gap_sums_on_cpu(ops: Ops, frame: pl.DataFrame) -> pl.DataFrame:
                 {
                     "reason": np.where(np.isin(start, compiled), *CPU_REASONS),
                     "range": ops.context.user(*position).cast(pl.String),
-                    "phase": ops.context.phase(*position).cast(pl.String),
+                    "phase": ops.phase(*position),
                     "state": _open(states, start).cast(pl.String),
                     "time": end - start,
                 }

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.grouped_table import EMPTY, WORTH, and_others, grouped
 from opscope.core.analysis.ops.totals import summed_ops
-from opscope.core.analysis.summary.summary_table import COMPILING
+from opscope.core.analysis.summary.summary_table import COMPILING, summary_facts
 from opscope.core.perf.kinds import COPIES, NO_OP, OTHER, UNCLEAR_FAMILIES, UNKNOWN
 from opscope.core.perf.kinds import kinds as all_kinds
 from opscope.core.perf.registry import lookup
@@ -20,7 +20,7 @@ from opscope.core.question.layout import Column, Table
 from opscope.core.question.names import kernel
 from opscope.core.question.record import Question, Report, View
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import known_sum, renamed
+from opscope.core.tables.columns import known_sum
 
 #: The words by which totals can be added up, each with its columns of ``totals.op_totals``.
 BY: Final = {
@@ -29,6 +29,7 @@ BY: Final = {
     "layer": ("layer",),
     "source": ("source",),
     "dtype": ("dtypes",),
+    "direction": ("direction",),
 }
 #: The columns of which a row has the value with most of its time, and the number of distinct values.
 _USUAL: Final = {
@@ -37,6 +38,7 @@ _USUAL: Final = {
     "layer": ("op", "source"),
     "source": ("op", "layer"),
     "dtype": ("op", "layer"),
+    "direction": ("op", "layer"),
 }
 _SUMS: Final = ("device_time", "calls", "kernels", "self_time", "cpu_time", "flops", "bytes")
 
@@ -69,8 +71,9 @@ def kind_totals(kinds: pl.DataFrame) -> pl.DataFrame:
 def totals_by(
     totals: pl.DataFrame, gaps: pl.DataFrame, kinds: pl.DataFrame, by: str
 ) -> pl.DataFrame:
-    """Return ``totals`` (``totals.op_totals``) added up by ``op`` (and direction), ``layer``, ``source`` or
-    ``dtype``; time without an op is a row for each ``reason`` (``gaps``: ``totals.unattributed``).
+    """Return ``totals`` (``totals.op_totals``) added up by ``op`` (and direction), ``layer``, ``source``,
+    ``dtype`` or ``direction``; time without an op is a row for each ``reason`` (``gaps``:
+    ``totals.unattributed``).
 
     For the other columns (an op's inputs, layers and source lines; else ops) a row has the value with most
     of its time, and in ``shapes``, ``layers``, ``sources``, ``ops`` the number of distinct values.
@@ -157,7 +160,7 @@ def _share(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
 
 
 def answer(profile: Answers, by: str, *, layers: Mapping[str, str] | None = None) -> pl.DataFrame:
-    """Device time by ``kind``, ``op``, ``layer``, ``source`` or ``dtype``; time without an op by reason.
+    """Device time by kind, op, layer, source, dtype or direction; time without an op by reason.
 
     A row that adds up several inputs, layers, source lines or ops gives their number and shows the one
     with most of the time. ``layers`` maps layers to the names under which they are added up. Raises
@@ -168,7 +171,9 @@ def answer(profile: Answers, by: str, *, layers: Mapping[str, str] | None = None
         return kind_totals(kinds)
     sums = summed_ops(profile)
     if layers:
-        sums = sums.with_columns(renamed(sums["layer"], layers))
+        # categories here, but texts in what was merged of partials
+        texts = pl.col("layer").cast(pl.String).replace(layers)
+        sums = sums.with_columns(texts.cast(sums.schema["layer"]))
     return totals_by(sums, profile.ask("unattributed", categories=True), kinds, by)
 
 
@@ -198,7 +203,7 @@ def bar(share: object) -> str:
 def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
     """Return the kinds of work by their share of the time, each with the op that took most of its time."""
     frame = report.frame(profile)
-    of = "CPU time" if profile.cpu_only else "device time"
+    of = "elapsed time" if profile.cpu_only else "device time"
     total = int(frame["device_time"].sum())
     title = f"{report.title}: {units.time(total)} of {of}, by kind of work"
     keys = [
@@ -211,11 +216,39 @@ def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
     ]
     if frame.is_empty():
         return Table(report.title, keys, (), (report.no_rows,))
+    shown = frame if view.first or view.top is None else frame.head(view.top)
     rows = [
         row | {"bar": bar(row["share"]), "op": and_others(kernel(row["op"]), row["ops"])}
-        for row in (frame if view.first or view.top is None else frame.head(view.top)).to_dicts()
+        for row in shown.to_dicts()
     ]
-    return Table(title, keys, [*rows, *_waits(profile)], _means(frame, profile.cpu_only))
+    if not view.first:
+        return Table(title, keys, [*rows, *_waits(profile)], _means(frame, profile.cpu_only))
+    facts = summary_facts(profile) if profile.merged_of is None else []
+    if view.enough:
+        rows = _with_rest(rows)
+    return Table(title, keys, [*rows, *_waits(profile)], sentences=facts)
+
+
+#: Kinds on the first screen, with one row for all others.
+_FIRST: Final = 4
+
+
+def _with_rest(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the largest kinds, and the others as one row."""
+    rest = rows[_FIRST:]
+    if len(rest) < 2:
+        return rows
+    sums = {
+        key: _known_total(row[key] for row in rest) for key in ("share", "device_time", "calls")
+    }
+    names = ", ".join(row["kind"] for row in rest)
+    return [*rows[:_FIRST], sums | {"bar": bar(sums["share"]), "kind": "the rest", "op": names}]
+
+
+def _known_total(values: Iterable[Any]) -> Any:
+    """Return the sum; None if no value is known."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _waits(profile: Answers) -> list[dict[str, object]]:
@@ -289,6 +322,9 @@ QUESTION = Question(
         _totals("layer", "layer", "layer kind op source ops sources"),
         _totals("source", "source line", "source kind op layer ops layers"),
         _totals("dtype", "set of dtypes", "dtypes kind op layer ops layers"),
+        _totals(
+            "direction", "direction (forward, backward …)", "direction kind op layer ops layers"
+        ),
     ),
     parameters={
         "by": parameters.choice("what a row is", BY),
@@ -310,5 +346,6 @@ QUESTION = Question(
         _report("layer", "Top layers", "layer kind op flops source"),
         _report("source", "Top source lines", "source kind op layer flops"),
         _report("dtype", "Top dtypes", "dtypes kind op layer flops"),
+        _report("direction", "Forward, backward, optimizer", "direction kind op layer flops"),
     ),
 )

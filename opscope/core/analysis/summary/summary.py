@@ -12,10 +12,10 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
 from opscope.core.analysis.ops.op_frame import KNOWN, rows_with_known_costs
 from opscope.core.analysis.ops.spans import selected_part
-from opscope.core.analysis.ops.windows import captured_steps, captured_time
+from opscope.core.analysis.ops.windows import between, bounds, captured_steps, captured_time
 from opscope.core.analysis.summary.summary_table import COMPILING, summary_table
 from opscope.core.attribution.capture_traces import only_captured
-from opscope.core.job.clocks import machines
+from opscope.core.job.clocks import gpu_key
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
@@ -52,13 +52,16 @@ SCHEMA: Final = {
     "queues_waited": pl.Int64,
     "files": pl.Int64,
     "files_read": pl.Int64,
+    "processor_time": pl.Int64,
     "own_time": pl.Int64,
     "own_share": pl.Float64,
     "own_steps_share": pl.Float64,
 }
 _SPAN: Final = ("start", "end")
 #: Columns that are sums of those of the parts of a job.
-_COUNTED: Final = ("steps", "processes", "kernels", "copies", "waits", "queues_waited")
+#: Counts of a job's steps: every rank makes each.
+OF_RANK: Final = ("steps_of_rank", "captured_steps_of_rank")
+_COUNTED: Final = ("processes", "kernels", "copies", "waits", "queues_waited")
 #: Op types whose FLOPs are known to be 0, so that they never count as unknown.
 FREE: Final = ("communication", "copy", "view")
 
@@ -105,9 +108,12 @@ def summary_sums(
     counted = ~pl.col("process").is_in(only_captured(trace)).fill_null(False)
     steps = ended_steps(trace["ranges"]).filter(counted)
     waits = trace.queue_waits()
+    captured = captured_steps(trace, steps)
     return {
         "steps": len(steps),
-        "captured_steps": len(captured_steps(trace, steps)),
+        "captured_steps": len(captured),
+        "steps_of_rank": _most_of_a_rank(trace, steps),
+        "captured_steps_of_rank": _most_of_a_rank(trace, captured),
         "processes": len(trace["processes"].filter(counted)) or _distinct(trace, "process"),
         "kernels": len(kernels) if trace.has("kernels") else None,
         "copies": len(memops) if trace.has("memops") else None,
@@ -118,13 +124,24 @@ def summary_sums(
     }
 
 
+def _most_of_a_rank(trace: Trace, steps: pl.DataFrame) -> int | None:
+    """Return how many of the steps the rank with most has; None without ranks that have steps."""
+    ranks = trace["processes"].select("process", "rank").drop_nulls().unique("process")
+    counts = steps.join(ranks, on="process").group_by("process").len()["len"]
+    return None if counts.is_empty() else int(counts.max())  # type: ignore[arg-type]
+
+
 def added(parts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Return the ``summary_sums`` of all parts added up: None where no part knows a number."""
+    """Return the ``summary_sums`` of all parts added up: None where no part knows a number. All ranks make
+    the steps of a job: of those of a rank the most count."""
     sums: dict[str, int | None] = {}
     for part in parts:
         for name, value in part.items():
             before = sums.get(name)
-            sums[name] = before if value is None else value + (before or 0)
+            if value is None or before is None:
+                sums[name] = before if value is None else value
+            else:
+                sums[name] = max(value, before) if name in OF_RANK else value + before
     return sums
 
 
@@ -141,13 +158,18 @@ def summary_of(
     row |= {
         "wall_time": wall,
         "window_time": window,
-        "window_steps": None if window is None else sums["captured_steps"],
         "devices": devices,
         **{name: sums.get(name) for name in _COUNTED},
     }
+    steps, captured = (
+        sums[of_all] if sums.get(name) is None else sums[name]
+        for name, of_all in zip(OF_RANK, ("steps", "captured_steps"), strict=True)
+    )
+    row |= {"steps": steps, "window_steps": None if window is None else captured}
     files = trace.origin.get("files", 1)
     row |= {"files": files, "files_read": files - len(trace.origin.get("failed", ()))}
     row |= _own(trace["own_costs"])
+    row["processor_time"] = _processor_time(trace["processes"])
     if sums.get("whole") is not None:
         row |= _gpu(sums, trace.has("calls"), busy)
     elif sums.get("self_time") is not None:
@@ -228,6 +250,12 @@ def _own(costs: pl.DataFrame) -> dict[str, Any]:
         "own_share": time / span if span else None,
         "own_steps_share": steps_time / steps_span if steps_span and not unknown else None,
     }
+
+
+def _processor_time(processes: pl.DataFrame) -> int | None:
+    """Return the processor time (ns) of all processes; None if that of one is not known."""
+    times = processes["processor_time"]
+    return None if times.is_empty() or times.has_nulls() else int(times.sum())
 
 
 def _time(frame: pl.DataFrame, chosen: pl.Expr) -> int:
@@ -319,16 +347,10 @@ def _wall_time(trace: Trace, apart: list[int]) -> int | None:
     if SELECTED in trace.origin:
         span = trace.origin[SELECTED]["span"]
         return None if span is None else span[1] - span[0]
-    low: list[int] = []
-    high: list[int] = []
-    for name in ("ranges", "calls", "kernels", "memops"):
-        table = trace[name].select("process", "start", "end")
-        if apart:
-            table = table.filter(~pl.col("process").is_in(apart).fill_null(False))
-        if len(table):
-            low.append(table["start"].min())  # type: ignore[arg-type]
-            high.append(table["end"].max())  # type: ignore[arg-type]
-    return max(high) - min(low) if low else None
+    each = bounds(trace)
+    if apart:
+        each = each.filter(~pl.col("process").is_in(apart).fill_null(False))
+    return between(each)
 
 
 def _distinct(trace: Trace, column: str) -> int:
@@ -343,21 +365,13 @@ def on_devices(
 ) -> dict[tuple[object, ...], list[pl.DataFrame]]:
     """Return the start and end of the kernels, copies and sets of each device, by a unique key per device.
 
-    The key is the device's UUID if the trace has it, else the machine of the process that used it and its
-    number there: every machine has a device 0. The key's last part is None if no device is recorded.
+    The key is that of ``gpu_key``.
     """
-    machine = dict(machines(trace).select("process", "machine").rows())
-    uuids: dict[tuple[int, int], str] = {
-        (process, device): uuid
-        for process, device, uuid in trace["devices"].select("process", "device", "uuid").rows()
-        if uuid
-    }
+    key = gpu_key(trace)
     rows_of_devices: dict[tuple[object, ...], list[pl.DataFrame]] = {}
     for table in (kernels, memops):
         for process, device, rows in _by_device(table):
-            uuid = None if process is None or device is None else uuids.get((process, device))
-            key = (uuid,) if uuid else (machine.get(process, process), device)
-            rows_of_devices.setdefault(key, []).append(rows)
+            rows_of_devices.setdefault(key(process, device), []).append(rows)
     return rows_of_devices
 
 
@@ -473,7 +487,7 @@ QUESTION = Question(
                 "unattributed_time attributed_share launched_share flops_share "
                 "kernel_flops_share bytes_share tensor_core_time "
                 "tensor_core_undetermined_time steps processes devices kernels copies "
-                "waits queues_waited files files_read own_time own_share own_steps_share",
+                "waits queues_waited files files_read processor_time own_time own_share own_steps_share",
                 """
                 device_time: ns: durations of all kernels, copies and sets added up; without a GPU, the
                     ops' self time plus the threads' time inside steps but outside any op
@@ -482,6 +496,8 @@ QUESTION = Question(
                 window_time: ns: length of the window in which kernels were captured; null if the run was
                     not limited to a window
                 window_steps: count: steps inside the captured window
+                steps: count: training steps seen; of ranks, those of the rank with most: each makes
+                    every step of the job
                 device_busy: ns: time during which at least one kernel, copy or set ran, summed over
                     devices; without a GPU, time during which at least one op ran, summed over processes
                 attributed_time: ns: part of kernel_time whose op is known
@@ -499,6 +515,8 @@ QUESTION = Question(
                 queues_waited: ns: their durations added up, which are in no other time: waiting is no work
                 files: count: files given
                 files_read: count: files that could be read
+                processor_time: ns: time that the threads of the processes ran on processors while they were
+                    recorded; null if the recording does not tell
                 own_time: ns: time that opscope itself took while it recorded: all parts, threads and
                     processes
                 own_share: fraction: own_time / the time recorded
@@ -513,7 +531,7 @@ QUESTION = Question(
             name="summary",
             title="Summary",
             empty="the profile is empty",
-            table=lambda report, profile, view: summary_table(profile),
+            table=lambda report, profile, view: summary_table(profile, view.first),
             sums="",
             single=True,
             lean=True,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
+from opscope.core.analysis.ops.ops import served_words
 from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.question import units
@@ -18,8 +19,72 @@ from opscope.core.schema import COMPILE
 from opscope.core.tables.recorded_by import recorded_by
 
 
-def summary_table(profile: Answers) -> Table:
-    """Return the summary of a profile as a table."""
+def summary_facts(profile: Answers) -> list[str]:
+    """Return what the first screen says of a profile beside its totals: a line of shares, then what is amiss.
+
+    The line has what the times below it are of: how busy the device was, how much of its time has an op,
+    how much of the work has known FLOPs, and what recording cost.
+    """
+    row, on_cpu = _first(profile.summary()), profile.cpu_only
+    facts = [_steps_in_words(profile, row)]
+    if row.get("files_read") != row.get("files"):
+        facts.insert(0, f"{row['files_read']} of {row['files']} files")
+    if (row.get("processes") or 0) > 1:
+        facts.append(_plural(row["processes"], "process", "processes"))
+    if (row.get("devices") or 0) > 1 and not on_cpu:
+        facts.append(_plural(row["devices"], "device"))
+    if not on_cpu and row.get("kernel_time") is None:
+        facts.append("kernels were not captured")
+    if not on_cpu and profile.of(idle_unknown) is None and _of_wall(row):
+        facts.append(f"device busy {_of_wall(row)}")
+    attributed = _of(row.get("device_attributed_time"), row.get("device_time"))
+    if attributed:
+        facts.append(f"{attributed} of this time has an op")
+    if row.get("flops_share"):
+        # on a CPU the share is of the ops: time outside them could have none
+        of_ops = " of the ops' time" if on_cpu else ""
+        facts.append(f"FLOPs known for {units.share(row['flops_share'])}{of_ops}")
+    if row.get("own_steps_share") is not None:
+        facts.append(f"recording took {units.share(row['own_steps_share'])} of the steps")
+    return ["; ".join(facts), *_amiss(profile, row)]
+
+
+def _steps_in_words(profile: Answers, row: Mapping[str, Any]) -> str:
+    """Return how many steps there are. "0 steps" would say that the program made none; none are marked."""
+    if row.get("steps"):
+        return _plural(row["steps"], "step")
+    return served_words(profile) or "no steps marked"
+
+
+def _amiss(profile: Answers, row: Mapping[str, Any]) -> list[str]:
+    """Return a line for what lacks, what was selected and captured, where times are from, and warnings."""
+    amiss = [f"missing: {lacks}" for lacks in profile.of(losses)]
+    if profile.selected is not None:
+        amiss.append(f"selected: {profile.selected}")
+    if row.get("window_time") is not None:
+        amiss.append(f"captured: {units.time(row['window_time'])}, {_window(profile, row)}")
+    amiss += [f"{label}: {remark}" for label, _, remark in _sources(profile.trace.origin)]
+    told = [units.text(line) for line in amiss]
+    return [*told, *_few(_warnings(profile)), *_stepless(profile, row)]
+
+
+#: Warnings on the first screen, and the length at which their texts are cut there.
+_WARNINGS: Final = 2
+_LONG: Final = 95
+
+
+def _few(warnings: list[str]) -> list[str]:
+    """Return the first warnings, each cut to a line of a terminal, and how many there are besides."""
+    shown = [text if len(text) <= _LONG else f"{text[:_LONG]}…" for text in warnings[:_WARNINGS]]
+    more = len(warnings) - len(shown)
+    return [*shown, f"{_plural(more, 'more warning')}: --reports notes"] if more else shown
+
+
+def summary_table(profile: Answers, first: bool = False) -> Table:
+    """Return the summary of a profile as a table.
+
+    ``first``: it stands below the wall time, whose facts it does not repeat.
+    """
     row = _first(profile.summary())
     on_cpu = profile.cpu_only
     lines: list[tuple[str, str, str]] = []
@@ -34,20 +99,19 @@ def summary_table(profile: Answers) -> Table:
     if profile.selected is not None:
         line("selected", "", profile.selected)
     counts = [
-        # "0 steps" would say that the program made none; the trace only marks none
-        _steps(profile, row.get("steps")) if row.get("steps") else "no steps marked",
+        _steps(profile, row["steps"]) if row.get("steps") else _steps_in_words(profile, row),
         _plural(row.get("processes"), "process", "processes"),
         "" if on_cpu else _plural(row.get("devices"), "device"),
     ]
-    line("wall time", units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
+    within = first and profile.merged_of is None and len(profile.trace["process_times"]) > 0
+    label = "first to last event" if within else "wall time"
+    line(label, units.time(row.get("wall_time")), ", ".join(filter(None, counts)))
     if (on_cpu or row.get("kernel_time") is not None) and row.get("window_time") is not None:
         line("  captured", units.time(row["window_time"]), _window(profile, row))
     if on_cpu:
         has_time = row.get("kernel_time") is not None
-        what = (
-            "time of ops, and of steps outside any op" if has_time else "no ops and no steps either"
-        )
-        line("CPU time", units.time(row.get("kernel_time")), f"no GPU was recorded: {what}")
+        what = "of ops, and of steps outside any op" if has_time else "no ops and no steps"
+        line("elapsed time", units.time(row.get("kernel_time")), f"{what}; no GPU was recorded")
     else:
         unknown = profile.of(idle_unknown)
         lacking = "" if LATE_SAID in (unknown or "") else "without the missing kernels"
@@ -61,12 +125,21 @@ def summary_table(profile: Answers) -> Table:
         line(
             f"  {what}",
             units.time(part),
-            _of(part, device_time) + (of if part and device_time else ""),
+            _shares(
+                part, row, on_cpu, of, "from first to last event" if within else "of the wall time"
+            ),
         )
-    for gap in profile.unattributed().to_dicts():
+    for gap in () if first and on_cpu else profile.unattributed().to_dicts():
         line(f"    {units.text(gap.get('reason'))}", units.time(gap.get("time")), _gap(gap, on_cpu))
         for what, part in _parts_of(profile.gaps(), gap):
             line(f"      {what}", units.time(part.get("time")), _gap(part, on_cpu))
+    if row.get("processor_time") is not None:
+        each = "the process" if row["processes"] == 1 else "the processes"
+        line(
+            "processor time",
+            units.time(row["processor_time"]),
+            f"of all threads of {each}, while recorded",
+        )
     if row.get("waits"):
         line("waits", units.time(row.get("queues_waited")), _waits(row))
     launches = profile.trace.has("calls")
@@ -76,14 +149,7 @@ def summary_table(profile: Answers) -> Table:
         )
     elif not on_cpu and device_time:
         line("launched", units.UNKNOWN, "the source records no launches")
-    origin = profile.trace.origin
-    for times in dict.fromkeys(
-        part_origin.get("times") for part_origin in (origin, *origin.get("parts", ()))
-    ):
-        if times is not None:
-            line("times", "", times)
-    for capture in origin.get("captures", ()):
-        line("shapes from", "", _capture(capture))
+    lines += _sources(profile.trace.origin)
     subject = "of op time" if on_cpu else f"of {'launched ' if launches else ''}device time"
     line(
         "FLOPs known", units.share(row.get("flops_share")), subject + _among_kernels(row, launches)
@@ -93,9 +159,9 @@ def summary_table(profile: Answers) -> Table:
         line("Tensor Cores", _tensor_share(row), _tensor_remark(row))
     recorded = recorded_by(profile.trace.origin)
     if recorded is not None:
-        line("recorded by", *recorded)
+        line("backend", *recorded)
     if row.get("own_time") is not None:
-        line("opscope itself", units.time(row["own_time"]), _own(row))
+        line("cost of recording", units.time(row["own_time"]), _own(row))
     for peak in _peaks(profile):
         line(*peak)
     files, read = row.get("files"), row.get("files_read")
@@ -108,9 +174,19 @@ def summary_table(profile: Answers) -> Table:
             Column("remark", "", _blank, flexible=True, least=24),
         ],
         [{"what": label, "value": value, "remark": remark} for label, value, remark in lines],
-        [*_warnings(profile), *_stepless(profile, row), *_left_out(row)],
+        [*_warnings(profile), *_stepless(profile, row)],
         headings=False,
     )
+
+
+def _sources(origin: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield where times and shapes come from, if not from the events themselves."""
+    parts = (origin, *origin.get("parts", ()))
+    for times in dict.fromkeys(part.get("times") for part in parts):
+        if times is not None:
+            yield "times", "", times
+    for capture in origin.get("captures", ()):
+        yield "shapes from", "", _capture(capture)
 
 
 def _steps(profile: Answers, number: object) -> str:
@@ -132,19 +208,12 @@ def _stepless(profile: Answers, row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _left_out(row: Mapping[str, Any]) -> list[str]:
-    """Return what opscope's own clock does not measure; benchmarks/torch_overhead.py measures all of it."""
-    if row.get("own_time") is None:
-        return []
-    return ["opscope itself: without the time that the framework takes to call it"]
-
-
 def _own(row: Mapping[str, Any]) -> str:
-    if row.get("own_steps_share") is not None:
-        return (
-            f"in total, by its own clock; {units.share(row['own_steps_share'])} of the steps' time"
-        )
-    return f"{units.share(row.get('own_share'))} of the time recorded, by its own clock"
+    """Return a share of the cost; ``benchmarks/torch_overhead.py`` measures what opscope's clock cannot."""
+    share, of = row.get("own_steps_share"), "the steps' time"
+    if share is None:
+        share, of = row.get("own_share"), "the time recorded"
+    return f"{units.share(share)} of {of}; the framework's cost of calling opscope is not in it"
 
 
 def _peaks(profile: Answers) -> list[tuple[str, str, str]]:
@@ -215,6 +284,15 @@ def _capture(capture: Mapping[str, Any]) -> str:
         own.append(_plural(capture["copies"], "copy or set", "copies and sets"))
     counted = f"its own {' and '.join(own)} are not counted"
     return f"{_file(capture['path'])}, whose CUDA graphs {_file(capture['of'])} replays; {counted}"
+
+
+def _shares(part: int | None, row: Mapping[str, Any], on_cpu: bool, of: str, extent: str) -> str:
+    """Return which part of which time this is. Several processes have no share of the wall time."""
+    wall, share = row.get("wall_time"), _of(part, row.get("device_time"))
+    if not share or of or not on_cpu:
+        return share and share + (of or " of device time")
+    alone = row.get("processes") == 1 and wall and part is not None and part <= wall
+    return f"{share} of it" + (f", {_of(part, wall)} {extent}" if alone else "")
 
 
 def _of(part: int | None, total: int | None) -> str:

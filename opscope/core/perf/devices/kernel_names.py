@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from opscope.core.communication import is_kernel
-from opscope.core.dialects.demangle import all_demangled, demangled
+from opscope.core.dialects.demangle import LONGEST, all_demangled, demangled
+from opscope.core.schema import SEARCHED
 
 
 class Rule(NamedTuple):
@@ -286,12 +287,16 @@ _PRODUCT_WORD: Final = re.compile(
     r"(?i:gemm(?!a)|matmul|mul_mat|attn|attention|fmha|mha|mla|dot|linear|conv(?!ert)|einsum|bmm"
     r"|_mm_|_mm$|moe(?!_align|_sort|::))"
 )
-#: Search at most this many characters of a name: the longest real names have 6,000, and a match may begin
-#: anywhere.
-_READ: Final = 16_384
 _TEMPLATE: Final = re.compile(r"<[^<>]*>")
 _ENTERS: Final = re.compile(r"kentry<[^A-Za-z_]*(?=ck_tile::)")
 _END: Final = re.compile(r"[(<>,]")
+
+
+def search_name(kernel: str) -> str:
+    """Return the demangled name of a kernel, as far as patterns search it."""
+    # what is longer than any symbol is none, and is not copied
+    name = kernel[:LONGEST].strip() if len(kernel) > LONGEST else demangled(kernel.strip()) or ""
+    return name[:SEARCHED]
 
 
 @lru_cache(maxsize=65_536)
@@ -300,7 +305,7 @@ def verdict(kernel: str) -> tuple[bool | None, str]:
 
     Return None with a reason if the name proves neither.
     """
-    name = (demangled(kernel.strip()) or "")[:_READ]
+    name = search_name(kernel)
     name = name.removesuffix(" [clone .kd]").removesuffix(".kd")
     own = own_name(name)
     if is_kernel(own):
@@ -360,7 +365,7 @@ _FAST = re.compile(r"winograd|fft2d|_fft|fft_|cgemm|r2c|c2r|strassen", re.IGNORE
 
 def fast_algorithm(kernel: str) -> bool:
     """Whether the kernel computes a convolution with fewer multiplications (Winograd, FFT)."""
-    return bool(_FAST.search(kernel))
+    return bool(_FAST.search(kernel, 0, SEARCHED))
 
 
 _HELPER = re.compile(
@@ -375,4 +380,4 @@ def helps(kernel: str) -> bool:
 
     It adds the parts, lays out the data, or computes the rest of a layer norm's backward.
     """
-    return bool(_HELPER.search(kernel))
+    return bool(_HELPER.search(kernel, 0, SEARCHED))

@@ -67,7 +67,7 @@ _EVENTS: Final = (
 )
 _FORMATS: Final = {
     "rocm": "amd", "nsys": "nvidia", "nvprof": "nvidia", "ncu": "nvidia", "dlprof": "nvidia",
-    "tensorrt": "nvidia",
+    "pyprof": "nvidia", "tensorrt": "nvidia",
 }  # fmt: skip
 
 

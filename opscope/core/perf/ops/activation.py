@@ -140,7 +140,10 @@ def gated(call: OpCall) -> Cost:
     *(f"aten::{name}" for name in BACKWARD if name != "glu_backward"),
     family="activation",
     source="FLOPs per element: opscope.core.perf.ops.activation.BACKWARD",
-    variants={"weighted": "aten::prelu_backward aten::_prelu_kernel_backward"},
+    variants={
+        "weighted": "aten::prelu_backward aten::_prelu_kernel_backward",
+        "weight_by_element": "aten::_prelu_kernel_backward",
+    },
 )
 def activation_backward(call: OpCall) -> Cost:
     """BACKWARD's FLOPs per element; reads the gradient and the tensor that the forward kept."""
@@ -149,7 +152,9 @@ def activation_backward(call: OpCall) -> Cost:
     each = _GELU_TANH_BACKWARD if word == "gelu_backward" and _tanh_form(call) else BACKWARD[word]
     if variant(call, "weighted"):
         x, more = kept, tensors(call)[2:3]
-        writes = outputs(call) or [x, *more]
+        # the kernel's gradient of the weight is one for each element; a sum over them is an op of its own
+        apart = variant(call, "weight_by_element")
+        writes = outputs(call) or [x, *([TensorSpec(x.dtype, x.shape)] if apart else more)]
         return cost([grad, x, *more], writes, vector=each * numel(grad), dtype=grad.dtype)
     if word in (
         "log_sigmoid_backward",

@@ -141,6 +141,7 @@ def live_pairs(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int
     variants={
         "fused_sdp_choice": "aten::_fused_sdp_choice",
         "flex": "higher_order::flex_attention flex_attention",
+        "flash": "*_flash_attention*",
     },
 )
 def sdpa(call: OpCall) -> Cost:
@@ -155,7 +156,11 @@ def sdpa(call: OpCall) -> Cost:
     else:
         live = live_pairs(call, queries, keys, bottom_right=False)
     pairs = heads * queries * keys, heads * live
-    return attention_cost(call, q, k, v, pairs, (d_qk, d_v))
+    writes = None
+    if outputs(call) is None and variant(call, "flash"):  # the sums of the softmax are kept besides
+        sums = TensorSpec("f64" if q.dtype == "f64" else "f32", (*sizes(q)[:-1],))
+        writes = [TensorSpec(q.dtype, (*sizes(q)[:-1], d_v)), sums]
+    return attention_cost(call, q, k, v, pairs, (d_qk, d_v), writes=writes)
 
 
 @op(

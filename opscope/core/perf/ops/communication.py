@@ -40,9 +40,12 @@ FACTORS: Final[dict[str, Callable[[int], tuple[int, int]]]] = {
 _WORDS: Final = (
     (re.compile(r"multimem_(one_shot_)?all_reduce", re.I), "multimem_all_reduce"),
     (re.compile(r"one_shot_all_reduce", re.I), "one_shot_all_reduce"),
-    (re.compile(r"all[_-]?reduce|cross_device_reduce", re.I), "all_reduce"),
+    (re.compile(r"reduce[_-]?scatter|^psum_scatter", re.I), "reduce_scatter"),
+    (
+        re.compile(r"all[_-]?reduce|cross_device_reduce|^p(?:sum|max|min)\b|^psum_inv", re.I),
+        "all_reduce",
+    ),
     (re.compile(r"all[_-]?gather", re.I), "all_gather"),
-    (re.compile(r"reduce[_-]?scatter", re.I), "reduce_scatter"),
     (re.compile(r"all[_-]?(?:to|2)[_-]?all|(?<![a-z0-9])a2a[_-]", re.I), "all_to_all"),
     (re.compile(r"permute", re.I), "permute"),
     (re.compile(r"broadcast", re.I), "broadcast"),
@@ -53,7 +56,7 @@ _WORDS: Final = (
     # tokens of experts: DeepEP, mori, TensorRT-LLM, pplx
     (
         re.compile(
-            r"(?:\bep|(?:deep|hybrid)_ep|pplx|mori|uccl|A2A|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"
+            r"(?:\bep|(?:[Dd]eep|hybrid)_?(?:ep|EP)|pplx|mori|uccl|A2A|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"
         ),
         "all_to_all",
     ),

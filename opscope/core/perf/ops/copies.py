@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil, isfinite
 
-from opscope.core.perf.registry import CannotKnow, Cost, op, variant, word_of, words
+from opscope.core.perf.registry import CannotKnow, Cost, in_place, op, variant, word_of, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
     NO_SHAPES,
     NO_SIZE,
     Span,
+    axes,
     cost,
     distinct_tensors,
     dtype_param,
+    int_param,
     ints_param,
     lists,
     need,
     numel,
     output,
     outputs,
+    sizes,
     span,
     tensor_list,
     tensors,
     touched,
 )
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import OpCall, SameAs, TensorSpec
 
 #: Casts that have the result's dtype in their name.
 _CASTS = {
@@ -115,27 +119,49 @@ def copy(call: OpCall) -> Cost:
     variants={"lu_unpack": "aten::lu_unpack"},
 )
 def clone(call: OpCall) -> Cost:
-    """Read and write every element once; a cast counts no FLOPs."""
+    """Read and write every element once; a cast counts no FLOPs, and a result that is the input nothing."""
     x = need(call, 0, "input")
     if variant(call, "lu_unpack"):
-        return cost(distinct_tensors(call), outputs(call), reason=NO_OUTPUTS)
+        return cost(distinct_tensors(call), outputs(call) or _factors(call, x), reason=NO_OUTPUTS)
+    if call.outputs and isinstance(call.outputs[0], SameAs) and not in_place(call.name):
+        return Cost()
     dtype = dtype_param(call, _CASTS.get(word_of(call.name), x.dtype))
     out = output(call) or TensorSpec(dtype, x.shape)
     return cost([x], [out])
+
+
+def _factors(call: OpCall, x: TensorSpec) -> list[TensorSpec] | None:
+    """Return P, L and U of a factorised matrix, if both are unpacked."""
+    shape = sizes(x)
+    parts = (call.param("unpack_data"), call.param("unpack_pivots"))
+    if len(shape) < 2 or parts != (True, True):
+        return None
+    *lead, rows, columns = shape
+    small = min(rows, columns)
+    pairs = ((rows, rows), (rows, small), (small, columns))
+    return [TensorSpec(x.dtype, (*lead, *pair)) for pair in pairs]
 
 
 @op(
     *(f"aten::{name}_copy" for name in ("select", "slice", "narrow", "as_strided", "expand")),
     family="copy",
     source="the part is read and written once",
+    variants={"narrow": "aten::narrow_copy"},
 )
 def part_copy(call: OpCall) -> Cost:
     """Read and write the part that is taken; a repeated dimension is read once."""
     x = need(call, 0, "input")
     out = output(call)
     size = ints_param(call, "size")
-    if out is None and size is not None and -1 not in size:
-        out = TensorSpec(x.dtype, size)
+    length = call.param("length")
+    if out is None and variant(call, "narrow") and type(length) is int and length >= 0:
+        shape = list(sizes(x))
+        shape[axes((int_param(call, "dim"),), len(shape))[0]] = length
+        out = TensorSpec(x.dtype, tuple(shape))
+    elif out is None and size is not None:
+        kept = (*(1,) * (len(size) - len(x.shape)), *sizes(x))
+        shape = [old if new == -1 else new for old, new in zip(kept, size, strict=True)]
+        out = TensorSpec(x.dtype, tuple(shape))
     if out is None:
         raise CannotKnow(NO_SIZE)
     return cost([span(x, min(touched(x), numel(out)))], [out])
@@ -145,12 +171,16 @@ def part_copy(call: OpCall) -> Cost:
     "aten::_local_scalar_dense",
     "aten::item",
     "aten::is_nonzero",
+    "aten::_linalg_check_errors",
     family="copy",
     source="one element to the host",
+    variants={"checks": "aten::_linalg_check_errors"},
 )
 def item(call: OpCall) -> Cost:
-    """Copy one element to the host."""
+    """Copy one element to the host; a check reads all that LAPACK returned and hands over a bool."""
     x = need(call, 0, "input")
+    if variant(call, "checks"):
+        return cost([x], [TensorSpec("bool", ())])
     element = TensorSpec(x.dtype, ())
     return cost([element], [element])
 
@@ -192,7 +222,13 @@ def item(call: OpCall) -> Cost:
     "aten::_sobol_engine_initialize_state",
     family="fill",
     source="every element written once",
-    variants={"new": "*new_*"},
+    variants={
+        "new": "*new_*",
+        "number": "aten::scalar_tensor",
+        "range": "aten::arange",
+        "square": "aten::eye",
+        "triangle": "aten::tril_indices aten::triu_indices",
+    },
 )
 def fill(call: OpCall) -> Cost:
     """Write the result; read nothing."""
@@ -208,9 +244,55 @@ def fill(call: OpCall) -> Cost:
     steps = ints_param(call, "steps")
     if steps is not None and output(call) is None:
         out = TensorSpec(dtype_param(call, "f32"), steps)
+    if out is None and variant(call, "number"):
+        out = TensorSpec(dtype_param(call, "?"), ())
+    if out is None and variant(call, "range"):
+        out = _range(call)
+    if out is None and variant(call, "square"):
+        rows, columns = call.param("n"), call.param("m", call.param("n"))
+        if type(rows) is int and type(columns) is int:
+            out = TensorSpec(dtype_param(call, "f32"), (rows, columns))
+    if out is None and variant(call, "triangle"):
+        out = _triangle(call)
     if out is None:
         return cost([], None, reason=NO_SIZE)
     return cost([], [out])
+
+
+def _range(call: OpCall) -> TensorSpec | None:
+    """Return the numbers from ``start`` to ``end``, without it, of the type of what is given."""
+    bounds: list[int | float] = []
+    for key, default in (("start", 0), ("end", None), ("step", 1)):
+        value = call.param(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+            return None
+        bounds.append(value)
+    start, end, step = bounds
+    if not step:
+        return None
+    whole = all(isinstance(value, int) for value in bounds)
+    dtype = dtype_param(call, "i64" if whole else "f32")
+    return TensorSpec(dtype, (max(ceil((end - start) / step), 0),))
+
+
+def _triangle(call: OpCall) -> TensorSpec | None:
+    """Return the row and the column of each element on or below a diagonal (``triu``: on or above)."""
+    keys = ("row", "col", "offset")
+    rows, columns, offset = (int_param(call, key, -1 if key != "offset" else 0) for key in keys)
+    if rows < 0 or columns < 0:
+        return None
+    if call.name.startswith("aten::triu"):  # all but what is below the diagonal before
+        below = _below(rows, columns, offset - 1)
+        return TensorSpec(dtype_param(call, "i64"), (2, rows * columns - below))
+    return TensorSpec(dtype_param(call, "i64"), (2, _below(rows, columns, offset)))
+
+
+def _below(rows: int, columns: int, offset: int) -> int:
+    """Return how many elements of a matrix have a column of at most their row and ``offset``."""
+    first = min(max(-offset, 0), rows)  # rows before it have none
+    whole = min(max(columns - offset, first), rows)  # from it on they have all
+    growing = whole - first
+    return growing * (first + offset + 1) + growing * (growing - 1) // 2 + (rows - whole) * columns
 
 
 #: ``larger``: the ops whose result has more elements than their parts together.

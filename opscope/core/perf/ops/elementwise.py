@@ -8,6 +8,7 @@ each operand once (broadcast dimensions once), the result once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -29,7 +30,6 @@ from opscope.core.perf.shapes import (
     cost,
     distinct_tensors,
     floating,
-    knows_params,
     lists,
     need,
     numel,
@@ -121,6 +121,8 @@ BINARY: Final[Mapping[str, int]] = MappingProxyType(
 TERNARY: Final[Mapping[str, int]] = MappingProxyType(
     {"addcmul": 3, "addcdiv": 3, "lerp": 3, "where": 1, "masked_fill": 1}
 )
+#: dtypes of the tensors that PyTorch makes of Python's numbers.
+_NUMBERS: Final = ("f64", "i64", "bool", "c128")
 _BOOLEAN: Final = frozenset(
     words(
         """
@@ -147,14 +149,22 @@ def elementwise_cost(
 
     Raises CannotKnow if a shape is missing or the operands do not broadcast.
     """
-    kind = promote(operands)
     recorded = output(call)
+    numbers = [recorded is None and _is_number(one, operands) for one in operands]
+    kind = promote(
+        [
+            one if number else replace(one, shape=one.shape or (1,))
+            for one, number in zip(operands, numbers, strict=True)
+        ]
+        if any(numbers)
+        else operands
+    )
     shape = sizes(recorded) if recorded is not None else broadcast(*map(sizes, operands))
     if recorded is None and in_place(call.name):
         shape = sizes(operands[0])
     reads: list[Part] = []
-    for operand in operands:
-        if recorded is None and _is_number(operand, operands):
+    for operand, number in zip(operands, numbers, strict=True):
+        if number:
             continue
         if operand not in reads or len(tensors(call)) == _distinct_count(call):
             reads.append(operand)
@@ -162,15 +172,18 @@ def elementwise_cost(
     kept = outputs(call)
     if kept is not None and len(kept) > 1:
         written = kept
+    elif kept is None and word_of(call.name) == "frexp":
+        written.append(TensorSpec("i32", shape))  # the exponents
     steps = per_element * real_steps(word_of(call.name), kind)
     return cost(reads, written, vector=steps * product(shape), dtype=kind)
 
 
 def _is_number(operand: TensorSpec, operands: list[TensorSpec]) -> bool:
     """Whether a trace's operand is a number of the program (``x + 1.0``), which PyTorch writes as a tensor
-    without dimensions: f64, i64, bool or c128, beside a tensor with dimensions. Nothing is read for it."""
-    wrapped = not operand.shape and operand.dtype in ("f64", "i64", "bool", "c128")
-    return wrapped and any(one.shape for one in operands)
+    without dimensions: f64, i64, bool or c128, beside a tensor with dimensions or of another dtype. Nothing
+    is read for it."""
+    wrapped = not operand.shape and operand.dtype in _NUMBERS
+    return wrapped and any(one.shape or one.dtype not in _NUMBERS for one in operands)
 
 
 def _distinct_count(call: OpCall) -> int:
@@ -182,6 +195,8 @@ def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
         return "bool"
     if word in _FLOATING:
         return floating(promote(operands))
+    if word in ("abs", "angle"):  # of a complex number they are real
+        return {"c128": "f64", "c64": "f32", "c32": "f16"}.get(operands[0].dtype)
     if word in ("complex", "polar"):
         return {"f64": "c128", "f32": "c64", "f16": "c32"}.get(promote(operands))
     return None
@@ -208,15 +223,6 @@ def binary(call: OpCall) -> Cost:
     """BINARY's FLOPs per element of the broadcast result."""
     word = word_of(call.name)
     operands = [need(call, 0, "operand"), *tensors(call)[1:2]]
-    if (
-        len(operands) > 1
-        and not knows_params(call)
-        and numel(operands[0])
-        and not numel(operands[1])
-    ):
-        del operands[
-            1
-        ]  # an empty result to be resized; the second operand is a number, without a shape
     each = BINARY.get(word, 1)
     if word in ("add", "sub", "rsub") and call.param("alpha", 1) not in (1, None):
         each += 1
@@ -264,12 +270,9 @@ def clamp(call: OpCall) -> Cost:
     """One comparison per element and bound."""
     x = need(call, 0, "operand")
     bounds = 1 if variant(call, "one_bound") else 2
-    # if no result is recorded, a second tensor of the same size may be ``out``
-    is_stated = output(call) is not None or any(t.shape != x.shape for t in tensors(call))
-    is_stated = is_stated or len(tensors(call)) > 2
-    if bounds == 1 and len(tensors(call)) > 1 and is_stated:  # the bound is a tensor
+    if bounds == 1 and len(tensors(call)) > 1:  # the bound is a tensor
         return elementwise_cost(call, tensors(call)[:2], 1)
-    if bounds == 2 and len(tensors(call)) > 1 and is_stated:  # the bounds are tensors
+    if bounds == 2 and len(tensors(call)) > 1:  # the bounds are tensors
         return elementwise_cost(call, tensors(call)[:3], len(tensors(call)[1:3]))
     if bounds == 2 and call.params:
         given = [key for key in ("min", "max") if call.param(key) is not None]
@@ -323,6 +326,8 @@ def foreach(call: OpCall) -> Cost:
     each = _FOREACH[word]
     if word in ("add", "sub") and call.param("alpha", 1) not in (1, None):
         each += 1
+    if word.startswith("addc") and call.param("value") == 1:
+        each -= 1
     count = sum(numel(t) for t in tensor_lists[0])
     reads: list[Part] = [
         t

@@ -10,6 +10,7 @@ from opscope.core.perf.shapes import (
     broadcast,
     cost,
     distinct_tensors,
+    dtype_param,
     lists,
     multiply_adds,
     need,
@@ -28,10 +29,19 @@ SOURCE = "2·M·N·K, bias not counted (torch.utils.flop_counter)"
 
 
 def product_cost(
-    call: OpCall, a: TensorSpec, b: TensorSpec, out: tuple[int, ...], k: int, *more: Part
+    call: OpCall,
+    a: TensorSpec,
+    b: TensorSpec,
+    out: tuple[int, ...],
+    k: int,
+    *more: Part,
+    dtype: str | None = None,
 ) -> Cost:
-    """Return the cost of a product with result shape ``out``, summed over ``k``, that also reads ``more``."""
-    written = result(call, out, promote([a, b]))
+    """Return the cost of a product with result shape ``out``, summed over ``k``, that also reads ``more``.
+
+    ``dtype``: that of the result, if it is not the factors'.
+    """
+    written = result(call, out, dtype or promote([a, b]))
     repeated = a == b and len(tensors(call)) != len(distinct_tensors(call))
     return cost(
         [a, None if repeated else b, *more],
@@ -54,12 +64,13 @@ def _two_d(a: TensorSpec, b: TensorSpec) -> tuple[tuple[int, int], int]:
     return (left[0], right[1]), left[1]
 
 
-@op("aten::mm", "aten::_int_mm", family="gemm", source=SOURCE)
+@op("aten::mm", "aten::_int_mm", family="gemm", source=SOURCE,
+    variants={"integers": "aten::_int_mm"})  # fmt: skip
 def mm(call: OpCall) -> Cost:
     """2·M·N·K."""
     a, b = need(call, 0, "first matrix"), need(call, 1, "second matrix")
     out, k = _two_d(a, b)
-    return product_cost(call, a, b, out, k)
+    return product_cost(call, a, b, out, k, dtype="i32" if variant(call, "integers") else None)
 
 
 @op(
@@ -121,7 +132,9 @@ def scaled_mm(call: OpCall) -> Cost:
             k = max(k, right[0])  # 4-bit types are packed two to a byte along K on one side
     if out is None and variant(call, "as_input"):
         out = TensorSpec(a.dtype, shape)
-    # only the outputs have the requested dtype (out_dtype), which is wider than the operands'
+    wider = dtype_param(call, "?", "out_dtype")  # a trace without outputs may hold the argument
+    if out is None and wider != "?":
+        out = TensorSpec(wider, shape)
     writes = None if out is None else [out]
     return cost(
         [a, b, *more],

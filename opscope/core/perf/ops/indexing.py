@@ -144,6 +144,7 @@ def scatter(call: OpCall) -> Cost:
     operands = tensors(call)
     base, _, overload = call.name.partition(".")
     adds = variant(call, "adds") or overload in _ADDING or call.param("accumulate") is True
+    adds = adds or call.param("reduce") is not None
     if len(operands) < 2:
         if adds:
             raise CannotKnow(NO_SHAPES)
@@ -171,7 +172,9 @@ def scatter(call: OpCall) -> Cost:
         reads.append(x)
     elif adds:
         reads.append(span(x, min(count, numel(x))))
-    result = output(call) if variant(call, "by_mask") else None  # the mask may be larger than x
+    result = None
+    if variant(call, "by_mask"):  # the mask may be larger than x
+        result = output(call) or TensorSpec(x.dtype, broadcast(sizes(x), sizes(operands[1])))
     writes: list[Part] = [(result or x) if not in_place else span(x, min(count, numel(x)))]
     return cost(reads, writes, vector=count if adds else 0, dtype=x.dtype)
 
@@ -237,11 +240,14 @@ def masked_select_backward(call: OpCall) -> Cost:
     "aten::nonzero_numpy",
     family="index",
     source="one comparison per element",
+    variants={"padded": "aten::nonzero_static"},
 )
 def nonzero(call: OpCall) -> Cost:
     """Compare every element with zero; the number found is data."""
     x = need(call, 0, "input")
-    out = output(call)
+    out, size = output(call), call.param("size")
+    if out is None and variant(call, "padded") and type(size) is int:
+        out = TensorSpec("i64", (size, len(x.shape)))
     return cost(
         [x],
         None if out is None else [out],

@@ -98,6 +98,8 @@ def factorise(call: OpCall) -> Cost:
         flops = qr(m, n)
     elif word in ("linalg_svd", "_linalg_svd") and call.param("compute_uv") is False:
         flops = bidiagonal(m, n)
+    elif word == "_linalg_eigh" and call.param("compute_v") is False:
+        flops = FACTORS["linalg_eigvalsh"](m, n)
     else:
         flops = FACTORS[word](m, n)
     writes = outputs(call) or factors(word, call, x, m, n)
@@ -125,6 +127,8 @@ def factors(word: str, call: OpCall, x: TensorSpec, m: int, n: int) -> list[Tens
         complete = call.param("mode") == "complete"
         results = [made(m, m if complete else small), made(m if complete else small, n)]
         return results if word == "qr" else [made(m, m), *results]
+    if word == "eigh" and call.param("compute_v") is False:
+        return [made(n, dtype=real)]
     if word in ("svd", "_linalg_svd"):
         full = call.param("full_matrices", not variant(call, "native_call")) is True
         full = full and call.param("some") is not True
@@ -210,7 +214,8 @@ def solve(call: OpCall) -> Cost:
         b = tensors(call)[-1]
     left, right = sizes(a), sizes(b)
     m, n = left[-2], left[-1]
-    vector = len(right) == 1 or len(right) == len(left) - 1
+    # of a batch of vectors only linalg_solve's kinds know: the others take matrices, repeated over the batch
+    vector = len(right) == 1 or (right == left[:-1] and not variant(call, "factored"))
     k = 1 if vector else right[-2 if call.param("left") is False else -1]  # X·A = B: B's rows
     batch = max(product(left[:-2]), product(right[:-2]) if not vector else 1)
     if variant(call, "triangular"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from opscope.core.perf.registry import CannotKnow, Cost, op
-from opscope.core.perf.shapes import NO_SHAPES, cost, numel, sizes, tensors
+from opscope.core.perf.shapes import NO_SHAPES, Span, cost, need, numel, sizes, span, tensors
 from opscope.core.schema import OpCall
 
 
@@ -24,3 +24,20 @@ def route(call: OpCall) -> Cost:
     k = min(sizes(t)[-1] for t in operands if len(t.shape) == 2)
     return cost([logits], [t for t in operands if t is not logits], vector=(5 + k) * numel(logits),
                 dtype=logits.dtype)  # fmt: skip
+
+
+@op(
+    "SortTokens",
+    family="sort",
+    source="no floating-point operations: tokens are counted by expert and put in the order of experts",
+)
+def sort_tokens(call: OpCall) -> Cost:
+    """Sort the pairs of a token and an expert: weights and experts [T, k] in, weights and two orders out.
+
+    Triton's kernels for experts (``triton_kernels.routing``).
+    """
+    weights, experts = (need(call, n, "operand") for n in range(2))
+    if sizes(weights) != sizes(experts):
+        raise CannotKnow("the weights and the experts of the tokens are not of one shape")
+    pairs = numel(weights)
+    return cost([weights, experts], [span(weights, pairs), Span("i32", 2 * pairs)], dtype="i32")

@@ -224,6 +224,9 @@ def layer_norm_backward(call: OpCall) -> Cost:
     "vllm::rms_norm",
     "_C::rms_norm",
     "quack::_rmsnorm_fwd",
+    "aiter::rms_norm",
+    "aiter::rmsnorm2d_fwd",
+    "aiter::rmsnorm2d_fwd_ck",
     family="norm",
     source="4 per element: square, add, multiply by 1/rms, weight; 3 without a weight",
     variants={"result_first": "vllm::rms_norm _C::rms_norm", "aten_fused": "aten::_fused_rms_norm"},
@@ -291,11 +294,15 @@ def local_response_norm(call: OpCall) -> Cost:
     "aten::_weight_norm_interface",
     family="norm",
     source="3 per element: square, add, scale",
+    variants={"with_norms": "aten::_weight_norm_interface"},
 )
 def renorm(call: OpCall) -> Cost:
     """A norm along one dimension, and the scaling."""
     x = need(call, 0, "input")
-    return cost(distinct_tensors(call), outputs(call) or [x], vector=3 * numel(x), dtype=x.dtype)
+    norms = tensors(call)[1:2] if variant(call, "with_norms") else []
+    return cost(
+        distinct_tensors(call), outputs(call) or [x, *norms], vector=3 * numel(x), dtype=x.dtype
+    )
 
 
 @backward_of("aten::batch_norm", "aten::cudnn_batch_norm", "aten::native_batch_norm")

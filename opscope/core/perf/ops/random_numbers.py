@@ -167,7 +167,9 @@ def multinomial(call: OpCall) -> Cost:
             out = TensorSpec(dtype_param(call, "i64"), (count,))
         return cost([], None if out is None else [out], reason=NO_OUTPUTS)
     weights = need(call, 0, "weights")
-    out = output(call)
+    out, count = output(call), call.param("num_samples")
+    if out is None and type(count) is int and count >= 0:
+        out = TensorSpec("i64", (*sizes(weights)[:-1], count))
     return cost(
         [weights],
         None if out is None else [out],

@@ -1,20 +1,35 @@
 """Attention of serving libraries: paged keys, packed sequences, and lengths that are data.
 
 For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With
-one sequence the longest length is its length, and the cost is known. Signatures: vLLM's
+one sequence the longest length is its length, and the cost is known; else by the sums over the requests
+that the server's step tells (``perf.cached``). Signatures: vLLM's
 flash-attention ``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd``, aiter ``ops/mha.py``.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
+from opscope.core.perf.cached import WINDOW, lengths_of
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
-from opscope.core.perf.shapes import cost, need, output, outputs, product, sizes, tensors
+from opscope.core.perf.shapes import (
+    Span,
+    cost,
+    int_param,
+    need,
+    output,
+    outputs,
+    product,
+    sizes,
+    span,
+    tensors,
+)
 from opscope.core.schema import OpCall, TensorSpec
 
 from .attention import attention_cost, live_pairs, tokens_first
 
+#: The reason for an attention whose step tells no sums.
 LENGTHS: Final = "the cached keys' lengths are data that no trace records"
 _PAGES: Final = "which pages are read is data that no trace records"
 
@@ -39,6 +54,8 @@ def packed_attention(call: OpCall) -> Cost:
     if not _in_pages(call, q, k):
         every, live, d_qk, d_v = tokens_first(call, q, k, v)
         return attention_cost(call, q, k, v, (every, live), (d_qk, d_v))
+    if lengths_of(call) is not None:
+        return _over_cache(call, _paged(call, q, k, v))
     tokens, heads, dim = _packed_queries(q)
     keys = call.param("max_seqlen_k", call.param("max_k"))
     if _sequences(call) != 1 or not isinstance(keys, int) or isinstance(keys, bool):
@@ -77,21 +94,148 @@ def _sequences(call: OpCall) -> int | None:
     return product(sizes(offsets[0])) - 1 if offsets else None
 
 
-_UNTOLD: Final = words(
-    """
-    vllm::unified_attention vllm::unified_attention_with_output
-    vllm::unified_mla_attention vllm::unified_mla_attention_with_output
-    sglang::unified_attention_with_output
-    _C::sm100_cutlass_mla_decode sgl_kernel::cutlass_mla_decode vllm::rocm_aiter_mla_decode_fwd
-    sgl_kernel::fwd_kvcache_mla _vllm_fa2_C::fwd_kvcache
-    """
+#: The layouts of the arguments of attention over a cache that is the layer's, or whose lengths are data.
+_LAYOUTS: Final = {
+    "plain": words(
+        """
+        vllm::unified_attention vllm::unified_attention_with_output
+        sglang::unified_attention_with_output
+        """
+    ),
+    "latent": words("vllm::unified_mla_attention vllm::unified_mla_attention_with_output"),
+    "cutlass": words("_C::sm100_cutlass_mla_decode sgl_kernel::cutlass_mla_decode"),
+    "absorbed": words("vllm::rocm_aiter_mla_decode_fwd sgl_kernel::fwd_kvcache_mla"),
+    "paged": ("_vllm_fa2_C::fwd_kvcache",),
+}
+_LAYOUT: Final = {name: layout for layout, names in _LAYOUTS.items() for name in names}
+
+
+@op(
+    *_LAYOUT,
+    family="attention",
+    source="2·Σqk·H·(d_qk + d_v) by the sums that the server's step tells; the keys and values of Σk tokens "
+    f"are read. Without a step null: {LENGTHS}",
 )
-
-
-@op(*_UNTOLD, family="attention", source=f"null: {LENGTHS}")
 def of_the_cache(call: OpCall) -> Cost:
-    """Raise CannotKnow: the arguments are the new tokens; the layer has the cache."""
-    raise CannotKnow(LENGTHS)
+    """Raise CannotKnow without the sums of a step: the arguments are the new tokens; the layer has the cache.
+
+    Latent attention (MLA): a prefill expands keys and values, a decode works on the latent vectors, whose
+    products with the two projections are ops of their own.
+    """
+    if lengths_of(call) is None:
+        raise CannotKnow(LENGTHS)
+    return _over_cache(call, _HEADS[_LAYOUT[call.name]](call))
+
+
+class Heads(NamedTuple):
+    """Of one attention: its heads, the sizes of a query and of a value for prefill and for decode, the
+    elements that each cached token has, and the tensors of queries, keys and result."""
+
+    heads: int
+    prefill: tuple[int, int]
+    decode: tuple[int, int]
+    cached: int
+    q: TensorSpec
+    keys: TensorSpec
+    out: TensorSpec | None
+
+
+def _plain(call: OpCall) -> Heads:
+    """Queries [T, H, d], new keys and values [T, Hkv, d]."""
+    q, k, v = (need(call, n, label) for n, label in enumerate(("query", "key", "value")))
+    _, heads, dim = _packed_queries(q)
+    if len(k.shape) != 3 or len(v.shape) != 3:
+        raise CannotKnow(f"the layout is not known: {list(k.shape)}")
+    (_, kv_heads, d_k), (_, _, d_v) = sizes(k), sizes(v)
+    return Heads(heads=heads, prefill=(dim, d_v), decode=(dim, d_v), cached=kv_heads * (d_k + d_v),
+                 q=q, keys=k, out=None)  # fmt: skip
+
+
+def _paged(call: OpCall, q: TensorSpec, k: TensorSpec, v: TensorSpec) -> Heads:
+    """Queries [T, H, d] or [B, S, H, d], pages of keys and values [pages, page, Hkv, d]."""
+    shape, pages = sizes(q), sizes(k)
+    if len(shape) not in (3, 4) or len(pages) < 3:
+        raise CannotKnow(f"the layout is not known: {list(shape)}")
+    d_v = sizes(v)[-1]
+    return Heads(heads=shape[-2], prefill=(shape[-1], d_v), decode=(shape[-1], d_v),
+                 cached=pages[-2] * (pages[-1] + d_v), q=q, keys=k, out=None)  # fmt: skip
+
+
+def _latent(call: OpCall) -> Heads:
+    """Queries [T, H, d], latent vectors [T, L], rotary keys [T, 1, r], and the result [T, H·d_v], if any."""
+    q, latent, rotary = (
+        need(call, n, label) for n, label in enumerate(("query", "latent", "rotary key"))
+    )
+    _, heads, dim = _packed_queries(q)
+    rank, turned = sizes(latent)[-1], sizes(rotary)[-1]
+    results = [t for t in tensors(call)[3:] if t.shape and t.shape[0] == q.shape[0]]
+    d_v = product(sizes(results[0])[1:]) // max(heads, 1) if results else dim - turned
+    return Heads(heads=heads, prefill=(dim, d_v), decode=(rank + turned, rank), cached=rank + turned,
+                 q=q, keys=latent, out=results[0] if results else None)  # fmt: skip
+
+
+def _cutlass(call: OpCall) -> Heads:
+    """The result, queries [B, H, L] and their rotary part [B, H, r], pages [pages, page, L + r]."""
+    out, q, rotary, pages = (need(call, n, "operand") for n in range(4))
+    heads, rank, turned = sizes(q)[-2], sizes(q)[-1], sizes(rotary)[-1]
+    sides = (rank + turned, rank)
+    return Heads(
+        heads=heads, prefill=sides, decode=sides, cached=rank + turned, q=q, keys=pages, out=out
+    )
+
+
+def _absorbed(call: OpCall) -> Heads:
+    """Queries [B, H, L + r] or [B, S, H, L + r], pages [pages, page, 1, L + r]; values have L."""
+    q, pages = need(call, 0, "query"), need(call, 1, "cache")
+    heads, dim = sizes(q)[-2], sizes(q)[-1]
+    results = [t for t in tensors(call)[2:] if t.shape[:-1] == q.shape[:-1] and len(t.shape) > 2]
+    rank = sizes(results[0])[-1] if results else int_param(call, "head_size_v")
+    return Heads(heads=heads, prefill=(dim, rank), decode=(dim, rank), cached=dim, q=q, keys=pages,
+                 out=results[0] if results else None)  # fmt: skip
+
+
+_HEADS: Final[dict[str, Callable[[OpCall], Heads]]] = {
+    "plain": _plain,
+    "latent": _latent,
+    "cutlass": _cutlass,
+    "absorbed": _absorbed,
+    "paged": lambda call: _paged(call, *(need(call, n, "operand") for n in range(3))),
+}
+_WINDOWED: Final = "a window of {window:,} keys leaves at most the pairs that are not masked"
+_NO_WINDOW: Final = (
+    "all cached keys are assumed to be read: a sliding window is no argument of the call"
+)
+_CACHE_TYPE: Final = "; the cache is assumed to have the dtype of the new keys"
+
+
+def _over_cache(call: OpCall, heads: Heads) -> Cost:
+    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and spares reads."""
+    phases = lengths_of(call)
+    assert phases is not None
+    window = int_param(call, WINDOW, -1)
+    is_windowed = window > 0
+    matrix = masked = vector = read = written = 0
+    for lengths, (d_qk, d_v) in zip(phases, (heads.prefill, heads.decode), strict=True):
+        live = lengths.within(window) if is_windowed else lengths.live
+        each = 2 * heads.heads * (d_qk + d_v)
+        matrix += lengths.qk * each
+        masked += (lengths.qk - live) * each
+        vector += heads.heads * (5 * live + lengths.queries * d_v)
+        read += lengths.keys_within(window) if is_windowed else lengths.keys
+        written += heads.heads * lengths.queries * d_v
+    dtype = call.param("cache_dtype")
+    note = _WINDOWED.format(window=window) if is_windowed else _NO_WINDOW
+    if window == 0:
+        note = ""
+    return cost(
+        [heads.q, Span(dtype if isinstance(dtype, str) else heads.keys.dtype, read * heads.cached)],
+        [heads.out if heads.out is not None else span(heads.q, written)],
+        matrix=matrix,
+        masked=masked,
+        vector=vector,
+        dtype=heads.q.dtype,
+        note=note + ("" if isinstance(dtype, str) else _CACHE_TYPE),
+    )
 
 
 @op(

@@ -3,7 +3,7 @@
 FLOPs per element are those of the models in ``normalization``, ``activation`` and ``quantize``; a
 fused op is the sum of its parts. Schemas: vLLM ``csrc/torch_bindings.cpp`` and
 ``csrc/libtorch_stable/torch_bindings.cpp``, SGLang ``sgl-kernel/csrc/common_extension.cc``, FlashInfer
-``norm`` and ``activation``.
+``norm`` and ``activation``, aiter ``ops/rmsnorm.py``.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ _LAYERS: Final = (
         flashinfer::fused_add_rmsnorm flashinfer::gemma_fused_add_rmsnorm""",
     ),
     (Layer(_NORM - 1 + _ADD, (0, 1), 0, "norm"), "_C::fused_add_rms_norm_weightless"),
+    # aiter's: the result, the input, the residual, its sum, the weight
+    (
+        Layer(_NORM + _ADD, (0, 3), 1, "norm"),
+        "aiter::rmsnorm2d_fwd_with_add aiter::rmsnorm2d_fwd_with_add_ck",
+    ),
     # the input, the result, its scales
     (
         Layer(_FIND, (1, 2), 0, "quantize"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from opscope.core.perf.model_config import EXPERT_LAYERS, EXPERTS, WITH_SHARED, Weights
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant, words
 from opscope.core.perf.shapes import (
     NO_OUTPUTS,
@@ -26,7 +27,7 @@ from opscope.core.perf.shapes import (
     promote,
     sizes,
 )
-from opscope.core.schema import FLOATS, OpCall, TensorSpec
+from opscope.core.schema import DTYPE_BITS, FLOATS, OpCall, TensorSpec
 
 #: Why a grouped product's cost may be unknown.
 ROWS_ARE_DATA: Final = "how many rows each expert has is data that no trace records"
@@ -231,17 +232,60 @@ def masked(call: OpCall) -> Cost:
 
 
 _OF_THE_LAYER: Final = "the experts' weights belong to the layer and are not arguments"
+_ANOTHER: Final = (
+    "the model's configuration is of another model: {what} is {told}, that of the call {here}"
+)
+#: Most elements by which a server pads a hidden size, so that its kernels' tiles are full.
+_PADDING: Final = 512
 
 
 @op(
-    "vllm::moe_forward",
-    "vllm::moe_forward_shared",
+    *EXPERT_LAYERS,
     family="gemm",
-    source=f"null: {_OF_THE_LAYER}; the products inside are separate ops",
+    source="with the model's configuration each token through its k experts: gate, up and down, 2·T·k·3·I·H; "
+    f"without it null: {_OF_THE_LAYER}",
+    variants={"shared": WITH_SHARED},
 )
 def whole_layer(call: OpCall) -> Cost:
-    """Raise CannotKnow: this op hides a layer of experts from the compiler."""
-    raise CannotKnow(_OF_THE_LAYER)
+    """Price a layer of experts by the sizes in the model's configuration, as the call hides its weights.
+
+    The parameter has: hidden size, an expert's inner size on this rank, experts, active experts, inner size
+    of the shared experts on this rank, products an expert (3 with a gate), bits of a weight (0: as the
+    input), elements a scale, its bytes, ranks that share the layer. A call pads the hidden size.
+    """
+    facts = call.param(EXPERTS)
+    if not isinstance(facts, tuple) or len(facts) != 10:
+        raise CannotKnow(_OF_THE_LAYER)
+    numbers = [value for value in facts if isinstance(value, int)]
+    hidden, inner, experts, active, shared, products, bits, block, scale, ranks = numbers
+    x, logits = need(call, 0, "input"), need(call, 1, "router's logits")
+    tokens, width = product(sizes(x)[:-1]), sizes(x)[-1]
+    if not hidden <= width < hidden + _PADDING:
+        raise CannotKnow(_ANOTHER.format(what="its hidden size", told=hidden, here=width))
+    if sizes(logits)[-1] != experts:
+        raise CannotKnow(
+            _ANOTHER.format(what="the number of experts", told=experts, here=sizes(logits)[-1])
+        )
+    extra = shared if variant(call, "shared") else 0
+    each = products * hidden
+    matrix = 2 * tokens * (active * inner + extra) * each
+    vector = tokens * (active * inner + extra) * (6 if products > 2 else 5)
+    vector += tokens * (2 * active * hidden + 5 * experts)
+    touched = min(experts, tokens * active) * inner + extra
+    stored = Weights(bits or DTYPE_BITS.get(x.dtype, 16), block, scale)
+    row = Span(x.dtype, tokens * hidden)
+    notes = [
+        "the weights of every expert are assumed to be read" if tokens * active >= experts else ""
+    ]
+    notes.append(f"split evenly over {ranks} ranks" if ranks > 1 else "")
+    return cost(
+        [row, logits, Span("u8", stored.nbytes(touched * each))],
+        [row],
+        matrix=matrix,
+        vector=vector,
+        dtype=x.dtype,
+        note="; ".join(filter(None, notes)),
+    )
 
 
 @op(

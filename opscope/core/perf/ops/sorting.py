@@ -92,7 +92,8 @@ def topk(call: OpCall) -> Cost:
     shape = sizes(x)
     _, rows = _row(call, shape)
     recorded = output(call)
-    k = 1 if variant(call, "kthvalue") else int_param(call, "k", -1)
+    # an autograd function's arguments have no names: k follows the input
+    k = 1 if variant(call, "kthvalue") else int_param(call, "k", int_param(call, "arg1", -1))
     if k < 0:
         if recorded is None:
             raise CannotKnow("the trace does not record k")
@@ -136,6 +137,7 @@ def quantile(call: OpCall) -> Cost:
         "search": "aten::searchsorted",
         "bucket": "aten::bucketize",
         "bincount": "aten::bincount",
+        "edges": "aten::histogram",
     },
 )
 def search(call: OpCall) -> Cost:
@@ -149,7 +151,12 @@ def search(call: OpCall) -> Cost:
         out = output(call) or TensorSpec("i32" if call.param("out_int32") else "i64", values.shape)
         return cost([values, bounds], [out], vector=steps * numel(values), dtype=values.dtype)
     each = 1 if variant(call, "bincount") else 3
-    writes = outputs(call)
+    writes, bins = outputs(call), call.param("bins")
+    if writes is None and type(bins) is int and bins >= 0:
+        edges = [TensorSpec(first.dtype, (bins + 1,))] if variant(call, "edges") else []
+        writes = [TensorSpec(first.dtype, (bins,)), *edges]
+    elif writes is None and variant(call, "edges") and len(operands) > 1:
+        writes = [TensorSpec(first.dtype, (max(numel(operands[1]) - 1, 0),)), operands[1]]
     return cost(
         operands,
         writes,

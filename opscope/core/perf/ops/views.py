@@ -41,7 +41,7 @@ QUERIES = words(
     _functional_assert_scalar _functional_sym_constrain_range sym_is_contiguous get_device is_conj
     is_neg is_inference is_signed is_set_to is_coalesced is_distributed retains_grad promote_types
     dense_dim sparse_dim _dimI _dimV _nnz q_scale q_zero_point q_per_channel_axis
-    q_per_channel_scales q_per_channel_zero_points qscheme _linalg_check_errors _make_dep_token
+    q_per_channel_scales q_per_channel_zero_points qscheme _make_dep_token
     _functional_sym_constrain_range_for_size is_vulkan_available _nnpack_available
     _use_cudnn_ctc_loss _use_miopen_ctc_loss _nested_tensor_size _nested_tensor_strides
     _nested_tensor_storage_offsets _nested_get_ragged_idx _nested_get_min_seqlen

@@ -1,4 +1,5 @@
 // Points on two logarithmic axes under roofs, on uPlot.
+import { decades } from "./decades";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
@@ -60,13 +61,8 @@ export function Scatter(props: ScatterProps) {
     const element = place.current;
     if (!element || !width || !dots.length) return;
     const ends = roofs.flatMap((roof) => [roof.from, roof.to]);
-    const all = [...dots, ...ends];
-    const decades = (values: number[]): [number, number] => [
-      10 ** Math.floor(Math.log10(Math.min(...values)) - 0.05),
-      10 ** Math.ceil(Math.log10(Math.max(...values)) + 0.05),
-    ];
-    const spanX = decades(all.map((one) => one.x));
-    const spanY = decades(all.map((one) => one.y));
+    const spanX = decades(dots.map((one) => one.x), ends.map((one) => one.x));
+    const spanY = decades(dots.map((one) => one.y), ends.map((one) => one.y));
     const ink = colour(element, "--quiet");
     const line = colour(element, "--line");
     const decade = (value: number) => Math.abs(Math.log10(value) % 1) < 1e-6;

@@ -1,0 +1,83 @@
+"""The questions and reports by name, with what a row of each is, and those that are alike some words."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+from opscope.core.question import index
+from opscope.core.question.record import Report
+from opscope.core.question.registry import UnknownReport, own_name, question, reports
+
+_WORD: Final = re.compile(r"[a-z]{3,}")
+#: Words of a question that say nothing of its subject.
+_PLAIN: Final = frozenset(
+    {"and", "are", "does", "each", "for", "from", "how", "its", "per", "that", "the", "was", "what"}
+    | {"where", "which", "why", "with"}
+)
+#: Questions that are alike some words, at most.
+_MOST: Final = 12
+
+
+def names() -> list[str]:
+    """Return the names that can be asked: those of reports, and of questions without one."""
+    shown = {*index.REPORTS, *index.REPORTS.values()}
+    return [
+        *index.REPORTS,
+        *(name for name in index.QUESTIONS if name not in shown and _is_textual(name)),
+    ]
+
+
+def _is_textual(name: str) -> bool:
+    """Whether a question can be asked without a value that only Python has."""
+    return all(each.textual for each in question(name).parameters.values())
+
+
+def report(name: str) -> Report | None:
+    """Return the report of this name, else that of a question of this name; None without either."""
+    clean = name.strip().lower().replace("-", "_")
+    try:
+        return reports()[own_name(clean)]
+    except UnknownReport:
+        pass
+    if clean not in index.QUESTIONS or not _is_textual(clean):
+        return None
+    of = question(clean)
+    for each in of.reports:
+        if not each.asked:
+            return each
+    unlisted = Report(name=clean, title=of.frames[0].row, empty="no rows", question=of)
+    return unlisted
+
+
+@cache
+def entries() -> tuple[tuple[str, str], ...]:
+    """Return each name with what a row of its answer is."""
+    rows = []
+    for name in names():
+        record = report(name)
+        assert record is not None
+        rows.append((name, record.holds.row))
+    return tuple(rows)
+
+
+def search(words: str) -> list[tuple[str, str]]:
+    """Return the questions with most of the words in their names, titles and rows, the best first."""
+    wanted = {_stem(word) for word in _WORD.findall(words.lower())} - {
+        _stem(word) for word in _PLAIN
+    }
+    scored = []
+    for position, (name, row) in enumerate(entries()):
+        record = report(name)
+        title = "" if record is None else record.title
+        of_name = {_stem(word) for word in _WORD.findall(name.replace("_", " "))}
+        of_text = {_stem(word) for word in _WORD.findall(f"{title} {row}".lower())}
+        score = 3 * len(wanted & of_name) + len(wanted & of_text)
+        if score:
+            scored.append((-score, position, name, row))
+    return [(name, row) for _, _, name, row in sorted(scored)[:_MOST]]
+
+
+def _stem(word: str) -> str:
+    return word[:-1] if word.endswith("s") and len(word) > 3 else word

@@ -1,0 +1,42 @@
+"""Commands in advice that can be pasted: with the program's own command line, and the file's own name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Any, Final
+
+#: What stands for a program in a command, and for the file that a report is of.
+_PROGRAM: Final = re.compile(r"-- (python train\.py|…)")
+_FILE: Final = re.compile(r"\bFILE\b")
+
+
+def with_command(text: str | None, command: Sequence[str] | None) -> str | None:
+    """Return a text whose commands run the program by its own ``command``, where that is known."""
+    if text is None or not command:
+        return text
+    words = shlex.join(command)
+    return _PROGRAM.sub(lambda _: f"-- {words}", text)
+
+
+def with_file(text: str, profile: Any) -> str:
+    """Return a text whose commands name the file that the profile is of, where that is known."""
+    name = file_of(profile)
+    return text if name is None else _FILE.sub(lambda _: name, text)
+
+
+def named(text: str, name: str) -> str:
+    """Return a text whose commands name the file ``name`` where they name none yet."""
+    return _FILE.sub(lambda _: shlex.quote(name), text)
+
+
+def file_of(profile: Any) -> str | None:
+    """Return the files of a profile as words of a command; None where they are not known."""
+    path = getattr(profile, "_path", None)
+    if path is not None:
+        return shlex.quote(str(path))
+    origin = profile.trace.origin
+    parts = origin.get("parts") or [origin]
+    paths = [str(path) for part in parts for path in part.get("paths") or ()]
+    return shlex.join(dict.fromkeys(paths)) if 0 < len(paths) <= 2 else None

@@ -1,0 +1,51 @@
+"""The engine steps of an inference server, as the detectors that advise on servers see them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import polars as pl
+
+from opscope.core.advice.finding import Answers, CannotTell
+from opscope.core.analysis.serving.step_sums import step_sums
+
+NO_STEPS: Final = "nothing marks the engine steps of an inference server"
+FEW: Final = "there are fewer than {least} decode steps after the warm-up"
+#: Fewer steps than these show no habit of a server.
+LEAST: Final = 5
+#: A part of the engine's time from which advice is worth reading.
+WORTH: Final = 0.05
+#: Below this the kind of a step was guessed.
+_SURE: Final = 0.5
+UNSURE: Final = "the kinds of the engine steps were guessed: nothing marks them"
+
+
+def engine(answers: Answers) -> pl.DataFrame | CannotTell:
+    """Return the engine's steps with their sums (``step_sums``), or why there is no advice on them."""
+    if answers.merged_of is not None:
+        return CannotTell("a merged job keeps no single engine steps")
+    steps = answers.of(step_sums)
+    if steps.is_empty():
+        return CannotTell(NO_STEPS)
+    if steps.filter(pl.col("confidence") < _SURE).height:
+        return CannotTell(UNSURE)
+    if len(steady(steps)) < LEAST:
+        return CannotTell(FEW.format(least=LEAST))
+    return steps
+
+
+def steady(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the decode steps without warm-up."""
+    return steps.filter((pl.col("kind") == "decode") & ~pl.col("warm_up").fill_null(False))
+
+
+def window(steps: pl.DataFrame) -> int:
+    """Return the engine's time (ns), of several processes the longest: they run beside each other."""
+    return int(steps.group_by("process").agg(pl.col("time").sum())["time"].max() or 0)  # type: ignore[arg-type]
+
+
+def longest(steps: pl.DataFrame, name: str) -> int:
+    """Return the sum of a column (ns), of several processes the largest."""
+    if steps.is_empty():
+        return 0
+    return int(steps.group_by("process").agg(pl.col(name).sum())[name].max() or 0)  # type: ignore[arg-type]

@@ -1,0 +1,171 @@
+"""Why a step changed, in one sentence: many ops became one, or one op changed most; and what did not change.
+
+Times are those that only one op has (``Reduced.spent``), so that each is a part of the step's change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from opscope.core.analysis.diff.calls import words_of_calls
+from opscope.core.analysis.diff.judged import SAME, UNCLEAR
+from opscope.core.analysis.diff.reduced import Reduced
+from opscope.core.analysis.diff.tables import Difference
+from opscope.core.question import units
+
+#: What is known to have one op in place of many: what it is, how the one op is called, an op of which there
+#: are fewer then, and whether the many are those of its layers (else all of its direction).
+_FUSED: Final = (
+    (
+        "the attention",
+        r"(?i)scaled_dot_product|flash_att|efficient_attention|fused_?attention|dot_product_attention",
+        r"(?i)softmax",
+        True,
+    ),
+    (
+        "the optimizer's update",
+        r"(?i)_fused_(adam|sgd|adagrad)|FusedAdam|FusedSgd|_foreach_|multi_tensor",
+        r".",
+        False,
+    ),
+    (
+        "what a compiler took over",
+        r"Torch-Compiled Region|CompiledFunction|CompiledFxGraph|triton_(poi|red|per)_|XlaLaunch",
+        r".",
+        False,
+    ),
+)
+#: The smallest part of the step's change that explains it.
+_LEAST: Final = 0.1
+#: Work of so much more or less is another amount.
+_OTHER_AMOUNT: Final = 0.02
+_NAMED: Final = 3
+_BY: Final = ("op", "direction", "layer")
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What explains most of a change (ns), in words, and its part of the step's change."""
+
+    words: str
+    change: int
+    share: float
+
+
+def reason(difference: Difference) -> Reason | None:
+    """Return what explains most of the step's change; None where no op explains a tenth of it."""
+    change = difference.step["change"][0]
+    if not change or not (difference.a.has_ops and difference.b.has_ops) or difference.lacks:
+        return None
+    table = _spent(difference)
+    reasons = [*_replaced(table), *_single(table, difference.op_sums)]
+    reasons = [
+        (words, time)
+        for words, time in reasons
+        if time * change > 0 and abs(time) >= _LEAST * abs(change)
+    ]
+    if not reasons:
+        return None
+    words, time = max(reasons, key=lambda pair: abs(pair[1]))
+    return Reason(words, round(time), time / change)
+
+
+def unchanged(difference: Difference) -> str | None:
+    """Return which ops did not change by more than the noise, most time first; None without any."""
+    rows = difference.op_sums.filter(pl.col("verdict").is_in([SAME, UNCLEAR]), pl.col("a") > 0)
+    if rows.is_empty() or not difference.step["change"][0]:
+        return None
+    rows = rows.sort("a", "op", descending=[True, False])
+    names = _names(rows)
+    times = (units.time(int(rows[side].sum())) for side in "ab")
+    return f"unchanged, within the noise: {names}: {' and '.join(times)} of a step"
+
+
+def _spent(difference: Difference) -> pl.DataFrame:
+    """Return per op, direction and layer the mean time (ns) and calls of a step in both runs."""
+    sides = [_spent_of(side) for side in (difference.a, difference.b)]
+    table = sides[0].join(
+        sides[1], on=_BY, how="full", coalesce=True, nulls_equal=True, suffix="_b"
+    )
+    return table.rename({"time": "a", "calls": "calls_a", "time_b": "b"}).with_columns(
+        pl.col("a", "b", "calls_a", "calls_b").fill_null(0.0)
+    )
+
+
+def _spent_of(side: Reduced) -> pl.DataFrame:
+    keys = side.keys.select("key", *(pl.col(name).cast(pl.String) for name in _BY))
+    tables = [
+        frame.join(keys, on="key").group_by(_BY).agg((pl.col(name).sum() / side.many).alias(name))
+        for frame, name in ((side.spent, "time"), (side.work, "calls"))
+    ]
+    return tables[0].join(tables[1], on=_BY, how="full", coalesce=True, nulls_equal=True)
+
+
+def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
+    """Yield what became one op, or many, with the change of all of its ops."""
+    for subject, fused, among, by_layer in _FUSED:
+        for before, after in (("a", "b"), ("b", "a")):
+            ran = pl.col(f"calls_{after}") > 0, pl.col(f"calls_{before}") == 0
+            new = table.filter(pl.col("op").str.contains(fused).fill_null(False), *ran)
+            where = "layer" if by_layer else "direction"
+            fewer = table.filter(
+                pl.col(f"calls_{after}") < pl.col(f"calls_{before}"),
+                pl.col(where).is_in(new[where].implode(), nulls_equal=True),
+            )
+            if new.is_empty() or not fewer["op"].str.contains(among).any():
+                continue
+            few = _names(
+                new.sort(pl.col("direction") != "forward", after, descending=[False, True]), 1
+            )
+            parts = _names(fewer.sort(before, descending=True))
+            became = (
+                f"became one op ({few} in place of {parts})"
+                if after == "b"
+                else f"became many ops ({parts} in place of {few})"
+            )
+            rows = pl.concat([new, fewer])
+            yield f"{subject} {became}", float((rows["b"] - rows["a"]).sum())
+
+
+def _single(table: pl.DataFrame, sums: pl.DataFrame) -> Iterator[tuple[str, float]]:
+    """Yield each op, and how its work changed."""
+    changes = table.group_by("op", "direction").agg(
+        (pl.col("b") - pl.col("a")).sum().alias("spent")
+    )
+    rows = sums.join(changes, on=["op", "direction"], how="inner", nulls_equal=True)
+    for row in rows.sort(pl.col("spent").abs(), descending=True).head(20).iter_rows(named=True):
+        name = row["op"] + (
+            "" if row["direction"] in (None, "forward") else f", {row['direction']},"
+        )
+        calls = row["calls_a"] or 0.0, row["calls_b"] or 0.0
+        words = words_of_calls(name, *calls, " a step", _OTHER_AMOUNT)
+        if words is None:
+            words = f"{name} {_cost(row)}" if calls[0] else f"{name} is gone"
+        yield words, row["spent"]
+
+
+def _cost(row: dict[str, float | None]) -> str:
+    """Return how the cost of an op changed that is called as often: for how much work, and at what rate."""
+    for name, unit in (("flop_rate", "FLOP"), ("byte_rate", "byte")):
+        rate_a, rate_b, a, b = row[f"{name}_a"], row[f"{name}_b"], row["a"], row["b"]
+        if rate_a and rate_b and a and b:
+            amount = rate_b * b / (rate_a * a)
+            each = rate_a / rate_b - 1
+            if abs(amount - 1) <= _OTHER_AMOUNT:
+                return f"takes {each:+.0%} for the same work"
+            return f"has {amount:.3g} times the work, at {each:+.0%} for each {unit}"
+    return (
+        "is called as often, and takes longer"
+        if (row["change"] or 0) > 0
+        else "is called as often, and takes less"
+    )
+
+
+def _names(rows: pl.DataFrame, most: int = _NAMED) -> str:
+    names = rows["op"].unique(maintain_order=True).to_list()
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {units.counted(more, 'other')}" if more > 0 else "")

@@ -1,0 +1,184 @@
+"""How many ops or kernels are missing where steps repeat: each step lacks some that most of the others have.
+
+A *slot* is what each step has once: an op by its thread, name and the launches before it in the step, a node
+of a graph by its name. If each record is missing with probability p, of S steps a slot is in k with the
+binomial probability of k successes at 1 - p, of those that any step has. Of ops, slots that most steps have
+give p: which of the others are in every step, and which in a few by nature, cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import comb
+from typing import Final, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.tables.columns import at, matching
+from opscope.core.tables.intervals import NONE, Ints, merge
+
+#: How many steps there are, and what gives the step at each time, below 0 for none.
+Steps: TypeAlias = "tuple[int, Callable[[Ints], Ints]]"
+#: In two steps the one cannot be told from the other; of fewer slots a share is no estimate.
+_STEPS, _SLOTS = 3, 20
+#: More than this share of missing records is told from nothing.
+_MOST: Final = 0.9
+_HALVINGS: Final = 50
+#: So many kernels of a step may lie outside its marks.
+_AT_EDGE: Final = 2
+#: A node of MindSpore's static graph, which each step runs once.
+_GRAPH_NODE: Final = r"-op[0-9]+(?:_[0-9]+)?$"
+#: Nodes of ONNX Runtime whose bodies a run may leave out (``readers/onnxruntime/nodes.py``).
+_WITH_BODY: Final = ("If", "Loop", "Scan", "SequenceMap")
+#: Steps beyond these add nothing; binomial coefficients of hundreds overflow.
+_MOST_STEPS: Final = 64
+
+
+def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = False) -> float | None:
+    """Return the share of records that are missing, from groups of slots: in how many steps each is, and of
+    how many steps. None where nothing repeats."""
+    groups = []
+    for present, steps in slots:
+        least = 1 if all_steps_equal else steps // 2 + 1
+        usual = present[present >= least]
+        if _STEPS <= steps <= _MOST_STEPS and len(usual):
+            groups.append((steps, least, len(usual), int(usual.sum())))
+    if sum(group[2] for group in groups) < _SLOTS:
+        return None
+    records = sum(group[3] for group in groups)
+    low, high = 0.0, _MOST
+    for _ in range(_HALVINGS):
+        share = (low + high) / 2
+        expected = sum(
+            count * _mean_present(steps, least, share) for steps, least, count, _ in groups
+        )
+        low, high = (share, high) if expected > records else (low, share)
+    return high if high < _MOST * 0.999 else None
+
+
+def _mean_present(steps: int, least: int, missing: float) -> float:
+    """Return in how many of the steps a slot is on average, of those that are in ``least`` or more."""
+    at = [
+        comb(steps, k) * (1 - missing) ** k * missing ** (steps - k)
+        for k in range(least, steps + 1)
+    ]
+    return sum(k * weight for k, weight in enumerate(at, start=least)) / sum(at)
+
+
+def presence(slot: Ints, step: Ints) -> Ints:
+    """Return in how many steps each slot is, of the slots that no step has twice."""
+    pairs = np.unique(np.stack([slot, step]), axis=1, return_counts=True)
+    (slots, _), times = pairs
+    names, steps = np.unique(slots, return_counts=True)
+    twice = np.unique(slots[times > 1])
+    kept: Ints = steps[~np.isin(names, twice)].astype(np.int64)
+    return kept
+
+
+def ops_among_launches(
+    launch: tuple[Ints, Ints, Ints],
+    op: tuple[Ints, Ints, Ints],
+    name: Ints,
+    left_out: Ints,
+) -> list[tuple[Ints, int]]:
+    """Return the slots of ops among launches, for ``share_missing``; both as (thread, step, start), where a
+    step below 0 is none. Ops with a name in ``left_out`` have no slot.
+
+    Steps are compared in which a thread launched as often, so that the launches before an op place it.
+    """
+    kept = [launch[1] >= 0, (op[1] >= 0) & ~np.isin(name, left_out)]
+    thread, step, start = (
+        np.concatenate([column[rows] for column, rows in zip(pair, kept, strict=True)])
+        for pair in zip(launch, op, strict=True)
+    )
+    name, launches = name[kept[1]], int(kept[0].sum())
+    is_op = np.arange(len(thread)) >= launches
+    # no op begins while its thread launches, so at equal times (whole us) the op came first
+    order = np.lexsort((~is_op, start, step, thread))
+    thread, step, is_op = thread[order], step[order], is_op[order]
+    begins = np.flatnonzero(
+        np.append(True, (thread[1:] != thread[:-1]) | (step[1:] != step[:-1]))[: len(thread)]
+    )
+    if not len(begins):
+        return []
+    lengths = np.diff(np.append(begins, len(thread)))
+    counted = np.cumsum(~is_op)
+    before: Ints = counted - np.repeat(counted[begins] - ~is_op[begins], lengths)
+    launched = np.repeat(np.add.reduceat((~is_op).astype(np.int64), begins), lengths)
+    names = np.full(len(thread), -1, np.int64)
+    names[is_op] = name[order[is_op] - launches]
+    groups = []
+    pairs = np.unique(np.stack([thread[begins], launched[begins]]), axis=1)
+    for thread_of, number in pairs[:, pairs[1] > 0].T.tolist():
+        mine = (thread == thread_of) & (launched == number)
+        steps, rows = len(np.unique(step[mine])), mine & is_op
+        if steps >= _STEPS:
+            slot = before[rows] * (int(names.max()) + 1) + names[rows]
+            groups.append((presence(slot, step[rows]), steps))
+    return groups
+
+
+def op_names(attribution: Attribution, rows: Ints) -> Ints:
+    """Return a number for the name of the op, and of its node, of each row of ``ranges``; NONE where the row
+    is none."""
+    meaning = attribution.meaning
+    numbers: dict[tuple[object, object], int] = {}
+    of_reading = np.array(
+        [
+            numbers.setdefault(
+                (None, None)
+                if reading.call is None
+                else (reading.call.name, reading.call.param("node")),
+                len(numbers),
+            )
+            for reading in meaning.readings
+        ],
+        np.int64,
+    )
+    names = at(of_reading, at(meaning.reading, rows, 0), 0)
+    return np.where(rows >= 0, names, NONE).astype(np.int64)
+
+
+def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> int | None:
+    """Return how many nodes of ONNX Runtime's graph are missing: each run of a session runs each once, but
+    those in the body of another. ``steps``: their number, and what gives the step at each time (below 0 for
+    none)."""
+    ranges, meaning = attribution.trace["ranges"], attribution.meaning
+    of = (ranges["process"].fill_null(NONE) == process).to_numpy()
+    rows = np.flatnonzero(attribution.is_op[: len(ranges)] & of)
+    start, end = (ranges[name].to_numpy()[rows] for name in ("start", "end"))
+    with_body = [
+        reading.call is not None and reading.call.name in _WITH_BODY for reading in meaning.readings
+    ]
+    holds = at(np.array(with_body, bool), meaning.reading[rows], False)
+    low, high = merge(start[holds], end[holds])
+    around = np.searchsorted(low, start, "left") - 1
+    step = steps[1](start)
+    kept = (step >= 0) & ~((around >= 0) & (start < at(high, around, 0)))
+    share = _share(op_names(attribution, rows)[kept], step[kept], steps[0])
+    return None if share is None else round(len(rows) * share / (1 - share))
+
+
+def lost_graph_kernels(attribution: Attribution, process: int, steps: Steps) -> int | None:
+    """Return how many kernels of MindSpore's static graph are missing: each step runs each node once."""
+    kernels = attribution.trace["kernels"]
+    of = (kernels["process"].fill_null(NONE) == process).to_numpy()
+    rows = np.flatnonzero(of & matching(kernels["op_key"], _GRAPH_NODE))
+    step = steps[1](kernels["start"].to_numpy()[rows])
+    node = kernels["op_key"].gather(rows).to_physical().cast(pl.Int64).to_numpy()
+    inside = step >= 0
+    share = _share(node[inside], step[inside], steps[0])
+    if share is None:
+        return None
+    # a step's first kernel may begin before its mark (four pipeline ranks: 2.6 ms)
+    at_edge = min(int((~inside).sum()), _AT_EDGE * steps[0])
+    return max(0, round(len(rows) * share / (1 - share)) - at_edge)
+
+
+def _share(slot: Ints, step: Ints, steps: int) -> float | None:
+    """Return the share that is missing; None where a step has nothing, as it may not have been recorded."""
+    if not len(slot) or len(np.unique(step)) < steps:
+        return None
+    return share_missing([(presence(slot, step), steps)], all_steps_equal=True)

@@ -1,0 +1,202 @@
+"""What completes the calls of an inference server: the lengths of the requests in the step around them.
+
+The arguments of an attention over a cache are the new tokens. How many keys they attend to stands in the
+name of the engine's step (``dialects.serving``), or nowhere. An op that was captured into a CUDA graph runs
+in the steps that replay it; where these differ it gets the mean of their sums.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.attribution.served_steps import PHASES, SHARE
+from opscope.core.perf.cached import LENGTHS, WINDOW
+from opscope.core.perf.model_config import EXPERTS, Weights, model_config
+from opscope.core.schema import OpCall, ParamValue, TensorSpec
+from opscope.core.tables.columns import at
+from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.trace import MODEL_CONFIG, Trace
+
+Params: TypeAlias = "tuple[tuple[str, ParamValue], ...]"
+#: The sums in the order of the parameter: of the prefill, then of the decode.
+_SUMS: Final = tuple(f"{phase}_{name}" for phase in PHASES for name in SHARE)
+#: An op that writes the new keys into the cache: its tensors of this rank are the cache.
+_WRITES: Final = ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache")
+_CACHE_RANK: Final = 4
+#: Attention whose queries are [T, heads, d].
+_ATTENTION: Final = ("vllm::unified_attention", "vllm::unified_attention_with_output")
+
+
+def lengths_and_windows(
+    attribution: Attribution, served: pl.DataFrame | None, calls: list[OpCall], rows: Ints
+) -> tuple[list[Params], Ints]:
+    """Return distinct parameters for attention over a cache, and for each op row its number of these."""
+    if served is None:
+        return [], np.full(len(rows), NONE, np.int64)
+    sums, numbers = lengths_of_steps(attribution, served, rows)
+    cache = _cache_params(calls)
+    windows = _windows_of(attribution, rows)
+    params: list[Params] = [(*part, *cache) for part in sums]
+    if windows is None or not params:
+        return params, numbers
+    # a number for each pair of sums and window
+    kinds, which = np.unique(windows, return_inverse=True)
+    every = [(*part, (WINDOW, int(window))) for part in params for window in kinds.tolist()]
+    return every, np.where(numbers >= 0, numbers * len(kinds) + which.reshape(-1), NONE)
+
+
+def _windows_of(attribution: Attribution, rows: Ints) -> Ints | None:
+    """Return the sliding window of each op's layer (0: none), by the model's configuration; None if it tells
+    none, or the ops are no multiple of its layers."""
+    raw = attribution.trace.origin.get(MODEL_CONFIG)
+    windows = model_config(raw).windows if isinstance(raw, dict) else None
+    if not windows or not len(rows) or len(rows) % len(windows):
+        return None
+    if len(set(windows)) == 1:
+        return np.full(len(rows), windows[0], np.int64)
+    ranges = attribution.trace["ranges"]
+    order = np.lexsort(
+        (
+            ranges["start"].gather(rows).to_numpy(),
+            ranges["process"].gather(rows).fill_null(NONE).to_numpy(),
+        )
+    )
+    by_row = np.empty(len(rows), np.int64)
+    by_row[order] = np.resize(np.array(windows, np.int64), len(rows))
+    return by_row
+
+
+def experts_of_model(trace: Trace, calls: list[OpCall]) -> list[Params]:
+    """Return the parameter that prices a layer of experts, if the model's configuration and the trace tell
+    all of it; else none."""
+    raw = trace.origin.get(MODEL_CONFIG)
+    if not isinstance(raw, dict):
+        return []
+    config = model_config(raw)
+    ranks = _sharing(trace, calls, config.heads)
+    sizes = (config.hidden, config.inner, config.experts, config.active)
+    if None in sizes or ranks is None or (config.inner or 0) % ranks:
+        return []
+    hidden, inner, experts, active = sizes
+    stored = config.weights or Weights(0)
+    facts = (
+        *(hidden, (inner or 0) // ranks, experts, active, config.shared // ranks),
+        *(3 if config.gated else 2, stored.bits, stored.block, stored.scale_bytes, ranks),
+    )
+    return [((EXPERTS, facts),)]
+
+
+def _sharing(trace: Trace, calls: list[OpCall], heads: int | None) -> int | None:
+    """Return over how many ranks each layer is split: the model's heads by those of an attention here; None
+    if nothing tells it, as in a job of several ranks whose attention is not split."""
+    queries = [
+        call.inputs[0].shape
+        for call in calls
+        if call.name in _ATTENTION and call.inputs and isinstance(call.inputs[0], TensorSpec)
+    ]
+    here = {shape[1] for shape in queries if len(shape) == 3 and isinstance(shape[1], int)}
+    alone = trace["processes"]["world_size"].drop_nulls().max() in (None, 1)
+    if heads is None or len(here) != 1:
+        return 1 if alone else None
+    ranks, rest = divmod(heads, max(here.pop(), 1))
+    return ranks if ranks and not rest and (ranks > 1 or alone) else None
+
+
+def lengths_of_steps(
+    attribution: Attribution, served: pl.DataFrame, rows: Ints
+) -> tuple[list[Params], Ints]:
+    """Return distinct parameters with the sums of a step's requests, and for each op row its number of
+    these, -1 where no step tells them. ``served`` is ``served_steps``."""
+    if served.is_empty() or not len(rows):
+        return [], np.full(len(rows), NONE, np.int64)
+    steps = _Steps(served)
+    ranges = attribution.trace["ranges"]
+    process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
+    own = steps.at(process, ranges["start"].gather(rows).to_numpy())
+    sums = _sums_of(served, own)
+    captured, means = _replayed(attribution, steps, served, rows)
+    sums[captured] = means[captured]
+    is_known = ~np.isnan(sums).any(axis=1)
+    distinct, which = np.unique(sums[is_known], axis=0, return_inverse=True)
+    numbers = np.full(len(rows), NONE, np.int64)
+    numbers[is_known] = which.reshape(-1)
+    params: list[Params] = [
+        ((LENGTHS, tuple(int(value) for value in row)),) for row in distinct.tolist()
+    ]
+    return params, numbers
+
+
+class _Steps:
+    """Finds the step that runs at a time; steps of a process do not overlap."""
+
+    def __init__(self, served: pl.DataFrame) -> None:
+        self._process = served["process"].fill_null(NONE).to_numpy()
+        self._start, self._end = (served[name].to_numpy() for name in ("start", "end"))
+
+    def at(self, process: Ints, time: Ints) -> Ints:
+        """Return the place of the step around each time (ns) of a process, -1 for none."""
+        places = np.full(len(time), NONE, np.int64)
+        for number in np.unique(process).tolist():
+            mine = np.flatnonzero(self._process == number)
+            if not len(mine):
+                continue
+            here = np.flatnonzero(process == number)
+            index = np.searchsorted(self._start[mine], time[here], side="right") - 1
+            inside = (index >= 0) & (time[here] <= self._end[mine[np.maximum(index, 0)]])
+            places[here[inside]] = mine[index[inside]]
+        return places
+
+
+def _sums_of(served: pl.DataFrame, places: Ints) -> NDArray[np.float64]:
+    """Return a row of ``_SUMS`` for each place in ``served``; NaN where one is not known."""
+    table = served.select(pl.col(_SUMS).cast(pl.Float64)).to_numpy()
+    sums = np.full((len(places), len(_SUMS)), np.nan)
+    sums[places >= 0] = table[places[places >= 0]]
+    return sums
+
+
+def _replayed(
+    attribution: Attribution, steps: _Steps, served: pl.DataFrame, rows: Ints
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return whether each op was captured and replayed, and the mean sums of the steps that replayed it."""
+    launched = attribution.kernels
+    kernels = np.flatnonzero(launched.replay >= 0)
+    captured = np.zeros(len(rows), bool)
+    means = np.full((len(rows), len(_SUMS)), np.nan)
+    if not len(kernels):
+        return captured, means
+    wanted = np.zeros(len(attribution.is_op), bool)
+    wanted[rows] = True
+    owner = attribution.climb(launched.op[kernels].astype(np.int64), wanted)
+    kernels, owner = kernels[owner >= 0], owner[owner >= 0]
+    replay = launched.replay[kernels].astype(np.int64)
+    pairs = np.unique(np.stack((owner, replay)), axis=1)
+    order = np.argsort(rows)
+    which = order[np.searchsorted(rows[order], pairs[0])]
+    calls = attribution.trace["calls"]
+    process = calls["process"].fill_null(NONE).to_numpy()
+    places = steps.at(at(process, pairs[1]), at(calls["start"].to_numpy(), pairs[1]))
+    sums = _sums_of(served, places)
+    count = np.bincount(which, minlength=len(rows))
+    captured = count > 0
+    total = np.zeros((len(rows), len(_SUMS)))
+    np.add.at(total, which, sums)
+    means[captured] = np.rint(total[captured] / count[captured, None])
+    return captured, means
+
+
+def _cache_params(calls: list[OpCall]) -> Params:
+    """Return the dtype of the cache's keys, where the ops that write them all have the same one."""
+    dtypes = {
+        tensor.dtype
+        for call in calls
+        if call.name in _WRITES
+        for tensor in call.inputs
+        if isinstance(tensor, TensorSpec) and len(tensor.shape) >= _CACHE_RANK
+    }
+    return (("cache_dtype", dtypes.pop()),) if len(dtypes) == 1 else ()

@@ -1,0 +1,42 @@
+"""What every table of a server's steps says below: where its steps come from, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.serving.step_sums import step_sums
+from opscope.core.question import units
+from opscope.core.question.layout import Table
+from opscope.core.question.record import Report, View
+from opscope.core.question.tables import listed
+
+
+def served_table(report: Report, profile: Answers, view: View) -> Table:
+    """Return a report of engine steps, with lines on where the steps come from."""
+    table = listed(report, report.frame(profile), view)
+    return replace(table, footnotes=[*table.footnotes, *step_lines(profile)])
+
+
+def step_lines(profile: Answers) -> list[str]:
+    """Return lines that say who tells the steps, how sure that is, and which of them are warm-up."""
+    steps = profile.of(step_sums)
+    lines = []
+    for source, count, least in (
+        steps.group_by("source", maintain_order=True)
+        .agg(pl.len(), pl.col("confidence").min())
+        .rows()
+    ):
+        sure = "" if least == 1 else f" (confidence {units.share(least)})"
+        lines.append(f"{units.counted(count, 'engine step')} told by {source}{sure}")
+    unknown = steps["kind"].null_count()
+    if unknown:
+        lines.append(f"{units.counted(unknown, 'step')}: nothing shows which kind")
+    warm = int(steps["warm_up"].fill_null(False).sum())
+    if warm:
+        lines.append(
+            f"{units.counted(warm, 'step')} of warm-up: no part of medians and percentiles"
+        )
+    return lines

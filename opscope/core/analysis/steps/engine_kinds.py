@@ -1,0 +1,243 @@
+"""Tell which iterations of a process that marks none are prefills and which decodes of a language model.
+
+The surest of these decides:
+
+- attention over a cache: a query of one token with more keys is a decode, as many queries as keys a prefill.
+  A process without a decode is no engine: a vision transformer attends to as many keys as it has queries.
+- the rows of most matrix products: where they fall into two groups, a factor of four apart, the smaller are
+  the batches of decodes. A step with both phases cannot be told from a prefill.
+- the device time of the steps, likewise in two groups; there the counts are not known.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from opscope.core.analysis.ops.ops import Ops
+from opscope.core.attribution.inferred_steps import LEAST
+from opscope.core.dialects import Reading
+from opscope.core.perf import op_type
+from opscope.core.schema import TensorSpec
+from opscope.core.tables.intervals import NONE, Ints
+
+BY_ATTENTION, BY_PRODUCTS, BY_TIMES = "attention", "rows of products", "times"
+#: How sure a kind is, by what tells it.
+SURE: Final = {BY_ATTENTION: 0.9, BY_PRODUCTS: 0.6, BY_TIMES: 0.4}
+#: How far two groups of steps are apart, and bursts of ops from their neighbours.
+_APART: Final = 4.0
+_BURSTS: Final = 3.0
+#: Confidence in steps that are bursts of equally many ops, between which the host did nothing.
+OF_BURSTS: Final = 0.5
+#: The part of the bursts that have equally many ops.
+_ALIKE: Final = 0.9
+#: More ops are not looked at for bursts.
+_MOST_OPS: Final = 2_000_000
+
+
+def main_thread(ops: Ops, process: int) -> int:
+    """Return the thread with most ops of a process."""
+    ranges = ops.attribution.trace["ranges"]
+    rows = ranges.select("process", "thread")[ops.rows].filter(pl.col("process") == process)
+    threads = rows["thread"].drop_nulls()
+    return int(threads.mode().min()) if len(threads) else NONE  # type: ignore[arg-type]
+
+
+def bursts(ops: Ops, process: int) -> pl.DataFrame | None:
+    """Return bursts of equally many ops, between which the thread did nothing for far longer than inside.
+
+    Nothing shows where one ends: it lasts until the next begins.
+    """
+    attribution = ops.attribution
+    ranges = attribution.trace["ranges"]
+    if len(ops.rows) > _MOST_OPS:
+        return None
+    thread = main_thread(ops, process)
+    here = ranges.select("process", "thread", "start", "end").with_row_index("row")
+    rows = np.flatnonzero(attribution.is_op & ~attribution.above(attribution.is_op))
+    mine = here[rows].filter((pl.col("process") == process) & (pl.col("thread") == thread))
+    mine = mine.sort("start")
+    start, end = (mine[name].to_numpy() for name in ("start", "end"))
+    if len(start) < 2 * LEAST:
+        return None
+    gaps = start[1:] - np.maximum.accumulate(end)[:-1]
+    ordered = np.sort(np.maximum(gaps, 1))
+    ratios = ordered[1:] / ordered[:-1]
+    widest = int(np.argmax(ratios))
+    if ratios[widest] < _BURSTS:
+        return None
+    first = np.concatenate((np.zeros(1, np.int64), np.flatnonzero(gaps > ordered[widest]) + 1))
+    counts = np.diff(np.append(first, len(start)))
+    _, often = np.unique(counts, return_counts=True)
+    if len(first) < LEAST or often.max() < _ALIKE * len(first):
+        return None
+    return pl.DataFrame(
+        {
+            "thread": np.full(len(first), thread),
+            "start": start[first],
+            "end": np.append(start[first[1:]], end.max()),
+            "sure": np.full(len(first), OF_BURSTS),
+        }
+    )
+
+
+class _Shapes(NamedTuple):
+    """Of each reading: the rows of its matrix product (0: none); of an attention sequences, queries, keys."""
+
+    products: Ints
+    attention: Ints
+
+    @classmethod
+    def of(cls, ops: Ops) -> _Shapes:
+        readings = ops.attribution.meaning.readings
+        return cls(
+            np.array([_rows(reading) for reading in readings], np.int64),
+            np.array([_lengths(reading) for reading in readings], np.int64).reshape(-1, 3),
+        )
+
+
+def _shapes(reading: Reading) -> list[tuple[int, ...]]:
+    call = reading.call
+    if reading.role != "op" or call is None:
+        return []
+    return [
+        tuple(int(size) for size in arg.shape)
+        for arg in call.inputs
+        if isinstance(arg, TensorSpec) and all(isinstance(size, int) for size in arg.shape)
+    ]
+
+
+def _rows(reading: Reading) -> int:
+    """Return the rows of the first operand of a matrix product, 0 for other ops."""
+    if reading.call is None or op_type(reading.call.name) != "gemm":
+        return 0
+    shape = next((shape for shape in _shapes(reading) if len(shape) >= 2), ())
+    return int(np.prod(shape[:-1], dtype=np.float64)) if shape else 0
+
+
+def _lengths(reading: Reading) -> tuple[int, int, int]:
+    """Return sequences, queries and keys of an attention of [B, H, N, d] tensors, zeros for other ops."""
+    if reading.call is None or op_type(reading.call.name) != "attention":
+        return 0, 0, 0
+    shapes = _shapes(reading)
+    if len(shapes) < 2 or len(shapes[0]) != 4 or len(shapes[1]) != 4:
+        return 0, 0, 0
+    return shapes[0][0], shapes[0][2], shapes[1][2]
+
+
+def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the steps of a process with their kinds; None if it is no engine.
+
+    ``bounds`` has start and end (ns), by begin. Its rows come back with kind, requests, new (tokens),
+    all_keys (the keys of all requests) and by (what tells the kind), null where it is not known.
+    """
+    shapes = _Shapes.of(ops)
+    if not (shapes.attention.any() or shapes.products.any()):
+        return None
+    attribution = ops.attribution
+    ranges = attribution.trace["ranges"]
+    rows = ops.rows[(ranges["process"].gather(ops.rows) == process).fill_null(False).to_numpy()]
+    start = ranges["start"].gather(rows).to_numpy()
+    step = np.searchsorted(bounds["start"].to_numpy(), start, side="right") - 1
+    inside = (step >= 0) & (start < bounds["end"].to_numpy()[np.maximum(step, 0)])
+    rows, step = rows[inside], step[inside]
+    reading = attribution.meaning.reading[rows]
+    seen = pl.DataFrame(
+        {
+            "place": step,
+            "rows": shapes.products[reading],
+            **{
+                name: shapes.attention[reading, column]
+                for column, name in enumerate(("sequences", "queries", "keys"))
+            },
+        }
+    )
+    placed = bounds.with_row_index("place").with_columns(pl.col("place").cast(pl.Int64))
+    for kinds in (_by_attention(seen), _by_products(seen), _by_times(ops, process, bounds)):
+        if kinds is not None:
+            return placed.join(kinds, on="place", how="left").sort("place").drop("place")
+    return None
+
+
+def _by_attention(seen: pl.DataFrame) -> pl.DataFrame | None:
+    """Return kind, requests, new and keys of steps by their attention; None if none of them is a decode."""
+    steps = (
+        seen.filter(pl.col("queries") > 0)
+        .group_by("place")
+        .agg(pl.col("sequences", "queries", "keys").max())
+    )
+    alone = (pl.col("queries") == 1) & (pl.col("keys") > 1)
+    if not steps.select(alone.any()).item() or not len(steps):
+        return None
+    requests, new = pl.col("sequences"), pl.col("sequences") * pl.col("queries")
+    return steps.select(
+        "place",
+        pl.when(alone).then(pl.lit("decode")).otherwise(pl.lit("prefill")).alias("kind"),
+        requests.alias("requests"),
+        new.alias("new"),
+        (requests * pl.col("keys")).alias("all_keys"),
+        pl.lit(BY_ATTENTION).alias("by"),
+    )
+
+
+def _by_products(seen: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the same by the rows of most products; None if they are not in two groups."""
+    steps = (
+        seen.filter(pl.col("rows") > 0)
+        .group_by("place")
+        .agg(pl.col("rows").mode().max().cast(pl.Int64).alias("new"))
+    )
+    limit = _split(steps["new"].to_numpy())
+    if limit is None:
+        return None
+    small = pl.col("new") <= limit
+    return steps.select(
+        "place",
+        pl.when(small).then(pl.lit("decode")).otherwise(pl.lit("prefill")).alias("kind"),
+        pl.when(small).then("new").alias("requests"),
+        "new",
+        pl.lit(None, pl.Int64).alias("all_keys"),
+        pl.lit(BY_PRODUCTS).alias("by"),
+    )
+
+
+def _by_times(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the same by the device time of the steps; None if that is not in two groups."""
+    kernels = ops.attribution.trace["kernels"]
+    rows = np.flatnonzero((kernels["process"] == process).fill_null(False).to_numpy())
+    call = ops.attribution.kernels.call[rows].astype(np.int64)
+    rows, call = rows[call >= 0], call[call >= 0]
+    when = ops.attribution.trace["calls"]["start"].gather(call).to_numpy()
+    step = np.searchsorted(bounds["start"].to_numpy(), when, side="right") - 1
+    lasted = (kernels["end"] - kernels["start"]).gather(rows).fill_null(0).to_numpy()
+    time = np.zeros(len(bounds), np.int64)
+    np.add.at(time, step[step >= 0], lasted[step >= 0])
+    limit = _split(time)
+    if limit is None:
+        return None
+    unknown = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(time))
+    return pl.DataFrame(
+        {
+            "place": np.arange(len(time)),
+            "kind": np.where(time <= limit, "decode", "prefill"),
+            **dict.fromkeys(("requests", "new", "all_keys"), unknown),
+            "by": [BY_TIMES] * len(time),
+        }
+    )
+
+
+def _split(values: Ints) -> int | None:
+    """Return the largest of the smaller values, where two groups are a factor of four apart and the smaller
+    values are more; else None."""
+    distinct = np.unique(values[values > 0])
+    if len(distinct) < 2:
+        return None
+    ratios = distinct[1:] / distinct[:-1]
+    widest = int(np.argmax(ratios))
+    limit = int(distinct[widest])
+    small = int((values <= limit).sum())
+    return (
+        limit if ratios[widest] >= _APART and small >= LEAST and 2 * small > len(values) else None
+    )

@@ -1,0 +1,76 @@
+"""Which processor this process runs on, and which cuDNN it has loaded, for the recording's versions."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+CPU_INFO: Final = Path("/proc/cpuinfo")
+_MAPS: Final = Path("/proc/self/maps")
+#: Bytes that the first processor's lines take at most; Linux makes the others' text only if it is read.
+_HEAD: Final = 4096
+#: The cores of ARM's processors, whose name Linux does not give: by implementer and part (the register MIDR,
+#: as in ``lscpu``).
+_ARM: Final = {
+    (0x41, 0xD07): "Cortex-A57", (0x41, 0xD08): "Cortex-A72", (0x41, 0xD0B): "Cortex-A76",
+    (0x41, 0xD0C): "Neoverse-N1", (0x41, 0xD40): "Neoverse-V1", (0x41, 0xD42): "Cortex-A78AE",
+    (0x41, 0xD49): "Neoverse-N2", (0x41, 0xD4F): "Neoverse-V2", (0x41, 0xD83): "Neoverse-V3AE",
+    (0x41, 0xD84): "Neoverse-V3", (0x41, 0xD8E): "Neoverse-N3", (0x46, 0x001): "A64FX",
+    (0x48, 0xD01): "TaiShan-v110", (0x4E, 0x003): "Denver 2", (0x4E, 0x004): "Carmel",
+    (0xC0, 0xAC3): "Ampere-1", (0xC0, 0xAC4): "Ampere-1a",
+}  # fmt: skip
+_FIELD: Final = re.compile(r"^([^\t:\n]+?)[ \t]*: *(.*)$", re.MULTILINE)
+_CUDNN: Final = re.compile(r"(/\S.*/libcudnn(?:-[0-9a-f]+)?\.so[.\d]*)$", re.MULTILINE)
+
+
+@lru_cache
+def cpu_model(cpu_info: Path = CPU_INFO) -> str | None:
+    """Return the model of the machine's processor; None where the system does not tell it.
+
+    A processor of ARM's that is not in the table is its two numbers.
+    """
+    try:
+        with cpu_info.open(encoding="utf-8", errors="replace") as file:
+            said = dict(reversed(_FIELD.findall(file.read(_HEAD))))  # the first processor's count
+    except OSError:
+        return None
+    if said.get("model name"):
+        return " ".join(said["model name"].split())
+    try:
+        implementer, part = (int(said[name], 16) for name in ("CPU implementer", "CPU part"))
+    except (KeyError, ValueError):
+        return None
+    return (
+        f"ARM {_ARM.get((implementer, part), f'implementer 0x{implementer:02x} part 0x{part:03x}')}"
+    )
+
+
+def cudnn_version(maps: Path = _MAPS) -> str | None:
+    """Return the version of the cuDNN that this process has loaded, ``9.1.0``; None without one.
+
+    It loads no library: ``cudnnGetVersion``, which needs no context, is asked of the one that is mapped.
+    """
+    loaded = getattr(os, "RTLD_NOLOAD", None)
+    try:
+        paths = dict.fromkeys(_CUDNN.findall(maps.read_text("utf-8", "replace")))
+    except OSError:  # no /proc
+        return None
+    if loaded is None or not paths:
+        return None
+    import ctypes  # lazy: it takes 2 ms
+
+    for path in paths:
+        try:
+            function = ctypes.CDLL(path, mode=os.RTLD_LAZY | loaded).cudnnGetVersion
+        except (OSError, AttributeError):  # unmapped since, or no cuDNN
+            continue
+        function.argtypes, function.restype = (), ctypes.c_size_t
+        number = int(function())
+        major = (
+            10_000 if number >= 90_000 else 1000
+        )  # as cuDNN's header makes it, from 9 on and before
+        return f"{number // major}.{number % major // 100}.{number % 100}"
+    return None

@@ -1,0 +1,134 @@
+"""What a model's configuration tells of its layers: the ``config.json`` beside its weights, read as data.
+
+The names are those of Hugging Face's configurations; one fact has several, by the family of the model. No
+model is known by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+#: Ops that stand for a whole layer of experts, whose weights are no arguments.
+EXPERT_LAYERS: Final = ("vllm::moe_forward", "vllm::moe_forward_shared")
+#: The one of them that computes the shared experts as well.
+WITH_SHARED: Final = "vllm::moe_forward_shared"
+#: The parameter, named as none of a trace can be, by which a layer of experts is priced.
+EXPERTS: Final = "~experts"
+_HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
+_EXPERT_INNER: Final = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
+_EXPERTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
+_ACTIVE: Final = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk")
+_HEADS: Final = ("num_attention_heads", "n_head", "num_heads")
+_LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers")
+#: Sub-configurations that hold the language model of one with pictures or sound.
+_NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+#: Activations without a gate: two products an expert, not three.
+_UNGATED: Final = ("relu", "relu2")
+_LARGEST: Final = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How an expert's weights are stored: bits an element, and a scale of so many bytes for each ``block``
+    elements (0: none)."""
+
+    bits: int
+    block: int = 0
+    scale_bytes: int = 0
+
+    def nbytes(self, elements: int) -> int:
+        """Return the bytes of so many elements with their scales."""
+        scales = -(-elements // self.block) * self.scale_bytes if self.block else 0
+        return -(-elements * self.bits // 8) + scales
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """The sizes that a configuration tells; None where it does not.
+
+    ``inner``: the intermediate size of an expert; ``shared``: that of all shared experts together;
+    ``active``: experts for each token. ``windows``: the sliding window of each layer in keys, 0 for none;
+    None if the configuration does not tell them.
+    """
+
+    hidden: int | None
+    inner: int | None
+    experts: int | None
+    active: int | None
+    shared: int
+    heads: int | None
+    layers: int | None
+    gated: bool
+    weights: Weights | None
+    windows: tuple[int, ...] | None
+
+
+def model_config(raw: Mapping[str, Any]) -> ModelConfig:
+    """Return what a configuration tells; values of a wrong type count as absent."""
+    facts = next((raw[name] for name in _NESTED if isinstance(raw.get(name), dict)), raw)
+    inner = _first(facts, _EXPERT_INNER)
+    return ModelConfig(
+        hidden=_first(facts, _HIDDEN),
+        inner=inner,
+        experts=_first(facts, _EXPERTS),
+        active=_first(facts, _ACTIVE),
+        shared=_shared(facts, inner),
+        heads=_first(facts, _HEADS),
+        layers=_first(facts, _LAYERS),
+        gated=facts.get("hidden_act", facts.get("mlp_hidden_act")) not in _UNGATED,
+        weights=_weights(facts.get("quantization_config", raw.get("quantization_config"))),
+        windows=_windows(facts),
+    )
+
+
+def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((value for name in names if (value := _count(facts.get(name))) is not None), None)
+
+
+def _count(value: Any) -> int | None:
+    """Return a positive integer of a bearable size; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 < value < _LARGEST else None
+
+
+def _shared(facts: Mapping[str, Any], inner: int | None) -> int:
+    stated = _first(facts, ("shared_expert_intermediate_size", "shared_intermediate_size"))
+    shared = _first(facts, ("n_shared_experts", "num_shared_experts"))
+    return stated or (shared or 0) * (inner or 0)
+
+
+def _weights(quantization: Any) -> Weights | None:
+    """Return how quantised weights are stored; None if they are not, or in a way that is not known."""
+    if not isinstance(quantization, dict):
+        return None
+    method = quantization.get("quant_method", quantization.get("quant_algo"))
+    if method == "mxfp4":
+        return Weights(4, 32, 1)
+    if method in ("nvfp4", "NVFP4", "modelopt_fp4"):
+        return Weights(4, 16, 1)
+    if method == "fp8":
+        block = quantization.get("weight_block_size")
+        if isinstance(block, list) and len(block) == 2 and all(map(_count, block)):
+            return Weights(8, block[0] * block[1], 4)
+        return Weights(8)
+    bits = _count(quantization.get("bits", quantization.get("w_bit")))
+    group = _count(quantization.get("group_size", quantization.get("q_group_size")))
+    if method in ("awq", "gptq", "gptq_marlin") and bits in (2, 3, 4, 8):
+        return Weights(bits, group or 0, 2)
+    return None
+
+
+def _windows(facts: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Return the sliding window of each layer; None if which layers have one is not told."""
+    layers, window = _first(facts, _LAYERS), _count(facts.get("sliding_window"))
+    if layers is None or layers > 4_096:
+        return None
+    if window is None or facts.get("use_sliding_window") is False:
+        return (0,) * layers if "sliding_window" in facts else None
+    kinds = facts.get("layer_types")
+    if isinstance(kinds, list) and len(kinds) == layers:
+        return tuple(window if kind == "sliding_attention" else 0 for kind in kinds)
+    return (window,) * layers if kinds is None and "max_window_layers" not in facts else None

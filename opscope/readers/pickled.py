@@ -1,0 +1,47 @@
+"""Read a pickle file of plain values: as it lies, or unpacked from gzip or zstd."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from opscope.core import progress
+
+from .errors import BadInput
+from .heads import PACKED
+from .pickle_values import PickleError, Record, values
+
+#: What a packed file may hold; a plain one is mapped, and takes no memory.
+_MOST_UNPACKED: Final = 4 << 30
+
+
+def read_values(path: Path, take: Callable[[Record], bool] = lambda record: False) -> Any:
+    """Return the value in the file; ``take`` is that of ``pickle_values.values``. Raises BadInput."""
+    try:
+        with path.open("rb") as file:
+            if file.read(4).startswith(PACKED):
+                return values(_unpacked(path), take)
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                value = values(data, take, lambda at: progress.read_to(path, at))
+                progress.read_whole(path)
+                return value
+    except PickleError as error:
+        raise BadInput(path, f"a pickle that cannot be read: {error}") from error
+    except (OSError, ValueError) as error:
+        raise BadInput(path, f"a pickle that cannot be read: {error}") from error
+
+
+def _unpacked(path: Path) -> bytes:
+    from .kineto.json_events import read_blocks  # lazy: it loads decoders
+
+    parts, size = [], 0
+    for block in read_blocks(path):
+        parts.append(block)
+        size += len(block)
+        if size > _MOST_UNPACKED:
+            raise BadInput(
+                path, f"it unpacks to more than {_MOST_UNPACKED >> 30} GiB: unpack it first"
+            )
+    return b"".join(parts)

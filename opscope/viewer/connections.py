@@ -1,0 +1,73 @@
+"""Hold what connects to the viewer to a time for its request, so that who sends none keeps nobody out.
+
+Any account of the machine can connect. A connection without a request in progress is closed once its request
+is late, and the oldest of them when there are many: so those whose requests come are answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+#: Connections at one time; a browser opens six, and a page that is left and opened again many more.
+MOST: Final = 512
+#: Connections at one time that have no request in progress.
+IDLE: Final = 128
+#: Seconds from the connection, or from a request's first byte, to the end of the request's head.
+HEAD_SECONDS: Final = 10.0
+
+
+class Connection(H11Protocol):
+    """uvicorn's, with a time limit for the head of a request."""
+
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the request; the one that is idle for longest goes where there are many."""
+        super().connection_made(transport)
+        self._wait()
+        idle = [
+            each for each in self.connections if isinstance(each, Connection) and each._is_idle()
+        ]
+        if len(idle) > IDLE:
+            min(idle, key=lambda each: each._began).transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        """Take in what came; a request that has begun has to go on."""
+        super().data_received(data)
+        if not self._is_idle():
+            self._stop_waiting()
+        elif self._late is None and self.conn.trailing_data[0]:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """The connection is idle again, or has its next request already."""
+        super().on_response_complete()
+        self._began = self.loop.time()
+
+    def _is_idle(self) -> bool:
+        """Whether it waits for a request; not once it is being closed."""
+        return not self.transport.is_closing() and (
+            self.cycle is None or self.cycle.response_complete
+        )
+
+    def _wait(self) -> None:
+        self._began = self.loop.time()
+        self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
+def limits() -> dict[str, Any]:
+    """Return the settings of uvicorn that hold the server to ``MOST`` connections of this kind."""
+    return {"http": Connection, "limit_concurrency": MOST, "backlog": MOST}

@@ -1,0 +1,41 @@
+"""Which columns of a table fit what was recorded, and what they are called there.
+
+Without a GPU, times that are a device's elsewhere are the ops' own, and columns of kernels say nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import polars as pl
+
+#: Columns of what runs on a GPU: of a run without one they have nothing, 0 or a word that is always the same.
+_OF_GPUS: Final = re.compile(
+    r"(kernels|copies|sets|device|stream|tc_eligible|tc_reason|tensor_core.*|launched_.*|uncaptured)"
+)
+#: What times of a device are there: elapsed times of ops. The host's are the same, but of no op unknown.
+_ELAPSED: Final = {
+    "device_time": "time",
+    "device_self": "self time",
+    "device_total": "total time",
+    "device_mean": "mean time",
+}
+_TWICE: Final = {"host_self", "host_total", "host_mean"}
+
+
+def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
+    """Return the columns that no row has a value in, and of a run on CPUs alone those of GPUs."""
+    if frame.is_empty():
+        return frozenset()
+    empty = {name for name in frame.columns if frame[name].null_count() == frame.height}
+    if not cpu_only:
+        return frozenset(empty)
+    of_gpus = {name for name in frame.columns if _OF_GPUS.fullmatch(name)}
+    twice = _TWICE if "device_self" in frame.columns else set()
+    return frozenset(empty | of_gpus | (twice & set(frame.columns)))
+
+
+def heading(column: str, cpu_only: bool) -> str | None:
+    """Return what a column is called in this run, if that is not its name."""
+    return _ELAPSED.get(column) if cpu_only else None

@@ -1,0 +1,480 @@
+"""Make ``opscope/core/secrets.json``: the forms of issuers' tokens, from gitleaks' rules, and the names of secrets.
+
+    python scripts/make_secret_forms.py gitleaks.toml
+
+``gitleaks.toml`` is ``config/gitleaks.toml`` of gitleaks (MIT licence, copied into the data with its notice),
+which its program also contains. Of its rules those are taken that know a token by its form alone. Rules that
+need the name of the issuer beside it are left to the names of secrets below; so are rules whose time may grow
+with the square of the text. A pattern is written for Python's ``re``, and a token may be longer or shorter than
+its issuer makes it today: a long part counts from 16 characters. A rule that takes one of HARMLESS for a token
+is left out, and the script says which.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Final
+
+import tomllib
+
+TARGET: Final = Path(__file__).resolve().parents[1] / "opscope/core/secrets.json"
+LICENCE: Final = """MIT License
+
+Copyright (c) 2019 Zachary Rice
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated \
+documentation files (the "Software"), to deal in the Software without restriction, including without limitation \
+the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and \
+to permit persons to whom the Software is furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all copies or substantial portions of \
+the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO \
+THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE \
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF \
+CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS \
+IN THE SOFTWARE.
+"""
+
+#: Forms that the detector lacks, or knows only beside a name: a keyword, and the pattern.
+OURS: Final[dict[str, tuple[str, str]]] = {
+    "openai-like": (
+        "sk-",
+        r"sk-(?:(?:proj|svcacct|admin|ant|or|lf|None)-[\w-]{16,}|[A-Za-z0-9]{20,})",
+    ),
+    "openrouter-key": ("sk-or-", r"sk-or-v1-[a-f0-9]{16,}"),
+    "hugging-face": ("hf_", r"hf_[A-Za-z0-9]{16,}"),
+    "hugging-face-organization": ("api_org_", r"api_org_[A-Za-z0-9]{16,}"),
+    "aws-key-id": (
+        "akia asia abia acca aroa aida",
+        r"(?:AKIA|ASIA|ABIA|ACCA|AROA|AIDA)[A-Z0-9]{12,}",
+    ),
+    "slack": ("xox", r"xox[abcdeoprs]-(?=[\w-]{0,40}\d)[\w-]{10,}"),
+    "slack-webhook": (
+        "hooks.slack.com/",
+        r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w/+-]+",
+    ),
+    "discord-webhook": ("/webhooks/", r"discord(?:app)?\.com/api/webhooks/\d{8,}/[\w-]{16,}"),
+    "discord-bot": (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"),
+    "telegram-bot": (":aa", r"\d{6,12}:AA[\w-]{28,}"),
+    "teams-webhook": ("webhook", r"[\w-]+\.webhook\.office\.com/webhookb2/[\w@/-]+"),
+    "google-oauth": ("ya29.", r"ya29\.[\w-]{16,}"),
+    "google-client": ("gocspx-", r"GOCSPX-[\w-]{16,}"),
+    "google-refresh": ("1//0", r"1//0[\w-]{30,}"),
+    "google-api": ("aiza", r"AIza[\w-]{30,}"),
+    "nvidia": ("nvapi-", r"nvapi-[\w-]{16,}"),
+    "groq": ("gsk_", r"gsk_[A-Za-z0-9]{16,}"),
+    "replicate": ("r8_", r"r8_[A-Za-z0-9]{16,}"),
+    "xai": ("xai-", r"xai-[A-Za-z0-9]{16,}"),
+    "together": ("tgp_v1_", r"tgp_v1_[\w-]{16,}"),
+    "pinecone": ("pcsk_", r"pcsk_\w{16,}"),
+    "langsmith": ("lsv2_", r"lsv2_(?:pt|sk)_\w{16,}"),
+    "jina": ("jina_", r"jina_[\w-]{32,}"),
+    "tavily": ("tvly-", r"tvly-[\w-]{16,}"),
+    "firecrawl": ("fc-", r"fc-[a-f0-9]{32}"),
+    "cerebras": ("csk-", r"csk-[a-z0-9]{32,}"),
+    "fireworks": ("fw_", r"fw_[A-Za-z0-9]{22,}"),
+    "runpod": ("rpa_", r"rpa_[A-Z0-9]{32,}\w*"),
+    "kaggle": ("kgat_", r"KGAT_[A-Za-z0-9]{16,}"),
+    "wandb": ("wandb_v1_", r"wandb_v1_[\w-]{16,}"),
+    "wandb-local": ("local-", r"local-[a-f0-9]{40}"),
+    "docker": ("dckr_", r"dckr_[op]at_[\w-]{16,}"),
+    "figma": ("figd_", r"figd_[\w-]{16,}"),
+    "notion": ("secret_", r"secret_(?=[A-Za-z]{0,42}\d)[A-Za-z0-9]{32,}"),
+    "notion-2": ("ntn_", r"ntn_[A-Za-z0-9]{30,}"),
+    "new-relic": ("nr", r"NR(?:AK|II|JS|AL|RA)-[A-Za-z0-9]{16,}"),
+    "amazon-mws": ("amzn.mws.", r"amzn\.mws\.[\w-]{20,}"),
+    "tencent": ("akid", r"AKID[A-Za-z0-9]{24,}"),
+    "mailgun": ("key-", r"key-[a-f0-9]{32}"),
+    "mailchimp": ("-us", r"[a-f0-9]{32}-us\d{1,2}"),
+    "sendgrid": ("sg.", r"SG\.[\w-]{16,}\.[\w-]{16,}"),
+    "resend": ("re_", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}"),
+    "tailscale": ("tskey-", r"tskey-[\w-]{16,}"),
+    "vault": ("hv", r"hv[sbr]\.[\w-]{20,}"),
+    "supabase": ("sb", r"sb(?:p|_secret|_publishable)_[\w-]{20,}"),
+    "netlify": ("nfp_", r"nfp_[A-Za-z0-9]{16,}"),
+    "vercel": ("vc", r"vc[pkia]_[A-Za-z0-9]{20,}"),
+    "render": ("rnd_", r"rnd_[A-Za-z0-9]{20,}"),
+    "cloudflare": ("cf", r"cf[uak]t_[A-Za-z0-9_-]{30,}"),
+    "contentful": ("cfpat-", r"CFPAT-[\w-]{20,}"),
+    "posthog": ("ph", r"ph[cx]_[A-Za-z0-9]{32,}"),
+    "stripe-webhook": ("whsec_", r"whsec_[A-Za-z0-9+/=]{16,}"),
+    "square": ("sq0", r"sq0(?:atp|csp|idp)-[\w-]{16,}"),
+    "braintree": ("access_token$", r"access_token\$(?:production|sandbox)\$\w+\$[a-f0-9]{32}"),
+    "mapbox": ("k.eyj", r"[sp]k\.eyJ[\w-]{16,}\.[\w-]{16,}"),
+    "facebook": ("eaa", r"EAA[A-Za-z0-9]{60,}"),
+    "firebase-messaging": (":apa91b", r"[\w-]{8,32}:APA91b[\w-]{60,}"),
+    "nuget": ("oy2", r"oy2[a-z0-9]{43}"),
+    "npm": ("npm_", r"npm_[A-Za-z0-9]{16,}"),
+    "pypi": ("pypi-", r"pypi-[A-Za-z0-9_-]{32,}"),
+    "gitlab": ("gl", r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent|oas|ffct)-[\w-]{16,}"),
+    "bitbucket": ("at", r"AT(?:BB|CTT3|ATT3)[\w=-]{20,}"),
+    "azure": ("q~", r"[\w~.]{3}\dQ~[\w~.-]{16,}"),
+    "sourcegraph": ("sgp_", r"sgp_(?:[a-fA-F0-9]{16}_|local_)?[a-fA-F0-9]{16,}"),
+    "sentry": ("sntrys_", r"sntrys_eyJ[\w+/=-]{20,}"),
+    "grafana": ("gl", r"gl(?:sa|c)_[\w+/=]{20,}"),
+    "age": ("age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
+    "json-web-token": ("eyj", r"eyJ[\w-]{8,}(?:\.[\w-]+){1,4}"),
+}
+#: Secrets known by where they stand: what is found, keywords one of which is in such a text, the pattern.
+PLACES: Final[tuple[tuple[str, str, str], ...]] = (
+    (
+        "private key",
+        "private",
+        r"(?s)-----BEGIN[ A-Z0-9_-]{0,60}PRIVATE KEY(?: BLOCK)?-----.*?(?:-----END[ A-Z0-9_-]{0,80}-----|\Z)"
+        r"|Private-Lines: ?\d+\s.*?(?:Private-MAC: ?\w+|\Z)",
+    ),
+    # of a URL all before the last @, or only what follows the user's name
+    (
+        "URL",
+        "://",
+        r"(?<![A-Za-z0-9])(?:https?|s3|ftp)://(?=[a-zA-Z]{0,256}\d)(?P<value>[^/\s?#'\"@:]{6,256}:?)@",
+    ),
+    ("URL", "://", r"://(?=[a-zA-Z]{0,64}\d)(?P<value>[^/\s?#'\"@:]{16,256})@"),
+    (
+        "URL",
+        "://",
+        r"(?<![A-Za-z0-9])[a-z][a-z0-9+.\-]{0,30}://(?P<value>[^/\s?#'\"]*:[^/\s'\"]*)@",
+    ),
+    ("URL", "thin:", r"\bthin:[^/\s]{1,64}/(?P<value>[^@\s]+)@"),
+    (
+        "user and password",
+        "@",
+        r"(?<![\w/@.:])[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)(?![\w/]{1,60}\.py\b)",
+    ),
+    # .pgpass
+    (
+        "user and password",
+        ":",
+        r"(?m)^(?!\d+:)[\w.\-*]+:(?:\d{2,5}|\*):[\w*.\-]+:[\w*.\-]+:(?!\d+$)(?P<value>\S+)$",
+    ),
+    (
+        "netrc",
+        "password",
+        r"\b(?:machine\s+\S{1,200}|default)\s+login\s+\S{1,200}\s+(?:account\s+\S{1,200}\s+)?password\s+"
+        r"(?P<value>\S+)",
+    ),
+    ("netrc", "password", r"(?m)^[ \t]*login\s+\S{1,200}\s+password\s+(?P<value>\S+)$"),
+    ("login", "login", r"\blogin\s{1,4}(?P<value>[A-Za-z0-9_\-]{20,})"),
+    (
+        "login",
+        "login( auth( authenticate(",
+        r"(?i)\.(?:auth|login|authenticate)\((?:[\"'][^\"'\n]{1,80}[\"'],\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
+        r"[\"']\s?[,)]",
+    ),
+    (
+        "login",
+        "login( authenticate( token( key(",
+        r"\b(?:\w{0,20}login|authenticate|(?:save|set)_\w{0,10}(?:token|key))\(\s?[\"'](?P<value>[\w.\-]{16,200})[\"']",
+    ),
+    (
+        "option",
+        "mysql sshpass mariadb",
+        r"[\"'](?:mysql\w*|sshpass|mariadb)[\"'],[^\]\n]{0,200}?[\"']-p(?P<value>[^\"'\n]+)",
+    ),
+    (
+        "named value",
+        "password identified pragma",
+        r"(?i)\b(?:password|pragma\s+key|identified\s+(?:with\s+\w{1,40}\s+)?by)\s+(?:password\s+)?(?:=\s?)?(?P<quote>[\"'])(?P<value>[^'\"\n$<{%*][^'\"\n]{2,200})(?P=quote)",
+    ),
+    (
+        "login",
+        "/pass: /passw /pwd:",
+        r"(?i)(?<!\S)/(?:pass|passwd|password|pwd):(?P<value>[^\s\"']{3,})",
+    ),
+    (
+        "login",
+        "auth( credential( credentials(",
+        r"\b(?:[A-Z]\w{0,30})?(?:Auth|Credentials?)\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']\s?[,)]",
+    ),
+    ("login", "/user:", r"/user:\S{1,80}\s+(?P<value>[^\s/]\S*)"),
+    (
+        "login",
+        "sqlplus sqlldr impdp expdp rman",
+        r"\b(?:sqlplus|sqlldr|impdp|expdp|rman)\s+(?:-\w+\s+){0,4}[^\s/]{1,80}/(?P<value>[^@\s]+)",
+    ),
+    ("login", "sudo", r"\bsudo\s+-S\b[^\n<]{0,80}<<<\s*(?P<value>\S+)"),
+    (
+        "login",
+        "echo",
+        r"\becho\s+(?:-n\s+)?(?P<value>[^\s$][^\s|]*)\s*\|\s*(?:sudo\s+-S|[^\n|]{0,200}--password-stdin|chpasswd|passwd)",
+    ),
+    (
+        "named value",
+        "pwd password",
+        r"(?i);\s?(?:pwd|password)=\{(?!\w*(?:pass|pw|secret|token)\w*\})(?P<value>[^{}\n]+)\}",
+    ),
+    (
+        "named value",
+        "密码 密碼 口令 パスワード 비밀번호",
+        r"(?:密码|密碼|口令|パスワード|비밀번호)(?:是|为|為|は|는|은)[:：\s]?(?P<value>[!-~]{4,})",
+    ),
+    (
+        "named value",
+        "passw passphrase secret api_key apikey",
+        r"(?im)^\s*(?:#\s?define\s+)?\w{0,40}(?:passw(?:or)?d|passphrase|secret|api_?key)\s+"
+        r"\"(?P<value>[^\"\n]{3,})\"\s*;?$",
+    ),
+    (
+        "named value",
+        "requirepass masterauth",
+        r"\b(?:requirepass|masterauth)[ \t]+(?P<value>[^\s=:]\S*)",
+    ),
+    ("login", "wpa_passphrase", r"\bwpa_passphrase\s+\S+\s+(?P<value>\S+)"),
+    (
+        "login",
+        "htpasswd",
+        r"\bhtpasswd\s+(?:-\w+\s+){0,3}-\w*b\w*\s+(?:\S+\s+){1,2}(?P<value>\S+)$",
+    ),
+    (
+        "named value",
+        "identified",
+        r"(?i)\buser\s+\S{1,80}\s+identified\s+by\s+(?P<value>[^\s'\"$<{%*&:;]{3,})",
+    ),
+    (
+        "named value",
+        "securestring add-mask",
+        r"(?i)(?:convertto-securestring\s{1,4}(?:-\w{1,20}\s{1,4}){0,3}|::add-mask::)(?P<quote>[\"']?)(?P<value>[^\"'\n]+?)(?=(?P=quote)(?:\s|$|[)]))",
+    ),
+)
+#: Rules of the detector whose forms say less than they cost.
+LEFT_OUT: Final = {
+    "azure-ad-client-secret": "ours needs no neighbours",
+    "private-key": "a block of its own in redaction.py",
+    "jwt-base64": "base64 of base64",
+    "kubernetes-secret-yaml": "by its names",
+    "nuget-config-password": "by its name",
+    "freemius-secret-key": "by its name",
+    "sidekiq-sensitive-url": "a user in a URL",
+    "microsoft-teams-webhook": "ours is shorter",
+    "facebook-access-token": "needs the issuer's name",
+    "flutterwave-public-key": "public",
+}
+#: What no rule may take for a token.
+HARMLESS: Final = (
+    "9f8b3c1d7e6a5f4b3c2d1e0f9a8b7c6d5e4f3a2b 4b1d3c1d7e6a5f4b3c2d1e0f9a8b7c6d5e4f3a2b"
+    " 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 550e8400-e29b-41d4-a716-446655440000"
+    " s.forward s.abcdefghijklmnopqrstuvwx 20260101T000000.123456 _ZN2at6native29vectorized_elementwise_kernelILi4E"
+    " 5d41402abc4b2a76b9719d911017c592 AAAAAwAAAAQAAAAFAAAAAAAAAAAAAAAAAAAAAAAA c2hhcGU9KDEsIDIsIDMpc2hhcGU9KDEsIDIs"
+)
+
+#: Names: docs of ``opscope/core/redaction.py`` say what each list does.
+WORDS: Final[dict[str, str]] = {
+    # whatever the value is, unless it is a switch, a path or an expression
+    "sure": "password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials"
+    " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
+    " masterauth kennwort geheimnis contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
+    " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
+    " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
+    " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
+    " пасворд parole",
+    # at the beginning of a name as well: passwort_datenbank
+    "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenya senha"
+    " passe motdepasse parolă şifre sifre hasło haslo wachtwoord lösenord losenord passord jelszó jelszo salasana"
+    " adgangskode heslo geslo lozinka лозинка парол пароль пароли κωδικός סיסמה 密码 密碼 口令 パスワード 비밀번호 암호"
+    " mdp zaporka parool slaptažodis lykilorð parola clave geheimnis segredo секрет пасворд συνθηματικό kata_sandi"
+    " fjalëkalim slaptazodis סיסמא गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه",
+    # of words written as one: dbpassword, 数据库密码
+    "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
+    " كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
+    " passphrase passcode pwd secret credentials credential apikey apikeys seed_phrase recovery_phrase",
+    # also a word with a digit
+    "mixed": "token pass pw auth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
+    # only what looks drawn by chance
+    "random": "key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    " schlüssel clé llave hmac",
+    # in which form it is, or which of several
+    "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
+    " current prod production dev staging live main primary api secondary backup db database eu us user username bd бд basic",
+    # before "token": those of language models
+    "language": "pad eos bos unk mask sep cls special image img video audio vision start end stop next last first"
+    " begin max min num n per each extra new added prompt output input task class register think separator cache"
+    " total sub word current text target source draft",
+    # before "code"
+    "codes": "pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
+    # before "pass": whose it is
+    "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail"
+    " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
+    # before "key": those of tables
+    "tables": "sort partition primary foreign cache group order dict index lookup label feature features text image"
+    " img input inputs output outputs column field prompt target loss metric data checkpoint map row join query"
+    " public state audio video caption response hot sub vocab routing trace graph node rng random prng jax dispatch"
+    " autotune kernel config batch layer param parameter module attn attention past",
+    # a last word that says something about a secret
+    "about": "file path paths dir folder length len size min max type kind id ids name names field fields policy hash"
+    " dim prompt required enabled url uri endpoint manager provider store var hint label attempts count counts expiry"
+    " expires ttl reset strength validator sharing santa format version mode method class cls list index idx schema"
+    " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
+    " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
+    " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
+    " regex pattern generator checker fn func callback handler parser encoder node nodes agent",
+    # a value that is none
+    "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
+    " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
+    " string bool float object any bytearray unknown never always prompt ask stdin files bearer basic digest to is and or the for in of option flag argument options flags arguments be if when whether a an it not raise return pass break continue yield del assert import from self lambda await try with set see use using please must should has was will this your no",
+}
+#: Options of programs whose name does not say that they take a secret: with = only what is attached to it, with
+#: : only what follows the user's name, after "login" only there.
+OPTIONS: Final[dict[str, str]] = {
+    "mysql mysqldump mysqladmin mysqlimport mysqlshow mariadb mariadb-dump": "-p=",
+    "sshpass 7z 7za 7zz rar unrar": "-p",
+    "unzip zip sqlcmd isql osql bcp ipmitool mosquitto_pub mosquitto_sub ssh-keygen": "-P|-N",
+    "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd": "-w",
+    "mongo mongosh mongodump mongorestore cqlsh twine snowsql kinit": "-p",
+    "docker podman nerdctl helm az oc buildah skopeo": "login -p",
+    "redis-cli": "-a",
+    "xfreerdp rdesktop": "/p:|-p",
+    "openssl": "-k|-K|-pass|-passin|-passout",
+    "kaggle": "-v",
+    "snmpwalk snmpget": "-A|-X",
+    "curl": "-b|--cookie|:-u|:-U",
+    "http https xh": ":-a|:--auth",
+    "lftp open": ",-u",
+    "openai": "-k",
+    "doctl": "-t",
+    "secret": "-b|--body",
+    "plink pscp putty psftp": "-pw",
+    "beeline poetry ncftp useradd": "-p",
+}
+#: Options whose value is ``user:password``, and words after which a name and its value follow.
+LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth"
+SETTERS: Final = "set setx setenv config modify %env %set_env env ENV ARG obscure"
+#: Names of several words.
+PHRASES: Final = (
+    r"mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
+    r"|(?:passwor[dt]|passphrase|pwd|contraseña|senha|wachtwoord|hasło|пароль)\s(?:for|für|of|de|da|del|di|voor|for|för|til|do|для|от|к)\s"
+    r"(?:the\s)?[\w.\-@]{1,40}(?=\s?[:=])"
+    r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
+    r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|(?:verification|security|recovery|backup|login) codes?"
+)
+#: Names in one case that end in "pass", "key", "token" or "auth".
+JOINED: Final = (
+    r"(?:admin|app|bind|cert|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
+    r"|imap|sql|store|test|wifi|wlan|sudo|vnc|vpn|web)(?:pass|pw|pwd)"
+    r"|\w*(?:api|access|secret|private|master|encrypt|encryption|signing|licen[cs]e|account|auth|service|client|ssh"
+    r"|pgp|gpg|aes|rsa|shared|deploy|webhook|consumer|subscription|fernet|wandb|openai)key"
+    r"|\w*(?:hf|hub|github|gitlab|git|auth|access|api|refresh|bearer|bot|slack|id|session|csrf|xsrf|middleware|sas"
+    r"|security|oauth|user|client|service|npm|pypi|vault|telegram|discord|deploy|secret|push|webhook|jwt|wandb)token"
+    r"|(?:basic|redis|proxy|npm)auth|shared_?access_?signature|_?gitlab_session"
+)
+
+
+def convert(rule: str) -> str:
+    """Return Go's pattern as Python's: its end may be any character that no token has, its lengths are looser."""
+    rule = rule.removesuffix(r"""(?:[\x60'"\s;]|\\[nr]|$)""").removesuffix(
+        r"""(?:[\x60'"\s;]|\\[nr]|$|\b)"""
+    )
+    rule = rule.replace("[[:alnum:]]", "[A-Za-z0-9]").replace(r"\z", r"\Z")
+    rule = re.sub(r"(?:\(\?:\[\^[\w+/\\-]+\]\|\\Z\)|\\b)$", "", rule)
+    rule = re.sub(r"^(\(\?i\))?\\b", r"\1", rule)
+    # the groups are Go's: what is hidden is the whole
+    return re.sub(r"(?<!\\)\((?!\?)", "(?:", _longer(_scoped(rule)))
+
+
+def _scoped(rule: str) -> str:
+    """Return the pattern with ``(?i)`` as a group up to the end of the group in which it stands."""
+    while (at := rule.find("(?i)")) >= 0:
+        depth, end, brackets = 0, at + 4, False
+        while end < len(rule) and depth >= 0:
+            char = rule[end]
+            if char == "\\":
+                end += 1
+            elif brackets:
+                brackets = char != "]"
+            elif char == "[":
+                brackets = True
+            elif char in "()":
+                depth += 1 if char == "(" else -1
+            end += 1
+        end -= depth < 0
+        rule = f"{rule[:at]}(?i:{rule[at + 4 : end]}){rule[end:]}"
+    return rule
+
+
+def _longer(rule: str) -> str:
+    """Return the pattern with parts of at least 16 characters from 16 on, unless it has no mark of its own."""
+    if re.match(r"\(*[0-9a-f]*\[", rule):
+        return rule
+    return re.sub(
+        r"\{(\d+)(?:,\d*)?\}", lambda size: "{16,2000}" if int(size[1]) >= 20 else size[0], rule
+    )
+
+
+def taken(
+    rules: list[dict[str, object]],
+) -> tuple[list[tuple[str, list[str], str]], dict[str, str]]:
+    """Return the forms (rule, keywords, pattern), and why each other rule is left out."""
+    forms, why = [], dict(LEFT_OUT)
+    for rule in rules:
+        name, text = str(rule["id"]), str(rule.get("regex", ""))
+        if name in why:
+            continue
+        # of alternatives, those that know the form
+        parts = [
+            part for part in re.split(r"(?<=\))\|(?=\\b\()", text) if r"[\w.-]{0,50}?" not in part
+        ]
+        if not parts or not parts[0]:
+            why[name] = "needs the issuer's name" if text else "no pattern"
+            continue
+        if re.search(r"(?<!\\)\.[*{]|\[\\s\\S|\(\?s", text):
+            why[name] = "takes time"
+            continue
+        pattern = "|".join(map(convert, parts))
+        if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})", HARMLESS):
+            why[name] = "takes harmless texts for tokens"
+            continue
+        keywords = [str(word) for word in rule["keywords"]]  # type: ignore[attr-defined]
+        # the issuer's name need not stand beside a form that is its own
+        forms.append((name, ["pat"] if keywords == ["airtable"] else keywords, pattern))
+    return forms, why
+
+
+def hints() -> list[str]:
+    """Return the shortest texts one of which is in every name of a secret, in lower case."""
+    names = {
+        word for kind in ("sure", "endings", "mixed", "random") for word in WORDS[kind].split()
+    }
+    names |= {"pass", "key", "token", "auth", "signature", "phrase", "secret", "session", "_code"}
+    names |= {"basic", "on code", "ty code", "ry code", *PHRASES.partition("|(")[0].split("|")}
+    return sorted(name for name in names if not any(other in name for other in names - {name}))
+
+
+def main() -> None:
+    """Write the data, and say which rules are left out."""
+    data = Path(sys.argv[1]).read_bytes()
+    forms, why = taken(tomllib.loads(data.decode())["rules"])
+    forms += [(name, word.split(), pattern) for name, (word, pattern) in OURS.items()]
+    forms = [
+        # a token ends where its letters end, wherever the rule says
+        (name, words, rf"(?<![A-Za-z0-9])(?:{pattern})[\w-]*")
+        for name, words, pattern in forms
+    ]
+    forms = [(kind, words.split(), pattern) for kind, words, pattern in PLACES] + forms
+    made = {
+        "source": f"rules of gitleaks; sha256 of its config: {hashlib.sha256(data).hexdigest()}",
+        "licence": LICENCE,
+        "forms": [[name, words, pattern] for name, words, pattern in forms],
+        "words": {name: sorted(set(words.split())) for name, words in WORDS.items()},
+        "hints": hints(),
+        "options": {
+            name: ways.split("|") for names, ways in OPTIONS.items() for name in names.split()
+        },
+        "logins": LOGINS.split(),
+        "setters": SETTERS.split(),
+        "phrases": PHRASES,
+        "joined": JOINED,
+    }
+    lines = json.dumps(made, ensure_ascii=False, indent=1)
+    TARGET.write_text(re.sub(r"\n {2,}|\n (?=\])", " ", lines).replace("], [", "],\n  [") + "\n")
+    for name, reason in sorted(why.items()):
+        print(f"left out: {name}: {reason}")
+    print(f"{len(forms)} forms, {TARGET.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""Engine steps of servers: kinds, tokens and times that add up, of marked and of unmarked processes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import polars as pl
+import pytest
+
+import opscope
+from opscope.core.analysis.serving.engine_steps import STEPS, engine_steps
+from opscope.core.analysis.serving.step_sums import TIMES, step_sums
+from opscope.profile import Profile
+from tests.command import opscope as opscope_command
+from tests.made_server import PRODUCT, SAMPLER, US, Step, served, serving
+
+MS = 1000 * US
+
+
+def phases(profile: Profile) -> dict[str, dict]:
+    return {row["kind"]: row for row in profile.serving_phases().rows(named=True)}
+
+
+@pytest.fixture(params=["server_steps", "server_steps_varied"])
+def case(shared, request):
+    path = shared.parent / "cases" / request.param / "trace.json"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    return path
+
+
+def test_a_servers_steps_are_four_prefills_of_5_ms_and_sixteen_decodes_of_1_ms(case):
+    profile = opscope.load(case)
+    found = phases(profile)
+    assert (found["prefill"]["steps"], found["prefill"]["step_time"]) == (4, 5 * MS)
+    assert (found["decode"]["steps"], found["decode"]["step_time"]) == (16, 1 * MS)
+    assert found["prefill"]["device_time"] == 12 * MS
+    assert found["decode"]["device_time"] == 9_600 * US
+    assert sum(row["time"] for row in found.values()) == 4 * 5 * MS + 16 * MS - 20 * US
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_steps_that_nothing_marks_are_told_by_rows_or_times(case, tmp_path, rows):
+    """The rows of products where they differ, else the device time; both with little confidence."""
+    trace = json.loads(case.read_bytes())
+    marks = [event for event in trace["traceEvents"] if event["cat"] == "user_annotation"]
+    trace["traceEvents"] = [e for e in trace["traceEvents"] if e["cat"] != "user_annotation"]
+    for event in trace["traceEvents"]:
+        if rows and event["cat"] == "cpu_op":
+            (mark,) = (m for m in marks if m["ts"] <= event["ts"] < m["ts"] + m["dur"])
+            of = re.findall(r"\((\d+)", mark["name"])
+            event["args"]["Input Dims"] = [[sum(map(int, of)), 1024], [1024, 1024]]
+    path = tmp_path / "unmarked.json"
+    path.write_text(json.dumps(trace))
+    profile = opscope.load(path)
+    found = phases(profile)
+    assert (found["prefill"]["steps"], found["prefill"]["step_time"]) == (4, 5 * MS)
+    assert (found["decode"]["steps"], found["decode"]["step_time"]) == (16, 1 * MS)
+    assert 0 < found["decode"]["confidence"] < 0.5
+    assert (found["decode"]["output_tokens"] is not None) == rows
+    listed = profile.iterations().filter(pl.col("found_by") == "bursts: prefill")
+    assert listed["duration"].to_list() == [5 * MS] * 4
+    assert not listed["is_step"].any()
+
+
+def test_every_moment_of_the_engine_counts_once():
+    steps = serving()
+    for step in steps[::2]:
+        step.outside = [(SAMPLER, 700 * US)]  # runs into the next step
+    profile = Profile(served(steps))
+    sums = profile.of(step_sums)
+    kernels = profile.trace["kernels"]
+    last = max(sums["next"].max(), kernels["end"].max())
+    assert sums["time"].sum() == last - sums["start"].min()
+    assert sums.select(pl.sum_horizontal(TIMES)).to_series().to_list() == sums["time"].to_list()
+    assert sums["device_time"].sum() == (kernels["end"] - kernels["start"]).sum()
+
+
+def test_the_parts_of_a_step_are_its_attention_products_and_sampling():
+    steps = serving(1, 5)
+    for step in steps[1:]:
+        step.outside = [(SAMPLER, 30 * US)]
+    (decode,) = (row for kind, row in phases(Profile(served(steps))).items() if kind == "decode")
+    assert decode["attention_part"] == 5 * 100 * US
+    assert decode["products_part"] == 5 * 200 * US
+    assert decode["sampling_part"] == 5 * 30 * US
+    assert decode["experts_part"] == 0
+
+
+def test_steps_carry_what_their_names_tell():
+    name = (
+        "execute_32_context_1(sq10sk110sqsq100sqsk1100)_generation_22(sq22sk55086sqsq22sqsk55086)"
+    )
+    table = engine_steps(Profile(served([Step(name)])))
+    assert table.schema == pl.Schema(STEPS)
+    (row,) = table.rows(named=True)
+    assert (row["kind"], row["requests"], row["new_tokens"], row["output_tokens"]) == (
+        "mixed",
+        23,
+        32,
+        22,
+    )
+    assert row["cached_tokens"] == 110 + 55086 - 32
+    assert (row["sum_qq"], row["sum_qk"]) == (122, 56186)
+    assert (row["source"], row["confidence"]) == ("vLLM", 1.0)
+
+
+def test_drafts_beside_named_steps_are_steps_of_their_own():
+    made = [Step(name) for name in ("draft", "step[TARGET_VERIFY bs=4]", "draft_extend") * 2]
+    kinds = engine_steps(Profile(served(made)))["kind"].to_list()
+    assert kinds == ["draft", "verify", "draft"] * 2
+
+
+def test_a_range_named_draft_alone_is_no_step():
+    assert engine_steps(Profile(served([Step("draft")] * 4))).is_empty()
+
+
+def test_tokens_are_a_second_and_apart():
+    steps = serving(1, 6, requests=10)
+    (row,) = Profile(served(steps)).serving_tokens().rows(named=True)
+    assert (row["output_tokens"], row["prefill_tokens"]) == (60, 800)
+    assert row["token_p50"] == row["token_p99"] == 1_020 * US
+    assert row["window"] == 5_020 * US + 5 * 1_020 * US + 1_000 * US
+    assert row["tokens_per_second"] == pytest.approx(60 / (row["window"] / 1e9))
+    assert row["device_per_token"] == 6 * 300 * US / 60
+
+
+def test_tokens_of_verified_drafts_are_not_known():
+    made = [Step("execute_context_0(0)_generation_8(24)") for _ in range(5)]
+    (row,) = Profile(served(made)).serving_tokens().rows(named=True)
+    assert row["output_tokens"] is None
+    assert "accepted" in row["reason"]
+
+
+def test_decode_steps_are_listed_by_batch():
+    made = [
+        Step(f"execute_context_0(0)_generation_{n}({n})", n * 100 * US, tokens=n)
+        for n in (8, 16, 8, 16, 8, 16, 16)
+    ]
+    rows = Profile(served(made)).serving_batches().rows(named=True)
+    assert [(row["decode_requests"], row["steps"]) for row in rows] == [(8, 3), (16, 4)]
+    assert [row["step_time"] for row in rows] == [820 * US, 1_620 * US]
+    assert rows[0]["tokens_per_second"] == pytest.approx(8 / 820e-6)
+
+
+def test_graphs_are_listed_with_the_batches_that_they_ran():
+    made = []
+    for requests, graph in ((6, 1), (8, 1), (15, 2), (16, 2), (40, None)):
+        name = f"execute_context_0(0)_generation_{requests}({requests})"
+        made.append(Step(name, tokens=requests, graph=graph, outside=[(SAMPLER, 30 * US)]))
+    rows = Profile(served(made)).serving_graphs().rows(named=True)
+    told = [(row["graph"], row["requests_least"], row["requests_most"]) for row in rows]
+    assert told == [(1, 6, 8), (2, 15, 16), (None, 40, 40)]
+    assert rows[0]["outside_time"] == 2 * 30 * US
+    assert rows[0]["in_graphs"] == pytest.approx(4 / 6)
+    assert rows[2]["in_graphs"] == 0
+
+
+def test_what_the_host_does_between_steps_is_named():
+    made = serving(1, 6)
+    for step in made:
+        step.after, step.between = 100 * US, "schedule: make_output 7"
+    rows = Profile(served(made)).serving_host().rows(named=True)
+    assert [(row["what"], row["time"]) for row in rows] == [
+        ("nothing that the trace shows", 6 * 50 * US),
+        ("schedule: make_output *", 6 * 50 * US),
+    ]
+    assert rows[0]["between"] == rows[0]["device_waits"] == 6 * 100 * US
+
+
+def test_a_training_has_no_engine_steps(shared):
+    profile = opscope.load(shared / "kineto" / "resnet50_nw0_step_span1.pt.trace.json.gz")
+    assert profile.engine_steps().is_empty()
+
+
+def test_steps_that_the_program_marks_keep_kind_and_counts(tmp_path, fresh_steps):
+    path = tmp_path / "marked.opscope"
+    with opscope.capture(path, force=True):
+        opscope.step(kind="prefill", requests=1, new_tokens=100, cached_tokens=20)
+        for _ in range(3):
+            opscope.step(kind="decode", requests=8, cached_tokens=1_000)
+        opscope.step()
+    opscope.shutdown()
+    table = opscope.load(path).engine_steps()
+    assert table["kind"].to_list()[:4] == ["prefill", *["decode"] * 3]
+    assert table["sum_qk"].to_list()[:2] == [12_000, 1_008]
+    assert table["output_tokens"].to_list()[:2] == [None, 8]
+    assert set(table["source"]) == {"opscope"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"kind": "training"}, {"kind": "decode", "requests": -1}], ids=["kind", "count"]
+)
+def test_a_wrong_kind_or_count_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"kind=|requests="):
+        opscope.step(**wrong)
+
+
+def test_attention_tells_decodes_of_one_query_from_prefills():
+    def work(queries: int, keys: int):
+        call = f"aten::scaled_dot_product_attention(f32[2,4,{queries},64], f32[2,4,{keys},64], f32[2,4,{keys},64])"
+        return (((call, "flash_fwd_kernel"), 100 * US), (PRODUCT, 50 * US))
+
+    made = []
+    for _ in range(2):
+        made.append(Step(None, work=work(12, 12), tokens=24))
+        made += [Step(None, work=work(1, 13 + n), tokens=2) for n in range(6)]
+    table = engine_steps(Profile(served(made)))
+    assert set(table["source"]) == {"attention"}
+    decode = table.filter(pl.col("kind") == "decode")
+    assert decode["requests"].unique().to_list() == [2]
+    assert decode["cached_tokens"].to_list()[:2] == [2 * 12, 2 * 13]
+
+
+def test_without_kernels_nothing_is_known_of_the_device():
+    trace = served(serving())
+    profile = Profile(trace.replace(kernels=trace["kernels"].clear()))
+    for row in phases(profile).values():
+        assert row["device_time"] is None
+        assert row["attention_part"] is None
+        assert row["host_part"] is None
+        assert row["time"] > 0
+    (host,) = profile.serving_host().rows(named=True)
+    assert host["device_waits"] is None
+    assert host["between"] == 17 * 20 * US
+
+
+def test_the_first_screen_counts_the_servers_steps(case):
+    printed = opscope_command("report", case, "--width", "120").stdout
+    assert printed.count("20 engine steps (16 decode, 4 prefill)") == 3
+    assert "no steps" not in printed
+    assert "--reports serving_phases," in printed

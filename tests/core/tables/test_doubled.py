@@ -1,0 +1,139 @@
+"""Records that a file holds twice are counted once and told; those that only look alike are told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import opscope
+from opscope.core.tables.doubled import without_doubles
+from opscope.core.tables.trace import Trace
+from tests.core.tables.test_impossible import calls_at, kernel, notes, row_of, traced
+from tests.readers.rocm import made as rocm
+from tests.script import ROOT
+
+sys.path.insert(0, str(ROOT / "scripts"))
+seeds = pytest.importorskip("fuzz_seeds")
+
+
+def range_at(start: int, text: str = "aten::add", **more: Any) -> dict[str, Any]:
+    return {"id": start, "process": 0, "thread": 1, "start": start, "end": start + 5, "text": text,
+            "kind": "pushpop", **more}  # fmt: skip
+
+
+@given(again=st.lists(st.integers(0, 19), max_size=30))
+def test_each_kernel_with_an_id_counts_once(again: list[int]) -> None:
+    kernels = row_of(20)
+    trace = without_doubles(traced([*kernels, *(kernels[n] for n in again)]))
+    assert trace["kernels"].sort("start")["start"].to_list() == [row["start"] for row in kernels]
+    assert [count for what, count in notes(trace) if "counted once" in what] == [len(again)] * bool(
+        again
+    )
+
+
+@pytest.mark.parametrize("column", ["name", "graph_node", "stream", "end", "correlation"])
+def test_kernels_that_differ_in_a_column_are_two(column: str) -> None:
+    kernels = [dict(row, graph_node=1) for row in row_of(20)]
+    others = [
+        dict(row, **{column: "other" if column == "name" else row[column] + 1}) for row in kernels
+    ]
+    trace = without_doubles(traced([*kernels, *others]))
+    assert (len(trace["kernels"]), notes(trace)) == (40, [])
+
+
+def test_every_range_twice_is_each_once_and_the_number_of_the_row_does_not_matter() -> None:
+    ranges = [range_at(10 * n) for n in range(20)]
+    again = [dict(row, id=row["id"] + 1) for row in ranges]
+    trace = without_doubles(Trace.of({"ranges": pl.DataFrame([*ranges, *again])}, {}))
+    assert len(trace["ranges"]) == 20
+    assert notes(trace) == [
+        ("ranges that the trace holds again, equal in all columns: counted once", 20)
+    ]
+
+
+def test_a_few_ranges_that_look_alike_are_told_and_counted() -> None:
+    ranges = [range_at(10 * n) for n in range(100)]
+    trace = without_doubles(Trace.of({"ranges": pl.DataFrame([*ranges, *ranges[:12]])}, {}))
+    assert len(trace["ranges"]) == 112
+    [(what, count)] = notes(trace)
+    assert ("look like another" in what, count) == (True, 12)
+    trace = without_doubles(Trace.of({"ranges": pl.DataFrame([*ranges, *ranges[:2]])}, {}))
+    assert (len(trace["ranges"]), notes(trace)) == (102, [])
+
+
+def test_kernels_without_an_id_are_told_unless_all_are_there_again() -> None:
+    kernels = [kernel(n * 10, n * 10 + 5, correlation=None) for n in range(100)]
+    trace = without_doubles(traced([*kernels, *kernels[:20]], calls=calls_at(1, 2)))
+    assert (len(trace["kernels"]), notes(trace)[0][1]) == (120, 20)
+    assert len(without_doubles(traced([*kernels, *kernels]))["kernels"]) == 100
+    assert len(without_doubles(traced([*kernels, *kernels, *kernels]))["kernels"]) == 100
+
+
+def doubled_kineto(folder: Path) -> tuple[Path, Path]:
+    path = seeds.kineto(folder / "once.json")
+    document = json.loads(path.read_text())
+    again = folder / "twice.json"
+    events = document["traceEvents"]
+    again.write_text(json.dumps({**document, "traceEvents": [*events, *events]}))
+    return path, again
+
+
+def doubled_database(folder: Path, make: str) -> tuple[Path, Path]:
+    path = getattr(seeds, make)(folder / "once.sqlite")
+    again = folder / "twice.sqlite"
+    again.write_bytes(path.read_bytes())
+    with contextlib.closing(sqlite3.connect(again)) as database, database:
+        tables = [
+            name
+            for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+        for table in tables:
+            if table.startswith(("CUPTI_ACTIVITY_KIND", "NVTX_EVENTS")):
+                columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")
+                           if not (row[1] in ("_id_", "id") and row[5])]  # fmt: skip
+                names = ", ".join(f'"{column}"' for column in columns)
+                with contextlib.suppress(sqlite3.IntegrityError):  # it cannot hold a row twice
+                    database.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}")
+    return path, again
+
+
+def doubled_csv(folder: Path) -> tuple[Path, Path]:
+    path = rocm.v3_folder(folder / "v3") / "4242_kernel_trace.csv"
+    once, again = folder / "kernel_trace.csv", folder / "again" / "kernel_trace.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    again.parent.mkdir()
+    once.write_text("".join(lines))
+    again.write_text("".join([*lines, *lines[1:]]))
+    return once, again
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        doubled_kineto,
+        lambda folder: doubled_database(folder, "nsys_sqlite"),
+        lambda folder: doubled_database(folder, "nvprof"),
+        doubled_csv,
+    ],
+    ids=["Kineto", "nsys", "nvprof", "rocprofv3"],
+)
+def test_a_file_that_holds_every_event_twice_has_the_totals_of_the_file(
+    make, tmp_path: Path
+) -> None:
+    once, twice = map(opscope.load, make(tmp_path))
+    totals = ["wall_time", "kernel_time", "gpu_time", "kernels", "steps"]
+    first, second = once.summary(), twice.summary()
+    same = [name for name in first.columns if name in totals]
+    assert first.select(same).rows() == second.select(same).rows()
+    assert len(once.kernels()) == len(twice.kernels()) > 0
+    assert twice.trace["notes"]["what"].str.contains("counted once").any()
+    assert not once.trace["notes"]["what"].str.contains("counted once").any()

@@ -1,0 +1,338 @@
+"""Records whose times cannot be, in the files of each reader: one set of rules, whatever wrote them.
+
+Each file holds 40 kernels of 1 ms, one every 2 ms, launched 0.1 ms before, five seconds into the recording.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import opscope
+from opscope.core.analysis.ops.lost_kernels import idle_unknown
+from opscope.core.analysis.summary.doubts import doubts
+from opscope.readers import BadInput
+from tests.readers.cupti_xplane import H200, Cupti
+from tests.readers.rocm import made as rocm
+from tests.script import module_at
+
+fuzz_seeds = module_at("scripts/fuzz_seeds.py")
+MS, S = 10**6, 10**9
+COUNT, FIRST = 40, 5 * S
+HOUR = 3600 * S
+Times = list[list[int]]
+TIMES: Times = [[FIRST + 2 * n * MS, FIRST + (2 * n + 1) * MS] for n in range(COUNT)]
+CALLED = [start - 100_000 for start, _ in TIMES]
+
+
+def rows_of(path: Path, table: str, columns: Sequence[str], rows: Sequence[Sequence[int]]) -> None:
+    """Replace the rows of a table by copies of its first with these values."""
+    with sqlite3.connect(path) as db:
+        names = [name for _, name, *_ in db.execute(f'PRAGMA table_info("{table}")')]
+        first = db.execute(f'SELECT * FROM "{table}"').fetchone()
+        db.execute(f'DELETE FROM "{table}"')
+        for number, values in enumerate(rows):
+            row = {
+                **dict(zip(names, first, strict=True)),
+                **dict(zip(columns, values, strict=True)),
+            }
+            for key in ("id", "_id_"):
+                if key in row:
+                    row[key] = number + 1
+            marks = ", ".join("?" * len(names))
+            db.execute(f'INSERT INTO "{table}" VALUES ({marks})', [row[name] for name in names])
+    db.close()
+
+
+def numbered(times: Times) -> list[list[int]]:
+    return [[*pair, number + 1] for number, pair in enumerate(times)]
+
+
+CALLS = numbered([[start, start + 1_000] for start in CALLED])
+
+
+def emptied(path: Path, *tables: str) -> Path:
+    with sqlite3.connect(path) as db:
+        for table in tables:
+            db.execute(f'DELETE FROM "{table}"')
+    db.close()
+    return path
+
+
+def nsys(folder: Path, times: Times) -> Path:
+    path = fuzz_seeds.nsys_sqlite(folder / "a.sqlite")
+    columns = ("start", "end", "correlationId")
+    rows_of(path, "CUPTI_ACTIVITY_KIND_KERNEL", columns, numbered(times))
+    rows_of(path, "CUPTI_ACTIVITY_KIND_RUNTIME", columns, CALLS)
+    kinds = ("MEMCPY", "MEMSET", "SYNCHRONIZATION", "GRAPH_TRACE")
+    more = ("NVTX_EVENTS", "SCHED_EVENTS", "DIAGNOSTIC_EVENT", "ANALYSIS_DETAILS")
+    return emptied(path, *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in kinds), *more)
+
+
+def nvprof(folder: Path, times: Times) -> Path:
+    path = fuzz_seeds.nvprof(folder / "a.sqlite")
+    columns = ("start", "end", "correlationId")
+    rows_of(path, "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL", columns, numbered(times))
+    rows_of(path, "CUPTI_ACTIVITY_KIND_RUNTIME", columns, CALLS)
+    kinds = ("MEMCPY", "MEMSET", "SYNCHRONIZATION", "MARKER")
+    return emptied(path, *(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in kinds))
+
+
+def dlprof(folder: Path, times: Times) -> Path:
+    path = fuzz_seeds.dlprof(folder / "a.sqlite")
+    columns = ("gpu_start", "gpu_stop", "api_start", "api_stop")
+    rows = [[*pair, *call[:2]] for pair, call in zip(times, CALLS, strict=True)]
+    rows_of(path, "read_only_kernels", columns, rows)
+    with sqlite3.connect(path) as db:
+        names = [
+            name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        ]
+    db.close()
+    timed = ("read_only_memsets", "read_only_memcpys", "read_only_cuda_syncs", "read_only_cuda_calls",
+             "read_only_op_instances")  # fmt: skip
+    return emptied(path, *(name for name in timed if name in names))
+
+
+def rocprof_v3(folder: Path, times: Times) -> Path:
+    rows = [
+        [
+            "KERNEL_DISPATCH",
+            2,
+            1,
+            7,
+            number,
+            16,
+            "gemm",
+            number,
+            start,
+            end,
+            0,
+            0,
+            64,
+            1,
+            1,
+            1024,
+            1,
+            1,
+        ]
+        for start, end, number in numbered(times)
+    ]
+    header = (
+        "Kind,Agent_Id,Queue_Id,Thread_Id,Dispatch_Id,Kernel_Id,Kernel_Name,Correlation_Id,"
+        "Start_Timestamp,End_Timestamp,Private_Segment_Size,Group_Segment_Size,Workgroup_Size_X,"
+        "Workgroup_Size_Y,Workgroup_Size_Z,Grid_Size_X,Grid_Size_Y,Grid_Size_Z"
+    )
+    return rocm.lines(folder / "1_kernel_trace.csv", header, rows)
+
+
+def rocpd(folder: Path, times: Times) -> Path:
+    """Kernels alone, in rocprofv3's database."""
+    path = rocm.rocpd(folder / "a_results.db")
+    columns = ("start", "end", "dispatch_id", "event_id")
+    rows = [[*row, row[-1]] for row in numbered(times)]
+    rows_of(path, "rocpd_kernel_dispatch_0001", columns, rows)
+    rows_of(path, "rocpd_event_0001", ("stack_id",), [[row[-1]] for row in rows])
+    timed = ("region", "sample", "pmc_event", "memory_copy", "memory_allocate")
+    return emptied(path, *(f"rocpd_{name}_0001" for name in timed))
+
+
+def rocprof_v1(folder: Path, times: Times) -> Path:
+    path = rocm.v1_database(folder / "results.db")
+    columns = ("BeginNs", "EndNs", "Index")
+    rows_of(path, "OPS", columns, numbered(times))
+    rows_of(path, "HIP", columns, CALLS)
+    return emptied(path, "rocTX")
+
+
+def event(
+    cat: str, name: str, pid: object, tid: int, start: int, end: int, **args: Any
+) -> dict[str, Any]:
+    return {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": start / 1000,
+            "dur": (end - start) / 1000, "args": args}  # fmt: skip
+
+
+def kineto(folder: Path, times: Times) -> Path:
+    events = [
+        event("kernel", "gemm", 0, 7, start, end, device=0, stream=7, correlation=number)
+        for start, end, number in numbered(times)
+    ]
+    events += [
+        event("cuda_runtime", "cudaLaunchKernel", 1, 1, start, end, correlation=number)
+        for start, end, number in CALLS
+    ]
+    path = folder / "a.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return path
+
+
+def onnxruntime(folder: Path, times: Times) -> Path:
+    """The nodes of a run on the CPU."""
+    last = TIMES[-1][1]
+    events = [
+        event("Session", "model_loading_uri", 1, 1, 4_000, 300 * MS),
+        event("Session", "model_run", 1, 1, FIRST - MS, last + MS),
+        event("Session", "SequentialExecutor::Execute", 1, 1, FIRST - MS // 2, last + MS // 2),
+    ]
+    events += [
+        event("Node", f"n{number}_kernel_time", 1, 1, start, end, op_name="Gemm",
+              provider="CPUExecutionProvider", node_index=str(number))
+        for start, end, number in numbered(times)
+    ]  # fmt: skip
+    path = folder / "onnxruntime_profile_1.json"
+    path.write_text(json.dumps(events))
+    return path
+
+
+def xplane(folder: Path, times: Times) -> Path:
+    made = Cupti(H200)
+    for (start, end, number), (called, returned, _) in zip(numbered(times), CALLS, strict=True):
+        made.launch("gemm", number, called, returned)
+        made.kernel("gemm", number, start, end)
+    path = folder / "a.xplane.pb"
+    path.write_bytes(made.space())
+    return path
+
+
+Make = Callable[[Path, Times], Path]
+LINKED: dict[str, Make] = {
+    "nsys": nsys,
+    "nvprof": nvprof,
+    "dlprof": dlprof,
+    "rocprof": rocprof_v1,
+    "kineto": kineto,
+    "xplane": xplane,
+}
+FILES: dict[str, Make] = {
+    **LINKED,
+    "rocprofv3": rocprof_v3,
+    "rocpd": rocpd,
+    "onnxruntime": onnxruntime,
+}
+SOME = range(3, COUNT, 8)
+
+
+def times_with(change: Callable[[int, int, int], list[int]], rows: Sequence[int] = SOME) -> Times:
+    return [change(n, *pair) if n in rows else list(pair) for n, pair in enumerate(TIMES)]
+
+
+IMPOSSIBLE = {
+    "spans others": times_with(lambda _, start, end: [start, start + 3_400 * MS], [15]),
+    "at time 0": times_with(lambda _, start, end: [0, end - start]),
+    "one at time 0": times_with(lambda _, start, end: [0, end - start], [15]),
+    "starts at 0": times_with(lambda _, start, end: [0, end], [15]),
+    "ends before": times_with(lambda _, start, end: [end, start]),
+    "no end": times_with(lambda _, start, end: [start, 0]),
+    "minus one": times_with(lambda _, start, end: [start, start - 1_000]),
+    "all minus one": times_with(lambda _, start, end: [start, start - 1_000], range(COUNT)),
+    "beyond the trace": times_with(lambda _, start, end: [start, end + 3 * HOUR], [COUNT - 1]),
+    "rounded": times_with(lambda *_: [811 * 10**12] * 2),
+    "all rounded": times_with(lambda *_: [811 * 10**12] * 2, range(COUNT)),
+    "all at time 0": times_with(lambda _, start, end: [0, end - start], range(COUNT)),
+    "no number": times_with(lambda _, start, end: [start, (1 << 63) - 1], [15]),
+}
+
+
+#: Nothing else is in the file.
+REFUSED = {("rocprofv3", "all minus one"), ("rocpd", "all minus one")}
+
+
+@pytest.mark.parametrize("wrong", IMPOSSIBLE)
+@pytest.mark.parametrize("reader", FILES)
+def test_no_time_that_cannot_be_is_in_any_total_and_each_is_told(
+    tmp_path: Path, reader: str, wrong: str
+) -> None:
+    if reader == "xplane" and wrong == "no number":
+        pytest.skip("XPlane counts in ps, of which 64 bits hold no such time")
+    path = FILES[reader](tmp_path, IMPOSSIBLE[wrong])
+    if (reader, wrong) in REFUSED:
+        with pytest.raises(BadInput, match="left out: their times were not recorded"):
+            opscope.load(path)
+        return
+    profile = opscope.load(path)
+    wall = profile.summary()["wall_time"][0]
+    assert wall is None or 70 * MS < wall < 6 * S
+    table = profile.trace["ranges" if reader == "onnxruntime" else "kernels"]
+    if reader == "onnxruntime":
+        table = table.filter(domain="opscope.onnxruntime", category="forward")
+    # a kernel that is clipped ends at the latest where the next begins
+    assert (table["end"] - table["start"]).sum() <= (COUNT + 1) * MS
+    assert doubts(profile)
+    clipped = wrong in ("spans others", "beyond the trace") or (reader, wrong) == (
+        "kineto",
+        "no number",
+    )
+    if reader == "onnxruntime":
+        assert clipped or profile.diagnosis()["finding"][0] == "cannot tell"
+    else:  # one of forty is 2.5 %
+        assert (profile.of(idle_unknown) is None) == clipped
+
+
+@pytest.mark.parametrize("reader", [name for name in FILES if name != "onnxruntime"])
+def test_kernels_that_all_last_over_an_hour_are_in_no_total(tmp_path: Path, reader: str) -> None:
+    path = FILES[reader](tmp_path, times_with(lambda _, a, b: [a, b + 2 * HOUR], range(COUNT)))
+    profile = opscope.load(path)
+    assert profile.summary()["kernel_time"].to_list() == [0]
+    assert any("kernels that last over an hour, left out" in text for text in doubts(profile))
+
+
+@pytest.mark.parametrize("table", ["kernel_dispatch", "region", "memory_copy"])
+@pytest.mark.parametrize("start", [0, -5])
+def test_what_begins_at_0_and_ends_among_the_others_is_left_out(tmp_path, table, start) -> None:
+    """As where a database has no start; the others began 83 minutes after the machine did."""
+    path = rocm.rocpd(tmp_path / "a_results.db")
+    whole = opscope.load(path).summary()["wall_time"][0]
+    with sqlite3.connect(path) as db:
+        db.execute(f"UPDATE rocpd_{table}_0001 SET start = {start}")
+    db.close()
+    profile = opscope.load(path)
+    assert profile.summary()["wall_time"][0] <= whole
+    assert any("from time 0 on, left out" in text for text in doubts(profile))
+
+
+@pytest.mark.parametrize("reader", FILES)
+def test_of_the_same_files_without_a_wrong_time_nothing_is_doubted(
+    tmp_path: Path, reader: str
+) -> None:
+    profile = opscope.load(FILES[reader](tmp_path, TIMES))
+    assert doubts(profile) == []
+    verdict = profile.diagnosis().row(0, named=True)
+    if reader in (
+        "rocprofv3",
+        "rocpd",
+    ):  # the file has kernels alone: that is the one thing that is not known
+        assert (verdict["finding"], verdict["share"]) == ("cannot tell", pytest.approx(39 / 79))
+        assert "does not record the launches" in verdict["text"]
+    else:
+        assert verdict["finding"] != "cannot tell"
+
+
+@pytest.mark.parametrize("reader", LINKED)
+def test_kernels_before_their_launches_have_no_cause(tmp_path: Path, reader: str) -> None:
+    early = times_with(lambda _, start, end: [start - 1_500_000, end - 1_500_000], range(COUNT))
+    profile = opscope.load(LINKED[reader](tmp_path, early))
+    assert any("begin before their launches, by up to 1.40 ms" in text for text in doubts(profile))
+    assert "host-bound" not in profile.diagnosis()["finding"].to_list()
+    assert profile.idle()["host_wait"].to_list() == [None]
+
+
+def test_kernels_without_a_name_count_and_are_told(tmp_path: Path) -> None:
+    path = nsys(tmp_path, TIMES)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET demangledName = 999, shortName = 999")
+    db.close()
+    profile = opscope.load(path)
+    assert ("warning", "kernels without a name", COUNT) in profile.trace["notes"].rows()
+    assert profile.summary()["kernel_time"].to_list() == [COUNT * MS]
+
+
+def test_ranges_whose_text_is_cut_off_are_told(tmp_path: Path) -> None:
+    folder = fuzz_seeds.recording(tmp_path / "recording")
+    texts = folder / "part-machine-4000-1" / "strings.jsonl"
+    texts.write_bytes(b"".join(texts.read_bytes().splitlines(keepends=True)[:2]))
+    notes = opscope.load(folder).trace["notes"].filter(severity="warning")
+    assert "records whose text was lost" in notes["what"].to_list()
