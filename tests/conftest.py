@@ -57,6 +57,16 @@ def _shared_profiles_stay_as_they_are():
     traces.SHELF.check()
 
 
+@pytest.fixture(autouse=True)
+def _no_test_leaves_steps_to_the_user():
+    """A test that calls ``opscope.step`` does not stop adapters from counting steps in the tests after it."""
+    from opscope.core.capture import session
+
+    before = session.steps_by_user
+    yield
+    session.steps_by_user = before
+
+
 @pytest.fixture
 def fresh_steps(monkeypatch):
     """Step numbers begin at 0; the first part that counts steps becomes the one that does."""
