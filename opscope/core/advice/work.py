@@ -42,9 +42,11 @@ _TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
 
 
 def work(answers: Answers) -> pl.DataFrame:
-    """Return what ran on the device (COLUMNS; times in ns): kernels, or the innermost ops on the CPU.
+    """Return what ran on the device (COLUMNS; times in ns): kernels, or on the CPU ops at the level of their
+    costs, and innermost ops in none of these.
 
-    On the CPU, ``duration`` is an op's self time; ops that move no data, such as views, are left out.
+    On the CPU, ``duration`` is an op's self time with that of the ops inside whose cost counts in it; ops that
+    move no data, such as views, are left out.
     """
     if not answers.cpu_only:
         return answers.kernels(categories=True).select(
@@ -54,11 +56,12 @@ def work(answers: Answers) -> pl.DataFrame:
         )
     ops = answers.ops(categories=True)
     family = pl.col("op_type").cast(pl.String)
-    mine = ops.filter(pl.col("leaf"), family.is_not_null(), ~family.is_in(_NOT_WORK))
+    counts = pl.col("canonical") | (pl.col("leaf") & (pl.col("device_time") > 0))
+    mine = ops.filter(counts, family.is_not_null(), ~family.is_in(_NOT_WORK))
     return mine.select(
         pl.lit(None, pl.Int64).alias("row"),
         pl.col("thread").alias("lane"),
-        pl.col("self_time").alias("duration"),
+        pl.col("device_time").alias("duration"),
         pl.col("op").alias("name"),
         pl.lit(None, pl.Int64).alias("correlation"),
         *(c for c in COLUMNS if c not in ("row", "lane", "duration", "name", "correlation")),

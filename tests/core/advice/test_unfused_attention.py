@@ -98,6 +98,31 @@ def test_other_frameworks_on_the_cpu(framework, texts, word):
     assert found.edit.host["factor"].to_list() == [1.0, 0.0, 1.0]
 
 
+def test_an_op_whose_cost_counts_around_a_tiny_op_is_seen_whole():
+    """PyTorch's profiler records resolve_conj inside bmm, and copies of scalars inside mul."""
+    texts = (SCORES, SCALE, SOFTMAX, VALUES)
+    outer = [
+        {"text": text, "start": 2_000 * n, "end": 2_000 * n + 1_800} for n, text in enumerate(texts)
+    ]
+    inner = [
+        {"text": text, "start": 2_000 * n + 100, "end": 2_000 * n + 300}
+        for n, text in ((0, "aten::resolve_conj(f16[8,64,128])"), (1, "aten::copy_(f16[], f64[])"))
+    ]
+    (found,) = find(on_cpu([*outer, *inner]))
+    assert found.time == 4 * 1_800
+    assert found.edit.host["factor"].to_list() == [1.0, 0.0, 0.0, 1.0]
+
+
+def test_who_calls_the_fused_function_already_is_told_how_to_learn_why_it_is_refused():
+    texts = (SCORES, "aten::_safe_softmax(f16[2,4,128,128])", VALUES)
+    rows = [
+        {"text": text, "start": 2_000 * n, "end": 2_000 * n + 800} for n, text in enumerate(texts)
+    ]
+    (found,) = find(on_cpu(rows))
+    assert "sdpa_kernel" in found.recommendation
+    assert "in place of the two products" not in found.recommendation
+
+
 @pytest.mark.parametrize(
     ("trace", "outcome"),
     [

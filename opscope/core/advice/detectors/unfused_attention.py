@@ -53,6 +53,13 @@ _RECOMMENDED: Final[Named] = {
     "onnxruntime": "python -m onnxruntime.transformers.optimizer --input model.onnx --output fused.onnx joins"
     " them into one Attention node.",
 }
+#: The softmax of the form that PyTorch's scaled_dot_product_attention takes where no fused one will do.
+_REFUSED: Final = "aten::_safe_softmax"
+_WHY_REFUSED: Final[Named] = {
+    "torch": "The program calls scaled_dot_product_attention, and PyTorch refused its fused forms. One call inside"
+    " `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):` warns why; on a CPU"
+    " dropout_p above 0 is a reason (set the attention's dropout to 0), as is a mask that needs a gradient.",
+}
 _GENERAL: Final = (
     "Use one fused attention op (flash attention), which keeps the scores on the chip."
 )
@@ -205,6 +212,7 @@ def _finding(
     noun = "ops" if answers.cpu_only else "kernels"
     softmax = rows["op_type"].cast(pl.String) == "softmax"
     count = int((softmax & ~pl.Series(matching(rows["op"], _OTHER_SOFTMAX))).sum())
+    refused = (rows["op"].cast(pl.String) == _REFUSED).any()
     factor = np.where(product.to_numpy(), 1.0, 0.0)
     edit, gone = edit_of(answers, rows, factor, between)
     return Finding(
@@ -212,7 +220,7 @@ def _finding(
         f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, total)} of the device's time, and"
         f" {moved / 1e6:,.1f} MB of scores written and read",
         evidence=places(rows, noun) + rest,
-        recommendation=fit(answers, _RECOMMENDED, _GENERAL),
+        recommendation=fit(answers, _WHY_REFUSED if refused else _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
         saving_most=max(time - least, vanishes) + gone,
