@@ -73,7 +73,7 @@ def read(path: Path, open_trace: Callable[[Path], Trace]) -> Trace:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return where a side file is: beside what a link leads to, where writers leave it, else beside the link."""
+    """Return where a side file is: beside what a link leads to, as its writer does, else beside the link."""
     target = Path(os.path.realpath(path))
     side = target.with_name(target.name + suffix)
     return side if side.is_file() else path.with_name(path.name + suffix)
