@@ -125,11 +125,16 @@ def run(
     keep: Path = Path("fuzz-found"),
     most_seconds: float = MOST_SECONDS,
     commands: Sequence[str] = fuzz_commands.NAMES,
+    asker: Asker | None = None,
 ) -> Counts:
-    """Damage and open files until ``files`` or ``seconds`` is reached; return the counts."""
+    """Damage and open files until ``files`` or ``seconds`` is reached; return the counts.
+
+    With an ``asker`` its process is used and left running.
+    """
     counts: Counts = Counter()
     seen: set[tuple[str, str]] = set()
-    asker, begun = Asker(), time.monotonic()
+    own, begun = asker is None, time.monotonic()
+    asker = asker or Asker()
     readers = list(sources)
     number = seed
     with suppress(KeyboardInterrupt):
@@ -148,7 +153,8 @@ def run(
                 if outcome not in (READ, REFUSED):
                     _keep(case.file, keep, f"{reader}: {name}: {outcome}", told, seen)
             number += 1
-    asker.close()
+    if own:
+        asker.close()
     return counts
 
 
@@ -228,6 +234,7 @@ def main() -> int:
         sources = sources or fuzz_seeds.made(Path(folder))
         counts: Counts = Counter()
         until = time.monotonic() + (given.seconds or float("inf"))
+        asker = Asker()  # one for all: to start it takes as long as twenty files
         while (done := sum(counts.values())) < files and time.monotonic() < until:
             some = run(
                 sources,
@@ -236,11 +243,13 @@ def main() -> int:
                 seed=given.seed + done,
                 keep=given.keep,
                 commands=given.commands.split(","),
+                asker=asker,
             )
             counts += some
             everything = added(some, given.counts) if given.counts else counts
             if sum(some.values()) < min(BATCH, files - done):  # Ctrl-C
                 break
+        asker.close()
     bad = any(outcome not in (READ, REFUSED) for _, _, outcome in counts)
     counts = everything
     print(table(counts, 0), table(counts, 1), sep="\n\n")

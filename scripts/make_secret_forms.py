@@ -61,7 +61,7 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     ),
     "discord-webhook": ("/webhooks/", r"discord(?:app)?\.com/api/webhooks/\d{8,}/[\w-]{16,}"),
     "discord-bot": (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"),
-    "telegram-bot": (":aa", r"\d{6,12}:AA[\w-]{28,}"),
+    "telegram-bot": (":aa", r"(?:bot)?\d{6,12}:AA[\w-]{28,}"),
     "teams-webhook": ("webhook", r"[\w-]+\.webhook\.office\.com/webhookb2/[\w@/-]+"),
     "google-oauth": ("ya29.", r"ya29\.[\w-]{16,}"),
     "google-client": ("gocspx-", r"GOCSPX-[\w-]{16,}"),
@@ -96,6 +96,12 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "resend": ("re_", r"re_[A-Za-z0-9]{8}_[A-Za-z0-9]{20,}"),
     "tailscale": ("tskey-", r"tskey-[\w-]{16,}"),
     "vault": ("hv", r"hv[sbr]\.[\w-]{20,}"),
+    "vault-old": (
+        "s.",
+        r"s\.(?=[A-Za-z]{0,23}\d)(?=[A-Z\d]{0,23}[a-z])(?=[a-z\d]{0,23}[A-Z])[A-Za-z\d]{24}(?![\w.(])",
+    ),
+    "one-password": ("ops_eyj", r"ops_eyJ[\w+/=-]{40,}"),
+    "typeform": ("tfp_", r"tfp_[\w.=-]{30,}"),
     "supabase": ("sb", r"sb(?:p|_secret|_publishable)_[\w-]{20,}"),
     "netlify": ("nfp_", r"nfp_[A-Za-z0-9]{16,}"),
     "vercel": ("vc", r"vc[pkia]_[A-Za-z0-9]{20,}"),
@@ -141,6 +147,13 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "://",
         r"(?<![A-Za-z0-9])[a-z][a-z0-9+.\-]{0,30}://(?P<value>[^/\s?#'\"]*:[^/\s'\"]*)@",
     ),
+    # a password with a slash, not a port with a path
+    (
+        "URL",
+        "://",
+        r"(?<![A-Za-z0-9])[a-z][a-z0-9+.\-]{0,30}://(?P<value>[^/\s?#'\":@]{2,64}:(?!\d{1,5}/|/)(?=[^\s@]{0,256}\d)"
+        r"[^\s'\"@?#]{1,256})@(?!sha256)",
+    ),
     ("URL", "thin:", r"\bthin:[^/\s]{1,64}/(?P<value>[^@\s]+)@"),
     (
         "user and password",
@@ -151,7 +164,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "user and password",
         ":",
-        r"(?m)^(?!\d+:)[\w.\-*]+:(?:\d{2,5}|\*):[\w*.\-]+:[\w*.\-]+:(?!\d+$)(?P<value>\S+)$",
+        r"(?m)^(?!\d+:)[\w.\-*]+:(?:\d{2,5}|\*):[\w*.\-]+:[\w*.\-]+:(?!\d+$)(?P<value>\S+)(?=[ \t]*(?:#|$))",
     ),
     (
         "netrc",
@@ -192,6 +205,41 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "auth( credential( credentials(",
         r"\b(?:[A-Z]\w{0,30})?(?:Auth|Credentials?)\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']\s?[,)]",
     ),
+    # of a client that takes its key first
+    (
+        "login",
+        "client( experiment( api( bot( openai( anthropic( cohere( replicate( pinecone( github( gitlab( groq("
+        " mistral( together( init( session(",
+        r"\b(?:(?:openai|anthropic|cohere|replicate|comet_ml|pinecone|groq|mistralai|together|deepgram|assemblyai|tavily"
+        r"|serpapi|slack_sdk|telegram|telebot|discord|stripe|sendgrid|github|gitlab|notion_client|airtable|voyageai|ai21"
+        r"|neptune|wandb)\.\w{1,40}|\w{0,20}(?:OpenAI|Anthropic|Cohere|Pinecone|Github|Gitlab|Groq|Mistral|WebClient"
+        r"|APIClient|ApiClient|TeleBot))\(\s?[\"'](?P<value>(?=[A-Za-z_\-]{0,60}\d)[\w\-]{24,200})[\"']",
+    ),
+    # a word of its own place after a command's words
+    (
+        "login",
+        "rabbitmqctl alias http-basic config",
+        r"\b(?:rabbitmqctl\s(?:change_password|add_user|authenticate_user)\s\S{1,200}|mc\s(?:alias\sset|config\shost\sadd)"
+        r"\s\S{1,200}\s\S{1,200}\s\S{1,200}|http-basic\.\S{1,200}\s\S{1,200})\s(?P<value>[^\s$<]\S*)",
+    ),
+    (
+        "login",
+        "minio(",
+        r"\bMinio\((?:\s?[\"'][^\"'\n]{1,200}[\"'],){2}\s?[\"'](?P<value>[^\"'\n]{3,200})[\"']",
+    ),
+    # webhooks, and channels of conda: the address is the secret
+    (
+        "URL",
+        "hook",
+        r"https?://[^\s\"']{0,200}?/(?:web)?hooks?/(?:v\d/|services/)?(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{20,})",
+    ),
+    (
+        "URL",
+        "hook",
+        r"hook[\w/]{0,80}\?[^\s\"'#]{0,200}?(?<=[?&])(?:access_token|key|token)=(?P<value>[\w\-]{16,})",
+    ),
+    ("URL", "/t/", r"://[^\s/\"']{1,256}/t/(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{16,})(?=/)"),
+    ("login", "fernet(", r"\bFernet\(\s?b?[\"'](?P<value>[\w\-]{20,}={0,2})[\"']"),
     ("login", "/user:", r"/user:\S{1,80}\s+(?P<value>[^\s/]\S*)"),
     (
         "login",
@@ -266,7 +314,7 @@ HARMLESS: Final = (
 #: Names: docs of ``opscope/core/redaction.py`` say what each list does.
 WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
-    "sure": "password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials"
+    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
     " masterauth kennwort geheimnis contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
@@ -282,7 +330,7 @@ WORDS: Final[dict[str, str]] = {
     # of words written as one: dbpassword, 数据库密码
     "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
     " كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
-    " passphrase passcode pwd secret credentials credential apikey apikeys seed_phrase recovery_phrase",
+    " passphrase passcode pwd secret credentials credential apikey apikeys seed_phrase recovery_phrase pass_phrase",
     # also a word with a digit
     "mixed": "token pass pw auth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
@@ -301,7 +349,7 @@ WORDS: Final[dict[str, str]] = {
     "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail"
     " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
     # before "key": those of tables
-    "tables": "sort partition primary foreign cache group order dict index lookup label feature features text image"
+    "tables": "hash sort partition primary foreign cache group order dict index lookup label feature features text image"
     " img input inputs output outputs column field prompt target loss metric data checkpoint map row join query"
     " public state audio video caption response hot sub vocab routing trace graph node rng random prng jax dispatch"
     " autotune kernel config batch layer param parameter module attn attention past",
@@ -327,7 +375,7 @@ OPTIONS: Final[dict[str, str]] = {
     "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd": "-w",
     "mongo mongosh mongodump mongorestore cqlsh twine snowsql kinit": "-p",
     "docker podman nerdctl helm az oc buildah skopeo": "login -p",
-    "redis-cli": "-a",
+    "redis-cli": "-a|AUTH|auth",
     "xfreerdp rdesktop": "/p:|-p",
     "openssl": "-k|-K|-pass|-passin|-passout",
     "kaggle": "-v",

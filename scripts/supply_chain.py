@@ -29,6 +29,8 @@ PAGE: Final = ROOT / "SECURITY.md"
 ENVIRONMENTS: Final = (
     "lint", "core", "torch", "tensorflow", "jax", "mindspore", "onnxruntime", "viewer",
 )  # fmt: skip
+#: Extras that no environment of CI installs, only those that are asked for by name: nothing locks them.
+ON_DEMAND: Final = ("cloud", "cloud-test", "cluster", "cluster-test", "ray", "gpu")
 HERE: Final = f"# Python {sys.version_info.major}.{sys.version_info.minor}, {platform.system()} {platform.machine()}"
 TABLE: Final = "| file | SHA-256 | holds |\n|---|---|---|\n"
 

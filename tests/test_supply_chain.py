@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import configparser
+import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "scripts" / "supply_chain.py"
@@ -38,6 +44,64 @@ def test_each_lock_pins_what_it_names_with_a_hash(chain):
             name, _, digest = entry.partition(" --hash=sha256:")
             assert "==" in name, entry
             assert len(digest) == 64, entry
+
+
+def locked(environment: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the versions that a lock pins, and the environment for markers: the Python in its first line."""
+    text = (ROOT / "requirements" / f"{environment}.txt").read_text("utf-8")
+    pins = re.findall(r"(?m)^([\w.\-]+)==(\S+) --hash", text)
+    # builds of their own, as torch's: tox.ini has their versions
+    pins += [(name, "") for name in re.findall(r"(?m)^# without a hash.*: (\S+)$", text)]
+    python = text.partition(",")[0].removeprefix("# Python ")
+    return {canonicalize_name(name): version for name, version in pins}, {"python_version": python}
+
+
+def wanted(environment: str) -> Iterator[Requirement]:
+    """Yield what an environment of tox installs: the package's dependencies, its extras', and its own."""
+    project = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(
+        (ROOT / "pyproject.toml").read_text("utf-8")
+    )["project"]
+    tox = configparser.ConfigParser(interpolation=None)
+    tox.read(ROOT / "tox.ini", "utf-8")
+    section = tox[f"testenv:{environment}"]
+    extras = section.get("extras", tox["testenv"]["extras"]).split(",")
+    lines = [
+        re.sub(r"\{env:\w+:([^}]*)\}", r"\1", line) for line in section.get("deps", "").split("\n")
+    ]
+    lines += project["dependencies"]
+    for extra in extras:
+        lines += project["optional-dependencies"][extra.strip()]
+    yield from map(Requirement, filter(None, (line.partition("#")[0].strip() for line in lines)))
+
+
+@pytest.mark.parametrize("environment", [
+    "lint", "core", "torch", "tensorflow", "jax", "mindspore", "onnxruntime", "viewer",
+])  # fmt: skip
+def test_what_an_environment_installs_is_in_its_lock(environment, chain):
+    assert environment in chain["ENVIRONMENTS"]
+    pins, python = locked(environment)
+    asked = [one for one in wanted(environment) if not one.marker or one.marker.evaluate(python)]
+    stale = [
+        str(one)
+        for one in asked
+        if (version := pins.get(canonicalize_name(one.name))) is None
+        or (version and version not in one.specifier)
+    ]
+    assert len(asked) > 10
+    assert not stale, f"python scripts/supply_chain.py lock {environment}"
+
+
+def test_every_extra_is_locked_or_said_to_be_on_demand(chain):
+    project = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli").loads(
+        (ROOT / "pyproject.toml").read_text("utf-8")
+    )["project"]
+    pinned = {name for environment in chain["ENVIRONMENTS"] for name in locked(environment)[0]}
+    loose = {
+        extra
+        for extra, lines in project["optional-dependencies"].items()
+        if not pinned.issuperset(canonicalize_name(Requirement(line).name) for line in lines)
+    }
+    assert loose <= set(chain["ON_DEMAND"]) <= set(project["optional-dependencies"])
 
 
 @pytest.mark.parametrize("asked", [False, True])

@@ -184,8 +184,11 @@ class Summary:
 
     # ----------------------------------------------------------------------------- bytes
 
-    def snapshot(self, facts: Mapping[str, Any]) -> bytes:
-        """Return all of it as bytes, with ``facts`` (JSON) in the header."""
+    def snapshot(self, facts: Mapping[str, Any]) -> list[Any]:
+        """Return all of it, with ``facts`` (JSON) in the header, as pieces to write one after another.
+
+        The arrays themselves are the pieces: as one text each snapshot took 2 MB for a moment.
+        """
         arrays = {
             "blocks": self.blocks,
             "lengths": self.lengths,
@@ -194,10 +197,7 @@ class Summary:
             "last": self.last,
             "even": self.even,
         }
-        series = [
-            [*key, series_of_key.length, len(series_of_key.points)]
-            for key, series_of_key in self.series.items()
-        ]
+        series = [[*key, points.length, len(points.points)] for key, points in self.series.items()]
         header = json.dumps(
             {
                 "facts": dict(facts),
@@ -210,10 +210,9 @@ class Summary:
                 "stride": self.stride,
             }
         ).encode()
-        parts = [HEADER.pack(MAGIC, VERSION, len(header)), header]
-        parts += [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
-        parts += [series_of_key.points.tobytes() for series_of_key in self.series.values()]
-        return b"".join(parts)
+        pieces = [*arrays.values(), *(series.points for series in self.series.values())]
+        head: list[Any] = [HEADER.pack(MAGIC, VERSION, len(header)), header]
+        return head + [np.ascontiguousarray(piece) for piece in pieces]
 
     @classmethod
     def of(cls, data: bytes) -> tuple[Summary, dict[str, Any]]:

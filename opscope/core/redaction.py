@@ -125,7 +125,10 @@ _HEADER: Final = (
     r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?=[^\s\"'])"
 )
 _BASIC: Final = r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})"
-_BEARER: Final = r"(?i)\b(?P<name>bearer|token|api-?key)(?:\s{1,4}|%20)(?P<value>[\w.~+/=\-]{6,})"
+_BEARER: Final = (
+    r"(?i)\b(?P<name>bearer|token|(?:api|access|secret)[- _]?key)(?:\s{1,4}|%20)"
+    r"(?P<value>[\w.~+/=\-]{6,})"
+)
 #: A line of a docstring after the name of a parameter.
 _PROSE: Final = (
     r"(?is)(?:.*\s)?(?:the|to|if|is|are|for|of|and|or|used|which|that|be|when|with)\s.*|.*[a-z]\."
@@ -149,6 +152,7 @@ _SHELL_WORD: Final = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s\"']|[\"'])+|(?<!
 _ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
 _NEEDS_WORDS: Final = (
     r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
+    r"|\b(?:AUTH|connect|create)\s"
 )
 
 
@@ -391,6 +395,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
             and text[name.start() - 2].isalnum()
         ):
             sure = Sureness.IF_DRAWN  # "backward pass: layer3" is prose
+        if before == " " and sure == Sureness.IF_DRAWN and _is_of_table(text, name.start()):
+            continue  # "cache key: 5f2a…"
         if sign["element"] and before not in ("<", ":") and not sign["close"]:
             continue
         if sign["call"] and _re(_READS).search(name[0]):
@@ -402,6 +408,12 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         for start, end in _values(text, sign.end(), sure, name[0], before, sign):
             yield "named value", start, end
             at = max(at, end)
+
+
+def _is_of_table(text: str, at: int) -> bool:
+    """Whether the word before the one at ``at`` says that it is a key of a table."""
+    word = re.search(r"([a-z]+) $", text[max(0, at - 20) : at], re.I)
+    return word is not None and word[1].lower() in _data()["words"]["tables"]
 
 
 def _is_pair(text: str, name: re.Match[str], sign: re.Match[str]) -> bool:
@@ -424,15 +436,15 @@ def _values(
     text: str, at: int, sure: Sureness, name: str, before: str, sign: re.Match[str]
 ) -> Iterator[tuple[int, int]]:
     """Yield the spans of the value at ``at``: all parts of one that is put together from several."""
-    if sure == Sureness.SURE and (sign["colon"] or sign["equal"]):
+    if sure >= Sureness.IF_MIXED and (sign["colon"] or sign["equal"]):
         block = _re(_BLOCK).match(text, at) or _re(_ITEMS).match(text, at)
-        if block is None and sign["colon"] and _alone(text, at, sign):
+        if block is None and sure == Sureness.SURE and sign["colon"] and _alone(text, at, sign):
             block = _re(_NEXT_LINE).match(text, at)
         if block is not None:
             yield from (
                 line.span(1)
                 for line in _re(r"[ \t]*(?:- )?([^\n]*)\n?").finditer(text, *block.span(1))
-                if line[1]
+                if line[1] and (sure == Sureness.SURE or _worth(line[1], sure, True))
             )
             return
     # user, password = "…", "…"
@@ -629,7 +641,9 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
         quote = argument[0] if argument[:1] in ("'", '"') and argument[-1:] == argument[:1] else ""
         word = argument[1:-1] if quote and len(argument) > 1 else argument
         hidden = ""
-        if takes and not word.startswith("--") and (word[:1] != "-" or len(word) > 2):
+        if takes and command[number - 1] == "--secret" and _is_known(word):
+            pass  # --secret dbPassword S
+        elif takes and not word.startswith("--") and (word[:1] != "-" or len(word) > 2):
             later = takes == Sureness.IF_MIXED and command[number - 1][:1] == "-"
             hidden = HIDDEN if _worth(word, Sureness.IF_DRAWN if later else takes, True) else ""
             takes = takes if several else Sureness.NOT
@@ -646,6 +660,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
                 after = [*command[number + 2 : number + 3], "-"][0]
                 if not shell or after in _ENDS or after[0] == "-":
                     takes = max(takes, sureness(word))
+            if shell and not takes and _is_known(word):
+                takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
             login = word in _data()["logins"] or f":{word}" in options or f",{word}" in options
             login = login or (":-u" in options and bool(re.fullmatch(r"-[A-Za-z]+u", word)))
         options = _data()["options"].get(word.lstrip("!%($`").rpartition("/")[2], options)
@@ -656,6 +672,14 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
         if hidden and hidden != word:
             counts["option"] += 1
         yield f"{quote}{hidden}{quote}" if hidden else argument
+
+
+def _is_known(word: str) -> bool:
+    """Whether a word is a name that only a secret has."""
+    if not word.isidentifier() or sureness(word) != Sureness.SURE:
+        return False
+    words = _words(word)
+    return len(words) > 1 or words[0] in _data()["words"]["passwords"]
 
 
 def _in_quotes(word: str, counts: Counter[str]) -> str:

@@ -72,11 +72,18 @@ def read(path: Path, open_trace: Callable[[Path], Trace]) -> Trace:
     return trace
 
 
+def _beside(path: Path, suffix: str) -> Path:
+    """Return where a side file is: beside what a link leads to, as its writer does, else beside the link."""
+    target = Path(os.path.realpath(path))
+    side = target.with_name(target.name + suffix)
+    return side if side.is_file() else path.with_name(path.name + suffix)
+
+
 def _sides(path: Path) -> list[Path]:
     """Return the side files of the database that hold what it lacks, or what is to be taken back."""
     sides = []
     for suffix, heads, least in zip(SIDES, (_LOG, (_JOURNAL,)), (_LOG_HEAD + 1, 1), strict=True):
-        side = path.with_name(path.name + suffix)
+        side = _beside(path, suffix)
         if not side.is_file() or side.stat().st_size < least:
             continue
         with side.open("rb") as file:
@@ -104,11 +111,12 @@ def _recover(path: Path, folder: Path) -> tuple[Path, str]:
             raise BadInput(
                 path, f"its writer did not finish: {names} is of several databases together"
             )
-    for file in files:
-        shutil.copyfile(file, folder / file.name)
+    copy = folder / path.name
+    shutil.copyfile(path, copy)
+    for side in sides:
+        shutil.copyfile(side, folder / (path.name + side.name[side.name.rindex("-") :]))
     if _stamps(files) != before or _is_locked(path):
         raise BadInput(path, "it changed while it was read: wait until its writer has ended")
-    copy = folder / path.name
     with closing(sqlite3.connect(copy)) as database:
         database.execute("PRAGMA trusted_schema = OFF")
         _, _, pages = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -141,7 +149,7 @@ def _is_locked(path: Path) -> bool:
     import fcntl
 
     for suffix, start, length in _LOCKS:  # only a writer's lock keeps a reader out
-        file = path.with_name(path.name + suffix)
+        file = _beside(path, suffix) if suffix else path
         if not file.is_file():
             continue
         asked = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, start, length, 0)

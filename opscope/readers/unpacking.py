@@ -30,7 +30,7 @@ from opscope.remote.copied import scratch
 from . import at_urls
 from .containers import BZ2, XZ, ZIP, encoding, is_archive, split
 from .errors import TRUNCATED, BadInput, cut_off
-from .heads import PACKED, SIDES, ZSTD_MODULE
+from .heads import PACKED, SIDES, SQLITE, ZSTD_MODULE
 
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
@@ -190,7 +190,10 @@ class _Unpacked:
                 elif self.is_archive:
                     self._tar(stream)
                 else:
-                    self._write(_SUFFIX.sub("", _SUFFIX.sub("", self.path.name)), _text(stream))
+                    name = _SUFFIX.sub("", _SUFFIX.sub("", self.path.name))
+                    self._write(name, _text(stream))
+                    if head.startswith(SQLITE):
+                        self._write_sides(name)
         except BadInput:
             raise
         except _damages() as error:
@@ -228,6 +231,18 @@ class _Unpacked:
                     raise
                 except _damages() as error:  # the entries behind it may be whole
                     self.lost = f"{entry.filename}: {error}"
+
+    def _write_sides(self, name: str) -> None:
+        """Write what a writer left beside a packed database, packed or not: without it rows are others."""
+        if self.path.with_name(name).exists():  # then it is that one's
+            return
+        for side in (name + suffix for suffix in SIDES):
+            packed = self.path.name[len(_SUFFIX.sub("", self.path.name)) :]
+            for path in (self.path.with_name(side), self.path.with_name(side + packed)):
+                if path.is_file():
+                    with _open(path) as (stream, _):
+                        self._write(side, stream)
+                    break
 
     def _tar(self, stream: IO[bytes]) -> None:
         with tarfile.open(fileobj=stream, mode="r|") as archive:

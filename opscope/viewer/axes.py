@@ -63,7 +63,8 @@ class Axes:
                     key, as_dict=True
                 ).items():  # fmt: skip
                     number = self.numbers.get(values)
-                    if number is not None:
+                    # of what is on no device the thread decides: a kernel's device may be unknown
+                    if number is not None and ("device" not in key or values[1] is not None):
                         lane_of_row[rows["at"].to_numpy()] = number
         return lane_of_row if (lane_of_row != MOST).any() else None
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.core import secret_lines
+
 _LETTERS = string.ascii_letters + string.digits
 _LOWER = string.ascii_lowercase + string.digits
 _UPPER = string.ascii_uppercase + string.digits
@@ -1232,15 +1234,25 @@ def _forms(groups: dict[str, list[str | tuple[str, ...]]], secret: bool) -> list
 
 
 #: Texts with secrets, and texts without.
-SECRET = _forms(TEXTS, True)
-
-HARMLESS = _forms(ALIKE, False)
+SECRET, HARMLESS = (
+    _forms(groups, secret) + [Form(*line, False) for line in secret_lines.lines(later)]
+    for groups, secret, later in (
+        (TEXTS, True, secret_lines.SECRETS), (ALIKE, False, secret_lines.ALIKE),
+    )
+)  # fmt: skip
 
 
 def seen(form: Form, shown: str) -> list[str]:
     """Return the pieces of the form's secrets that ``shown`` still says: a value cut in half counts."""
-    pieces = [piece for secret in form.secrets for piece in [secret, *secret.split()]]
-    return [piece for piece in pieces if len(piece) > 3 and piece in shown]
+    pieces = {
+        piece[at : at + 8]
+        for secret in form.secrets
+        for piece in [secret, *secret.split()]
+        for at in range(max(1, len(piece) - 7))
+    }
+    return sorted(
+        piece for piece in pieces if len(piece) > 3 and "//" not in piece and piece in shown
+    )
 
 
 #: The page that has the table, and the lines around it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_what_is_read_is_what_was_written_and_records_are_added_once(took):
     rows, summary = steps(took), Summary()
     summary.add(rows)
     summary.add(sample([5, 6], [1.5, 2.5], name=3, device=1, at=len(rows)))
-    read, facts = Summary.of(summary.snapshot({"cost": [1, 2]}))
+    read, facts = Summary.of(b"".join(summary.snapshot({"cost": [1, 2]})))
     assert facts == {"cost": [1, 2]}
     read.add(rows)  # the log of a process that was killed before it was emptied
     assert read.steps == summary.steps
@@ -84,7 +85,7 @@ def test_a_long_training_takes_no_more_memory_than_a_short_one(monkeypatch):
         times = begin + np.arange(0, int(took.sum()), 1_000 * MS)
         summary.add(sample(times, np.full(len(times), float(hour)), at=summary.records))
         begin, total = begin + int(took.sum()), total + int(took.sum())
-        sizes.append(len(summary.snapshot({})))
+        sizes.append(len(b"".join(summary.snapshot({}))))
     assert summary.steps == 120_000
     assert summary.totals[0] == total
     assert max(sizes[5:]) < 1.3 * sizes[5]
@@ -93,6 +94,17 @@ def test_a_long_training_takes_no_more_memory_than_a_short_one(monkeypatch):
     assert (np.diff(mean) >= 0).all()
     assert mean[-1] - mean[0] > 55 * MS
     assert summary.series[0, -1].points[-1, 5] == 59
+
+
+def test_a_snapshot_is_written_without_a_copy_of_what_is_kept(tmp_path):
+    summary = Summary()
+    summary.add(steps(np.full(5_000, 1_000 * MS)))
+    tracemalloc.start()
+    with (tmp_path / "snapshot").open("wb") as file:
+        file.writelines(summary.snapshot({}))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < (tmp_path / "snapshot").stat().st_size / 4
 
 
 def test_steps_that_were_recorded_in_full_are_kept_apart_from_the_sums():
@@ -110,11 +122,11 @@ def test_a_damaged_snapshot_is_refused(cut):
     summary = Summary()
     summary.add(steps([10] * 50))
     with pytest.raises(Unreadable):
-        Summary.of(summary.snapshot({})[:cut])
+        Summary.of(b"".join(summary.snapshot({}))[:cut])
 
 
 def test_a_snapshot_of_a_later_version_is_refused():
-    data = bytearray(Summary().snapshot({}))
+    data = bytearray(b"".join(Summary().snapshot({})))
     data[8] = 2
     with pytest.raises(Unreadable, match="version 2"):
         Summary.of(bytes(data))

@@ -246,6 +246,14 @@ def test_a_name_is_secret_by_its_last_word():
         "password = a b ",
         "\npassword a1",
         "password a='b' ",
+        "https://a/hook/a",
+        "https://hook?a=b&",
+        "mc alias set a ",
+        "http-basic.a ",
+        "rabbitmqctl add_user a ",
+        "s3://ab:1/",
+        "OpenAI('a",
+        "connect password ",
     ],
 )
 def test_no_text_makes_it_slow(piece):

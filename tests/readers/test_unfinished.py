@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import sqlite3
 import subprocess
@@ -67,6 +68,47 @@ def test_what_the_writer_left_beside_it_is_read_too(tmp_path, make, mode):
         assert "its writer did not finish" in trace["notes"]["what"][0]
         assert str(tmp_path / "killed.sqlite") in str(trace.origin)
         assert files == {file.name: file.read_bytes() for file in tmp_path.glob("killed*")}
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+@pytest.mark.parametrize("linked", ["the database", "all its files"])
+def test_so_is_it_through_a_link(tmp_path, mode, linked):
+    """Stores of data name a file by its content and link to it, so that nothing lies beside the content."""
+    (tmp_path / "store").mkdir()
+    with half_written(tmp_path, "nsys_sqlite", mode) as (path, kernels):
+        for number, file in enumerate(sorted(tmp_path.glob("killed*"))):
+            if linked == "all its files":
+                file = file.rename(tmp_path / "store" / str(number)).absolute()
+                (
+                    tmp_path
+                    / (
+                        "killed.sqlite"
+                        + ["", f"-{'journal' if mode == 'delete' else 'wal'}"][number]
+                    )
+                ).symlink_to(file)
+            elif not number:
+                (tmp_path / "store" / "link.sqlite").symlink_to(file)
+        asked = path if linked == "all its files" else tmp_path / "store" / "link.sqlite"
+        assert len(readers.open(asked)["kernels"]) == kernels
+
+
+@pytest.mark.parametrize("packs", ["the database", "all its files"])
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_so_is_it_beside_a_packed_database(tmp_path, mode, packs):
+    with half_written(tmp_path, "nsys_sqlite", mode) as (path, kernels):
+        for file in sorted(tmp_path.glob("killed*")):
+            if file == path or packs == "all its files":
+                file.with_name(file.name + ".gz").write_bytes(gzip.compress(file.read_bytes()))
+                file.unlink()
+        assert len(readers.open(path.with_name(path.name + ".gz"))["kernels"]) == kernels
+
+
+def test_what_lies_beside_both_is_not_the_packed_ones(tmp_path):
+    with half_written(tmp_path, "nsys_sqlite", "wal") as (path, kernels):
+        packed = path.with_name(path.name + ".gz")
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        assert len(readers.open(path)["kernels"]) == kernels
+        assert len(readers.open(packed)["kernels"]) < kernels
 
 
 def test_so_is_it_in_a_folder_and_in_an_archive(tmp_path):

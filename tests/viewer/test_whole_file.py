@@ -208,3 +208,16 @@ def test_too_many_lanes_and_times_too_far_apart_are_stored_plainly():
     assert not Axes.of({(0, thread): [times] for thread in range(300)}).usable
     assert not Axes.of({(0, 0): [np.array([0, 2**60])]}).usable
     assert Axes.of({(0, 0): [times]}).usable
+
+
+def test_a_kernel_of_no_device_does_not_take_the_axis_of_its_processs_threads():
+    host = {"process": 0, "thread": 1, "device": None, "stream": None}
+    frame = pl.DataFrame(
+        [host | {"start": 100, "end": 900, "name": 0}],
+        schema_overrides={"device": pl.Int64, "stream": pl.Int64},
+    )
+    kernels = [np.array([5, 7])]  # on (process, device, stream), of which two are unknown
+    axes = Axes.of({(0, 1): [np.array([100, 900])], (0, None, None): kernels})
+    slices = axes.slices(frame)
+    assert slices.axis.tolist() == [0]
+    assert (slices.start.tolist(), slices.end.tolist()) == ([0], [1])

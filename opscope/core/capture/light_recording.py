@@ -258,10 +258,11 @@ class LightRecording:
             return
         path = recorder.folder / SNAPSHOT
         temporary = path.with_suffix(".tmp")
-        data = self.summary.snapshot(self.facts())
+        pieces = self.summary.snapshot(self.facts())
         try:
-            refuse_size(len(data))
-            temporary.write_bytes(data)
+            refuse_size(sum(memoryview(piece).nbytes for piece in pieces))
+            with temporary.open("wb") as file:
+                file.writelines(pieces)
             temporary.replace(path)
         except OSError:
             temporary.unlink(missing_ok=True)

@@ -307,3 +307,9 @@ def test_the_run_of_light_mode_adds_up_with_its_steps_by_phase():
     assert not frame["outside_ops"].drop_nulls().len()
     titles = [table.title for table in light_screen(profile)]
     assert "Wall time: 1.04 s, from the process's start to its exit" in titles
+
+
+def test_a_process_whose_only_event_lasts_no_time_has_no_rows():
+    profile = recorded(times=[], ranges=[a_range(5, 5, "forward", "aten::mm()")])
+    assert profile.of(lives) == {}
+    assert len(profile.wall_time()) == 0

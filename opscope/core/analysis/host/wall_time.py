@@ -192,6 +192,7 @@ def lives(profile: Answers) -> dict[int, Life]:
     events = {
         process: (start, end)
         for process, start, end in bounds.select("process", "start", "end").rows()
+        if start < end  # of a process whose every event lasts no time, nothing is known
     }
     times = profile.of(process_times)
     if profile.selected is not None:
