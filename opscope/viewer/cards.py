@@ -33,7 +33,8 @@ def cards(profile: Profile) -> list[dict[str, Any]]:
     ]
     of = vendor_words.vendor(profile)
     for card in cards_made:
-        card["title"] = vendor_words.said(card["title"], of)
+        title = vendor_words.said(card["title"], of)
+        card["title"] = title[:1].upper() + title[1:]
     return cards_made
 
 
@@ -97,7 +98,7 @@ def _wall(row: dict[str, Any]) -> dict[str, Any]:
         if n
     ]
     return _card(
-        "wall_time", "Wall time", row["wall_time"], "ns", "summary", "wall_time", "timeline",
+        "wall_time", "Recorded span", row["wall_time"], "ns", "summary", "wall_time", "timeline",
         detail=", ".join(["first event to last", *said]), reason="nothing in the trace has a time",
     )  # fmt: skip
 
