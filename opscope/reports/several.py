@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from opscope.core import progress
-from opscope.core.capture import hardware
 
 _Made = TypeVar("_Made")
 #: Fewer reports than this are made one after the other: they share most of their work.
@@ -40,7 +40,7 @@ def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]
             return frame
 
         early = [name for name in order if name not in _LAST]
-        if len(early) < _MANY or hardware.cores() < 2:
+        if len(early) < _MANY or _processors() < 2:
             frames = {name: one(name) for name in early}
         else:
             frames = _by_two(early, one)
@@ -80,3 +80,8 @@ def _by_two(order: list[str], make: Callable[[str], _Made]) -> dict[str, _Made]:
     if failed:
         raise failed[0]
     return {name: frames[name] for name in order}
+
+
+def _processors() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
