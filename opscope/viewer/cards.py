@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from opscope.core.analysis.ops.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, totals_only
 from opscope.core.question import units
 from opscope.core.question.registry import reports
 from opscope.reports import vendor_words
@@ -106,7 +106,7 @@ def _wall(row: dict[str, Any]) -> dict[str, Any]:
 def _busy(profile: Profile, row: dict[str, Any]) -> dict[str, Any]:
     wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
     busy, devices = row["device_busy"], row["devices"]
-    known = profile.of(idle_unknown) is None
+    known = profile.of(idle_unknown) is None and not totals_only(profile.trace)
     share = busy / (wall * devices) if known and busy is not None and wall and devices else None
     of = "wall time" if row["window_time"] is None else "time captured"
     each = " of each device, on average" if devices and devices > 1 else ""
