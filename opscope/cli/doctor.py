@@ -48,6 +48,14 @@ SelfTest = Annotated[
         "loads the framework and the device's libraries, it waits two minutes.",
     ),
 ]
+Measure = Annotated[
+    bool,
+    declared.Option(
+        "--measure",
+        help="Measure what this CPU can do, in ten seconds, and keep it: recordings made here "
+        "afterwards have a roofline without a GPU.",
+    ),
+]
 #: The reports that show what a profile lacks.
 _EXPLAINING = ("unattributed", "missing", "notes")
 
@@ -74,6 +82,7 @@ def doctor(
     ops: Annotated[
         bool, declared.Option("--ops", help="List the ops whose FLOPs and bytes opscope computes.")
     ] = False,
+    measure: Measure = False,
     *,
     reading: options.Reading,
     backend: TestedBackend = "auto",
@@ -90,6 +99,11 @@ def doctor(
 
         rows = models()
         _show(rows, [table(rows)], json, width)
+    elif measure:
+        from . import doctor_roofs
+
+        measured = doctor_roofs.keep(doctor_roofs.measured())
+        _show([measured], [doctor_roofs.table(measured)], json, width)
     elif file and is_program(file):
         _show_machine(backend, test, json, width, program_of(file[0]))
     elif file:
@@ -237,6 +251,7 @@ def checks(program: Program | None = None) -> Iterator[Check]:
     yield Check("any other program", True, "opscope run --mode simple -- COMMAND")
     gpu = _gpu()
     yield gpu
+    yield _cpu(gpu.works)
     yield from _nsys(gpu.works)
     yield _nvtx()
     if _is_here("torch") and program.uses("torch", True):
@@ -329,6 +344,22 @@ def _gpu() -> Check:
     if machine.gpu == "amd":  # PyTorch's wheels contain HIP; the system need not have it
         return Check("GPU", True, "an AMD GPU (/dev/kfd exists); the system has no HIP of its own")
     return without
+
+
+def _cpu(gpu: bool) -> Check:
+    """Check whether this CPU's roofs are measured, which only a program without a ``gpu`` needs."""
+    from opscope.core.capture import hardware
+
+    roofs = hardware.cpu_roofs()
+    said = f"{hardware.cpu_model() or 'a processor without a name'}, {hardware.cores()} cores"
+    if roofs is not None:
+        return Check("CPU", True, f"limits measured: {roofs.removeprefix('CPU ')}")
+    advice = (
+        ""
+        if gpu
+        else "opscope doctor --measure (ten seconds) gives recordings made here a roofline"
+    )
+    return Check("CPU", False, f"{said}, its limits not measured", advice)
 
 
 def _nsys(gpu: bool) -> Iterator[Check]:

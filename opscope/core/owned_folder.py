@@ -15,6 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+def cache_folder() -> Path:
+    """Return the user's cache: OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope."""
+    chosen, home = os.environ.get("OPSCOPE_CACHE"), os.environ.get("XDG_CACHE_HOME")
+    return Path(chosen or ((Path(home) if home else Path.home() / ".cache") / "opscope"))
+
+
 @contextlib.contextmanager
 def opened(path: Path, private: bool = False) -> Iterator[int]:
     """Open a folder and yield its descriptor.

@@ -107,7 +107,8 @@ class Merged(Profile):
     @once
     def device(self) -> tuple[Device | None, str | None]:
         """The device's limits and None, or None and the reason why the limits are not known."""
-        return trace_device(self.trace["devices"], bool(self._about.get("on_gpu")))
+        on_gpu, versions = bool(self._about.get("on_gpu")), self.trace["processes"]["versions"]
+        return trace_device(self.trace["devices"], on_gpu, versions)
 
     @property
     def holds(self) -> list[str]:

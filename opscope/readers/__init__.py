@@ -285,7 +285,7 @@ def _join(
         if failed and (strict or not (traces or paths)):
             raise failed[0] if strict or len(failed) == 1 else NoneReadable(failed)
         parts += traces
-        names += [str(part.origin.get("paths", of_engines)) for part in traces]
+        names += [str(next(iter(part.origin.get("paths") or of_engines))) for part in traces]
     for path in paths:
         try:
             if is_url(path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from opscope.core.analysis.ops.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, totals_only
 from opscope.core.question import units
 from opscope.core.question.registry import reports
 from opscope.reports import vendor_words
@@ -33,7 +33,8 @@ def cards(profile: Profile) -> list[dict[str, Any]]:
     ]
     of = vendor_words.vendor(profile)
     for card in cards_made:
-        card["title"] = vendor_words.said(card["title"], of)
+        title = vendor_words.said(card["title"], of)
+        card["title"] = title[:1].upper() + title[1:]
     return cards_made
 
 
@@ -97,7 +98,7 @@ def _wall(row: dict[str, Any]) -> dict[str, Any]:
         if n
     ]
     return _card(
-        "wall_time", "Wall time", row["wall_time"], "ns", "summary", "wall_time", "timeline",
+        "wall_time", "Recorded span", row["wall_time"], "ns", "summary", "wall_time", "timeline",
         detail=", ".join(["first event to last", *said]), reason="nothing in the trace has a time",
     )  # fmt: skip
 
@@ -105,7 +106,7 @@ def _wall(row: dict[str, Any]) -> dict[str, Any]:
 def _busy(profile: Profile, row: dict[str, Any]) -> dict[str, Any]:
     wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
     busy, devices = row["device_busy"], row["devices"]
-    known = profile.of(idle_unknown) is None
+    known = profile.of(idle_unknown) is None and not totals_only(profile.trace)
     share = busy / (wall * devices) if known and busy is not None and wall and devices else None
     of = "wall time" if row["window_time"] is None else "time captured"
     each = " of each device, on average" if devices and devices > 1 else ""

@@ -25,14 +25,21 @@ _TWICE: Final = {"host_self", "host_total", "host_mean"}
 
 
 def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
-    """Return the columns that no row has a value in, and of a run on CPUs alone those of GPUs."""
+    """Return the columns that no row has a value of its own in, and of a run on CPUs alone those of GPUs."""
     if frame.is_empty():
         return frozenset()
     empty = {name for name in frame.columns if frame[name].null_count() == frame.height}
+    if {"op", "reason"} <= set(frame.columns) and frame["reason"].null_count():
+        of_ops = frame.filter(pl.col("op").is_not_null())["reason"]
+        if of_ops.null_count() == len(
+            of_ops
+        ):  # a row without an op has its reason in the op's place
+            empty.add("reason")
     if not cpu_only:
         return frozenset(empty)
     of_gpus = {name for name in frame.columns if _OF_GPUS.fullmatch(name)}
     twice = _TWICE if "device_self" in frame.columns else set()
+    twice = {*twice, "kernel_time"} if "time" in frame.columns else twice
     return frozenset(empty | of_gpus | (twice & set(frame.columns)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -10,7 +11,9 @@ from opscope import backends
 from opscope.adapters import known
 from opscope.backends import Availability, Backend, Machine
 from opscope.backends import known as known_backends
-from opscope.cli import doctor, doctor_backends, start
+from opscope.cli import doctor, doctor_backends, doctor_roofs, start
+from opscope.core.capture import hardware, process
+from opscope.core.perf.devices import identify
 
 
 @pytest.fixture
@@ -420,3 +423,58 @@ def test_a_file_that_is_no_program_is_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["opscope", "doctor", str(tmp_path / "bad.py")])
     assert start.run() == 2
     assert "bad.py is no Python program: '(' was never closed" in capsys.readouterr().err
+
+
+FIGURES = {"cpu": "AMD EPYC", "cores": 2, "flops": {"f32": 64e9, "f64": 32e9}, "bandwidth": 20e9,
+           "cache": 32 << 20, "others": 0.0}  # fmt: skip
+
+
+@pytest.fixture
+def on_epyc(tmp_path, monkeypatch):
+    """A machine with this CPU, and a cache folder of its own."""
+    monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hardware, "cpu_model", lambda: "AMD EPYC")
+    monkeypatch.setattr(hardware, "cores", lambda: 2)
+    hardware.cpu_roofs.cache_clear()
+    yield tmp_path / "cache" / hardware.ROOFS_FILE
+    hardware.cpu_roofs.cache_clear()
+
+
+def test_measured_roofs_are_those_of_recordings(on_epyc, monkeypatch):
+    assert hardware.cpu_roofs() is None
+    kept = doctor_roofs.keep(FIGURES)
+    assert kept["roofs"] == "CPU 2 cores f32 64 GFLOP/s f64 32 GFLOP/s 20 GB/s 32 MB of AMD EPYC"
+    assert process.versions()["cpu_roofs"] == kept["roofs"]
+    device, _ = identify.find(kept["roofs"])
+    assert (device.vector, device.bandwidth) == (FIGURES["flops"], FIGURES["bandwidth"])
+    # a process that may use fewer cores is not held against those of all
+    monkeypatch.setattr(hardware, "cores", lambda: 1)
+    hardware.cpu_roofs.cache_clear()
+    assert "cpu_roofs" not in process.versions()
+
+
+def test_the_higher_figures_stay_and_other_machines_too(on_epyc):
+    doctor_roofs.keep({**FIGURES, "cpu": "Xeon"})
+    doctor_roofs.keep(FIGURES)
+    slower = {"flops": {"f32": 10e9, "f64": 40e9}, "bandwidth": 5e9, "others": 0.9}
+    kept = doctor_roofs.keep({**FIGURES, **slower})
+    assert (kept["flops"], kept["bandwidth"]) == ({"f32": 64e9, "f64": 40e9}, 20e9)
+    assert "90.0 % of these cores" in doctor_roofs.table(kept).footnotes[0]
+    machines = json.loads(on_epyc.read_text())["machines"]
+    assert [machine["cpu"] for machine in machines] == ["AMD EPYC", "Xeon"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"machines": 3}', '{"machines": [3, {}]}'])
+def test_a_broken_file_of_roofs_is_none(text, on_epyc):
+    on_epyc.parent.mkdir()
+    on_epyc.write_text(text)
+    assert hardware.cpu_roofs() is None
+    assert doctor_roofs.keep(FIGURES)["bandwidth"] == 20e9
+
+
+def test_every_figure_is_measured(monkeypatch):
+    monkeypatch.setattr(doctor_roofs, "_LEAST_COPY", 1 << 16)
+    monkeypatch.setattr(doctor_roofs, "_MOST_COPY", 1 << 16)
+    figures = doctor_roofs._figures(0.001)
+    assert set(figures["flops"]) == {"f32", "f64"}
+    assert min(*figures["flops"].values(), figures["bandwidth"]) > 0

@@ -13,6 +13,7 @@ from opscope.core.schema import TABLES
 from opscope.profile import load
 from opscope.reports.unshown import ON_SCREEN, SHOWN_BY
 from tests import traces
+from tests.script import module_at
 
 DLRM = "kineto/ddp_rank3of8_a100_stacks.json.gz"
 QWEN = "kineto/qwen1.5_0.5b_h100.json.gz"
@@ -191,3 +192,8 @@ def test_layers_and_lines_keep_what_tells_them_apart(report, shared):
     assert any("Qwen2Attention_*/Linear_* (96)" in row for row in rows)
     rows = table(report(shared / QWEN, "--by", "source", "-w", 100)[1], "Top source")
     assert any(" modeling_qwen2.py:218" in row for row in rows)
+
+
+def test_the_page_of_first_screens_is_current(shared, monkeypatch):
+    page = module_at("scripts/make_first_screens.py")
+    assert page.page(shared) == page.PAGE.read_text("utf-8"), "run scripts/make_first_screens.py"

@@ -17,6 +17,19 @@ def test_a_column_without_a_value_does_not_fit():
     assert unfit(frame.clear(), cpu_only=False) == frozenset()
 
 
+def test_a_reason_that_stands_in_the_ops_place_has_no_column():
+    frame = pl.DataFrame({"op": ["a", None], "time": [1, 2], "reason": [None, "outside any op"]})
+    assert unfit(frame, cpu_only=False) == {"reason"}
+    of_an_op = frame.with_columns(reason=pl.Series(["no launch", "outside any op"]))
+    assert unfit(of_an_op, cpu_only=False) == frozenset()
+
+
+def test_without_a_gpu_kernel_time_beside_the_time_does_not_fit():
+    frame = pl.DataFrame({"reason": ["outside any op"], "kernel_time": [1], "time": [1]})
+    assert unfit(frame, cpu_only=True) == {"kernel_time"}
+    assert unfit(frame, cpu_only=False) == unfit(frame.drop("time"), cpu_only=True) == frozenset()
+
+
 def test_without_a_gpu_its_columns_do_not_fit_and_times_are_times():
     frame = pl.DataFrame({
         "op": ["a"], "device_self": [1], "host_self": [1], "kernels": [0], "tc_eligible": [True], "device": [-1],

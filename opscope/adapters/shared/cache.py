@@ -27,14 +27,8 @@ def folders() -> list[Path]:
 
     The user's folder may be a link and is resolved. Links in the temporary directory are not followed.
     """
-    chosen = os.environ.get("OPSCOPE_CACHE")
-    if chosen:
-        first = Path(chosen)
-    else:
-        home = os.environ.get("XDG_CACHE_HOME")
-        first = (Path(home) if home else Path.home() / ".cache") / "opscope"
     shared = Path(tempfile.gettempdir()).resolve()
-    return [first.resolve(), shared / f"opscope-{os.getuid()}"]
+    return [owned_folder.cache_folder().resolve(), shared / f"opscope-{os.getuid()}"]
 
 
 def prepare(folder: Path) -> None:

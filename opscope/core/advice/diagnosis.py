@@ -197,14 +197,15 @@ class _Diagnosis(Parts):
             by = by.sort("device_time", "op", descending=[True, False])
             total = int(ops["device_time"].sum() or 0)
             rest = self.facts.unattributed()
+            whose = "the device's" if self.on_gpu else "the elapsed"
             if rest > total:
                 text += (
                     f"; {share(rest / (rest + total))} of the device's time has no op, so what bounds its"
                     " kernels is not known"
                 )
             elif len(by) and total and by["device_time"][0]:
-                part = share(by["device_time"][0] / total)
-                text += f"; {part} of the ops' time is in {by['op'][0]}"
+                part = share(by["device_time"][0] / (rest + total))
+                text += f"; {part} of {whose} time is in {by['op'][0]}"
         return self._row(HEALTHY, 0, text, self.say.healthy())
 
     def nothing(self) -> dict[str, Any]:

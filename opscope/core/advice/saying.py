@@ -18,7 +18,9 @@ _LOOKED_AT: Final = 200
 
 
 def ms(time: float) -> str:
-    """Return a time (ns) in words: ``1,234.5 ms``, or in µs what would be 0.0 ms."""
+    """Return a time (ns) in words: ``1,234.5 ms``, in µs what would be 0.0 ms, from 10 s on in s."""
+    if time >= 1e10:
+        return f"{time / 1e9:,.1f} s"
     if 0 < time < 5e4:
         return f"{time / 1e3:,.1f} µs"
     return f"{time / 1e6:,.1f} ms"

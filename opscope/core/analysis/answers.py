@@ -188,4 +188,4 @@ class Answers(Questions):
         not fit them.
         """
         on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
-        return trace_device(self.trace["devices"], on_gpu)
+        return trace_device(self.trace["devices"], on_gpu, self.trace["processes"]["versions"])

@@ -1,13 +1,20 @@
-"""Which processor this process runs on, and which cuDNN it has loaded, for the recording's versions."""
+"""Which processor this process runs on, its measured roofs, and the cuDNN it has loaded, for the versions."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from opscope.core import owned_folder
+
+#: The file in the user's cache folder with the roofs that ``opscope doctor --measure`` has measured, a row
+#: for each kind of machine: ``{"schema": 1, "machines": [{"cpu": …, "cores": …, "roofs": …}]}``.
+ROOFS_FILE: Final = "cpu_roofs.json"
+_MOST_ROOFS: Final = 65_536
 CPU_INFO: Final = Path("/proc/cpuinfo")
 _MAPS: Final = Path("/proc/self/maps")
 #: Bytes that the first processor's lines take at most; Linux makes the others' text only if it is read.
@@ -46,6 +53,34 @@ def cpu_model(cpu_info: Path = CPU_INFO) -> str | None:
     return (
         f"ARM {_ARM.get((implementer, part), f'implementer 0x{implementer:02x} part 0x{part:03x}')}"
     )
+
+
+def cores() -> int:
+    """Return the number of processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def measured_machines() -> list[dict[str, object]]:
+    """Return the rows of the file with measured roofs; none if there is no such file, or a broken one."""
+    try:
+        with (owned_folder.cache_folder() / ROOFS_FILE).open("rb") as file:
+            document = json.loads(file.read(_MOST_ROOFS))
+        rows = document["machines"]
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError):  # RuntimeError: no home
+        return []
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+@lru_cache
+def cpu_roofs() -> str | None:
+    """Return the roofs measured for this processor with this many cores, as ``--gpu`` takes them."""
+    here = (cpu_model(), cores())
+    for row in measured_machines():
+        roofs = row.get("roofs")
+        if (row.get("cpu"), row.get("cores")) == here and isinstance(roofs, str):
+            return roofs
+    return None
 
 
 def cudnn_version(maps: Path = _MAPS) -> str | None:

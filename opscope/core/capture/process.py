@@ -140,13 +140,14 @@ def ranks(environ: Mapping[str, str]) -> tuple[int | None, int | None, int | Non
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the frameworks that this process has imported, and what they run
-    on: the processor's model (``cpu``) and, once a framework is there, the cuDNN that it has loaded."""
+    on: the processor's model (``cpu``), its measured roofs (``cpu_roofs``) and, once a framework is there,
+    the cuDNN that it has loaded."""
     versions_by_name = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in _FRAMEWORKS:
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
             versions_by_name[name] = version
-    machine = {"cpu": hardware.cpu_model()}
+    machine = {"cpu": hardware.cpu_model(), "cpu_roofs": hardware.cpu_roofs()}
     if len(versions_by_name) > 1:
         machine["cudnn"] = hardware.cudnn_version()
     return versions_by_name | {name: said for name, said in machine.items() if said}

@@ -196,17 +196,22 @@ def placed(trace: Trace, pieces: Callable[[], Pieces]) -> Placed | None:
             how[name] = UNKNOWN if at[name] is None else BY_UNIX
             trace.note(
                 "warning",
-                f"clock of {name}: neither a collective nor messages link it to the machine of the lowest"
+                f"{_clock(name)}: neither a collective nor messages link it to the machine of the lowest"
                 f" rank, so its error is unknown (method: {how[name]})",
             )
     for name, one in at.items():
         if one is not None and how[name] in (BY_COLLECTIVES, BY_MESSAGES) and one.error is None:
             trace.note(
                 "warning",
-                f"clock of {name}: its collectives or messages, or those of a machine between it and the"
+                f"{_clock(name)}: its collectives or messages, or those of a machine between it and the"
                 " first, contradict each other or bound it from one side only, so its error is unknown",
             )
     return Placed(on, at, how)
+
+
+def _clock(name: str) -> str:
+    """Return what a machine's clock is called; a machine without a name has its clock's (``clock 1``)."""
+    return name if name.startswith("clock ") else f"clock of {name}"
 
 
 def _met(pieces: Pieces, on: pl.DataFrame, names: list[str]) -> Met:

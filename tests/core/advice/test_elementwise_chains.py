@@ -51,7 +51,7 @@ def test_the_saving_is_what_lies_between_and_at_most_all_but_the_longest():
     assert found.edit.launches[0].tolist() == [2]
     assert found.edit.launches[1].tolist() == [0.0]
     assert "torch.compile" in found.recommendation
-    assert "0.0 MB" in found.what
+    assert "; 8.00 kB are written" in found.what
     assert found.rows["count"].sum() == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import polars as pl
@@ -81,3 +82,40 @@ def test_a_cpu_beside_kernels(trace_of):
     trace = trace_of(kernels=[{"process": 1, "device": 0, "start": 0, "end": 1, "name": "k"}])
     with pytest.raises(UnknownDevice, match="is a CPU"):
         name_devices(trace, CPU)
+
+
+MEASURED = "CPU 2 cores f32 64 GFLOP/s f64 32 GFLOP/s 20 GB/s 32 MB of AMD EPYC"
+
+
+def _on_a_cpu(trace_of, versions, size=512, duration=1_000_000):
+    text = f"aten::mm(f32[{size},{size}], f32[{size},{size}])"
+    row = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward",
+           "text": text, "start": 0, "end": duration}  # fmt: skip
+    return Profile(trace_of(ranges=[row], processes=[{"process": 0, "versions": versions}]))
+
+
+def test_the_roofs_that_a_recording_carries(trace_of):
+    """What ``opscope doctor --measure`` measured on the machine is what its CPU is held against."""
+    profile = _on_a_cpu(trace_of, json.dumps({"cpu": "AMD EPYC", "cpu_roofs": MEASURED}))
+    device, why = profile.device
+    assert (device.name, why) == ("2 cores of AMD EPYC", None)
+    assert (device.peak("f32", False), device.peak("f64", False)) == (64e9, 32e9)
+    assert (device.bandwidth, device.cache()) == (20e9, 32 * 2**20)
+    row = profile.efficiency().row(0, named=True)
+    # 2·512³ FLOP in 1 ms are 268 GFLOP/s: four times what was measured, which is no fault of the model
+    assert row["efficiency"] == pytest.approx(2 * 512**3 / 64e9 / 1e-3)
+    assert (row["bound"], row["over_reason"]) == ("vector", "measured roof")
+
+
+def test_a_recording_without_roofs_says_how_to_have_them(trace_of):
+    device, why = _on_a_cpu(trace_of, json.dumps({"cpu": "AMD EPYC"})).device
+    assert device is None
+    assert "its CPU (AMD EPYC)" in why
+    assert "opscope doctor --measure" in why
+
+
+@pytest.mark.parametrize("roofs", ["CPU f32 1.2.3 GFLOP/s", "CPU of f32 64 GFLOP/s", "", "f32"])
+def test_roofs_that_are_none_are_no_roofs(roofs, trace_of):
+    device, why = _on_a_cpu(trace_of, json.dumps({"cpu_roofs": roofs})).device
+    assert device is None
+    assert why

@@ -75,14 +75,14 @@ function ByName({ source, kernel }: { source: PageProps["source"]; kernel: strin
   );
 }
 
-/** Time on Tensor Cores, surely not on them, and not known, of all devices. */
+/** Time on Tensor Cores (which other vendors call otherwise), surely not on them, and not known, of all devices. */
 function TensorCores({ page }: { page: TablePage }) {
   const sum = (name: string) => (page.values[name] ?? []).reduce<number>((total, value) => total + (numeric(value) ?? 0), 0);
   const [whole, yes, doubt] = [sum("kernel_time"), sum("tensor_core_time"), sum("tensor_core_undetermined_time")];
   if (!(whole > 0)) return null;
   const parts = [
-    { name: "Tensor Cores", value: yes, colour: "--k-matrix" },
-    { name: "not on Tensor Cores", value: whole - yes - doubt, colour: "--k-copies" },
+    { name: "on matrix units", value: yes, colour: "--k-matrix" },
+    { name: "not on them", value: whole - yes - doubt, colour: "--k-copies" },
     { name: "not known", value: doubt, colour: "--k-unknown" },
   ];
   return <Shares title="Kernel time by matrix units" parts={parts.filter((part) => part.value > 0)} show={time} exact={(value) => exact(value, "ns")} />;

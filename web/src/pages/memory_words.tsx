@@ -50,7 +50,7 @@ function Growth({ table }: { table: Whole }) {
   if (!table.many) return null;
   return (
     <p>
-      {reason ? `Whether it grows from step to step is not known: ${visible(reason)}.` : `No growth from step to step was found${threshold ? ` (${visible(threshold)} would be)` : ""}.`}
+      {reason ? `Whether it grows from step to step is not known: ${visible(reason)}.` : `It does not grow from step to step${threshold ? `. What would count: ${visible(threshold)}` : ""}.`}
     </p>
   );
 }

@@ -35,10 +35,10 @@ function Notes({ source, about }: PageProps) {
         <dd>{visible(about.version)}</dd>
       </dl>
       <DataTable source={source} name="notes" title="What the reader and the recorder noted" columns={["what", "severity", "how_many"]} height={320} />
-      <DataTable source={source} name="unattributed" title="Device time without an op, by reason" height={240} />
+      <DataTable source={source} name="unattributed" title={about.cpu_only ? "Time without an op, by reason" : "Device time without an op, by reason"} height={240} />
       <DataTable source={source} name="gaps" title="Where time without an op lies" height={240} />
       <DataTable source={source} name="missing" title="Ops whose FLOPs or bytes are not known" height={280} />
-      <Limits source={source} />
+      <Limits source={source} cpuOnly={about.cpu_only} />
       <DataTable source={source} name="device_use" title="Devices, and what of them is known" height={220} />
       <DataTable source={source} name="clocks" title="Clocks" height={200} />
       <DataTable source={source} name="own_costs" title="What opscope itself cost" height={200} />
@@ -47,11 +47,11 @@ function Notes({ source, about }: PageProps) {
 }
 
 /** What rooflines, utilisation and MFU measure against: the device's peaks as its datasheet has them. */
-function Limits({ source }: Pick<PageProps, "source">) {
+function Limits({ source, cpuOnly }: Pick<PageProps, "source"> & { cpuOnly: boolean }) {
   const roofs = useAnswer<RoofsAnswer>(source, "roofs");
   return (
     <section>
-      <h2>The device's limits</h2>
+      <h2>{cpuOnly ? "The CPU's limits" : "The device's limits"}</h2>
       <Await of={roofs}>
         {(limits) =>
           limits.device === null ? (
@@ -65,8 +65,12 @@ function Limits({ source }: Pick<PageProps, "source">) {
                 <dd>{limits.bandwidth === null ? "not known" : <Rate value={limits.bandwidth} unit="bytes/s" />}</dd>
                 <dt>largest cache</dt>
                 <dd>{limits.cache === null ? "not known" : <Rate value={limits.cache} unit="bytes" />}</dd>
-                <dt>tensor units</dt>
-                <dd>{rates(limits.tensor)}</dd>
+                {!cpuOnly && (
+                  <>
+                    <dt>tensor units</dt>
+                    <dd>{rates(limits.tensor)}</dd>
+                  </>
+                )}
                 <dt>vector units</dt>
                 <dd>{rates(limits.vector)}</dd>
               </dl>

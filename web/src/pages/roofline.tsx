@@ -96,7 +96,7 @@ function Chart({ known, table, by, params, source }: ChartProps) {
           legend={Object.entries(BOUNDS)
             .filter(([bound]) => drawn.some((dot) => dot.colour === BOUNDS[bound]))
             .map(([bound, colour]) => ({ name: bound === "no roof" ? "bound not known" : `${bound}-bound`, colour }))}
-          note="The larger a point, the more of the time it has. Solid roofs: tensor units and memory; dashed: vector units."
+          note={`The larger a point, the more of the time it has.${roofs.length ? ` Solid roofs: ${Object.keys(known.tensor).length ? "tensor units and memory" : "memory"}; dashed: vector units.` : ""}`}
         />
       ) : (
         <p class="chart-note">
@@ -234,7 +234,7 @@ function Steps({ table, source }: { table: Whole; source: PageProps["source"] })
         />
       ) : (
         <p class="chart-note">
-          MFU is not known: {(table.number("peak", 0) === null) ? "the device's peak for this dtype is not known (--gpu names the device)" : "no step's FLOPs are known"}.
+          MFU is not known: {(table.number("peak", 0) === null) ? "the peak for this dtype is not known, as said above" : "no step's FLOPs are known"}.
         </p>
       )}
       <DataTable source={source} name="utilization" title="" height={280} />

@@ -1,6 +1,6 @@
 // One cell of a table.
 import { exact, show, showIn, visible } from "./format";
-import { isQuantity, ofNoOp, placeOf, unknownBecause, whyUnknown } from "./columns";
+import { inapplicable, isQuantity, ofNoOp, placeOf, unknownBecause, whyUnknown } from "./columns";
 import { Jump, lineOf } from "./jump";
 import { Kernel, Middle, Name, timelineOf, Unknown } from "./name";
 import type { Row, TableColumn } from "./rows";
@@ -24,7 +24,7 @@ export function Cell({ table, column, row, start, links, full }: Props) {
     const why = whyUnknown(column, row);
     if (nameless(column, row)) return <span class="none">({visible(why!)})</span>;
     // what does not apply is blank; what is unknown says why
-    if (ofNoOp(row) || !(isQuantity(column) || column.kind === "yes/no")) return null;
+    if (ofNoOp(row) || inapplicable(column, row) || !(isQuantity(column) || column.kind === "yes/no")) return null;
     return <Unknown why={unknownBecause(column, row) ?? `the trace does not tell: ${column.meaning}`} />;
   }
   if (column.kind === "text" || column.kind === "list") {
@@ -79,7 +79,7 @@ export function cellText(column: TableColumn, row: Row): string {
   const value = row[column.name];
   if (value === null || value === undefined) {
     if (nameless(column, row)) return `(${whyUnknown(column, row)})`;
-    if (ofNoOp(row) || !isQuantity(column)) return "";
+    if (ofNoOp(row) || inapplicable(column, row) || !isQuantity(column)) return "";
     const why = unknownBecause(column, row);
     return `unknown${why ? `: ${why}` : ""}`;
   }

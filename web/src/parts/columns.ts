@@ -80,7 +80,7 @@ function lengthOf(column: TableColumn, value: unknown, start: number | string | 
   if (value === null || value === undefined) return isQuantity(column) ? 8 : 1;
   const text = showIn(column, value, start);
   // "GFLOP" is wider than five digits, "memory" than six letters
-  return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0.4 * text.replace(/[^mwMW]/g, "").length);
+  return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0.7 * text.replace(/[^mwMW]/g, "").length);
 }
 
 /** Why a value is unknown: what the row says, else when its column has none. */
@@ -94,6 +94,13 @@ export function unknownBecause(column: TableColumn, row: Row): string | null {
 /** Whether the row is time of no op: what belongs to an op does not apply to it. */
 export function ofNoOp(row: Row): boolean {
   return row["op"] === null && typeof row["reason"] === "string" && row["reason"] !== "";
+}
+
+/** Whether a column does not apply to a row: counts of steps to a part of them, Tensor Cores to an op without kernels. */
+export function inapplicable(column: TableColumn, row: Row): boolean {
+  if (/^(slow_steps|left_out|warm_up_steps)$/.test(column.name)) return typeof row["part"] === "string" && row["part"] !== "step";
+  const of = /^tensor_core_(self|total)$/.exec(column.name);
+  return of !== null && Number(row[`device_${of[1]}`]) === 0;
 }
 
 /** Why a value is unknown, if the row says so. */

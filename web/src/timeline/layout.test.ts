@@ -24,6 +24,10 @@ test("without a device the processors' use and memory stand above", () => {
   assert.deepEqual(said(curves, 3), ["process CPU", "process memory", "[train.py: device 0]", "stream 7", "[1 sampled curve]", "machine CPU"]);
 });
 
+test("the host's memory and a device's are told apart", () => {
+  assert.deepEqual(said([curve("memory in use", -1), curve("memory in use"), curve("device busy")], 0), ["memory in use (CPU)", "memory in use (device 0)", "device busy", "[train.py: device 0]", "stream 7"]);
+});
+
 test("each band begins where the one above ends, and keeps the number of its curve", () => {
   const { bands, height } = laidOut([lane("stream 7")], [curve("device busy"), curve("GPU clock"), curve("GPU memory used")], 2, new Set([SAMPLED]), false);
   let y = RULER;

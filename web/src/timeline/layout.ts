@@ -61,7 +61,10 @@ export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, ope
   const first = curves.length - sampled;
   const above = first ? ABOVE : ABOVE_WITHOUT;
   const place = (one: Curve, curve: number): void => {
-    const where = many && one.device >= 0 ? ` (device ${one.device}, process ${one.process})` : "";
+    // the host's memory beside a device's
+    const twin = curves.some((other) => other !== one && other.title === one.title && other.process === one.process);
+    const named = many ? ` (device ${one.device}, process ${one.process})` : twin ? ` (device ${one.device})` : "";
+    const where = one.device >= 0 ? named : twin ? " (CPU)" : "";
     const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}${unitOf(one.unit)}`;
     const height = CURVE + (narrow ? TITLE : 0);
     bands.push({ kind: "curve", y, height, curve, title: one.title + where, scale, how: one.how });

@@ -24,7 +24,7 @@ from opscope.core.advice.work import (
 )
 from opscope.core.analysis.device.fusable import FAR, pointwise
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
-from opscope.core.question import parameters
+from opscope.core.question import parameters, units
 from opscope.core.tables.columns import combined, compact, pairs
 
 #: Chains that take less than this part of the device's time are not worth a change.
@@ -234,7 +234,7 @@ def _finding(answers: Answers, chains: _Chains, total: int, dark: int, unknown: 
         what=f"{len(rows):,} elementwise {noun}{said} run in {chain_count:,}"
         f" chain{'s' * (chain_count != 1)} that"
         f" nothing fused: {ms(time)},"
-        f" {share(time, total)} of the device's time; {2 * moved / 1e6:,.1f} MB are written by one and"
+        f" {share(time, total)} of the device's time; {units.size(2 * moved)} are written by one and"
         " read by the next",
         evidence=places(rows, noun) + rest,
         recommendation=fit(answers, _RECOMMENDED, _GENERAL),

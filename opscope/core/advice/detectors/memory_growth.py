@@ -95,17 +95,19 @@ def _judge(value: Floats, least: float) -> float | None:
     return grew if steady and grew * 4 / 3 >= least else None
 
 
-def _allocated(answers: Answers) -> list[_Growth] | None:
-    """Return what grows of the memory that ops allocated; None where that was not recorded."""
+def _allocated(answers: Answers) -> list[_Growth] | str | None:
+    """Return what grows of the memory that ops allocated, or why that cannot be told; None where that was not
+    recorded."""
     table = answers.memory_steps().filter(pl.col("in_use").is_not_null())
     if table.is_empty():
         return None
-    grown = []
+    grown, judged_any = [], False
     for (process, device), part in table.group_by("process", "device", maintain_order=True):
         part = part.sort("start")
         judged = part[int(_SETTLES * len(part)) :]
         if len(judged) < FEWEST:
             continue
+        judged_any = True
         value = judged["in_use"].to_numpy().astype(np.float64)
         grew = _judge(value, LEAST)
         # a program whose batches differ in size goes up and down
@@ -113,6 +115,10 @@ def _allocated(answers: Answers) -> list[_Growth] | None:
         if grew is None or up < 1 / 2:
             continue
         grown.append(_growth(process, device, judged, grew, float(value[-1]), exact=True))
+    if not judged_any:
+        return (
+            f"memory was recorded in fewer than {FEWEST} steps, those in which it settles left out"
+        )
     return grown
 
 

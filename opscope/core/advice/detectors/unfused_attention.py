@@ -23,7 +23,7 @@ from opscope.core.advice.work import (
 )
 from opscope.core.perf.devices.peaks import Device
 from opscope.core.perf.kinds import UNCLEAR_FAMILIES
-from opscope.core.question import parameters
+from opscope.core.question import parameters, units
 from opscope.core.tables.columns import combined, matching
 
 #: The part of the device's time from which it is worth a change.
@@ -218,7 +218,7 @@ def _finding(
     return Finding(
         what=f"attention runs as products with a softmax between ({count:,} softmax {noun}, scores of up to"
         f" {most_rows:,}×{most_columns:,}): {ms(time)}, {share(time, total)} of the device's time, and"
-        f" {moved / 1e6:,.1f} MB of scores written and read",
+        f" {units.size(moved)} of scores written and read",
         evidence=places(rows, noun) + rest,
         recommendation=fit(answers, _WHY_REFUSED if refused else _RECOMMENDED, _GENERAL),
         time=time,

@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.lost_kernels import idle_unknown
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, totals_only
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.attribution.early_kernels import CLOCKS, LATE, early, late
@@ -127,7 +127,7 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
         streams,
         devices,
         trace.has("calls") and (linked or not wrong.any()),
-        NOT_TIMED if _made_up(trace) else unknown,
+        NOT_TIMED if totals_only(trace) else unknown,
         _waits(trace, streams),
         why if wrong.any() else None,
     )
@@ -142,12 +142,6 @@ def _waits(trace: Trace, streams: pl.DataFrame) -> dict[int, tuple[Ints, Ints]]:
         int(lane): merge(part["start"].to_numpy(), part["end"].to_numpy())
         for (lane,), part in waits.group_by("lane")
     }
-
-
-def _made_up(trace: Trace) -> bool:
-    """Return whether a reader of totals laid the work end to end: it says so."""
-    origins = [trace.origin, *trace.origin.get("parts", ())]
-    return any(origin.get("times") for origin in origins)
 
 
 def _calls(launched: Launched) -> NDArray[np.int32]:

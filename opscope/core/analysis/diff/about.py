@@ -102,7 +102,8 @@ def _frameworks(trace: Trace) -> Iterator[tuple[str, str]]:
         for name, version in _object(text).items():
             versions.setdefault(str(name), set()).add(str(version))
     for name, versions_of_name in sorted(versions.items()):
-        called = "processor" if name == "cpu" else f"version of {name}"
+        names = {"cpu": "processor", "cpu_roofs": "measured limits of the processor"}
+        called = names.get(name, f"version of {name}")
         yield called, ", ".join(sorted(versions_of_name))
 
 

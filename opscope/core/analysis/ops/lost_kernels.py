@@ -515,6 +515,12 @@ def idle_unknown(profile: Answers) -> str | None:
     return None
 
 
+def totals_only(trace: Trace) -> bool:
+    """Return whether a reader of totals laid the work end to end: it says so."""
+    origins = [trace.origin, *trace.origin.get("parts", ())]
+    return any(origin.get("times") for origin in origins)
+
+
 def _left_out(lost: pl.DataFrame) -> pl.DataFrame:
     return lost.filter(pl.col("reason").str.starts_with(LEFT_OUT).fill_null(False))
 

@@ -319,7 +319,7 @@ over: fraction: part of the rated duration in calls above their roof
 over_link: yes/no: whether most of its time moved data to or from the host or another device, so that it
     has no roof
 over_reason: text: why it, or most of its calls, is above the roof: cache-resident, timer resolution, fast
-    algorithm, or modelling error
+    algorithm, measured roof, or modelling error
 rated: fraction: part of the duration that has a roof
 replay: number: the CUDA call that replayed its CUDA graph, by its index among the trace's calls; -1
     outside CUDA graphs

@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-from opscope.core.perf.devices.peaks import Device
+from opscope.core.perf.devices.peaks import MEASURED, Device
 
 #: The order of magnitude (ns) of a kernel's start, ramp and drain: work whose ideal time is shorter, and
 #: that is far from its roof, is bound by latency, not by a unit.
@@ -49,7 +49,8 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     (FLOP/byte), ``attained_flops`` (FLOP/s), ``attained_bandwidth`` (bytes/s), ``attainable_flops``
     (FLOP/s), ``ideal_time`` (ns), ``efficiency`` (1 is the roof), ``bound`` (``tensor``, ``vector``,
     ``memory``, ``latency``) and ``over_reason`` (null unless the efficiency is above 1:
-    ``cache-resident``, ``timer resolution``, ``fast algorithm``, else ``modelling error``). ``tick_ns`` is
+    ``cache-resident``, ``timer resolution``, ``fast algorithm``, ``measured roof`` (of a CPU, which another
+    library or dtype may exceed), else ``modelling error``). ``tick_ns`` is
     the resolution of the durations.
     """
     timed = frame.with_columns(
@@ -72,7 +73,7 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
     )
     return (
         rated.with_columns(_bound().alias("bound"))
-        .with_columns(_why_over(frame.columns, tick_ns).alias("over_reason"))
+        .with_columns(_why_over(device, frame.columns, tick_ns).alias("over_reason"))
         .drop("_tensor", "_vector", "_memory", "_cached")
         .select(*frame.columns, *ADDED)
     )
@@ -145,8 +146,9 @@ def _bound() -> pl.Expr:
     )
 
 
-def _why_over(columns: Sequence[str], tick_ns: int) -> pl.Expr:
+def _why_over(device: Device | None, columns: Sequence[str], tick_ns: int) -> pl.Expr:
     """Return why an efficiency is above 1; null if it is not."""
+    is_measured = device is not None and device.source == MEASURED
     # each kernel's duration was rounded once
     longest = pl.col("duration") + _given(columns, "kernels", 1) * tick_ns
     return (
@@ -158,7 +160,7 @@ def _why_over(columns: Sequence[str], tick_ns: int) -> pl.Expr:
         .then(pl.lit("cache-resident"))
         .when((pl.col("duration") < COARSE_TICKS * tick_ns) & (pl.col("ideal_time") <= longest))
         .then(pl.lit("timer resolution"))
-        .otherwise(pl.lit("modelling error"))
+        .otherwise(pl.lit("measured roof" if is_measured else "modelling error"))
     )
 
 

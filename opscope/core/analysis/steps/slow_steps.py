@@ -362,7 +362,7 @@ QUESTION = Question(
         Report(
             name="slow_steps",
             title="Slow steps",
-            empty="no slow step among those seen (fewer than five steps of a process are not judged)",
+            empty="no step was slow (of a process with fewer than five steps none is judged)",
             shown="step process time excess part part_excess op layer op_excess",
             table=with_step_notes,
         ),

@@ -8,7 +8,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses, totals_only
 from opscope.core.analysis.ops.ops import served_words
 from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.attribution.early_kernels import LATE_SAID
@@ -35,7 +35,7 @@ def summary_facts(profile: Answers) -> list[str]:
         facts.append(_plural(row["devices"], "device"))
     if not on_cpu and row.get("kernel_time") is None:
         facts.append("kernels were not captured")
-    if not on_cpu and profile.of(idle_unknown) is None and _of_wall(row):
+    if not on_cpu and _busy_known(profile) and _of_wall(row):
         facts.append(f"device busy {_of_wall(row)}")
     attributed = _of(row.get("device_attributed_time"), row.get("device_time"))
     if attributed:
@@ -68,14 +68,21 @@ def _amiss(profile: Answers, row: Mapping[str, Any]) -> list[str]:
     return [*told, *_few(_warnings(profile)), *_stepless(profile, row)]
 
 
-#: Warnings on the first screen, and the length at which their texts are cut there.
+#: Lines of a terminal for warnings on the first screen, and their characters. The first may take two.
 _WARNINGS: Final = 2
 _LONG: Final = 95
 
 
 def _few(warnings: list[str]) -> list[str]:
-    """Return the first warnings, each cut to a line of a terminal, and how many there are besides."""
-    shown = [text if len(text) <= _LONG else f"{text[:_LONG]}…" for text in warnings[:_WARNINGS]]
+    """Return the first warnings, as many as there are lines for, and how many there are besides."""
+    shown: list[str] = []
+    lines = _WARNINGS
+    for text in warnings:
+        takes_two = _LONG < len(text) <= 2 * _LONG - 10 and lines == _WARNINGS
+        if not lines:
+            break
+        lines -= 2 if takes_two else 1
+        shown.append(text if takes_two or len(text) <= _LONG else f"{text[:_LONG]}…")
     more = len(warnings) - len(shown)
     return [*shown, f"{_plural(more, 'more warning')}: --reports notes"] if more else shown
 
@@ -114,8 +121,9 @@ def summary_table(profile: Answers, first: bool = False) -> Table:
         line("elapsed time", units.time(row.get("kernel_time")), f"{what}; no GPU was recorded")
     else:
         unknown = profile.of(idle_unknown)
-        lacking = "" if LATE_SAID in (unknown or "") else "without the missing kernels"
-        busy = _of_wall(row) if unknown is None else lacking
+        lacks_kernels = unknown is not None and LATE_SAID not in unknown
+        lacking = "without the missing kernels" if lacks_kernels else ""
+        busy = _of_wall(row) if _busy_known(profile) else lacking
         line("device busy", units.time(row.get("device_busy")), busy)
         for what, value, remark in _ran(row):
             line(what, value, remark + of if "attributed" in remark else remark)
@@ -260,6 +268,11 @@ def _plural(number: object, noun: str, plural: str | None = None) -> str:
     if not isinstance(number, int):
         return ""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def _busy_known(profile: Answers) -> bool:
+    """Whether it is known when devices worked: all kernels are there, with the times at which they ran."""
+    return profile.of(idle_unknown) is None and not totals_only(profile.trace)
 
 
 def _of_wall(row: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from . import mig
-from .peaks import Device, computed, cpu, parse_cc, rates, rows
+from .peaks import MEASURED, Device, computed, cpu, parse_cc, rates, rows
 
 #: Memory reported by the driver relative to the label: GiB for GB (+7 %), minus the share of ECC and driver.
 _MEMORY: Final = (0.92, 1.08)
@@ -27,8 +27,11 @@ _CPU_PARTS: Final = (
 )
 #: An example of how a user describes a CPU.
 CPU_EXAMPLE: Final = "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"
+#: What ``opscope doctor --measure`` writes of a CPU; its cache and its name may be missing.
+CPU_MEASURED: Final = "CPU 8 cores f32 900 GFLOP/s f64 450 GFLOP/s 40 GB/s 32 MB of AMD EPYC 9B14"
 _CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s", re.IGNORECASE)
 _CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)
+_CPU_RATES: Final = re.compile(r"\b(f32|f64)\s+([\d.]{1,12})\s*GFLOP/s", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ def find(
     ``note`` says so. A device without a name, or with only its vendor's, is identified if its properties
     fit exactly one row. A device without a row is computed from its properties, with a note; if these
     are missing too, the result is ``(None, reason)``.
-    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU. A slice of a GPU
+    ``"CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"`` describes a CPU, and so do the roofs that ``opscope doctor
+    --measure`` has measured (``CPU_MEASURED``). A slice of a GPU
     (``NVIDIA H200 MIG 1g.18gb``) has its share of the board's rates, never all of them.
     """
     text = (name or "").strip()
@@ -217,6 +221,10 @@ def _by_properties(text: str, recorded: Properties) -> tuple[Device | None, str 
 
 
 def _cpu(text: str) -> tuple[Device | None, str | None]:
+    figures, _, model = text.partition(" of ")
+    rates = _CPU_RATES.findall(figures)
+    if rates:
+        return _measured_cpu(text, figures, rates, model[:200])
     matches = {part: pattern.search(text) for part, pattern in _CPU_PARTS}
     missing = [part for part, match in matches.items() if match is None]
     if missing:
@@ -233,6 +241,29 @@ def _cpu(text: str) -> tuple[Device | None, str | None]:
     except ValueError:
         return None, f"{text!r} contains a malformed number"
     return cpu(features, int(cores), hertz, bandwidth, size)
+
+
+def _measured_cpu(
+    text: str, figures: str, found: Sequence[tuple[str, str]], model: str
+) -> tuple[Device | None, str | None]:
+    """Return the CPU with the rates that were measured on it."""
+    of_cores, memory, cache = (
+        pattern.search(figures) for pattern in (dict(_CPU_PARTS)["cores"], _CPU_MEMORY, _CPU_CACHE)
+    )
+    cores = of_cores.group(1) if of_cores is not None else "?"
+    try:
+        return Device(
+            name=f"{cores} cores of {model or 'a CPU'}",
+            bandwidth=float(memory.group(1)) * 1e9 if memory is not None else None,
+            llc=round(float(cache.group(1)) * 2**20) if cache is not None else None,
+            vector={dtype.lower(): float(rate) * 1e9 for dtype, rate in found},
+            source=MEASURED,
+            vendor="cpu",
+            computed=True,
+            note="dtypes other than f64 are compared with f32's rate, above which bf16 and int8 may run",
+        ), None
+    except ValueError:
+        return None, f"{text!r} contains a malformed number"
 
 
 def _same_cc(device: Device, cc: str | None) -> bool:

@@ -17,6 +17,10 @@ from opscope.core.schema import DTYPE_BITS, FLOATS
 #: tomli is the same parser as tomllib, which is in the standard library since Python 3.11.
 _toml: Final[Any] = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 
+#: The source of roofs that were measured on the machine itself.
+MEASURED: Final = (
+    "measured on the machine by opscope doctor --measure (NumPy's matrix product and copies)"
+)
 _NONE: Final[Mapping[str, float]] = MappingProxyType({})
 _NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
 #: Parts without Tensor Cores although others of their compute capability have them (TU116, TU117).

@@ -199,6 +199,15 @@ function drawDots(one: uPlot, element: Element, props: ScatterProps, hovered: nu
   ctx.clip();
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
   const taken: number[] = [];
+  const ground = colour(element, "--paper");
+  // the lines of the grid do not go through a name
+  const onGround = (text: string, x: number, y: number): void => {
+    ctx.setLineDash([]);
+    ctx.lineWidth = 4 * ratio;
+    ctx.strokeStyle = ground;
+    ctx.strokeText(text, x, y);
+    ctx.fillText(text, x, y);
+  };
   for (const roof of props.roofs ?? []) {
     const [x1, y1, x2, y2] = [
       one.valToPos(roof.from.x, "x", true),
@@ -216,17 +225,17 @@ function drawDots(one: uPlot, element: Element, props: ScatterProps, hovered: nu
     ctx.save();
     if (Math.abs(y2 - y1) < 2) {
       // roofs that are near one another have their names one above the other
-      let top = y1 - 4 * ratio;
-      while (taken.some((other) => Math.abs(other - top) < 12 * ratio)) top += 13 * ratio;
+      let top = y1 - 5 * ratio;
+      while (taken.some((other) => Math.abs(other - top) < 12 * ratio)) top += 18 * ratio;
       taken.push(top);
       ctx.textAlign = "right";
-      ctx.fillText(roof.name, Math.min(x2, bbox.left + bbox.width) - 4 * ratio, top);
+      onGround(roof.name, Math.min(x2, bbox.left + bbox.width) - 4 * ratio, top);
     } else {
       const slope = Math.atan2(y2 - y1, x2 - x1);
       ctx.translate(x1 + (x2 - x1) * 0.3, y1 + (y2 - y1) * 0.3);
       ctx.rotate(slope);
       ctx.textAlign = "center";
-      ctx.fillText(roof.name, 0, -5 * ratio);
+      onGround(roof.name, 0, -5 * ratio);
     }
     ctx.restore();
   }
