@@ -52,7 +52,7 @@ def _price() -> Parameter:
         "what an hour of each GPU costs; 0: not told",
         accepts,
         read,
-        written=lambda value: f"{value:g}/h",
+        written=lambda value: f"{value:g}/h" if value else "not told",
     )
 
 
