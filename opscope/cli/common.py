@@ -143,6 +143,8 @@ def load(
     counters: str | None = None,
     unrelated: bool = False,
     model_config: str | None = None,
+    requests: str | None = None,
+    power: str | None = None,
 ) -> Profile:
     """Return the profile in ``paths``. Raises BadInput.
 
@@ -152,7 +154,8 @@ def load(
     ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
     does not name; an unknown name ends the command. ``model``: the ONNX model that ran. ``counters``: a
     file of hardware counters that were measured in another run. ``unrelated``: the files are of several jobs.
-    ``model_config``: the configuration of the model that a server ran.
+    ``model_config``: the configuration of the model that a server ran. ``requests``, ``power``: its log of
+    requests, and samples of its GPUs' power.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -168,6 +171,8 @@ def load(
             counters=counters,
             unrelated=unrelated,
             model_config=model_config,
+            requests=requests,
+            power=power,
         )
     except UnknownDevice as error:
         fail(f"--gpu {error}")

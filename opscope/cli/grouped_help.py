@@ -20,7 +20,7 @@ GROUPS: Final[Mapping[str, str]] = {
         --backend --mode --counters-by --trace --capture-range-end --cuda-graph-trace --self-test""",
     "What to show": """
         --reports --by --detectors --table --sort --search --each --roofline --all --verbose --ops --top
-        --columns --style --domains --hta --dict --report --compare""",
+        --columns --style --domains --hta --dict --report --compare --slo --price""",
     "What is changed": "--op --kernel --copies --communication --launches --host",
     "How to print or write it": """
         --to --json --full --csv --markdown --html --formats --output-path --base-name --embed-source
@@ -29,7 +29,8 @@ GROUPS: Final[Mapping[str, str]] = {
     "The answer for an agent": "--set --tokens --skill",
     "A limit for CI": "--fail-on",
     "A part of the profile": "--iter-start --iter-stop --key-node --device --rank --layer --range",
-    "How the files are read": "--gpu --model --model-config --counters --strict --unrelated",
+    "How the files are read": """
+        --gpu --model --model-config --requests --power --counters --strict --unrelated""",
     "Baselines": "--against --baselines --commit",
     "Many ranks": "--jobs --dask --ray --parts --ranks",
     "The dataset of jobs": "--fleet --job --day --label --gpu-hours",

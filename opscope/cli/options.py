@@ -79,6 +79,44 @@ ModelConfig = Annotated[
         show_default=False,
     ),
 ]
+RequestsFile = Annotated[
+    str | None,
+    declared.Option(
+        "--requests",
+        help="The server's log of its requests: a CSV (id, arrival, first_token, end), spans of OpenTelemetry"
+        " by vLLM or SGLang, or vLLM's lines.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+PowerFile = Annotated[
+    str | None,
+    declared.Option(
+        "--power",
+        help="Samples of the GPUs' power: a CSV (time, power in W, device), or nvidia-smi's.",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+Slo = Annotated[
+    str | None,
+    declared.Option(
+        "--slo",
+        help="What was promised of requests, as ttft=200ms,tpot=30ms: how many kept it, which steps"
+        " broke it.",
+        metavar="LIMITS",
+        show_default=False,
+    ),
+]
+Price = Annotated[
+    str | None,
+    declared.Option(
+        "--price",
+        help="What an hour of each GPU costs, as 2.49/h: the cost of a million tokens.",
+        metavar="PRICE",
+        show_default=False,
+    ),
+]
 CountersFile = Annotated[
     str | None,
     declared.Option(
@@ -216,6 +254,8 @@ class Reading:
     strict: Strict = False
     unrelated: Unrelated = False
     model_config: ModelConfig = None
+    requests: RequestsFile = None
+    power: PowerFile = None
 
     def load(self, paths: list[str], lean: bool = False, counters: str | None = None) -> Profile:
         """Return the profile in ``paths``, as ``common.load``."""
@@ -228,6 +268,8 @@ class Reading:
             counters,
             self.unrelated,
             self.model_config,
+            self.requests,
+            self.power,
         )
 
 

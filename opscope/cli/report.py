@@ -91,6 +91,10 @@ class Options:
     gpu: options.Gpu = None
     model: options.Model = None
     model_config: options.ModelConfig = None
+    requests: options.RequestsFile = None
+    power: options.PowerFile = None
+    slo: options.Slo = None
+    price: options.Price = None
     engine: ranks.Engine
     strict: options.Strict = False
     unrelated: options.Unrelated = False
@@ -99,7 +103,8 @@ class Options:
     @property
     def reading(self) -> options.Reading:
         """How the files are read."""
-        return options.Reading(self.gpu, self.model, self.strict, self.unrelated, self.model_config)
+        beside = self.model_config, self.requests, self.power
+        return options.Reading(self.gpu, self.model, self.strict, self.unrelated, *beside)
 
     def load(self, lean: bool = False) -> Profile:
         """Return the part of the profile that is reported."""
@@ -138,6 +143,8 @@ def _refuse_events(asked: Options, engine: list[str]) -> None:
     """End the command if an option needs more than the small files of ranks hold."""
     where = asked.where
     events = {"--html": asked.html, "--counters": asked.counters, "--model-config": asked.model_config,
+              "--requests": asked.requests, "--power": asked.power, "--slo": asked.slo,
+              "--price": asked.price,
               "--style dlprof": asked.style != "opscope",
               "--iter-start": where.iter_start, "--iter-stop": where.iter_stop, "--device": where.device,
               "--rank": where.rank, "--layer": where.layer, "--range": where.range_,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from opscope.core.question.index import FIRST
-from opscope.core.question.parameters import WrongParameter
+from opscope.core.question.parameters import WrongParameter, parts
 from opscope.core.question.record import Report
 from opscope.core.question.registry import UnknownReport, chosen, divided, first
 from opscope.core.question.registry import reports as all_reports
@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The reports to give and the formats of files; ``default``: the user named no report."""
+    """The reports to give and the formats of files; ``default``: the user named no report. ``beside``: those
+    that answer what else was given, with the first screen."""
 
     reports: Mapping[str, Report]
     kinds: list[str]
     default: bool
+    beside: Mapping[str, Report]
 
 
 def tables(asked: Options) -> None:
@@ -47,7 +49,7 @@ def _give(asked: Options, choice: Choice, profile: Profile) -> None:
     if choice.kinds:
         _write(asked, choice, profile)
     if asked.json and choice.default and not asked.full and not choice.kinds:
-        frames = registry.frames(profile, choice.reports)
+        frames = registry.frames(profile, {**choice.reports, **choice.beside})
         frames = {name: frame for name, frame in frames.items() if name in FIRST or len(frame)}
         steps = [visible(line) for line in next_steps(profile)]
         common.emit(files.small_json("report", frames, asked.top, next=steps))
@@ -60,6 +62,7 @@ def _give(asked: Options, choice: Choice, profile: Profile) -> None:
         if choice.default:
             width = common.width(asked.width)
             shown = console.first_screen(profile, rows, asked.top is None, width)
+            shown[-1:-1] = console.tables(profile, choice.beside, rows)
         else:
             shown = console.tables(profile, choice.reports, rows)
         common.show(shown, asked.width)
@@ -92,7 +95,50 @@ def _choice(asked: Options) -> Choice:
         common.fail("--reports names no report")
     if asked.output_path is not None and not kinds:
         kinds = ["csv"]
-    return Choice(reports, kinds, asked.reports is None and asked.by is None)
+    default = asked.reports is None and asked.by is None
+    reports, beside = _of_server(asked, reports, default)
+    return Choice(reports, kinds, default, beside)
+
+
+def _of_server(
+    asked: Options, reports: Mapping[str, Report], default: bool
+) -> tuple[dict[str, Report], dict[str, Report]]:
+    """Return the reports with what --slo and --price give them, and those of a server that the first screen
+    needs to answer these, --requests and --power."""
+    given: dict[str, str] = {}
+    try:
+        if asked.slo is not None:
+            given |= parts("--slo:" + asked.slo.replace(",", ":"))[1]
+            if not given.keys() <= {"ttft", "tpot"}:
+                raise WrongParameter("--slo takes ttft=TIME,tpot=TIME")
+        if asked.price is not None:
+            given["price"] = asked.price
+        every = all_reports()
+        answering = {
+            "serving_goodput": asked.slo,
+            "serving_slo_steps": asked.slo,
+            "serving_costs": asked.price or asked.power,
+            "serving_requests": asked.requests,
+        }
+        added = {
+            name: every[name] for name, why in answering.items() if why and name not in reports
+        }
+        if not default and given:
+            reports = {**reports, **({} if _takes(reports, given) else added)}
+
+        def asking(report: Report) -> Report:
+            own = {name: value for name, value in given.items() if name in report.of.parameters}
+            return report.asking(own) if own else report
+
+        asked_so = {name: asking(report) for name, report in reports.items()}
+        return asked_so, {name: asking(report) for name, report in added.items()} if default else {}
+    except WrongParameter as error:
+        common.fail(str(error))
+
+
+def _takes(reports: Mapping[str, Report], given: Collection[str]) -> bool:
+    """Whether a report takes one of the parameters."""
+    return any(not report.of.parameters.keys().isdisjoint(given) for report in reports.values())
 
 
 def _is_lean(asked: Options, choice: Choice) -> bool:

@@ -144,7 +144,8 @@ def _show(asked: Asked) -> None:
 
 def _other(compare: str, where: options.Where, reading: options.Reading) -> Profile:
     """Return the run to compare with: the key node and the model are those of the first run alone."""
-    profile = replace(reading, model=None, model_config=None).load([compare])
+    other = replace(reading, model=None, model_config=None, requests=None, power=None)
+    profile = other.load([compare])
     return replace(where, key=None).select(profile)
 
 

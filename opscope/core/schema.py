@@ -509,6 +509,17 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "cat",
             "value": "f64",
         },
+        # The requests of a server, from its log: when each came, had its first token and ended, on the
+        # trace's clock if that is known; ``queue``: ns until it was scheduled, as the server says.
+        "requests": {
+            "id": "str",
+            "arrival": "i64",
+            "first_token": "i64",
+            "finished": "i64",
+            "queue": "i64",
+            "prompt_tokens": "i64",
+            "output_tokens": "i64",
+        },
         # opscope's own cost: ``time`` is ns that a part took in ``calls`` calls, of which one in ``one_in``
         # was timed (null: the number of calls times the cost of one call). Parts do not overlap. ``span``
         # is ns that the process recorded, the last write included; ``steps_span`` the part of it inside

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from os import PathLike, fspath
 from os.path import lexists
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from weakref import finalize
 
 import polars as pl
@@ -25,6 +26,14 @@ from opscope.remote.urls import is_pattern, is_url, shown
 
 from .profile import ANALYSIS, MERGED, Path, Profile, show_by
 
+#: Files that are joined to a trace, by parameter.
+_Files: TypeAlias = "Mapping[str, Path | None]"
+#: What joins each, by module and function.
+_JOINED: Final[Mapping[str, tuple[str, str]]] = {
+    "counters": ("opscope.readers.ncu.joined", "with_counters"),
+    "requests": ("opscope.readers.request_logs", "with_requests"),
+    "power": ("opscope.readers.power_samples", "with_power"),
+}
 __all__ = ["Merged", "Path", "Profile", "diff", "load", "show_by"]
 
 if TYPE_CHECKING:
@@ -53,6 +62,8 @@ def load(
     model: Path | None = None,
     counters: Path | None = None,
     model_config: Path | None = None,
+    requests: Path | None = None,
+    power: Path | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
     unrelated: bool = False,
 ) -> Profile:
@@ -72,16 +83,19 @@ def load(
     another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
     what was not joined. ``model_config`` is the ``config.json`` of the model that a server ran: it prices
-    layers of experts, whose weights no trace records, and tells sliding windows. ``progress`` is called as
-    ``progress(stage, done, total)`` while the files are read, in bytes (a total of None: it is not known);
-    what it raises ends the load. Nothing is printed.
+    layers of experts, whose weights no trace records, and tells sliding windows. ``requests`` is a server's
+    log of its requests (a CSV, spans of OpenTelemetry, vLLM's lines), ``power`` a CSV of samples of GPUs'
+    power: both are put on the trace's clock. ``progress`` is called as ``progress(stage, done, total)`` while
+    the files are read, in bytes (a total of None: it is not known); what it raises ends the load. Nothing is
+    printed.
 
     Files that contradict that they are of one job (two processes of one rank, other world sizes, Unix times
     far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
     """
     with progress_of.told(progress):
         config = None if model_config is None else _model_config(model_config)
-        profile = _load(path, gpu, strict, lean, model, counters, unrelated)
+        beside = {"counters": counters, "requests": requests, "power": power}
+        profile = _load(path, gpu, strict, lean, model, beside, unrelated)
         return profile if config is None else _with_config(profile, config)
 
 
@@ -108,13 +122,13 @@ def _load(
     strict: bool,
     lean: bool,
     model: Path | None,
-    counters: Path | None,
+    beside: _Files,
     unrelated: bool,
 ) -> Profile:
     if is_url(path):
         at_url = _load_url(cast(str, path), strict, lean, model)
         if at_url is not None:
-            return _beside(at_url, gpu, counters)
+            return _beside(at_url, gpu, beside)
     is_saved = (
         isinstance(path, (str, PathLike))
         and not (is_url(path) or (is_pattern(path) and not lexists(path)))
@@ -127,7 +141,7 @@ def _load(
 
             profile: Profile = Merged(trace, stored, checked(cast(Path, path), meta))
             profile._path = fspath(cast(Path, path))
-            return _beside(profile, gpu, counters)
+            return _beside(profile, gpu, beside)
         fits = meta.get("analysis") == ANALYSIS
         profile = Profile(trace, stored if fits else None)
         profile.keep_in(cast(Path, path))
@@ -137,19 +151,21 @@ def _load(
         profile = Profile(
             trace if trace.origin.get(UNRELATED) else aligned(without_captures(trace))
         )
-    return _beside(profile, gpu, counters)
+    return _beside(profile, gpu, beside)
 
 
-def _beside(profile: Profile, gpu: str | None, counters: Path | None) -> Profile:
-    """Return the profile with counters of another run joined, and its devices named."""
-    if counters is not None:
+def _beside(profile: Profile, gpu: str | None, beside: _Files) -> Profile:
+    """Return the profile with what was recorded beside it joined, and its devices named."""
+    for name, path in beside.items():
+        if path is None:
+            continue
         if profile.merged_of is not None:
             raise NotMerged("kernels")
-        from opscope.readers.ncu.joined import with_counters  # lazy: few need it
-
+        module, function = _JOINED[name]
+        join = getattr(import_module(module), function)  # lazy: few need it
         before = profile
-        with at_urls.local(counters) as copy:
-            profile = Profile(with_counters(before.trace, cast(Path, copy)), before._stored)
+        with at_urls.local(path) as copy:
+            profile = Profile(join(before.trace, copy), before._stored)
         profile._path, profile._anew, profile._kept = before._path, before._anew, before._kept
     if gpu is not None and name_devices(profile.trace, gpu) and profile.merged_of is None:
         profile._forget()

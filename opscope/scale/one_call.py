@@ -30,6 +30,8 @@ def load(
     model: Path | None = None,
     counters: Path | None = None,
     model_config: Path | None = None,
+    requests: Path | None = None,
+    power: Path | None = None,
     progress: Callable[[str, int, int | None], object] | None = None,
     executor: Executor | int | None = None,
     parts: Path | None = None,
@@ -51,9 +53,11 @@ def load(
     another's. ``counters`` is a file of hardware counters that Nsight Compute measured in another run of the
     same program, its CSV or its report: they are joined to the kernels by name and order, and ``notes()`` say
     what was not joined. ``model_config`` is the ``config.json`` of the model that a server ran: it prices
-    layers of experts, whose weights no trace records, and tells sliding windows. ``progress`` is called as
-    ``progress(stage, done, total)`` while the files are read, in bytes (a total of None: it is not known);
-    what it raises ends the load. Nothing is printed.
+    layers of experts, whose weights no trace records, and tells sliding windows. ``requests`` is a server's
+    log of its requests (a CSV, spans of OpenTelemetry, vLLM's lines), ``power`` a CSV of samples of GPUs'
+    power: both are put on the trace's clock. ``progress`` is called as ``progress(stage, done, total)`` while
+    the files are read, in bytes (a total of None: it is not known); what it raises ends the load. Nothing is
+    printed.
 
     Files that contradict that they are of one job (two processes of one rank, other world sizes, Unix times
     far apart) raise BadInput; with ``unrelated`` they are side by side, and no clock is aligned.
@@ -65,8 +69,8 @@ def load(
     without an executor; what needs single events raises opscope.errors.NotMerged. Ranks whose file is in
     ``parts`` already are not read again. Without ``parts`` the files are in scratch on this machine until the
     profile is made. Load raises opscope.errors.EngineError if the executor is lost or a worker has another
-    version of opscope; what was written stays in ``parts``, and the same call goes on. ``counters`` and
-    ``model_config`` cannot be combined with it (ValueError).
+    version of opscope; what was written stays in ``parts``, and the same call goes on. ``counters``,
+    ``model_config``, ``requests`` and ``power`` cannot be combined with it (ValueError).
     """
     if executor is None and parts is None:
         return in_process.load(
@@ -77,12 +81,18 @@ def load(
             model=model,
             counters=counters,
             model_config=model_config,
+            requests=requests,
+            power=power,
             progress=progress,
             unrelated=unrelated,
         )
     if counters is not None:
         raise ValueError(
             "counters are joined to single kernels, which partials of ranks do not hold"
+        )
+    if requests is not None or power is not None:
+        raise ValueError(
+            "requests and power are joined to single steps, which partials of ranks do not hold"
         )
     if model_config is not None:
         raise ValueError(

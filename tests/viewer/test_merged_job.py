@@ -61,7 +61,7 @@ def test_the_frame_says_which_pages_have_no_events(job):
     assert other["merged"] is None
     for name in ("steps", "ranks", "cpu_only"):
         assert about[name] == other[name], name
-    for page in ("timeline", "roofline", "layers", "memory", "source"):
+    for page in ("timeline", "roofline", "layers", "memory", "serving", "source"):
         assert about["empty"][page] == NO_EVENTS
     assert not {"overview", "operators", "kernels", "steps", "distributed", "notes"} & {
         *about["empty"]

@@ -120,6 +120,10 @@ QUESTIONS: Final[dict[str, str]] = {
     "engine_steps": "opscope.core.analysis.serving.steps_table",
     "serving_tokens": "opscope.core.analysis.serving.tokens",
     "serving_host": "opscope.core.analysis.serving.between",
+    "serving_goodput": "opscope.core.analysis.serving.goodput",
+    "serving_slo_steps": "opscope.core.analysis.serving.goodput",
+    "serving_requests": "opscope.core.analysis.serving.requests",
+    "serving_costs": "opscope.core.analysis.serving.costs",
 }
 #: Each report in the order of output, and the question that it shows.
 REPORTS: Final[dict[str, str]] = {
@@ -166,6 +170,10 @@ REPORTS: Final[dict[str, str]] = {
     "serving_host": "serving_host",
     "serving_graphs": "serving_graphs",
     "engine_steps": "engine_steps",
+    "serving_goodput": "serving_goodput",
+    "serving_slo_steps": "serving_slo_steps",
+    "serving_requests": "serving_requests",
+    "serving_costs": "serving_costs",
     "steps": "steps",
     "step_summary": "step_summary",
     "step_phases": "step_phases",

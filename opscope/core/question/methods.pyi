@@ -534,6 +534,14 @@ class Questions:
     def serving_batches(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Decode steps of an inference server by batch size: time, device time, tokens a second."""
 
+    def serving_costs(self, *, price: float = ..., **where: Unpack[Where]) -> pl.DataFrame:
+        """The energy and the money that a server's engine took by kind of step, in all and for each token."""
+
+    def serving_goodput(
+        self, *, ttft: int = ..., tpot: int = ..., **where: Unpack[Where]
+    ) -> pl.DataFrame:
+        """How many requests of a server's log kept the limits, and how many of these a second."""
+
     def serving_graphs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Which graph ran steps of which batch size, and how much of them ran outside graphs."""
 
@@ -542,6 +550,19 @@ class Questions:
 
     def serving_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The time of a server's engine by kind of step, and by what ran: attention, experts, products …"""
+
+    def serving_requests(self, **where: Unpack[Where]) -> pl.DataFrame:
+        """What each request of a server's log waited for, and its share of the engine's steps."""
+
+    def serving_slo_steps(
+        self, *, ttft: int = ..., tpot: int = ..., **where: Unpack[Where]
+    ) -> pl.DataFrame:
+        """Which engine steps ran while requests missed the limits.
+
+        Of a late request all steps between its arrival and its first token; of a slow one the steps from its
+        first token to its end that took longer than a token may: a step that decodes beyond the limit, a
+        prefill between two that decode all of its time.
+        """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:
         """What prefills cost the requests that decode: time of mixed and prefill steps beyond the usual."""

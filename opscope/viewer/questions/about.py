@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import polars as pl
 
 from opscope.core.analysis.ops.ops import op_index
+from opscope.core.analysis.serving.engine_steps import engine_steps
 from opscope.core.analysis.steps.step_times import has_steps, steps_of
 from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.question.registry import reports
@@ -132,6 +133,8 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
         texts["memory"] = reports()["memory"].empty
     if len(ranks) < 2 and profile.collectives().is_empty():
         texts["distributed"] = reports()["collectives"].empty
+    if profile.of(engine_steps).is_empty():
+        texts["serving"] = reports()["serving_phases"].empty
     if viewed.other is None:
         texts["compare"] = "no second run was given: opscope view FILE --compare OTHER"
     return texts
@@ -152,7 +155,7 @@ def _empty_of_merged(viewed: Viewed, steps: object) -> dict[str, str]:
 
 
 #: The pages that are drawn from single events, and what they say of a merged job.
-_OF_EVENTS: Final = ("layers", "timeline", "roofline", "memory", "source")
+_OF_EVENTS: Final = ("layers", "timeline", "roofline", "memory", "serving", "source")
 NO_EVENTS: Final = (
     "events are not in a merged job, which holds sums and steps: opscope view of the rank's own file shows"
     " this page"

@@ -24,7 +24,7 @@ from opscope.viewer.viewed import Viewed
 #: All pages, in the order of the navigation.
 PAGES = (
     "overview", "operators", "kernels", "layers", "steps", "timeline", "roofline", "memory",
-    "distributed", "source", "compare", "reports", "notes",
+    "distributed", "serving", "source", "compare", "reports", "notes",
 )  # fmt: skip
 #: Seconds until something that does not come is given up: a bound on a hang, not on speed.
 PATIENCE = 240

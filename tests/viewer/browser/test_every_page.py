@@ -84,7 +84,7 @@ def test_a_merged_job(tmp_path, browser, look):
         for page in every_page(seen):
             told[page] = seen.text
     without = {page for page, text in told.items() if "events are not in a merged job" in text}
-    assert without == {"timeline", "roofline", "layers", "memory", "source"}
+    assert without == {"timeline", "roofline", "layers", "memory", "serving", "source"}
     assert "aten::mm" in told["operators"]
     assert "Kernels of 3 of 3 ranks" in told["kernels"]
     assert "rank 1" in told["distributed"]

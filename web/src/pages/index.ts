@@ -10,6 +10,7 @@ import { PAGE as operators } from "./operators";
 import { PAGE as overview } from "./overview";
 import { PAGE as reports } from "./reports";
 import { PAGE as roofline } from "./roofline";
+import { PAGE as serving } from "./serving";
 import { PAGE as source } from "./source";
 import { PAGE as steps } from "./steps";
 import { PAGE as timeline } from "./timeline";
@@ -24,6 +25,7 @@ export const PAGES: Page[] = [
   roofline,
   memory,
   distributed,
+  serving,
   source,
   compare,
   reports,

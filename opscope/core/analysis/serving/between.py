@@ -9,7 +9,6 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.serving.engine_steps import engine_steps
 from opscope.core.analysis.serving.notes import served_table
-from opscope.core.analysis.serving.phases import EMPTY
 from opscope.core.analysis.serving.step_sums import step_sums
 from opscope.core.dialects import serving
 from opscope.core.question import lacking, units
@@ -127,7 +126,7 @@ QUESTION = Question(
         Report(
             name="serving_host",
             title="The host between engine steps",
-            empty=EMPTY,
+            empty="no time between engine steps, or nothing marks engine steps",
             shown=(
                 "process what time share calls between between_share device_waits waits_inside window"
             ),

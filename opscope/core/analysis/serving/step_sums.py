@@ -60,6 +60,7 @@ def _sums(work: pl.DataFrame) -> pl.DataFrame:
             for number, part in enumerate(PARTS)
         ),
         lasted.sum().alias("device_time"),
+        pl.col("start").min().alias("device_begin"),
         pl.col("end").max().alias("device_end"),
         pl.col("is_kernel").sum().cast(pl.Int64).alias("kernels"),
         (pl.col("is_kernel") & inside).sum().cast(pl.Int64).alias("graph_kernels"),

@@ -1,0 +1,206 @@
+"""Which requests were in each engine step, and what each had of its time: its share by tokens, to the ns.
+
+No trace tells the requests of a step by name. A step that tells how many it had gets those whose time to
+prefill (from their arrival to their first token) or to decode (from it to their end) overlaps its work
+most, of equals those whose first token came first; one that does not, all whose time covers half of it.
+Requests that a step had and the log does not are one more row, without a request.
+
+A step's time is split between prefill and decode by their tokens; prefill among requests by the lengths of
+their prompts, decode equally. Each split is of whole ns: rounded down, and what is left goes to the largest
+remainders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.question.parameters import WrongParameter
+from opscope.core.tables.intervals import NONE, Ints
+
+#: Pairs of a step and a request that are in memory at a time, and that are looked at in all.
+_PAIRS: Final = 2_000_000
+MOST_PAIRS: Final = 1_000_000_000
+#: Weights of one step may add up to this much, so that no product exceeds 64 bits.
+_HEAVIEST: Final = 1 << 31
+_FAR: Final = 1 << 62
+#: The kinds of steps in which nothing is told of a phase, and that have none of it.
+_NOT_IN: Final = {"prefill": ("decode", "verify", "draft", "idle"), "decode": ("prefill", "idle")}
+#: A row per step and request in it; ``request`` is its place, -1 for those that the log lacks.
+SHARES: Final = {
+    "row": pl.Int64,
+    "request": pl.Int64,
+    "phase": pl.Int64,
+    "device_time": pl.Int64,
+    "time": pl.Int64,
+}
+
+
+def split(amounts: Ints, of: Ints, weights: Ints) -> Ints:
+    """Return the part of ``amounts[of]`` that each row has by its weight: whole, and all of it.
+
+    Rows of a group whose weights are all 0 have equal parts. Every group with an amount needs a row.
+    """
+    weights = np.clip(weights, 0, _FAR >> 22)
+    total = _sums(weights, of, len(amounts))
+    while (total >= _HEAVIEST).any():
+        heavy = total[of] >= _HEAVIEST
+        weights = np.where(heavy & (weights > 1), weights // 2, weights)
+        total = _sums(weights, of, len(amounts))
+    weights = np.where(total[of] == 0, 1, weights)
+    total = np.maximum(_sums(weights, of, len(amounts)), 1)
+    quotient, rest = np.divmod(amounts, total)
+    fraction = rest[of] * weights
+    parts: Ints = quotient[of] * weights + fraction // total[of]
+    left = amounts - _sums(parts, of, len(amounts))
+    order = np.lexsort((-(fraction % total[of]), of))
+    place = np.arange(len(of)) - np.searchsorted(of[order], of[order])
+    parts[order] += place < left[of[order]]
+    return parts
+
+
+def _sums(values: Ints, of: Ints, count: int) -> Ints:
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, of, values)
+    return sums
+
+
+def shares(steps: pl.DataFrame, requests: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of ``SHARES`` of one process, some steps at a time. ``steps``: ``step_sums`` with the
+    columns ``began`` and ``ended`` of each step's work; ``requests``: the log's, in order of arrival."""
+    logged = _Logged(requests)
+    start = steps["start"].to_numpy()
+    reach = np.maximum.accumulate(steps["ended"].to_numpy()) if len(steps) else start
+    bounds = [
+        # a request cannot be in a step that began before it came
+        (np.searchsorted(start, logged.arrival), np.searchsorted(start, logged.prefilled)),
+        (
+            np.searchsorted(reach, logged.decodes, side="right"),
+            np.searchsorted(start, logged.finished),
+        ),
+    ]
+    pairs = np.zeros(len(steps) + 1, np.int64)
+    for low, high in bounds:
+        kept = high > low
+        np.add.at(pairs, low[kept], 1)
+        np.add.at(pairs, high[kept], -1)
+    until = np.cumsum(np.cumsum(pairs[:-1]) + 1)
+    if len(until) and until[-1] > MOST_PAIRS:
+        raise WrongParameter(
+            "serving_requests: too many requests at once in too many steps; select some steps"
+        )
+    begin = 0
+    while begin < len(steps):
+        before = until[begin - 1] if begin else 0
+        end = max(int(np.searchsorted(until, before + _PAIRS)), begin + 1)
+        part = [(np.clip(low, begin, end), np.clip(high, begin, end)) for low, high in bounds]
+        yield _of_steps(steps[begin:end], begin, logged, part)
+        begin = end
+
+
+class _Logged:
+    """When each of the log's requests may prefill and decode (ns), and its prompt's tokens (-1: unknown).
+
+    Without a first token both are all of its time; without an end it decodes in no step."""
+
+    def __init__(self, requests: pl.DataFrame) -> None:
+        table = requests.select(
+            "arrival",
+            pl.coalesce("first_token", "finished").alias("prefilled"),
+            pl.coalesce("first_token", "arrival").alias("decodes"),
+            "finished",
+            "prompt_tokens",
+        ).fill_null(NONE)
+        self.arrival, self.prefilled, self.decodes, self.finished, self.prompt = (
+            table[name].cast(pl.Int64).to_numpy() for name in table.columns
+        )
+
+
+def _of_steps(
+    steps: pl.DataFrame, begin: int, logged: _Logged, bounds: list[tuple[Ints, Ints]]
+) -> pl.DataFrame:
+    """Return ``SHARES`` of some steps, the first of which is the ``begin``-th of the process."""
+    members = [
+        _members(steps, phase, logged, low - begin, np.maximum(high, low) - begin)
+        for phase, (low, high) in zip(_NOT_IN, bounds, strict=True)
+    ]
+    count = len(steps)
+    phases = [_weights(steps, phase, count, *members[n], logged) for n, phase in enumerate(_NOT_IN)]
+    # the first split: between the phases, by their tokens
+    in_step = np.concatenate((np.arange(count), np.arange(count)))
+    of_phase = np.concatenate([total for *_, total in phases])
+    step = np.concatenate([row for row, *_ in phases])
+    request = np.concatenate([which for _, which, *_ in phases])
+    weight = np.concatenate([weight for _, _, weight, _ in phases])
+    phase = np.repeat(np.arange(2), [len(row) for row, *_ in phases])
+    parts = {}
+    for name in ("device_time", "time"):
+        amounts = steps[name].fill_null(0).to_numpy()
+        halves = split(amounts, in_step, of_phase)
+        parts[name] = split(halves, step + phase * count, weight)
+    rows = steps["row"].to_numpy()[step]
+    table = pl.DataFrame({"row": rows, "request": request, "phase": phase, **parts}, schema=SHARES)
+    return table.filter(
+        (pl.col("request") >= 0) | (pl.col("time") > 0) | (pl.col("device_time") > 0)
+    )
+
+
+def _members(
+    steps: pl.DataFrame, phase: str, logged: _Logged, low: Ints, high: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return step and request of each pair in a phase, and of each step how many requests it had (-1: not
+    told)."""
+    told = pl.when(pl.col("kind").is_in(_NOT_IN[phase])).then(0).otherwise(f"{phase}_requests")
+    had = steps.select(told.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
+    length = high - low
+    request = np.repeat(np.arange(len(low)), length)
+    step = np.arange(len(request)) - np.repeat(np.cumsum(length) - length - low, length)
+    began, ended = (steps[name].to_numpy()[step] for name in ("began", "ended"))
+    since, until = (
+        (logged.arrival, logged.prefilled)
+        if phase == "prefill"
+        else (logged.decodes, logged.finished)
+    )
+    overlap = np.minimum(ended, until[request]) - np.maximum(began, since[request])
+    most = np.where(had[step] >= 0, 1, (ended - began + 1) // 2)
+    kept = (overlap >= np.maximum(most, 1)) & (had[step] != 0)
+    step, request, overlap = step[kept], request[kept], overlap[kept]
+    order = np.lexsort((request, logged.prefilled[request], -overlap, step))
+    step, request = step[order], request[order]
+    place = np.arange(len(step)) - np.searchsorted(step, step)
+    within = (had[step] < 0) | (place < had[step])
+    return step[within], request[within], had
+
+
+def _weights(
+    steps: pl.DataFrame,
+    phase: str,
+    count: int,
+    step: Ints,
+    request: Ints,
+    had: Ints,
+    logged: _Logged,
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return step, request (-1: those that the log lacks) and weight of each row of a phase, and of each
+    step the weight of the whole phase: its tokens, else those that its requests let expect."""
+    present = np.bincount(step, minlength=count).astype(np.int64)
+    lacking = np.maximum(had - present, 0)
+    own = np.ones(len(step), np.int64)
+    if phase == "prefill":
+        prompt = logged.prompt[request]
+        untold = np.bincount(step[prompt < 0], minlength=count) > 0
+        own = np.where(untold[step], 1, np.maximum(prompt, 1))
+    sums = _sums(own, step, count)
+    mean = np.maximum(sums // np.maximum(present, 1), 1)
+    expected = sums + mean * lacking
+    told = steps[f"{phase}_tokens"].fill_null(NONE).to_numpy()
+    rest = np.flatnonzero((lacking > 0) | (present == 0))
+    return (
+        np.concatenate((step, rest)),
+        np.concatenate((request, np.full(len(rest), NONE, np.int64))),
+        np.concatenate((own, mean[rest] * np.maximum(lacking[rest], 1))),
+        np.where(told > 0, told, expected),
+    )
