@@ -83,7 +83,7 @@ class Options:
     runs: Annotated[
         int,
         typer.Option(
-            "--runs", min=4, max=100, help="Most runs of each: without the change and with it."
+            "--runs", min=4, max=50, help="Most runs of each: without the change and with it."
         ),
     ] = 20
     carry: Annotated[

@@ -46,6 +46,7 @@ def difference(without: Output, with_change: Output) -> tuple[str | None, str | 
     what varies, or printed more than is compared.
     """
     sides = without, with_change
+    steady = without.steady or {}
     if min(without.runs, with_change.runs) < _FEWEST:
         return None, None
     gone, new = (
@@ -55,9 +56,7 @@ def difference(without: Output, with_change: Output) -> tuple[str | None, str | 
     if gone is None and new is None:
         if without.is_cut or with_change.is_cut:
             return None, None
-        return (
-            "same" if without.every == with_change.every == set(without.steady) else "varies"
-        ), None
+        return ("same" if without.every == with_change.every == set(steady) else "varies"), None
     shown = [
         f"{side} it {units.visible(line.strip()[:_SHOWN])!r}"
         for side, line in (("without", gone), ("with", new))

@@ -11,6 +11,7 @@ import pytest
 from opscope.core.analysis.diff.calls import Called, called, changed, words_of_calls
 from opscope.core.analysis.diff.faster import faster
 from opscope.core.analysis.diff.keys import COLUMNS, COSTS
+from opscope.core.analysis.diff.order import chance, chances
 from opscope.core.analysis.diff.reduced import (
     KERNELS,
     PART_NAMES,
@@ -125,15 +126,22 @@ def test_the_last_look_may_spend_what_is_left():
     assert decide(slow, fast, 4).verdict == "faster"  # no more than four were to be run
 
 
-@pytest.mark.parametrize("count", [1, 3, 4])
-def test_chances_of_orders_are_those_of_all_orders(count):
+@pytest.mark.parametrize(("count", "other"), [(1, 1), (3, 3), (4, 4), (2, 5), (5, 1)])
+def test_chances_of_orders_are_those_of_all_orders(count, other):
     """Against every way in which the runs of two equal programs can lie."""
     seen = []
-    for places in combinations(range(2 * count), count):
-        others = sorted({*range(2 * count)} - {*places})
-        seen.append(decide(places, others, count).chance)
-    for chance in sorted(set(seen)):
-        assert sum(each <= chance + 1e-12 for each in seen) / len(seen) == pytest.approx(chance)
+    for places in combinations(range(count + other), count):
+        others = sorted({*range(count + other)} - {*places})
+        seen.append(chance(places, others))
+    for often in sorted(set(seen)):
+        assert sum(each <= often + 1e-12 for each in seen) / len(seen) == pytest.approx(often)
+
+
+def test_of_many_values_the_chance_is_nearly_that_of_all_orders():
+    a, b = [*range(0, 100, 2)], [*range(21, 123, 2)]  # 50 and 51: more pairs than are counted
+    inversions = sum(left > right for left in a for right in b)
+    counted = float(chances(50, 51)[inversions])
+    assert counted < chance(a, b) < 1.25 * counted
 
 
 @pytest.mark.parametrize("most", [4, 5, 20, MOST])

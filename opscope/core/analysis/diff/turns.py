@@ -3,12 +3,10 @@
 The runs are looked at after each turn, and each look may be wrong by chance. So two things must hold. The
 typical steps differ by more than their noise (Yuen's test, as of a difference). And runs of equal programs
 lie in such an order so rarely that the chances of all looks together stay below ``LEVEL``, however many there
-are. The order is judged by the exact test of H. B. Mann and D. R. Whitney ("On a test of whether one of two
-random variables is stochastically larger than the other", Annals of Mathematical Statistics 18, 1947); each
-look may spend what the linear spending function has for it (K. K. G. Lan, D. L. DeMets, "Discrete sequential
-boundaries for clinical trials", Biometrika 70, 1983), and the sum of all bounds the chance of any. It holds
-for noise of every distribution: of a machine with two speeds three runs are often equal, and Yuen's test
-alone, at each look, called 6.6 % of changes that did nothing.
+are: each look may spend what the linear spending function has for it (K. K. G. Lan, D. L. DeMets, "Discrete
+sequential boundaries for clinical trials", Biometrika 70, 1983), and the sum of all bounds the chance of any.
+Of a machine with two speeds three runs are often equal, and Yuen's test alone, at each look, called 6.7 % of
+changes that did nothing.
 """
 
 from __future__ import annotations
@@ -16,21 +14,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 from typing import Final
 
 import numpy as np
 import polars as pl
 
 from opscope.core.analysis.diff.judged import FASTER, SLOWER, typical_of
-from opscope.core.analysis.diff.noise import Floats, noise, typical_value
+from opscope.core.analysis.diff.noise import noise, typical_value
+from opscope.core.analysis.diff.order import chance, chances
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import lengths
 
 #: How likely a change that does nothing may be called, in all looks together.
 LEVEL: Final = 0.05
 #: The fewest runs of each that can be called, and the most that are made.
-FEWEST, MOST = 4, 100
+FEWEST, MOST = 4, 50
 #: Runs of each whose noise is shown.
 _NOISY: Final = 3
 
@@ -69,12 +67,12 @@ def decide(
     means = float(np.mean(before)), float(np.mean(after))
     moved = float(sides[1].middle[0] - sides[0].middle[0])
     beyond = limit is not None and abs(moved) > limit and moved * (means[1] - means[0]) > 0
-    chance = float(_chances(most)[count][_inversions(before, after)])
+    often = chance(before, after)
     may_spend = spending(most)[count][0]
     if last:
         may_spend = LEVEL - sum(spent for _, spent in spending(most)[:count])
-    verdict = (SLOWER if moved > 0 else FASTER) if beyond and chance <= may_spend else None
-    return Decision(verdict, *means, limit, beyond, chance)
+    verdict = (SLOWER if moved > 0 else FASTER) if beyond and often <= may_spend else None
+    return Decision(verdict, *means, limit, beyond, often)
 
 
 @lru_cache(maxsize=8)
@@ -84,37 +82,9 @@ def spending(most: int) -> tuple[tuple[float, float], ...]:
     looks: list[tuple[float, float]] = []
     for count in range(most + 1):
         share = LEVEL * count / most - sum(spent for _, spent in looks)
-        chances = _chances(most)[count]
-        looks.append((share, float(chances[chances <= share].max(initial=0.0))))
+        spends = chances(count, count)
+        looks.append((share, float(spends[spends <= share].max(initial=0.0))))
     return tuple(looks)
-
-
-def _inversions(before: Sequence[float], after: Sequence[float]) -> int:
-    """Return how many pairs of a run without and one with the change are in the rarer order; equal ones are
-    half a pair, rounded up."""
-    moved = np.sign(np.subtract.outer(np.asarray(after), np.asarray(before))).sum()
-    pairs = len(before) * len(after)
-    return int((pairs - abs(int(moved)) + 1) // 2)
-
-
-@lru_cache(maxsize=8)
-def _chances(most: int) -> tuple[Floats, ...]:
-    """Return by number of runs each, 0 to ``most``, how likely so many inversions or fewer are, in either
-    direction, of runs of equal programs."""
-    row = [np.ones(1)] * (most + 1)
-    chances: list[Floats] = [np.ones(1)]
-    for n in range(
-        1, most + 1
-    ):  # Mann and Whitney's recurrence: whose is the largest of n and m runs
-        ways = [np.ones(1)]
-        for m in range(1, most + 1):
-            both = np.zeros(n * m + 1)
-            both[m:] += row[m]
-            both[: n * (m - 1) + 1] += ways[m - 1]
-            ways.append(both)
-        row = ways
-        chances.append(np.minimum(2 * np.cumsum(row[n]) / comb(2 * n, n), 1.0))
-    return tuple(chances)
 
 
 def typical_step(reduced: Reduced) -> float:
