@@ -26,7 +26,8 @@ text { font-size: 12px; fill: currentColor }
 .change { stroke: #c2453d; stroke-width: 1.5; stroke-dasharray: 5 4 }
 """
 _HEADS: Final = (
-    "baseline", "commit", "saved", "runs", "steps", "step", "change", "ops a step", "FLOPs a step", "",
+    "baseline", "commit", "saved", "runs", "steps", "step", "change", "ops a step", "FLOPs a step", "ranks",
+    "spread", "late rank", "",
 )  # fmt: skip
 
 
@@ -56,9 +57,11 @@ def in_words(change: Change, unit: str) -> str:
     """Return a change as a sentence."""
     before, after = (units.time(round(time)) for time in (change.before, change.after))
     ratio = f" ({change.after / change.before - 1:+.1%})" if change.before else ""
-    noise = units.time(round(change.noise))
     became = f"{units.with_article(unit)} took {before} before and takes {after}{ratio}"
-    return f"{became}, beyond the noise of {noise}. {change.why}"
+    sure = f"beyond the noise of its {unit}s"
+    if change.chance is not None:
+        sure = f"which runs without a change show in {units.share(change.chance)} of sequences"
+    return f"{became}, {sure}. {change.why}"
 
 
 def _cells(row: dict[str, Any]) -> Iterator[str]:
@@ -74,6 +77,9 @@ def _cells(row: dict[str, Any]) -> Iterator[str]:
         ratio,
         ops,
         flops,
+        units.count(row["ranks"]),
+        units.time(row["spread"]),
+        units.count(row["late"]),
     ):
         yield f"<td>{escape(text)}</td>"
     yield f'<td class="text">{escape(row["change"] or "")}</td>'

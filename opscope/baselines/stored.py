@@ -17,6 +17,7 @@ import polars as pl
 
 from opscope.core.analysis.diff.about import ABOUT
 from opscope.core.analysis.diff.keys import COLUMNS, COSTS
+from opscope.core.analysis.diff.rankwise import RANKED
 from opscope.core.analysis.diff.reduced import (
     ITERATION,
     KERNELS,
@@ -51,6 +52,7 @@ _TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "kernels": {**KERNELS, "name": pl.String},
     "waiting": WAITING,
     "about": ABOUT,
+    "ranked": RANKED,
 }
 _TOTALS: Final[Mapping[str, Mapping[str, Any]]] = {
     "ops": {"op": pl.String, "direction": pl.String, "time": pl.Int64, "calls": pl.Int64},
@@ -167,6 +169,9 @@ def _check(plain: _Plain, tables: Mapping[str, pl.DataFrame]) -> None:
         values = tables[table][column]
         if values.null_count() or not values.is_between(low, high - 1).all():
             raise ValueError(f"{table} has a wrong {column}")
+    ranked = tables["ranked"].select(pl.exclude("step", "rank").is_between(0, _MOST).all())
+    if not all(ranked.row(0)) or tables["ranked"]["time"].null_count():
+        raise ValueError("a step of a rank has a wrong time")
     if not (tables["units"]["end"].is_between(tables["units"]["start"], pl.lit(_MOST))).all():
         raise ValueError("a step ends before it begins")
     if tables["keys"].select("named", "op").null_count().sum_horizontal().item():
@@ -186,6 +191,7 @@ def _reduced(
         work=tables["work"],
         waiting=tables["waiting"],
         about=tables["about"],
+        ranked=tables["ranked"],
         kernels=tables["kernels"].with_columns(pl.col("name").cast(pl.Categorical)),
         totals=None if totals is None else Totals(totals["ops"], totals["kernels"]),
     )

@@ -1,11 +1,10 @@
-"""How baselines change over time: a row each, and where the step changed by more than the runs' noise."""
+"""How baselines change over time: a row each, and where the step changed by more than chance."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from math import inf
 from statistics import fmean
 from typing import Final
 
@@ -13,14 +12,17 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.diff.judged import FASTER, SLOWER
-from opscope.core.analysis.diff.noise import Typical, as_one_of, noise, typical_value
+from opscope.core.analysis.diff.order import chance
 from opscope.core.analysis.diff.reduced import RUN, Reduced
 from opscope.core.analysis.diff.tables import Difference
+from opscope.core.analysis.diff.waited import MOST
 from opscope.reports.difference import headline
 
 from .folder import Baseline
 
-#: Runs that must lie on one side of a change, where the other has one.
+#: How likely a change may be named in a sequence without any, by the order of its runs.
+LEVEL: Final = 0.05
+#: Of so many runs in all, or fewer, their steps tell a change.
 FEWEST: Final = 3
 TREND: Final = {
     "baseline": pl.String,
@@ -32,22 +34,26 @@ TREND: Final = {
     "ratio": pl.Float64,
     "ops": pl.Float64,
     "flops": pl.Float64,
+    "ranks": pl.Int64,
+    "spread": pl.Int64,
+    "late": pl.Int64,
     "change": pl.String,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the step beyond the noise: ``first`` is the place of the first baseline with it.
+    """A change of the step: ``first`` is the place of the first baseline with it.
 
-    ``before`` and ``after``: mean steps (ns) of the runs on both sides, up to the next changes; ``why``: what
-    explains it, in the difference's words.
+    ``before`` and ``after``: mean steps (ns) of the runs on both sides, up to the next changes; ``chance``:
+    how likely a change is named here of runs without any, None where their steps tell; ``why``: what explains
+    it, in the difference's words.
     """
 
     first: int
     before: float
     after: float
-    noise: float
+    chance: float | None
     why: str
 
 
@@ -55,7 +61,9 @@ def trend(baselines: Sequence[Baseline]) -> tuple[pl.DataFrame, list[Change]]:
     """Return a row per baseline (``TREND``), in the order given, and the changes of the step.
 
     ``step``: mean step in ns; ``ratio``: its change from the baseline before, as a fraction; ``ops`` and
-    ``flops``: of a mean step, null where they are not known.
+    ``flops``: of a mean step, null where they are not known. ``ranks``: of a job of several; ``spread``: from
+    the rank with the least own work to that with the most, in ns of a mean step; ``late``: the rank for which
+    the others wait most, if that is half of all waiting.
     """
     splits = changes(baselines)
     rows, before = [], 0
@@ -67,23 +75,25 @@ def trend(baselines: Sequence[Baseline]) -> tuple[pl.DataFrame, list[Change]]:
         ops, flops = _work(reduced)
         rows.append(
             (baseline.name, baseline.commit, baseline.saved, len(baseline.runs),
-             int(reduced.units["steps"].sum()), step, ratio, ops, flops, said.get(number))
+             int(reduced.units["steps"].sum()), step, ratio, ops, flops, *_ranks(reduced), said.get(number))
         )  # fmt: skip
         before = step
     return pl.DataFrame(rows, schema=TREND, orient="row"), splits
 
 
 def changes(baselines: Sequence[Baseline]) -> list[Change]:
-    """Return where the step changed by more than the noise of the runs, in order.
+    """Return where the step changed by more than the runs differ by chance, in order.
 
-    A sequence is split where the means of the runs on both sides differ most beyond their noise (Yuen's test,
-    as of a difference), and each part again, until none does.
+    A sequence is split where the runs on both sides lie in the order that is the rarest without a change
+    (Mann and Whitney's test), and each part again, until none is rare: less than ``LEVEL`` at any of its
+    edges. It holds for noise of every distribution; so a change is named when some runs bear it, not one.
     """
     values = [[run.reduced.mean for run in baseline.runs] for baseline in baselines]
     units = {baseline.reduced.unit for baseline in baselines}
     if len(units) > 1:
         return []
-    if sum(map(len, values)) > FEWEST:
+    is_by_runs = sum(map(len, values)) > FEWEST
+    if is_by_runs:
         edges = _kept(values, _splits(values, 0, len(values)))
     else:  # too few runs to know how runs differ: their steps tell
         edges = [
@@ -97,61 +107,41 @@ def changes(baselines: Sequence[Baseline]) -> list[Change]:
     bounds = [0, *edges, len(values)]
     splits = []
     for low, edge, high in zip(bounds, edges, bounds[2:], strict=False):
-        sides = [[*chain(*values[part])] for part in (slice(low, edge), slice(edge, high))]
-        limit = _limit(*(typical_value(side) for side in sides))
+        means = [fmean(chain(*values[part])) for part in (slice(low, edge), slice(edge, high))]
         difference = Difference(baselines[edge - 1].reduced, baselines[edge].reduced)
-        chance = float(difference.step["noise"][0] or 0) if limit is None else limit
-        means = [fmean(side) for side in sides]
-        splits.append(Change(edge, means[0], means[1], chance, headline(difference)))
+        often = _by_chance(values, low, edge, high) if is_by_runs else None
+        splits.append(Change(edge, means[0], means[1], often, headline(difference)))
     return splits
 
 
 def _splits(values: Sequence[list[float]], low: int, high: int) -> list[int]:
     """Return where the values change between ``low`` and ``high``: the best split, and those of its parts."""
-    beyond = {edge: _beyond(values, low, edge, high) for edge in range(low + 1, high)}
-    edge = max(beyond, key=lambda each: beyond[each], default=low)
-    if beyond.get(edge, 0.0) <= 1:
+    often = {edge: _by_chance(values, low, edge, high) for edge in range(low + 1, high)}
+    edge = min(often, key=lambda each: often[each], default=low)
+    if often.get(edge, 1.0) > LEVEL:
         return []
     return [*_splits(values, low, edge), edge, *_splits(values, edge, high)]
 
 
 def _kept(values: Sequence[list[float]], edges: Sequence[int]) -> list[int]:
-    """Return the edges whose two sides, up to the next edges, differ beyond the noise.
-
-    A mean without its largest values does not see one value of the other side, so that a first split may lie
-    beside the change, which a second then finds.
-    """
-    edges = sorted(edges)
+    """Return the edges that their two sides, up to the next edges, bear."""
+    edges = [*edges]
     while edges:
         bounds = [0, *edges, len(values)]
-        beyond = [_beyond(values, *three) for three in zip(bounds, edges, bounds[2:], strict=False)]
-        weakest = min(range(len(edges)), key=beyond.__getitem__)
-        if beyond[weakest] > 1:
+        often = [
+            _by_chance(values, *three) for three in zip(bounds, edges, bounds[2:], strict=False)
+        ]
+        weakest = max(range(len(edges)), key=often.__getitem__)
+        if often[weakest] <= LEVEL:
             break
         del edges[weakest]
     return edges
 
 
-def _beyond(values: Sequence[list[float]], low: int, edge: int, high: int) -> float:
-    """Return how many times the noise the values before and from ``edge`` on differ; 0: it is not known."""
-    a, b = (
-        typical_value([*chain(*values[part])]) for part in (slice(low, edge), slice(edge, high))
-    )
-    limit = _limit(a, b)
-    moved = abs(float(b.middle[0] - a.middle[0]))
-    if limit is None or not moved:
-        return 0.0
-    return moved / limit if limit else inf
-
-
-def _limit(a: Typical, b: Typical) -> float | None:
-    """Return how far (ns) two sides may differ by chance; None where too few runs tell."""
-    if a.steps < 2 and b.steps >= FEWEST:
-        a = as_one_of(b, a)
-    elif b.steps < 2 and a.steps >= FEWEST:
-        b = as_one_of(a, b)
-    limit = noise(a, b)
-    return None if limit is None or np.isnan(limit[0]) else float(limit[0])
+def _by_chance(values: Sequence[list[float]], low: int, edge: int, high: int) -> float:
+    """Return how likely values that did not change lie so at some edge between ``low`` and ``high``."""
+    sides = [[*chain(*values[part])] for part in (slice(low, edge), slice(edge, high))]
+    return min(1.0, chance(*sides) * (high - low - 1))
 
 
 def _work(reduced: Reduced) -> tuple[float | None, float | None]:
@@ -164,3 +154,17 @@ def _work(reduced: Reduced) -> tuple[float | None, float | None]:
     return int(ops["calls"].sum()) / reduced.many, None if total is None else int(
         total
     ) / reduced.many
+
+
+def _ranks(reduced: Reduced) -> tuple[int | None, int | None, int | None]:
+    """Return how many ranks there are, the spread (ns) of their own work, and the late one."""
+    steps = reduced.ranked
+    if steps.is_empty():
+        return None, None, None
+    own = "time" if steps["work"].null_count() else "work"
+    means = steps.group_by("process").agg(pl.col(own).mean())[own]
+    waiting = reduced.waiting
+    most = waiting.head(1)
+    is_late = len(most) and most["waiting"][0] > MOST * int(waiting["waiting"].sum())
+    least, largest = (int(mean) for mean in np.sort(means.to_numpy())[[0, -1]])
+    return len(means), largest - least, most["rank"][0] if is_late else None

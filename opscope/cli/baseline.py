@@ -35,7 +35,7 @@ def save(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Profiles or traces, each a run of the program.",
+            help="Profiles or traces, each a run of the program; a pattern in quotes is the ranks of one.",
             show_default=False,
         ),
     ],
@@ -183,9 +183,11 @@ def _show(
         common.raw(rows, True, None)
         return
     shows = {"runs": units.count, "steps": units.count, "step": units.time, "ratio": units.share,
-             "ops": units.ratio, "flops": units.ratio}  # fmt: skip
+             "ops": units.ratio, "flops": units.ratio, "ranks": units.count, "spread": units.time,
+             "late": units.count}  # fmt: skip
     columns = tuple(
-        Column(name, {"ops": "ops a step", "flops": "FLOPs a step", "ratio": "by"}.get(name, name),
+        Column(name, {"ops": "ops a step", "flops": "FLOPs a step", "ratio": "by",
+                      "spread": "spread of ranks", "late": "late rank"}.get(name, name),
                shows.get(name, units.text))
         for name in rows.columns
     )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from . import common, options
+from .trial_output import Output, difference
 from .trial_trees import NotCopied, WorkTree, apply
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ class Options:
     ] = 600
     runs: Annotated[
         int,
-        typer.Option("--runs", min=3, help="Most runs of each: without the change and with it."),
+        typer.Option(
+            "--runs", min=4, max=50, help="Most runs of each: without the change and with it."
+        ),
     ] = 20
     carry: Annotated[
         list[str] | None,
@@ -128,6 +131,8 @@ class _Trial:
     runs: dict[str, list[Reduced]] = field(default_factory=lambda: {side: [] for side in SIDES})
     #: The typical step (ns) of each run.
     steps: dict[str, list[float]] = field(default_factory=lambda: {side: [] for side in SIDES})
+    #: What each side printed.
+    printed: dict[str, Output] = field(default_factory=lambda: {side: Output() for side in SIDES})
 
     def copy(self) -> None:
         """Make the copies, and the change in one of them. Raises NotCopied."""
@@ -157,17 +162,22 @@ class _Trial:
         environment |= self.asked.variables if side == "with" else {}
         command = [sys.executable, "-m", "opscope", "run", "--force", "--no-report"]
         command += ["-o", os.fspath(profile), "--"]
-        log = self.scratch / "log"
-        with log.open("wb") as output:
+        output, log = self.scratch / "output", self.scratch / "log"
+        with output.open("wb") as printed, log.open("wb") as errors:
             program = subprocess.Popen(
                 [*command, *self.asked.command], cwd=copy / self.tree.below, env=environment,
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+                stdin=subprocess.DEVNULL, stdout=printed, stderr=errors, start_new_session=True,
             )  # fmt: skip
             status = self._wait(program)
         if status:
-            lines = log.read_bytes()[-4096:].decode("utf-8", "replace").strip().splitlines()
-            own = [line.strip() for line in lines if not line.startswith("opscope: ")]
-            raise _Failed(side, f"status {status}: {' / '.join(own[-_LAST_LINES:])}")
+            said = (log.read_bytes()[-4096:].strip() or output.read_bytes()[-4096:]).decode(
+                "utf-8", "replace"
+            )
+            own = [line.strip() for line in said.splitlines() if not line.startswith("opscope: ")]
+            raise _Failed(
+                side, f"status {status} in run {number + 1}: {' / '.join(own[-_LAST_LINES:])}"
+            )
+        self.printed[side].add(output)
         self._keep(side, profile)
         if self.asked.keep is None:
             shutil.rmtree(profile, ignore_errors=True)
@@ -199,13 +209,17 @@ class _Trial:
                 raise _BudgetOut from None
             raise
 
-    def decide(self) -> Decision:
-        """Return the decision of the runs so far."""
+    def decide(self, last: bool) -> Decision:
+        """Return the decision of the runs so far; ``last``: no more will be made."""
         from opscope.core.analysis.diff.turns import decide
 
-        pairs = min(len(values) for values in self.steps.values())
-        before, after = (self.steps[side][:pairs] for side in SIDES)
-        return decide(before, after)
+        before, after = (self.steps[side][: self.pairs] for side in SIDES)
+        return decide(before, after, self.asked.runs, last)
+
+    @property
+    def pairs(self) -> int:
+        """How often both ran."""
+        return min(len(values) for values in self.steps.values())
 
 
 @options.spread
@@ -236,45 +250,37 @@ def try_(asked: Options) -> None:
 
 def _try(trial: _Trial) -> int:
     """Run by turns, print the decision, and return the exit code."""
-    from opscope.core.analysis.diff.turns import FEWEST
-
     trial.copy()
-    out = "the runs are out"
+    asked, out, last = trial.asked, "the runs are out", False
     try:
-        for number in range(trial.asked.runs):
+        for number in range(asked.runs):
             # A B B A: what drifts is shared
             for side in SIDES if number % 2 == 0 else reversed(SIDES):
                 trial.run(side)
-            if number + 1 >= FEWEST and trial.decide().verdict is not None:
+            if trial.decide(last).verdict is not None:
                 break
-            common.say(f"{number + 1} of at most {trial.asked.runs} runs of each")
+            common.say(f"{number + 1} of at most {asked.runs} runs of each")
     except _BudgetOut:
-        out = "the budget is out"
+        out, last = "the budget is out", True
     except _Failed as error:
         if error.side == "without":
             common.fail(f"the program fails without the change: {error}")
-        return _print(
-            trial.asked,
-            "broken",
-            f"broken: the program fails with the change, {error}: drop it",
-            None,
-            0,
-        )
-    runs = min(len(values) for values in trial.steps.values())
-    if not runs:
-        return _print(
-            trial.asked, "cannot tell", f"cannot tell: {out} before both have run once", None, 0
-        )
-    return _print(trial.asked, *_said(trial, trial.decide(), runs, out), trial.decide(), runs)
+        said = f"broken: the program fails with the change, {error}: drop it"
+        return _print(trial, "broken", said, None)
+    if not trial.pairs:
+        return _print(trial, "cannot tell", f"cannot tell: {out} before both have run once", None)
+    decision = trial.decide(last)
+    return _print(trial, *_said(trial, decision, out), decision)
 
 
-def _said(trial: _Trial, decision: Decision, runs: int, out: str) -> tuple[str, str]:
+def _said(trial: _Trial, decision: Decision, out: str) -> tuple[str, str]:
     """Return the decision in a word, and in a line."""
     from opscope.core.analysis.diff.reasons import reason
     from opscope.core.analysis.diff.stretches import joined
     from opscope.core.analysis.diff.tables import Difference
     from opscope.core.question import units
 
+    runs = trial.pairs
     sides = [trial.runs[side][:runs] for side in SIDES]
     kinds = {run.unit for side in sides for run in side}
     if len(kinds) > 1:
@@ -290,7 +296,13 @@ def _said(trial: _Trial, decision: Decision, runs: int, out: str) -> tuple[str, 
         )
     noise = f"the noise of {units.time(round(decision.noise))}, {runs} runs of each"
     if decision.verdict is None:
-        return "cannot tell", f"cannot tell: {became}, within {noise}; {out}"
+        within = "beyond" if decision.beyond else "within"
+        often = (
+            f", but {units.share(decision.chance)} of equal programs run so"
+            if decision.beyond
+            else ""
+        )
+        return "cannot tell", f"cannot tell: {became}, {within} {noise}{often}; {out}"
     try:
         why = reason(Difference(joined(sides[0]), joined(sides[1])))
     except ValueError:  # runs of several kinds have no reason in common
@@ -300,7 +312,10 @@ def _said(trial: _Trial, decision: Decision, runs: int, out: str) -> tuple[str, 
     return decision.verdict, f"{decision.verdict}: {became}, beyond {noise}{because}: {do}"
 
 
-def _print(asked: Options, word: str, line: str, decision: Decision | None, runs: int) -> int:
+def _print(trial: _Trial, word: str, line: str, decision: Decision | None) -> int:
+    asked, runs = trial.asked, 0 if decision is None else trial.pairs
+    output, change = difference(*(trial.printed[side] for side in SIDES))
+    line += "" if change is None else f"; its output is another: {change}"
     if asked.json:
         document = {
             "decision": word,
@@ -311,6 +326,8 @@ def _print(asked: Options, word: str, line: str, decision: Decision | None, runs
             "before": decision and decision.before,
             "after": decision and decision.after,
             "noise": decision and decision.noise,
+            "chance": decision and decision.chance,
+            "output": output,
         }
         common.emit(json_text.dumps(document, ensure_ascii=False))
     else:

@@ -14,6 +14,8 @@ from typing import Final
 LARGEST: Final = 2 << 30
 #: What is no part of a program, where no git tells.
 _APART: Final = frozenset((".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox"))
+#: The mode of a submodule in git's index.
+_SUBMODULE: Final = "160000"
 
 
 class NotCopied(Exception):
@@ -108,6 +110,15 @@ class WorkTree:
         )
         to.mkdir(parents=True, exist_ok=True)
         _run(["git", "-C", self.top, "checkout-index", "-a", f"--prefix={to}/"], environment)
+        staged = _run(["git", "-C", self.top, "ls-files", "--stage", "-z"], environment)
+        for entry in staged.split("\0"):
+            about, _, name = entry.partition("\t")
+            inner = WorkTree(self.top / name, True, Path())
+            if about.startswith(_SUBMODULE) and (inner.top / ".git").exists():
+                try:
+                    inner.check_out(about.split()[1], to / name, scratch)
+                except NotCopied as error:
+                    raise NotCopied(f"the submodule {name} of {ref}: {error}") from error
 
 
 def apply(patch: Path, to: Path) -> None:

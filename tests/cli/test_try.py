@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from opscope.cli.trial_output import LARGEST, Output, difference
 from opscope.cli.trial_trees import NotCopied, WorkTree, apply
 from tests.command import opscope
 
@@ -140,38 +141,115 @@ def test_without_git_a_folder_is_copied_but_for_what_is_no_program(tmp_path):
         tree.check_out("HEAD", tmp_path / "other", tmp_path)
 
 
+def digest(folder):
+    """All that lies in a work tree, git's own files too: bytes, modes and times of change."""
+    return {
+        path.relative_to(folder): (
+            path.lstat().st_mode,
+            path.lstat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in folder.rglob("*")
+    }
+
+
+def tried(tree, *words, code=""):
+    """Run ``opscope try`` on the program, with ``code`` at its end; return what it ended with and said, after
+    the tree was seen to be as before."""
+    program = tree / "package" / "train.py"
+    program.write_text(program.read_text() + code)
+    before = digest(tree)
+    command = ("--json", "--", sys.executable, "train.py")
+    done = opscope("try", *words, *command, cwd=tree / "package")
+    assert digest(tree) == before
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+
 @needs_git
 def test_what_is_slower_is_to_be_dropped_and_the_tree_stays(tree):
-    before = state(tree)
-    done = opscope(
-        "try",
-        "--env",
-        "PAUSE=0.3",
-        "--json",
-        "--",
-        sys.executable,
-        "train.py",
-        cwd=tree / "package",
-    )
-    assert done.returncode == 1, done.stderr
-    said = json.loads(done.stdout)
+    code = "import random; print('pause', os.environ.get('PAUSE')); print(random.random())\n"
+    status, said = tried(tree, "--env", "PAUSE=0.1", "--runs", "4", code=code)
+    assert status == 1, said
     assert said["decision"] == "slower"
-    assert said["runs"] >= 3
-    assert said["after"] > 0.3e9 > said["before"]
+    assert said["after"] > 0.1e9 > said["before"]
     assert said["after"] - said["before"] > said["noise"]
+    assert said["chance"] <= 0.05
     assert said["said"].startswith("slower: a step took ")
-    assert said["said"].endswith(": drop it")
-    assert state(tree) == before
+    assert said["said"].endswith(
+        ": drop it; its output is another: without it 'pause None', with it 'pause 0.1'"
+    )
+    assert (said["runs"], said["output"]) == (4, "differs")
 
 
 @needs_git
 def test_a_change_that_breaks_the_program_is_to_be_dropped(tree):
-    done = opscope(
-        "try", "--env", "PAUSE=x", "--", sys.executable, "train.py", cwd=tree / "package"
+    status, said = tried(tree, "--env", "PAUSE=x")
+    assert status == 1
+    assert said["said"].startswith("broken: the program fails with the change, status 1 in run 1: ")
+    assert "could not convert string to float" in said["said"]
+
+
+@needs_git
+def test_a_program_that_fails_without_the_change_says_nothing_of_the_change(tree):
+    status, said = tried(tree, "--env", "FINE=1", code="import os; os.environ['FINE']\n")
+    assert status == 2
+    assert "the program fails without the change: status 1 in run 1: " in said
+
+
+def test_outputs_are_compared_by_what_each_side_always_prints(tmp_path):
+    def side(*runs):
+        output = Output()
+        for text in runs:
+            tmp_path.joinpath("output").write_text(text)
+            output.add(tmp_path / "output")
+        return output
+
+    same = "a\nb\n"
+    assert difference(side(same, same), side(same, same)) == ("same", None)
+    assert difference(side("a\n1\n", "a\n2\n"), side("a\n3\n", "a\n4\n")) == ("varies", None)
+    assert difference(side("a\n1\n", "a\n2\n"), side("a\n3\n")) == (None, None)
+    assert difference(side(), side("a\n", "a\n")) == (None, None)
+    assert difference(side("", ""), side("x\x1b\n", "x\x1b\n")) == (
+        "differs",
+        "with it 'x\\\\x1b'",
     )
-    assert done.returncode == 1
-    assert done.stdout.startswith("broken: the program fails with the change, status 1: ")
-    assert "could not convert string to float" in done.stdout
+    long = "x" * LARGEST
+    assert difference(side(long + "a", long), side(long + "b", long)) == (None, None)
+
+
+@needs_git
+def test_a_patch_that_does_not_apply_ends_before_anything_runs(tree):
+    patch = tree.parent / "change.diff"
+    patch.write_text("--- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-other\n+new\n")
+    status, said = tried(tree, "--patch", patch, code="open('ran.txt', 'w')\n")
+    assert status == 2
+    assert "change.diff: patch failed: old.txt:1" in said
+
+
+@needs_git
+def test_submodules_are_those_of_the_commit(tree, tmp_path):
+    library = tmp_path / "library"
+    library.mkdir()
+    git(library, "init", "-q")
+    library.joinpath("size.txt").write_text("1\n")
+    git(library, "add", "-A")
+    git(library, "commit", "-qm", "first")
+    git(tree, "-c", "protocol.file.allow=always", "submodule", "add", "-q", library, "library")
+    git(tree, "commit", "-qm", "with a library")
+    tree.joinpath("library", "size.txt").write_text("2\n")
+    before = digest(tree)
+    WorkTree.of(tree).copy(tmp_path / "copy")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    WorkTree.of(tree).check_out("HEAD", tmp_path / "commit", scratch)
+    assert digest(tree) == before
+    assert (tmp_path / "copy" / "library" / "size.txt").read_text() == "2\n"
+    assert (tmp_path / "commit" / "library" / "size.txt").read_text() == "1\n"
+    assert not list((tmp_path / "copy").rglob(".git"))
+    git(tree, "update-index", "--cacheinfo", f"160000,{'1' * 40},library")
+    git(tree, "commit", "-qm", "a commit that is not there")
+    with pytest.raises(NotCopied, match="the submodule library of HEAD"):
+        WorkTree.of(tree).check_out("HEAD", tmp_path / "other", scratch)
 
 
 @needs_git

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import polars as pl
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from opscope.core.analysis.diff.calls import Called, called, changed, words_of_calls
 from opscope.core.analysis.diff.faster import faster
 from opscope.core.analysis.diff.keys import COLUMNS, COSTS
+from opscope.core.analysis.diff.order import chance, chances
 from opscope.core.analysis.diff.reduced import (
     KERNELS,
     PART_NAMES,
@@ -21,7 +24,14 @@ from opscope.core.analysis.diff.reduced import (
 from opscope.core.analysis.diff.samples import sampled
 from opscope.core.analysis.diff.stretches import RUNS, STRETCHES, in_stretches, joined
 from opscope.core.analysis.diff.tables import Difference
-from opscope.core.analysis.diff.turns import decide, typical_step
+from opscope.core.analysis.diff.turns import (
+    FEWEST,
+    LEVEL,
+    MOST,
+    decide,
+    spending,
+    typical_step,
+)
 
 MS = 1_000_000
 
@@ -97,13 +107,106 @@ def test_without_steps_nothing_is_known(lone):
     assert "the noise is not known" in verdict.said
 
 
-def test_turns_are_decided_by_runs_and_not_before_three_of_each():
-    assert decide([10.0, 10.1], [5.0, 5.1]).verdict is None
-    assert decide([10.0, 10.1, 10.05], [5.0, 5.1, 5.05]).verdict == "faster"
-    assert decide([5.0, 5.1, 5.05], [10.0, 10.1, 10.05]).verdict == "slower"
-    undecided = decide([10.0, 14.0, 9.0], [9.0, 13.0, 9.5])
-    assert undecided.verdict is None
+def test_turns_are_decided_by_runs_and_not_by_three_of_each():
+    slow, fast = [10.0, 10.1, 10.05, 10.02, 10.07], [5.0, 5.1, 5.05, 5.02, 5.07]
+    three = decide(slow[:3], fast[:3], 20)
+    assert (three.verdict, three.beyond, three.chance) == (None, True, pytest.approx(1 / 10))
+    five = decide(slow, fast, 20)
+    assert (five.verdict, five.chance) == ("faster", pytest.approx(2 / 252))
+    assert decide(fast, slow, 20).verdict == "slower"
+    undecided = decide([10.0, 14.0, 9.0, 9.1], [9.0, 13.0, 9.5, 9.2], 20, last=True)
+    assert (undecided.verdict, undecided.beyond) == (None, False)
     assert undecided.noise > abs(undecided.after - undecided.before)
+
+
+def test_the_last_look_may_spend_what_is_left():
+    slow, fast = [10.0, 10.1, 10.05, 10.02], [5.0, 5.1, 5.05, 5.02]
+    assert decide(slow, fast, 20).verdict is None
+    assert decide(slow, fast, 20, last=True).verdict == "faster"
+    assert decide(slow, fast, 4).verdict == "faster"  # no more than four were to be run
+
+
+@pytest.mark.parametrize(("count", "other"), [(1, 1), (3, 3), (4, 4), (2, 5), (5, 1)])
+def test_chances_of_orders_are_those_of_all_orders(count, other):
+    """Against every way in which the runs of two equal programs can lie."""
+    seen = []
+    for places in combinations(range(count + other), count):
+        others = sorted({*range(count + other)} - {*places})
+        seen.append(chance(places, others))
+    for often in sorted(set(seen)):
+        assert sum(each <= often + 1e-12 for each in seen) / len(seen) == pytest.approx(often)
+
+
+def test_of_many_values_the_chance_is_nearly_that_of_all_orders():
+    a, b = [*range(0, 100, 2)], [*range(21, 123, 2)]  # 50 and 51: more pairs than are counted
+    inversions = sum(left > right for left in a for right in b)
+    counted = float(chances(50, 51)[inversions])
+    assert counted < chance(a, b) < 1.25 * counted
+
+
+@pytest.mark.parametrize("most", [4, 5, 20, MOST])
+def test_all_looks_together_spend_no_more_than_the_level(most):
+    spent = [spent for _, spent in spending(most)]
+    assert 0 < sum(spent) <= LEVEL
+    assert all(spends <= share for (share, _), spends in zip(spending(most), spent, strict=True))
+
+
+NOISES = {
+    "normal": lambda random, shape: 1 + 0.05 * random.standard_normal(shape),
+    "skewed": lambda random, shape: np.exp(0.3 * random.standard_normal(shape)),
+    "outliers": lambda random, shape: (
+        (1 + 0.01 * random.standard_normal(shape)) * np.where(random.random(shape) < 0.1, 1.5, 1)
+    ),
+    "two speeds": lambda random, shape: (
+        (1 + 0.01 * random.standard_normal(shape)) * np.where(random.random(shape) < 0.5, 1.2, 1)
+    ),
+    "drifting": lambda random, shape: (
+        1 + np.cumsum(0.02 * random.standard_normal(shape), 1) + 0.01 * random.standard_normal(shape)
+    ),
+}  # fmt: skip
+#: Runs of each of which the sides of turns are made: A B B A …
+TURNS = np.tile([0, 1, 1, 0], 10)
+
+
+def called_by_turns(noise, change, trials, most=20, budget=None):
+    """Return of how many trials by turns a verdict was given, of how many it was the wrong one, and the mean
+    runs of each; ``budget``: how long all runs may take, in runs."""
+    random = np.random.default_rng(1)
+    times = 1e8 * NOISES[noise](random, (trials, 2 * most)) * np.where(TURNS, 1 + change, 1)
+    called = wrong = runs = 0
+    for trial in times:
+        before, after = trial[TURNS == 0], trial[TURNS == 1]
+        for count in range(1, most + 1):
+            last = budget is not None and trial[: 2 * count].sum() > budget * 1e8
+            if count < FEWEST and not last:
+                continue
+            verdict = decide(before[:count], after[:count], most, last).verdict
+            if verdict is not None or last:
+                break
+        called += verdict is not None
+        wrong += verdict == ("slower" if change < 0 else "faster")
+        runs += count
+    return called / trials, wrong / trials, runs / trials
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_a_change_that_does_nothing_is_called_less_often_than_the_level_however_often_it_is_looked_at(
+    noise,
+):
+    called, _, _ = called_by_turns(noise, 0.0, 120)
+    assert called <= LEVEL
+
+
+def test_a_budget_that_ends_the_looks_keeps_the_level():
+    assert called_by_turns("two speeds", 0.0, 400, budget=12)[0] <= LEVEL
+
+
+def test_changes_of_a_tenth_are_called_nearly_always_and_of_a_half_within_seven_runs():
+    called, wrong, _ = called_by_turns("normal", -0.1, 60)
+    assert (called > 0.85, wrong) == (True, 0)
+    called, wrong, runs = called_by_turns("normal", -0.5, 60)
+    assert (called, wrong) == (1, 0)
+    assert runs < 7
 
 
 def test_one_slow_step_is_not_typical():

@@ -83,6 +83,8 @@ _UNKNOWN: Final = "not known in {side}: {parts}"
 #: Which process of a rank it is: two files may be of one rank.
 _KEY: Final = ["rank", "nth"]
 _SIDES: Final = ("a", "b")
+#: Stretches that a rank has at least, where it has as many steps.
+FEWEST: Final = 3
 
 
 def counted(table: pl.DataFrame) -> pl.DataFrame:
@@ -127,6 +129,31 @@ def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     return kept.select(pl.col(name).cast(kind) for name, kind in RANKED.items())
 
 
+def in_stretches(steps: pl.DataFrame, rows: int) -> pl.DataFrame:
+    """Return the steps (``RANKED``) as about ``rows`` stretches, each the mean step of as many; few stay as
+    they are. Processes are numbered by rank, so that those of another run of the job have equal numbers."""
+    keys = ["rank", "process"]
+    process = steps.select(pl.struct(keys).rank("dense").cast(pl.Int32) - 1).to_series()
+    steps = steps.with_columns(process.alias("process"))
+    each = max(FEWEST, rows // max(process.n_unique(), 1))
+    if len(steps) <= each * process.n_unique():
+        return steps
+    place = pl.int_range(pl.len()) * pl.min_horizontal(each, pl.len()) // pl.len()
+    means = steps.group_by(*keys, place.over("process").alias("stretch"), maintain_order=True).agg(
+        pl.col(name).sum() // pl.len() for name in RANKED if name not in (*keys, "step")
+    )
+    rest = pl.col("time") - pl.sum_horizontal(pl.col(name).fill_null(0) for name in SPLIT)
+    unknown = {name: steps[name].null_count() for name in (*SPLIT, "work")}
+    return (
+        means.with_columns(
+            pl.lit(None, pl.Int64).alias("step"),
+            *(pl.lit(None, pl.Int64).alias(name) for name, count in unknown.items() if count),
+        )
+        .with_columns(rest.alias(REST))
+        .select(RANKED.keys())
+    )
+
+
 def _key(table: pl.DataFrame) -> pl.DataFrame:
     """Return the steps with ``nth``: which of the processes of its rank it is of."""
     return table.with_columns(
@@ -159,9 +186,13 @@ def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank and step (``RANK_STEPS``; ns), by rank and time.
 
     ``a`` and ``b`` are ``ranked``. Steps of equal number are put beside each other; where a rank's two runs
-    have no number in common, those of equal place. A step that only one job has has no change.
+    have no number in common, those of equal place. A step that only one job has has no change. Stretches,
+    which have no number, are left out.
     """
-    both = [_key(side_rows).with_row_index("row") for side_rows in (a, b)]
+    both = [
+        _key(side_rows).filter(pl.col("step").is_not_null()).with_row_index("row")
+        for side_rows in (a, b)
+    ]
     common = both[0].join(both[1], on=[*_KEY, "step"], how="semi", nulls_equal=True)
     common = common.select(_KEY).unique()
     tables = []

@@ -9,14 +9,16 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.analysis.diff import rankwise
 from opscope.core.analysis.diff.keys import COLUMNS, COSTS
 from opscope.core.analysis.diff.noise import FEWEST
-from opscope.core.analysis.diff.rankwise import RANKED
 from opscope.core.analysis.diff.reduced import KERNELS, RUN, Reduced
 from opscope.core.analysis.diff.samples import SAMPLED
 
 #: Rows of spent and work that are kept, where the fewest stretches need no more.
 ROWS: Final = 30_000
+#: Rows of the steps by rank.
+RANK_ROWS: Final = 1_000
 #: The fewest stretches of which the noise of an op is known, and the most that are kept.
 STRETCHES: Final = (FEWEST + 3, 120)
 #: Runs from which each run is one observation of the noise; with fewer, each of their stretches is.
@@ -27,8 +29,8 @@ def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
     """Return the reduced profile with stretches of steps in place of steps, all processes together.
 
     Ops are numbered in order. Sums over all steps stay exact, so means do too; the noise is that of the
-    stretches. There are as many as ``rows`` rows of ``spent`` and ``work`` allow, of ``STRETCHES``. Steps by
-    rank are left out.
+    stretches. There are as many as ``rows`` rows of ``spent`` and ``work`` allow, of ``STRETCHES``. Each rank
+    has stretches of its own.
     """
     samples = reduced.units["sample"].n_unique()
     each = (len(reduced.spent) + len(reduced.work)) / max(samples, 1)
@@ -70,7 +72,7 @@ def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
         work=_placed(work.select(reduced.work.columns), place_of),
         # in an order of their own, so that equal runs are equal files
         kernels=kernels.sort("key", pl.col("name").cast(pl.String), "copy"),
-        ranked=pl.DataFrame(schema=RANKED),
+        ranked=rankwise.in_stretches(reduced.ranked, RANK_ROWS),
         ranks=(),
     )
 
@@ -78,7 +80,8 @@ def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
 def joined(runs: Sequence[Reduced]) -> Reduced:
     """Return several runs, each ``in_stretches``, as one. Raises ValueError if they cannot be compared.
 
-    From ``RUNS`` on each run is one observation of the noise: how runs differ, not how steps do.
+    From ``RUNS`` on each run is one observation of the noise: how runs differ, not how steps do; of ranks,
+    their stretches are.
     """
     first = runs[0]
     if len(runs) == 1:
@@ -108,6 +111,11 @@ def joined(runs: Sequence[Reduced]) -> Reduced:
         spent=pl.concat(tables["spent"]),
         work=pl.concat(tables["work"]),
         kernels=pl.concat(kernels).group_by("key", "name", "copy").agg(sums).select(*KERNELS),
+        waiting=pl.concat([run.waiting for run in runs])
+        .group_by("late", "rank")
+        .agg(pl.col("waiting").sum())
+        .sort("waiting", "late", descending=[True, False]),
+        ranked=pl.concat([run.ranked for run in runs]),
         known=tuple(all(flags) for flags in zip(*(run.known for run in runs), strict=True)),
         lacks=next((run.lacks for run in runs if run.lacks), None),
         lost=any(run.lost for run in runs),

@@ -1,9 +1,19 @@
-"""Two programs run by turns: whether one is faster, by the typical step of each run and their noise."""
+"""Two programs run by turns: whether one is faster, by the typical step of each run and their noise.
+
+The runs are looked at after each turn, and each look may be wrong by chance. So two things must hold. The
+typical steps differ by more than their noise (Yuen's test, as of a difference). And runs of equal programs
+lie in such an order so rarely that the chances of all looks together stay below ``LEVEL``, however many there
+are: each look may spend what the linear spending function has for it (K. K. G. Lan, D. L. DeMets, "Discrete
+sequential boundaries for clinical trials", Biometrika 70, 1983), and the sum of all bounds the chance of any.
+Of a machine with two speeds three runs are often equal, and Yuen's test alone, at each look, called 6.7 % of
+changes that did nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -11,22 +21,30 @@ import polars as pl
 
 from opscope.core.analysis.diff.judged import FASTER, SLOWER, typical_of
 from opscope.core.analysis.diff.noise import noise, typical_value
+from opscope.core.analysis.diff.order import chance, chances
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import lengths
 
-#: Runs of each before anything is decided.
-FEWEST: Final = 3
+#: How likely a change that does nothing may be called, in all looks together.
+LEVEL: Final = 0.05
+#: The fewest runs of each that can be called, and the most that are made.
+FEWEST, MOST = 4, 50
+#: Runs of each whose noise is shown.
+_NOISY: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of the step: ``verdict`` (faster, slower, None: not beyond the noise), ``before`` and
-    ``after`` (ns, means of the runs), and the noise (ns; None: too few runs)."""
+    """What became of the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after`` (ns,
+    means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and the
+    ``chance`` that runs of equal programs lie in such an order."""
 
     verdict: str | None
     before: float
     after: float
     noise: float | None
+    beyond: bool
+    chance: float
 
     @property
     def ratio(self) -> float:
@@ -34,18 +52,39 @@ class Decision:
         return self.after / self.before - 1 if self.before else 0.0
 
 
-def decide(before: Sequence[float], after: Sequence[float]) -> Decision:
-    """Return the decision of the typical steps (ns) of each run without the change and with it: each run is
-    one observation, by Yuen's test as of a difference."""
+def decide(
+    before: Sequence[float], after: Sequence[float], most: int, last: bool = False
+) -> Decision:
+    """Return the decision of the typical steps (ns) of each run, as many without the change as with it.
+
+    ``most``: how many runs of each there may be, with a look after each. ``last``: there is no look after
+    this, as the time is out; it may spend what is left of ``LEVEL``.
+    """
+    count = len(before)
     sides = typical_value(before), typical_value(after)
-    limit = noise(*sides) if min(len(before), len(after)) >= FEWEST else None
+    limits = noise(*sides) if count >= _NOISY else None
+    limit = None if limits is None or np.isnan(limits[0]) else float(limits[0])
     means = float(np.mean(before)), float(np.mean(after))
-    if limit is None or np.isnan(limit[0]):
-        return Decision(None, *means, None)
     moved = float(sides[1].middle[0] - sides[0].middle[0])
-    beyond = abs(moved) > limit[0] and moved * (means[1] - means[0]) > 0
-    verdict = (SLOWER if moved > 0 else FASTER) if beyond else None
-    return Decision(verdict, *means, float(limit[0]))
+    beyond = limit is not None and abs(moved) > limit and moved * (means[1] - means[0]) > 0
+    often = chance(before, after)
+    may_spend = spending(most)[count][0]
+    if last:
+        may_spend = LEVEL - sum(spent for _, spent in spending(most)[:count])
+    verdict = (SLOWER if moved > 0 else FASTER) if beyond and often <= may_spend else None
+    return Decision(verdict, *means, limit, beyond, often)
+
+
+@lru_cache(maxsize=8)
+def spending(most: int) -> tuple[tuple[float, float], ...]:
+    """Return what the look after each number of runs may spend of ``LEVEL``, and what it does, as chances are
+    steps; from 0 runs to ``most``."""
+    looks: list[tuple[float, float]] = []
+    for count in range(most + 1):
+        share = LEVEL * count / most - sum(spent for _, spent in looks)
+        spends = chances(count, count)
+        looks.append((share, float(spends[spends <= share].max(initial=0.0))))
+    return tuple(looks)
 
 
 def typical_step(reduced: Reduced) -> float:
