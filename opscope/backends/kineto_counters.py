@@ -3,7 +3,7 @@
 Kineto measures counters with CUPTI's range profiler, one range a kernel, and records no kernels meanwhile:
 the profiler runs each kernel alone and many times over. It is asked through ``profiler_metrics`` of
 ``torch.profiler``'s ``experimental_config``. Kineto has it for CUDA up to 12: built for CUDA 13, it takes the
-request and returns nothing, and PyTorch's sources of 2026 no longer pass it on.
+request and returns nothing. PyTorch 2.15 has no such option; its profiler samples a device instead.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ def refusal(torch: Any) -> str | None:
             f" counters; {_NCU}"
         )
     if _experimental(torch) is None:
-        return "this PyTorch has no profiler_metrics (torch._C._profiler._ExperimentalConfig)"
+        return (
+            "this PyTorch's profiler takes no profiler_metrics, as none does from 2.15 on: CUPTI measures"
+            f" without it (--counters-by ranges or sampling); {_NCU}"
+        )
     return REMEDY if forbidden() else None
 
 
@@ -100,8 +103,14 @@ def arguments(torch: Any, names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _experimental(torch: Any) -> Any:
+    """Return the class of the profiler's options, if it takes counters: PyTorch 2.15 has the class alone."""
     module = getattr(getattr(torch, "_C", None), "_profiler", None)
-    return getattr(module, "_ExperimentalConfig", None)
+    options = getattr(module, "_ExperimentalConfig", None)
+    try:
+        options(profiler_metrics=[], profiler_measure_per_kernel=True)
+    except TypeError:  # no such class, or no such options
+        return None
+    return options
 
 
 def why_none() -> str:

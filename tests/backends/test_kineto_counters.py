@@ -18,13 +18,17 @@ from opscope.readers.recording.with_kineto import merge
 PARAMETERS = "ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: {}\nTCEBypassMode: 0\n"
 
 
-def torch_of(cuda: str | None = "12.6", hip: str | None = None, experimental: bool = True):
+def options_of_2_13(profiler_metrics, profiler_measure_per_kernel):
+    return locals()
+
+
+def options_of_2_15(*, performance_events=(), custom_profiler_config="", trace_only=False):
+    return locals()
+
+
+def torch_of(cuda: str | None = "12.6", hip: str | None = None, options=options_of_2_13):
     """What ``kineto_counters`` looks at of a PyTorch."""
-    made = (
-        SimpleNamespace(_ExperimentalConfig=lambda **given: given)
-        if experimental
-        else SimpleNamespace()
-    )
+    made = SimpleNamespace(_ExperimentalConfig=options) if options else SimpleNamespace()
     return SimpleNamespace(
         version=SimpleNamespace(cuda=cuda, hip=hip), _C=SimpleNamespace(_profiler=made)
     )
@@ -88,7 +92,8 @@ def test_counters_are_named_one_by_one_or_in_groups():
         (torch_of("13.0"), "CUDA 13.0, for which Kineto has no range profiler"),
         (torch_of(None, hip="6.2"), "rocprofv3"),
         (torch_of(None), "not built for CUDA"),
-        (torch_of(experimental=False), "no profiler_metrics"),
+        (torch_of(options=None), "no profiler_metrics"),
+        (torch_of(options=options_of_2_15), "--counters-by ranges"),
     ],
 )
 def test_a_pytorch_that_cannot_measure_says_why(torch, why):
@@ -116,8 +121,9 @@ def test_a_real_pytorch_takes_the_request_or_is_not_asked(monkeypatch, caplog):
     from torch.profiler import profile
 
     names = ("dram__bytes.sum",)
-    made = profile(**kineto_counters.arguments(torch, names))
-    assert isinstance(made.experimental_config, torch._C._profiler._ExperimentalConfig)
+    if kineto_counters._experimental(torch) is not None:  # until 2.14
+        made = profile(**kineto_counters.arguments(torch, names))
+        assert isinstance(made.experimental_config, torch._C._profiler._ExperimentalConfig)
     monkeypatch.setenv(kineto_counters.WANTED, names[0])
     if torch.version.cuda is None:  # a build for the CPU
         assert kineto._counters() == {}

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("mindspore")
 
 import mindspore as ms
+import numpy as np
 
 import opscope
 from opscope.backends.mindspore_capture import MindSporeCapture
@@ -61,6 +62,24 @@ def test_operators_have_shapes_dtypes_layers_pairs_and_steps_in_pynative_mode(re
     root = "LeNetOpt" if way == "lists" else "LeNet"
     layers = {one.split(".")[0] for one in ops["layer"].drop_nulls()}
     assert layers == {root, "CrossEntropyLoss"}
+
+
+def test_the_wrappers_of_automatic_mixed_precision_are_no_layers(recorded):
+    class Net(ms.nn.Cell):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.bn = ms.nn.Conv2d(1, 4, 3), ms.nn.BatchNorm2d(4)
+
+        def construct(self, x):
+            return self.bn(self.conv(x))
+
+    def run():
+        net = ms.amp.auto_mixed_precision(Net(), "O2")  # wraps the model and the normalization
+        net(ms.Tensor(np.ones((2, 1, 8, 8), np.float32)))
+
+    layers = set(recorded(run).ops()["layer"].drop_nulls())
+    assert {"Net.conv", "Net.bn"} <= layers
+    assert not any("_backbone" in layer for layer in layers)
 
 
 def test_bfloat16_is_told_as_such(recorded):

@@ -32,8 +32,8 @@ WRAPPERS: Final = {
     "_TrainGradAccuStepCell": ("network",),
     "ForwardValueAndGrad": ("network",),
     "_VirtualDatasetCell": ("_backbone",),
-    "_OutputTo16": ("_op",),
-    "_OutputTo32": ("_op",),
+    "_OutputTo16": ("_backbone", "_op"),  # `_op` before 2.10
+    "_OutputTo32": ("_backbone", "_op"),
     "DataWrapper": ("network",),
 }
 #: The most cells whose paths are remembered.
@@ -156,9 +156,10 @@ class Layers:
                     self._root(child)
             return self._register(cell, "")
         root = self._roots.name(cell)
-        for name, child in cell.cells_and_names():
-            if child is not cell:
-                self._register(child, f"{root}.{name}")
+        cells = [(name, child) for name, child in cell.cells_and_names() if child is not cell]
+        wrappers = [(name, WRAPPERS[kind]) for name, child in cells if (kind := wrapper_of(child))]
+        for name, child in cells:
+            self._register(child, f"{root}.{_without(wrappers, name)}")
         return self._register(cell, root)
 
     def _register(self, cell: Any, path: str) -> Known:
@@ -178,6 +179,15 @@ class Layers:
 
 def _nothing() -> None:
     """Does nothing."""
+
+
+def _without(wrappers: list[tuple[str, tuple[str, ...]]], name: str) -> str:
+    """Return a cell's name without the attributes of wrappers above it: ``bn`` for ``bn._backbone``."""
+    for outer, attributes in reversed(wrappers):  # the innermost first
+        for inner in (f"{outer}.{attribute}" for attribute in attributes):
+            if f"{name}.".startswith(f"{inner}."):
+                name = outer + name[len(inner) :]
+    return name
 
 
 def wrapper_of(cell: Any) -> str | None:
