@@ -16,7 +16,6 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.diff.question import QUESTION as DIFFERENCE
 from opscope.core.analysis.host.light import is_light
 from opscope.core.analysis.ops.executed import copy_executions, kernel_executions
-from opscope.core.analysis.ops.op_analyse import op_analyse
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.selection import Selection, select
 from opscope.core.analysis.ops.totals import distinct_texts, summed_columns
@@ -36,11 +35,9 @@ from opscope.core.tables.mapped import Mapped
 from opscope.core.tables.trace import Trace
 from opscope.profile_html import page
 from opscope.readers.errors import BadInput
-from opscope.readers.profile import profile_writing
 from opscope.readers.profile.kept import Place
 from opscope.readers.profile.profile_folder import Tables
 from opscope.remote.urls import is_url
-from opscope.remote.written import at_end
 
 from .selected import KEY, Where, refuse_unknown, selection
 from .stored import (
@@ -178,6 +175,8 @@ class Profile(Answers):
             raise TypeError("op_name must be a name or a list of names")
         if not isinstance(device_id, int) or isinstance(device_id, bool):
             raise TypeError(f"device_id must be an int, not {type(device_id).__name__}")
+        from opscope.core.analysis.ops.op_analyse import op_analyse  # lazy: reports need none of it
+
         entries = op_analyse(self.of(op_index), names, device_id)
         return json.dumps({**entries, "device_id": device_id}, ensure_ascii=False)
 
@@ -460,6 +459,8 @@ class Profile(Answers):
         what a store refuses raises opscope.errors.NotReached.
         """
         if is_url(path):
+            from opscope.remote.written import at_end
+
             with at_end(str(path), force=replaces(force)) as local:
                 self.save_as(local)
             return
@@ -479,6 +480,8 @@ class Profile(Answers):
         """
         if self.selected is not None:
             raise ValueError(f"only a whole profile can be saved, this is of {self.selected}")
+        from opscope.readers.profile import profile_writing  # lazy: reading needs none of it
+
         about = {"analysis": ANALYSIS}
         if NOTES in self._frames or NOTES in self._stored:
             self._note_linking()

@@ -10,8 +10,8 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.edits import Edit
-from opscope.core.analysis.critical.scaled import Floats
 from opscope.core.question.parameters import Parameter
+from opscope.core.tables.intervals import Floats
 
 __all__ = ["EVIDENCE", "Answer", "Answers", "CannotTell", "Detector", "Edit", "Finding", "Floats"]
 

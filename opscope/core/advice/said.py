@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import polars as pl
 
@@ -15,10 +15,12 @@ from opscope.core.advice.finding import Edit
 from opscope.core.advice.ranked import is_open, may_lead, ranked, with_costs
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.critical.edits import edited
-from opscope.core.analysis.critical.graph import replay_graph
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.attribution.found import NOTES
 from opscope.core.once import lock_of
+
+if TYPE_CHECKING:
+    from opscope.core.analysis.critical.graph import Graph
 
 #: The key of the ranked list as far as the diagnosis shows it.
 _LEADING: Final = ("", "leading")
@@ -67,7 +69,7 @@ def _said(profile: Answers, names: tuple[str, ...] | None) -> tuple[ask.Said, ..
         ask.said,
         profile,
         partial(_replay, profile, fresh),
-        prepare=lambda: profile.of(replay_graph),
+        prepare=partial(_timeline, profile),
     )
     if names is None:
         return ranked(ask_for(before=profile.of(answers_by_detector)), profile.of(causes))
@@ -87,7 +89,13 @@ def _replay(profile: Answers, fresh: bool, edits: Sequence[Edit]) -> pl.DataFram
     return simulate(profile, edits)
 
 
+def _timeline(profile: Answers) -> Graph | None:
+    from opscope.core.analysis.critical.graph import replay_graph  # lazy: few need it
+
+    return profile.of(replay_graph)
+
+
 def simulate(profile: Answers, edits: Sequence[Edit]) -> pl.DataFrame | None:
     """Return the times of the timeline with the edits; None where the trace has no timeline."""
-    timeline = profile.of(replay_graph)
+    timeline = _timeline(profile)
     return None if timeline is None else edited(profile.of(op_index), timeline, edits)

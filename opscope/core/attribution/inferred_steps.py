@@ -40,6 +40,7 @@ from opscope.core.attribution.loop_steps import (
     steps_of_calls,
     with_bodies,
 )
+from opscope.core.attribution.op_periods import weights
 from opscope.core.attribution.sequence_steps import function_of, sequence_steps
 from opscope.core.attribution.step_counter import GLOBAL_STEP, counted, counter
 from opscope.core.dialects import Reading, serving
@@ -412,12 +413,10 @@ class _Kinds:
             reading.call is not None and _UPDATES.match(reading.call.name) is not None
             for reading in meaning.readings
         ]
-        # the seed is fixed, so that the same trace always has the same steps
-        weight = np.random.default_rng(7).integers(1, 1 << 62, len(direction), dtype=np.uint64)
         return cls(
             np.array(direction, np.int8),
             np.array(function, np.int32),
-            weight,
+            weights(len(direction)),
             np.array(updates, bool),
             tuple(numbers),
         )

@@ -16,6 +16,7 @@ from opscope.core.tables.columns import pieces
 from opscope.core.tables.mapped import Mapped, zeros
 
 Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
 NONE = -1
 #: Rows that are nested at a time: each takes 100 bytes while they are.
 _APART: Final = 250_000

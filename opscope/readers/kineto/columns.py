@@ -237,6 +237,10 @@ class Columns:
         if not self.fractional:
             self.fractional = bool(((start != NO_TIME) & (start % 1000 != 0)).any())
 
+    def has_phase(self, phase: str) -> bool:
+        """Whether an event so far has this phase."""
+        return any(phase == written for written, _ in self._pairs)
+
     def writer(self, keys: Collection[str]) -> foreign.Events:
         """What the events say of the program that wrote them; ``keys``: those beside the events."""
         labels = {

@@ -59,7 +59,7 @@ class Sampled:
 
     def add(self, body: bytes, columns: Columns) -> None:
         """Add the samples of a block of the file, which are no events of unknown kinds then."""
-        if not any(sign in body for sign in _SIGNS):
+        if not columns.has_phase("C") or not any(sign in body for sign in _SIGNS):
             return
         events, time = decode_sampled(body)
         names, pids, times, values = [], [], [], []

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 from msgspec import Raw, Struct
 
 from opscope.readers.errors import BadInput
+from opscope.readers.kineto.columns import Codes
 from opscope.readers.kineto.events import ABSENT, repair
 from opscope.readers.kineto.json_events import KinetoFile, last_gap
 
@@ -28,27 +32,20 @@ MOST_RECORDED: Final = 1_000_000
 _FAR: Final = 1 << 52
 _KERNEL_TIME, _BEFORE, _AFTER = "_kernel_time", "_fence_before", "_fence_after"
 
-_POOL: Final = ("pool_threads", "pool_run", "pool_wait")
 _GPU: Final = ("parent_name", "stream", "grid", "block", "bytes")
 SCHEMA: Final = {
-    "cat": pl.String,
+    "cat": pl.Categorical,
     "name": pl.String,
-    "kind": pl.String,
+    "kind": pl.Categorical,
     "pid": pl.Int64,
     "tid": pl.Int64,
     "start": pl.Int64,
     "duration": pl.Int64,
-    "op_name": pl.String,
-    "provider": pl.String,
+    "op_name": pl.Categorical,
+    "provider": pl.Categorical,
     "node_index": pl.Int64,
-    "inputs": pl.String,
-    "outputs": pl.String,
-    "activation_size": pl.Int64,
-    "parameter_size": pl.Int64,
-    "output_size": pl.Int64,
-    "pool_threads": pl.Int64,
-    "pool_run": pl.Int64,
-    "pool_wait": pl.Int64,
+    "inputs": pl.Categorical,
+    "outputs": pl.Categorical,
     "parent_name": pl.String,
     "stream": pl.String,
     "grid": pl.String,
@@ -59,24 +56,9 @@ SCHEMA: Final = {
 
 ``cat``: Session, Node, Kernel or Api. ``name``: a node's name without its suffix, which is ``kind``:
 ``kernel_time``, ``fence_before``, ``fence_after`` (null for other events). ``start``, ``duration``: ns since
-profiling began. ``inputs``, ``outputs``: JSON, ``[{"float":[2,3]},…]``. Sizes in bytes. ``pool_threads``: how
-many threads of the pool worked beside the caller; ``pool_run``, ``pool_wait``: the caller's µs in the pool.
-``parent_name``, ``stream``, ``grid``, ``block``, ``bytes``: of events of GPUs.
+profiling began. ``inputs``, ``outputs``: JSON, ``[{"float":[2,3]},…]``. ``parent_name``, ``stream``,
+``grid``, ``block``, ``bytes``: of events of GPUs.
 """
-
-
-class _Main(Struct, gc=False):
-    Run: int = 0
-    Wait: int = 0
-
-
-class _Sub(Struct, gc=False):
-    num_run: int = 0
-
-
-class _Pool(Struct, gc=False):
-    main_thread: _Main | None = None
-    sub_threads: dict[str, _Sub] | None = None
 
 
 _Number = int | str | None
@@ -91,10 +73,6 @@ class Args(Struct, gc=False):
     graph_index: _Number = None
     input_type_shape: Raw = ABSENT
     output_type_shape: Raw = ABSENT
-    activation_size: _Number = None
-    parameter_size: _Number = None
-    output_size: _Number = None
-    thread_scheduling_stats: Raw = ABSENT
     parent_name: str | None = None
     stream: _Number = None
     grid_x: _Number = None
@@ -122,9 +100,12 @@ class Event(Struct, gc=False):
 
 _decode = msgspec.json.Decoder(list[Event]).decode
 _decode_one = msgspec.json.Decoder(Event).decode
-_decode_pool = msgspec.json.Decoder(_Pool).decode
 _decode_raw = msgspec.json.Decoder(list[Raw]).decode
 _NO_ARGS: Final = Args()
+#: What the runs of a node mostly share.
+_OF_EVENT: Final = attrgetter("cat", "name")
+_OF_ARGS: Final = attrgetter("op_name", "provider", "node_index", "graph_index")
+_SHAPES: Final = (attrgetter("input_type_shape"), attrgetter("output_type_shape"))
 #: The last event of a profile that its profiler did not keep whole.
 _TRUNCATED: Final = "profile_truncated"
 _CATEGORY: Final = b'"cat"'
@@ -147,11 +128,8 @@ class Events:
     notes: list[tuple[str, str, int]] = field(default_factory=list)
 
 
-def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
-    """Return the events of a profile. Raises BadInput if the file has none, or cannot be read.
-
-    ``pools``: fill in the columns of the thread pool, which take as long as all others together.
-    """
+def read(path: str | os.PathLike[str]) -> Events:
+    """Return the events of a profile. Raises BadInput if the file has none, or cannot be read."""
     file = KinetoFile(
         Path(path),
         decode=_decoded,
@@ -159,17 +137,18 @@ def read(path: str | os.PathLike[str], pools: bool = False) -> Events:
         gap=_gap,
         what="a profile of ONNX Runtime",
     )
-    parts, untimed, dropped = [], 0, 0
+    parts, kinds, untimed, dropped = [], Codes(), 0, 0
     for events in file.blocks():
         timed = events if _all_timed(events) else [event for event in events if _is_timed(event)]
         untimed += len(events) - len(timed)
-        marks = [event for event in timed if event.name == _TRUNCATED]
-        if marks:
-            dropped += sum(_drop(event) for event in marks)
+        if _TRUNCATED in map(attrgetter("name"), timed):
+            dropped += sum(_drop(event) for event in timed if event.name == _TRUNCATED)
             timed = [event for event in timed if event.name != _TRUNCATED]
         if timed:
-            parts.append(_frame(timed, pools))
-    frame = _finish(pl.concat(parts)) if parts else pl.DataFrame(schema=SCHEMA)
+            parts.append(_frame(timed, kinds))
+    frame = (
+        _finish(pl.concat(parts, how="diagonal"), kinds) if parts else pl.DataFrame(schema=SCHEMA)
+    )
     if not frame["cat"].is_in(["Session", "Node"]).any():
         if file.truncated or file.unclosed:
             raise BadInput(path, "truncated: the JSON ends before its first event")
@@ -260,84 +239,73 @@ def _mend(text: bytes) -> bytes:
 # ------------------------------------------------------------------------------------ columns
 
 
-def _frame(events: list[Event], pools: bool) -> pl.DataFrame:
+def _frame(events: list[Event], kinds: Codes) -> pl.DataFrame:
+    """Return what differs from event to event, and the number in ``kinds`` of what runs of a node share."""
     args = [event.args or _NO_ARGS for event in events]
+    shapes = (map(bytes, map(each, args)) for each in _SHAPES)
+    shared = zip(map(_OF_EVENT, events), map(_OF_ARGS, args), *shapes, strict=True)
     return pl.DataFrame(
         {
-            "cat": [event.cat for event in events],
-            "full": [event.name for event in events],
+            "kinds": np.fromiter(map(kinds.__getitem__, shared), np.int32, len(events)),
             "pid": _integers([event.pid for event in events]),
             "tid": _integers([event.tid for event in events]),
             "ts": pl.Series([event.ts for event in events], dtype=pl.Float64, strict=False),
             "dur": pl.Series([event.dur for event in events], dtype=pl.Float64, strict=False),
-            "op_name": [arg.op_name for arg in args],
-            "provider": pl.Series([arg.provider for arg in args], dtype=pl.String),
-            "node_index": _numbers(
-                [arg.graph_index if arg.node_index is None else arg.node_index for arg in args]
-            ),
-            "inputs": _texts([arg.input_type_shape for arg in args]),
-            "outputs": _texts([arg.output_type_shape for arg in args]),
-            "activation_size": _numbers([arg.activation_size for arg in args]),
-            "parameter_size": _numbers([arg.parameter_size for arg in args]),
-            "output_size": _numbers([arg.output_size for arg in args]),
-            **_pool_columns(args, pools),
             **_gpu_columns(events, args),
         }
     )
 
 
-def _finish(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of SCHEMA."""
+def _finish(frame: pl.DataFrame, kinds: Codes) -> pl.DataFrame:
+    """Return the columns of SCHEMA; the texts of each kind of event are there once, rows refer to them."""
+    own = frame.select(
+        "pid", "tid",
+        (pl.col("ts") * 1000).round().cast(pl.Int64).alias("start"),
+        (pl.col("dur") * 1000).round().cast(pl.Int64).alias("duration"),
+        *(name if name in frame.columns else pl.lit(None, SCHEMA[name]).alias(name) for name in _GPU),
+    )  # fmt: skip
+    texts = _texts_of(kinds)
+    texts = texts.cast({name: SCHEMA[name] for name in texts.columns if name in SCHEMA})
+    return texts[frame["kinds"]].hstack(own).select(*SCHEMA)
+
+
+def _texts_of(kinds: Codes) -> pl.DataFrame:
+    of_events, of_args, inputs, outputs = zip(*kinds, strict=True)
+    cats, names = zip(*of_events, strict=True)
+    ops, providers, nodes, graphs = zip(*of_args, strict=True)
     is_node = pl.col("cat") == "Node"
     kind: Any = pl.when(is_node & pl.col("full").str.ends_with(_KERNEL_TIME)).then(
         pl.lit(_KERNEL_TIME)
     )
     for suffix in (_BEFORE, _AFTER):
         kind = kind.when(is_node & pl.col("full").str.ends_with(suffix)).then(pl.lit(suffix))
+    frame = pl.DataFrame(
+        {
+            "cat": cats,
+            "full": names,
+            "op_name": ops,
+            "provider": pl.Series(providers, dtype=pl.String),
+            "node_index": _numbers(
+                [graph if node is None else node for node, graph in zip(nodes, graphs, strict=True)]
+            ),
+            "inputs": _texts(inputs),
+            "outputs": _texts(outputs),
+        }
+    )
     # in old files a node without a name has an empty one; the suffix is then all there is
-    return frame.with_columns(kind.alias("suffix")).select(
-        "cat",
+    return frame.with_columns(kind.alias("suffix")).with_columns(
         pl.coalesce(
             pl.col("full").str.slice(0, pl.col("full").str.len_chars() - pl.col("suffix").str.len_chars()),
             "full",
         ).alias("name"),
         pl.col("suffix").str.strip_prefix("_").alias("kind"),
-        "pid", "tid",
-        (pl.col("ts") * 1000).round().cast(pl.Int64).alias("start"),
-        (pl.col("dur") * 1000).round().cast(pl.Int64).alias("duration"),
-        *list(SCHEMA)[list(SCHEMA).index("op_name"):],
     )  # fmt: skip
-
-
-def _pool_columns(args: list[Args], wanted: bool) -> dict[str, pl.Series]:
-    threads: list[int | None] = [None] * len(args)
-    run, wait = list(threads), list(threads)
-    for n, arguments in enumerate(args if wanted else ()):
-        pool = _pool(arguments.thread_scheduling_stats)
-        if pool is not None and pool.sub_threads is not None:
-            threads[n] = sum(sub.num_run > 0 for sub in pool.sub_threads.values())
-        if pool is not None and pool.main_thread is not None:
-            run[n], wait[n] = _bounded(pool.main_thread.Run), _bounded(pool.main_thread.Wait)
-    each = zip(_POOL, (threads, run, wait), strict=True)
-    return {name: pl.Series(values, dtype=pl.Int64) for name, values in each}
-
-
-def _pool(raw: Raw) -> _Pool | None:
-    if raw is ABSENT:
-        return None
-    try:
-        return _decode_pool(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # without a pool it is an empty text
 
 
 def _gpu_columns(events: list[Event], args: list[Args]) -> dict[str, pl.Series]:
     """Return the columns of events of GPUs; most profiles have none."""
-    if not any(event.cat == "Kernel" for event in events):
-        return {
-            name: pl.Series([None], dtype=SCHEMA[name]).new_from_index(0, len(events))
-            for name in _GPU
-        }
+    if "Kernel" not in map(attrgetter("cat"), events):
+        return {}
     texts: dict[str, list[str | None]] = {
         "parent_name": [arg.parent_name for arg in args],
         "stream": [None if arg.stream is None else str(arg.stream) for arg in args],
@@ -369,10 +337,8 @@ def _numbers(values: list[Any]) -> pl.Series:
     return numbers
 
 
-def _texts(values: list[Raw]) -> pl.Series:
-    raw = pl.Series(
-        [None if value is ABSENT else bytes(value) for value in values], dtype=pl.Binary
-    )
+def _texts(values: Sequence[bytes]) -> pl.Series:
+    raw = pl.Series([value or None for value in values], dtype=pl.Binary)
     texts: pl.Series = raw.cast(pl.String, strict=False)
     return texts
 
@@ -380,7 +346,3 @@ def _texts(values: list[Raw]) -> pl.Series:
 def _extent(x: _Number, y: _Number, z: _Number) -> str | None:
     # copies have a grid of -1
     return None if x is None or y is None or z is None or str(x) == "-1" else f"{x},{y},{z}"
-
-
-def _bounded(value: int) -> int | None:
-    return value if abs(value) < 1 << 62 else None

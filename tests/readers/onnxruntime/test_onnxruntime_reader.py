@@ -154,22 +154,6 @@ def test_the_index_of_a_node_has_two_names(tmp_path):
     assert frame["node_index"].to_list() == [3, 9]
 
 
-def test_threads_of_the_pool_that_worked_are_counted(tmp_path):
-    stats = {
-        "main_thread": {"thread_pool_name": "p", "thread_id": "1", "block_size": [1], "core": 0, "Run": 11, "Wait": 8},
-        "sub_threads": {"5": {"num_run": 1, "core": 1}, "6": {"num_run": 0, "core": -1}},
-    }  # fmt: skip
-    made = [
-        node("a", 0, 5, thread_scheduling_stats=stats),
-        node("b", 6, 5, thread_scheduling_stats=""),
-    ]
-    frame = events.read(written(tmp_path, made), pools=True).frame
-    assert frame.select("pool_threads", "pool_run", "pool_wait").rows() == [
-        (1, 11, 8),
-        (None, None, None),
-    ]
-
-
 def test_dtypes_have_opscopes_names(tmp_path):
     words = {
         "float16": "f16",

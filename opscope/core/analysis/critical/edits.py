@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from opscope.core.analysis.critical.graph import Graph
-from opscope.core.analysis.critical.scaled import MOST, Floats, Scaled
 from opscope.core.analysis.critical.work import COPY, SET
 from opscope.core.analysis.ops.ops import Ops
-from opscope.core.tables.intervals import NONE, Ints, distinct
+from opscope.core.tables.intervals import NONE, Floats, Ints, distinct
 
+if TYPE_CHECKING:
+    from opscope.core.analysis.critical.graph import Graph
+    from opscope.core.analysis.critical.scaled import Scaled
+
+#: No factor may be larger: times stay far below 64 bits.
+MOST: Final = 1000.0
 _SPAN = ("process", "thread", "start", "end", "factor")
 
 
@@ -47,6 +52,8 @@ def edited(ops: Ops, graph: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
     Without an edit the times are those measured. Raises ValueError for a row that the trace does not have,
     and for a factor that is negative, not finite, or above 1000.
     """
+    from opscope.core.analysis.critical.scaled import Scaled  # lazy: most detectors make no edit
+
     trace, changed = ops.attribution.trace, Scaled.of(graph)
     kernels, memops, launches = (
         _smallest(len(trace[table]), [getattr(edit, name) for edit in edits], name)

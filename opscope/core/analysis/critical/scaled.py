@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from opscope.core.analysis.critical.graph import ARRIVE, LAUNCH, MARK, RETURN, Graph
 from opscope.core.analysis.critical.replay import replay, wall
 from opscope.core.analysis.ops.ops import Ops
-from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.intervals import NONE, Floats, Ints
 
 SCHEMA: Final = {
     "process": pl.Int32,
@@ -23,9 +23,6 @@ SCHEMA: Final = {
     "saving_share": pl.Float64,
     "removed_time": pl.Int64,
 }
-Floats = NDArray[np.float64]
-#: No factor may be larger: times stay far below 64 bits.
-MOST: Final = 1000.0
 _Row = tuple[int | None, int | None, int, int, int | None]
 
 

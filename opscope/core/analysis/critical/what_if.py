@@ -12,8 +12,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.critical.edits import MOST
 from opscope.core.analysis.critical.graph import Graph, full_graph
-from opscope.core.analysis.critical.scaled import MOST, SCHEMA, Floats, Scaled
+from opscope.core.analysis.critical.scaled import SCHEMA, Scaled
 from opscope.core.analysis.critical.work import COMMUNICATION, COPY, names
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.question import parameters
@@ -21,7 +22,7 @@ from opscope.core.question.column import Frame
 from opscope.core.question.record import Question
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, compact
-from opscope.core.tables.intervals import NONE, distinct, nest
+from opscope.core.tables.intervals import NONE, Floats, distinct, nest
 
 
 class NothingSelected(ValueError):
