@@ -45,8 +45,8 @@ def work(answers: Answers) -> pl.DataFrame:
     """Return what ran on the device (COLUMNS; times in ns): kernels, or on the CPU ops at the level of their
     costs, and innermost ops in none of these.
 
-    On the CPU, ``duration`` is an op's self time with that of the ops inside whose cost counts in it; ops that
-    move no data, such as views, are left out.
+    On the CPU, ``duration`` is an op's self time with that of the ops inside whose cost counts in it; ops
+    that move no data, such as views, are left out.
     """
     if not answers.cpu_only:
         return answers.kernels(categories=True).select(

@@ -56,9 +56,10 @@ _RECOMMENDED: Final[Named] = {
 #: The softmax of the form that PyTorch's scaled_dot_product_attention takes where no fused one will do.
 _REFUSED: Final = "aten::_safe_softmax"
 _WHY_REFUSED: Final[Named] = {
-    "torch": "The program calls scaled_dot_product_attention, and PyTorch refused its fused forms. One call inside"
-    " `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):` warns why; on a CPU"
-    " dropout_p above 0 is a reason (set the attention's dropout to 0), as is a mask that needs a gradient.",
+    "torch": "The program calls scaled_dot_product_attention, and PyTorch refused its fused forms. One call"
+    " inside `with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):` warns why;"
+    " on a CPU dropout_p above 0 is a reason (set the attention's dropout to 0), as is a mask that needs a"
+    " gradient.",
 }
 _GENERAL: Final = (
     "Use one fused attention op (flash attention), which keeps the scores on the chip."
