@@ -131,7 +131,7 @@ def _line(row: Row, cause: Row | None, where_: str | None) -> str:
     elif row["saving"] is not None:
         part = "" if row["saving_share"] is None else f" ({units.share(row['saving_share'])})"
         saves = f"saves about {units.time(row['saving'])} of all of the wall time{part}"
-    elif most is not None and cause is None:
+    elif most and cause is None:
         saves = f"saves at most {units.time(most)} of the run"
     else:
         return f"{row['number']}. {label}"

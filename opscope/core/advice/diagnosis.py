@@ -102,7 +102,8 @@ class _Diagnosis(Parts):
             verb = "they record" if len(tools) > 1 else "it records"
             return NOT_TIMED, f"{' or '.join(tools)}: {verb} when each kernel ran"
         if work is not None and not count:
-            return "a GPU was used, and no kernels were captured", run
+            used = "a GPU" if self.vendor else "a device"
+            return f"{used} was used, and no kernels were captured", run
         if work is not None and count < LEAST:
             return f"fewer than {LEAST} kernels, copies and sets were recorded ({count})", run
         computes = work is None or bool((work.kind == COMPUTATION).any())
@@ -182,7 +183,8 @@ class _Diagnosis(Parts):
         return f"{command} records the steps after it"
 
     def healthy(self) -> dict[str, Any] | None:
-        """Return the row that nothing stands out; None where that cannot be said."""
+        """Return the row that nothing stands out, or that most of the device's time has no op, so that what
+        bounds its kernels is not known; None where neither can be said."""
         busy = sum(self.parts.get(name, 0) for name in ("computation", "communication", "copying"))
         if not self.time or busy < BUSY * self.time or not (self.on_gpu or self.steps):
             return None
@@ -199,11 +201,11 @@ class _Diagnosis(Parts):
             rest = self.facts.unattributed()
             whose = "the device's" if self.on_gpu else "the elapsed"
             if rest > total:
-                text += (
-                    f"; {share(rest / (rest + total))} of the device's time has no op, so what bounds its"
-                    " kernels is not known"
-                )
-            elif len(by) and total and by["device_time"][0]:
+                lack = f"{share(rest / (rest + total))} of the device's time has no op"
+                was = f"{doing} {share(busy / self.time)} of {self._whole}"
+                text = f"what bounds the kernels: {was}, and {lack}"
+                return self._row(CANNOT_TELL, None, text, words.NO_OPS)
+            if len(by) and total and by["device_time"][0]:
                 part = share(by["device_time"][0] / (rest + total))
                 text += f"; {part} of {whose} time is in {by['op'][0]}"
         return self._row(HEALTHY, 0, text, self.say.healthy())

@@ -34,6 +34,10 @@ NO_COMPUTATION: Final = (
     "the profile holds collectives and no computation, so that what ran beside them is not known"
 )
 #: What to do where records are missing.
+NO_OPS: Final = (
+    "opscope run -- python train.py records the ops; those that a CUDA graph replays are in the trace of its"
+    " capture: opscope report FILE CAPTURE"
+)
 WHOLE_FILE: Final = (
     "copy the file again, or record again and let the profiler end before the program does"
 )

@@ -36,8 +36,15 @@ def steps(number: int = STEPS, length: int = STEP) -> list[dict]:
     ]
 
 
-def each_step(*work: Ran, calls: tuple[dict, ...] = (), **more) -> Profile:
-    """A training whose steps all run ``work`` and call ``calls``; times are from the step's start."""
+def each_step(
+    *work: Ran, calls: tuple[dict, ...] = (), ops: tuple[dict, ...] = (), **more
+) -> Profile:
+    """A training whose steps all run ``work`` and call ``calls`` in ``ops``; times are from the step's start."""
+    within = [
+        {**op, "start": op["start"] + number * STEP, "end": op["end"] + number * STEP}
+        for number in range(STEPS)
+        for op in ops
+    ]
     ran, called = [], []
     for number in range(STEPS):
         at = number * STEP
@@ -47,7 +54,7 @@ def each_step(*work: Ran, calls: tuple[dict, ...] = (), **more) -> Profile:
             for one in work
         ]  # fmt: skip
         called += [{**call, "start": call["start"] + at, "end": call["end"] + at} for call in calls]
-    return profiled(ran, calls=called, ranges=steps(), **more)
+    return profiled(ran, calls=called, ranges=[*steps(), *within], **more)
 
 
 def first(profile: Profile) -> dict:
@@ -63,10 +70,15 @@ def kernels(start: int, number: int, length: int, gap: int, ahead: int = 5 * US)
     return made
 
 
-def test_a_device_that_always_works_is_healthy():
-    row = first(each_step(*kernels(10, 2, 490, 5, ahead=8 * US)))
+def test_a_device_that_always_works_is_healthy_if_it_is_known_what_it_computes():
+    work = kernels(10, 2, 490, 5, ahead=8 * US)
+    op = {"process": 0, "thread": 1, "kind": "pushpop", "category": "forward", "text": "aten::mm"}
+    row = first(each_step(*work, ops=({**op, "start": 1 * US, "end": 600 * US},)))
     assert (row["finding"], row["lost"]) == ("healthy", 0)
     assert "98" in row["text"]
+    row = first(each_step(*work))
+    assert (row["finding"], row["lost"]) == ("cannot tell", None)
+    assert "100.0 % of the device's time has no op" in row["text"]
 
 
 def test_tiny_kernels_that_take_less_time_than_their_launches_are_host_bound():

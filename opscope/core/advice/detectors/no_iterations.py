@@ -35,20 +35,16 @@ def find(answers: Answers) -> Answer:
         return CannotTell(f"{NOT_TIMED}, so that there are no iterations to tell apart")
     iterations = answers.iterations()
     iterated = iterations.filter(pl.col("iteration").is_not_null())
-    if iterated["is_step"].fill_null(False).any():
+    # a server's engine steps are of several kinds, and so no steps of one program
+    served = iterated["found_by"].str.starts_with("range: ").fill_null(False).any()
+    if served or iterated["is_step"].fill_null(False).any():
         return []
     if not len(iterated) and set(iterations["reason"].drop_nulls()) <= {NO_KERNELS}:
         return CannotTell("the profile has neither kernels nor ops")
     how = _HOW.get(framework(answers) or "", "call opscope.step() at the beginning of each step")
     by = ", ".join(iterated["found_by"].drop_nulls().unique().sort())
-    served = iterated["found_by"].str.starts_with("range: ").fill_null(False).any()
-    inferred = len(iterated) > 0 and not served
-    if served:
-        evidence = (
-            f"{len(iterated):,} iterations of a server ({by}), which are of several kinds and so no steps of"
-            " one program: opscope iterations FILE shows them"
-        )
-    elif inferred:
+    inferred = len(iterated) > 0
+    if inferred:
         sure = iterated["certainty"].drop_nulls().to_list() or [0.0]
         evidence = (
             f"{len(iterated):,} iterations were inferred from what repeats"
