@@ -89,17 +89,19 @@ def lock(environment: str) -> None:
 def install(environment: str, arguments: list[str]) -> int:
     """Install as tox asks; where the lock is asked for and holds here, its packages first, with their hashes."""
     pip = [sys.executable, "-I", "-m", "pip", "install"]
-    path = LOCKS / f"{environment}.txt"
+    path, stamp = LOCKS / f"{environment}.txt", Path(sys.prefix, "locked.txt")
     if (
         os.environ.get("OPSCOPE_LOCK") == "1"
         and path.exists()
         and path.read_text().startswith(HERE + "\n")
+        and (not stamp.exists() or stamp.read_bytes() != path.read_bytes())
     ):
         locked = subprocess.run(
             [*pip, "--require-hashes", "--no-deps", "-r", str(path)], check=False
         )
         if locked.returncode:
             return locked.returncode
+        stamp.write_bytes(path.read_bytes())  # to look at each package again takes seconds
     return subprocess.run([*pip, *arguments], check=False).returncode
 
 

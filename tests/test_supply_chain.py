@@ -119,6 +119,7 @@ def test_a_lock_is_used_where_it_is_asked_for_and_made_for_here(
     install = chain["install"]
     monkeypatch.setitem(install.__globals__, "LOCKS", tmp_path)
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setenv("OPSCOPE_LOCK", "1" if asked else "")
     assert install("lint", ["x"]) == 0
     assert install("core", ["x"]) == (1 if asked else 0)
@@ -126,6 +127,10 @@ def test_a_lock_is_used_where_it_is_asked_for_and_made_for_here(
     # what does not have its hash ends it: nothing else is installed
     assert calls[1:] == ([locked] if asked else [["install", "x"]])
     assert calls[0] == ["install", "x"]
+    # what is installed already is not looked at again
+    (tmp_path / "locked.txt").write_bytes((tmp_path / "core.txt").read_bytes())
+    assert install("core", ["x"]) == 0
+    assert calls[-1] == ["install", "x"]
     assert sys.executable
 
 

@@ -137,7 +137,11 @@ class Runs:
             raise NotOpened(
                 f"{file}: a URL is not opened: only files in the folders that were named"
             )
-        if "\0" in file:
+        try:
+            encoded = os.fsencode(file)
+        except UnicodeEncodeError:  # half a character, which JSON can write
+            encoded = b"\0"
+        if b"\0" in encoded:
             raise NotOpened("this is no name of a file")
         paths = [self._inside(path) for path in self._candidates(file)]
         if not paths or None in paths:  # the same words, so that nobody learns what lies outside

@@ -57,6 +57,7 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
 }
 #: Of a device's name, in characters; the longest real one has 60.
 _LONGEST_NAME: Final = 256
+_EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
 #: What a wait among the kernels tells.
 _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
 #: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
@@ -76,6 +77,8 @@ def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note
     for name, frame in tables.items():
         mended = _small(name, _time(name, frame, notes, opened), notes)
         tables[name] = _bounded(name, mended, notes)
+    if "kernels" in tables:
+        tables["kernels"] = _launched(tables["kernels"], notes)
     if "name" in tables.get("devices", pl.DataFrame()).columns:
         short = pl.col("name").cast(pl.String).str.head(_LONGEST_NAME)
         tables["devices"] = tables["devices"].with_columns(short)
@@ -189,6 +192,20 @@ def _bounded(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
         frame = frame.with_columns(pl.when(fits).then(column).alias(column))
         _count(name, column, frame[column].null_count() - values.null_count(), notes)
     return frame
+
+
+def _launched(kernels: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """Return the kernels; a grid or block that is not up to three numbers (``900,1,1``) is null."""
+    for column in ("grid", "block"):
+        if column not in kernels.columns or kernels[column].dtype == pl.Null:
+            continue
+        texts = distinct_values(kernels[column]).drop_nulls()
+        wrong = texts.filter(~texts.cast(pl.String).str.contains(_EXTENT))
+        if len(wrong):
+            is_wrong = kernels[column].is_in(wrong.implode()).fill_null(False)
+            kernels = kernels.with_columns(pl.when(~is_wrong).then(column).alias(column))
+            _count("kernels", column, int(is_wrong.sum()), notes)
+    return kernels
 
 
 def _count(name: str, column: str, count: int, notes: list[Note]) -> None:

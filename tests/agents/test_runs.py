@@ -105,3 +105,8 @@ def test_a_file_that_cannot_be_read_opens_no_run(folder):
     with pytest.raises(BadInput):
         runs.open(["bad.json"])
     assert runs.opened == []
+
+
+@pytest.mark.parametrize("file", ["\ud800", "a\0b"])
+def test_what_can_be_no_files_name_is_refused(folder, file):
+    assert refused(Runs((folder / "in",)), file) == "this is no name of a file"

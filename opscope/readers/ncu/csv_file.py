@@ -118,7 +118,9 @@ def parse(text: str, path: Path) -> Measured:
         )
     if header is None or (errors := _nothing(said, text, header.start())):
         raise BadInput(path, _why_none(said) if header is None else errors)
-    frame, left_out = _table(text, header.start(), header.group(1), path)
+    every, left_out = _table(text, header.start(), header.group(1), path)
+    # a launch has a number of its own: a row that is there again, as in joined tables, is no other launch
+    frame = every.unique(maintain_order=True)
     if "Metric Name" not in frame.columns:
         launches, rows, values, lost = _wide(frame)
     else:
@@ -132,6 +134,11 @@ def parse(text: str, path: Path) -> Measured:
     for message, count, severity in (
         ("lines of other programs in ncu's table were left out", left_out, "info"),
         ("values of ncu that are no numbers were left out", lost, "info"),
+        (
+            "rows that ncu's table holds again, equal in all columns: counted once",
+            len(every) - len(frame),
+            "warning",
+        ),
     ):
         if count:
             measured.notes.append((severity, message, count))

@@ -52,12 +52,16 @@ def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
             text: n for n, text in enumerate(gpu["stream"].drop_nulls().unique(maintain_order=True))
         }
         streams = pl.Series([codes.get(text) for text in gpu["stream"]], dtype=pl.Int64)
+    # a record that the file holds again has the number of the first: so it is known, and counted once
+    same = [name for name in gpu.columns if name not in ("row", "parent")]
+    number = pl.col("row").cast(pl.Int64) + 1
+    number = pl.when(pl.col("duration") > 0).then(number.first().over(same)).otherwise(number)
     gpu = gpu.with_columns(
         streams.alias("stream"),
         pl.lit(0, pl.Int32).alias("process"),
         pl.lit(0, pl.Int32).alias("device"),
         (pl.col("start") + pl.col("duration")).alias("end"),
-        pl.when(sure).then(pl.int_range(1, pl.len() + 1, dtype=pl.Int64)).alias("correlation"),
+        pl.when(sure).then(number).alias("correlation"),
         pl.col("name").str.contains(_COPY).alias("copied"),
     )
     columns = ["process", "device", "stream", "start", "end", "correlation"]

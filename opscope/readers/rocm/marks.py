@@ -102,6 +102,7 @@ def _crossing(frame: pl.DataFrame) -> pl.Series:
     rows = frame.select(
         "process", pl.col("thread").fill_null(-1), "start", pl.col("end").fill_null(1 << 62)
     ).with_row_index("row")
+    rows = rows.drop_nulls("start")  # what began at no known time is left out later
     for _, part in rows.group_by("process", "thread", maintain_order=True):
         part = part.sort("start", "end", descending=[False, True], maintain_order=True)
         places = part["row"].to_list()

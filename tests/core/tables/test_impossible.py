@@ -469,3 +469,13 @@ def test_kernels_that_all_begin_at_time_0_ran_at_an_unknown_time() -> None:
     )
     assert ("kernels begin at time 0: when they ran is not known", 20) in notes(trace)
     assert any("kernels begin at time 0" in text for text in Profile(trace).diagnosis()["text"])
+
+
+def test_a_grid_that_no_device_has_is_null_and_told() -> None:
+    from opscope.readers.sound import sound_trace
+
+    texts = ["900,1,1", "64, 1, 1", "99999999999999999999,1,1", "²,1,1", "x", "1,2,3,4", None]
+    kernels = [dict(row, grid=text) for row, text in zip(row_of(7), texts, strict=True)]
+    trace = sound_trace({"kernels": pl.DataFrame(kernels)}, {})
+    assert trace["kernels"]["grid"].cast(pl.String).to_list() == [*texts[:2], *[None] * 5]
+    assert ("values of kernels.grid out of range, read as null", 4) in notes(trace)

@@ -525,3 +525,15 @@ def test_a_number_beyond_64_bits_anywhere_in_the_json_leaves_no_traceback(tmp_pa
         path.write_text(json.dumps(document))
         with contextlib.suppress(BadInput):
             readers.open(path)
+
+
+def test_a_range_that_began_at_no_known_time_says_nothing_of_the_others():
+    from opscope.readers.rocm.marks import ranges_of
+
+    spans = [(None, 5), (0, 10), (5, 20), (None, None)]
+    rows = [
+        {"process": 0, "thread": 1, "start": start, "end": end, "text": "a"} for start, end in spans
+    ]
+    ranges = ranges_of(pl.DataFrame(rows))
+    kinds = dict(ranges.select("end", pl.col("kind").cast(pl.String)).drop_nulls().rows())
+    assert (kinds[10], kinds[20]) == ("pushpop", "startend")
