@@ -68,12 +68,10 @@ for python in "${pythons[@]}"; do
     done
 done
 
-# the command alone, as users of pipx have it
-"$scratch/build/bin/python" -m pip install --quiet --disable-pip-version-check pipx
-version=$(PIPX_HOME=$scratch/pipx "$scratch/build/bin/pipx" run --python "$(command -v "$newest")" --spec "$out"/*.whl opscope --version 2>/dev/null)
-echo "pipx: $version"
-if command -v uvx >/dev/null; then
-    echo "uvx: $(uvx --python "$newest" --from "$out"/*.whl opscope --version)"
-else
-    echo "uvx: not here, so not tried"
-fi
+# the command alone, as users of pipx and uv have it
+"$scratch/build/bin/python" -m pip install --quiet --disable-pip-version-check pipx uv
+interpreter=$(command -v "$newest")
+version=$(PIPX_HOME=$scratch/pipx "$scratch/build/bin/pipx" run --python "$interpreter" --spec "$out"/*.whl opscope --version 2>/dev/null)
+echo "pipx run: $version"
+version=$(UV_CACHE_DIR=$scratch/uv UV_PYTHON_DOWNLOADS=never "$scratch/build/bin/uvx" --quiet --python "$interpreter" --from "$out"/*.whl opscope --version)
+echo "uvx: $version"

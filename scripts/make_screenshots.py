@@ -5,12 +5,15 @@ Usage: python scripts/make_screenshots.py [folder]     (docs/pictures; needs Chr
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+# the server, a process of its own, is of this folder too
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 #: file → page, dark or not, width and height in pixels
 PICTURES = {

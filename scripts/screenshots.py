@@ -9,6 +9,7 @@ far each page scrolls sideways, which it must not. Needs Chromium and the Playwr
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+# the server, a process of its own, is of this folder too
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 #: Width and height in pixels: a screen, and half of a small one.
 SIZES = ((1400, 900), (700, 900))

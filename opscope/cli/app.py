@@ -81,7 +81,7 @@ class Commands(TyperGroup):
         grouped = {name for names in _GROUPS.values() for name in names.split()}
         rest = " ".join(name for name in loadable if name not in grouped)
         for title, names in {**_GROUPS, "Of other packages": rest}.items():
-            rows = [(f"{name:{widest}}", self.commands[name].get_short_help_str(formatter.width))
+            rows = [(f"{name:{widest}}", self.commands[name].get_short_help_str(200))
                     for name in names.split()]  # fmt: skip
             if rows:
                 with formatter.section(title):

@@ -283,6 +283,8 @@ def _adapters(program: Program) -> Iterator[Check]:
             requires = known.load(targets[name]).requires
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a broken framework may raise anything
             why = " ".join(str(error).split()) or type(error).__name__
+            if name == "keras" and "KERAS_BACKEND" not in os.environ:
+                why += " (KERAS_BACKEND=torch or jax names a backend that is installed)"
             yield Check(name, False, version, f"it cannot be imported: {why}")
             continue
         fits = SpecifierSet(requires).contains(version, prereleases=True)

@@ -17,7 +17,8 @@ GROUPS: Final[Mapping[str, str]] = {
         --output --force --steps --delay --duration --whole --memory --samples --stacks --private --light
         --spells --last --slow --last-signal --attachable --dump --status --stop --inject""",
     "How to record": """
-        --backend --mode --counters-by --trace --capture-range-end --cuda-graph-trace --self-test""",
+        --backend --mode --counters-by --trace --capture-range-end --cuda-graph-trace --self-test
+        --measure""",
     "What to show": """
         --reports --by --detectors --table --sort --search --each --roofline --all --verbose --ops --top
         --columns --style --domains --hta --dict --report --compare --slo --price""",

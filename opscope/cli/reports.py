@@ -41,6 +41,11 @@ def reports(
         common.emit(dumps(rows, indent=2))
         return
     titles = [title for title in SUBJECTS.values() if any(row["subject"] == title for row in rows)]
+    # the subject of which most reports have the word in their name is what was asked for
+    named = [
+        row["subject"] for row in rows if any(word.lower() in row["name"] for word in words or ())
+    ]
+    titles.sort(key=lambda title: -named.count(title))
     common.show([_table(title, rows) for title in titles], width)
 
 

@@ -18,6 +18,7 @@ from opscope.core.advice.diagnosis_rows import (
     COMPILATION,
     COMPILING,
     ERRORS,
+    FAINT,
     FULL,
     IDLE,
     INPUT,
@@ -299,8 +300,9 @@ class Parts(Judge):
         }
         name = max(sums, key=lambda name_of_class: sums[name_of_class])
         attained = sum(share_of_class for _, share_of_class in rated.values()) / time
+        whose = "kernels'" if self.on_gpu else "ops'"
         said = (
-            f"{words.BOUNDS[name]} bounds {share(sums[name] / time)} of the kernels' time, and they attain"
+            f"{words.BOUNDS[name]} bounds {share(sums[name] / time)} of the {whose} time, and they attain"
             f" {share(attained)} of what the {getattr(self.facts.device[0], 'name', 'device')} could"
         )
         return name, sums[name] / time, attained, said
@@ -311,6 +313,8 @@ class Parts(Judge):
         if bounds is None or self._within(computed, WORTH):
             return
         name, _, attained, said = bounds
+        if not self.on_gpu and attained < FAINT:
+            return
         lost = computed * max(0.0, 1 - attained / ATTAINED)
         if not self._within(lost, WORTH):
             text = f"{self._part(computed)} went into {'kernels' if self.on_gpu else 'ops'}; {said}"

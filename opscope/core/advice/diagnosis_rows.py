@@ -39,6 +39,9 @@ ERRORS: Final = 2
 BUSY: Final = 0.5
 #: A start that takes most of all steps' time is told as a cause from this part of the wall time on.
 AT_START: Final = 0.25
+#: Where ops on a CPU attain less of their roof than this, the roof is not what bounds them: it may be their
+#: dispatch, too few threads, or other processes.
+FAINT: Final = 0.1
 #: What well-made kernels attain of their roof. Roofs are dense peaks, which nothing attains.
 ATTAINED: Final = 0.6
 #: Memory is near its limit above this part of the device's (the plug-in's rule).

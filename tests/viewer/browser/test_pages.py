@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from urllib.parse import parse_qs
 
 import pytest
 
+from opscope.profile import Profile
 from tests.viewer.browser.traces import DATA
 
 
@@ -246,7 +248,7 @@ def test_same_goes_to_the_next_slice_with_just_that_name_and_back(look, training
 def test_memory_says_what_grows_and_what_holds_the_peak(look, training):
     seen = look(training, "memory")
     words = seen.page.locator(".memory-words").inner_text()
-    assert re.search(r"It grows:|No growth from step to step was found|is not known", words)
+    assert re.search(r"It grows:|It does not grow from step to step|is not known", words)
     assert re.search(r"The peak of .* is held most by ", words)
     for cell in seen.page.locator("[role=gridcell]").all_inner_texts():
         assert cell.strip() != "-1"
@@ -321,3 +323,27 @@ def test_a_folder_of_runs_is_listed_and_each_opens(look, viewing, tmp_path_facto
         seen.page.get_by_role("link", name="all runs").click()
         seen.settle()
     assert links.count() == 2
+
+
+def test_a_measured_cpu_has_roofs_and_a_part_of_a_step_no_unknown_counts(
+    look, viewing, trace_of, tmp_path
+):
+    roofs = "CPU 2 cores f32 64 GFLOP/s f64 32 GFLOP/s 20 GB/s 32 MB of EPYC"
+    end = 0
+    place = {"process": 0, "thread": 1, "domain": "opscope.torch"}
+    rows = [{**place, "category": "step", "text": "step 0", "start": 0, "end": 40_000_000}]
+    for n in (8, 64, 512):
+        begin, end = end, end + 10_000_000
+        text = f"aten::mm(f32[{n},{n}], f32[{n},{n}])"
+        rows.append({**place, "category": "forward", "text": text, "start": begin, "end": end})
+    versions = json.dumps({"cpu": "EPYC", "cpu_roofs": roofs})
+    run = tmp_path / "measured.opscope"
+    Profile(trace_of(ranges=rows, processes=[{"process": 0, "versions": versions}])).save(run)
+    seen = look(viewing(run), "roofline")
+    assert seen.page.locator(".chart-title").first.inner_text().endswith("against 2 cores of EPYC")
+    assert "No roofs are drawn" not in seen.page.inner_text("main")
+    seen.go("steps")
+    for row in seen.page.locator(".body [role=row]").all():
+        if "phase:" in row.inner_text():
+            assert row.locator(".unknown").count() == 0
+    seen.fine()

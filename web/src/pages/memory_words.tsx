@@ -67,6 +67,7 @@ function Peak({ table, peak, at }: { table: Whole; peak: number; at: string }) {
     <p>
       <b>The peak</b> of <span title={exact(peak, "bytes")}>{show(peak, "bytes")}</span> {at} is held most by{" "}
       {op ? <Name of="op" value={op} /> : <>what no op allocated{table.text("reason", 0) ? ` (${visible(table.text("reason", 0)!)})` : ""}</>}
+      : <span title={exact(held, "bytes")}>{show(held, "bytes")}</span> ({show(peak ? held / peak : 0, "fraction")})
       {line && (
         <>
           {" "}
@@ -79,7 +80,7 @@ function Peak({ table, peak, at }: { table: Whole; peak: number; at: string }) {
           in <Name of="layer" value={layer} />
         </>
       )}
-      : <span title={exact(held, "bytes")}>{show(held, "bytes")}</span> ({show(peak ? held / peak : 0, "fraction")}).{" "}
+      <br />
       <a href={hrefOf("memory", { table: "memory_by_op" })}>All that was in use then</a>
     </p>
   );
