@@ -1,7 +1,7 @@
 """Price one call of attention over a cache for the sums of many steps at once.
 
-Its FLOPs and bytes are linear in the sums (``cached.LENGTHS``) where no window bounds them: a server whose steps
-each tell other sums has as many costs as steps, and a call takes 0.1 ms. The slopes are measured on the
+Its FLOPs and bytes are linear in the sums (``cached.LENGTHS``) where no window bounds them: a server whose
+steps each tell other sums has as many costs as steps, and a call takes 0.1 ms. The slopes are measured on the
 model itself; where it is not linear, on any of the rows that are priced both ways, each row is priced alone.
 """
 
