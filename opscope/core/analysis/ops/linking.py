@@ -19,7 +19,7 @@ from opscope.core import perf
 from opscope.core.analysis.ops import served_costs
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects import Reading
-from opscope.core.perf import tensorcore
+from opscope.core.perf import linear, tensorcore
 from opscope.core.perf.shapes import expanded, is_scalar_slot, tensors
 from opscope.core.schema import Arg, Dim, OpCall, TensorSpec
 from opscope.core.tables.columns import at, compact
@@ -137,12 +137,10 @@ class _Ops:
 
     def costs_with(self, params: list[served_costs.Params]) -> CostFunction:
         """Return a function that costs calls with the further parameters that their number gives."""
-        return lambda own, numbers: perf.columns(
-            [
-                replace(call, params=(*call.params, *params[number]))
-                for call, number in zip(own, numbers, strict=True)
-            ],
-            target=self.target,
+        return lambda own, numbers: linear.columns(
+            own,
+            [params[number] for number in numbers],
+            lambda calls: perf.columns(calls, target=self.target),
         )
 
 

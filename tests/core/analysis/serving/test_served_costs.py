@@ -121,3 +121,22 @@ def test_decode_over_a_cache_is_bound_by_memory():
     made = [Step(sums(16, 400_000), work=((ATTENTION, 100_000),)) for _ in range(3)]
     rows = Profile(served(made)).efficiency().filter(pl.col("op").str.contains("attention"))
     assert set(rows["bound"]) == {"memory"}
+
+
+@pytest.mark.parametrize("window", [0, 128])
+def test_steps_with_other_sums_are_priced_together_as_alone(monkeypatch, window):
+    """Prefills and decodes of 70 steps each, with sums of their own: to the FLOP and the byte."""
+    made = []
+    for n in range(70):
+        keys = 900 + 37 * n
+        made.append(Step(f"execute_32_context_2(sq32sk{keys}sqsq520sqsk{16 * keys + n})_generation_0(sq0sk0sqsq0sqsk0)", tokens=32))  # fmt: skip
+        made.append(Step(f"execute_16_context_0(sq0sk0sqsq0sqsk0)_generation_16(sq16sk{keys}sqsq16sqsk{keys})", tokens=16))  # fmt: skip
+    trace = served(made)
+    if window:
+        trace.origin["model_config"] = CONFIG | {"layer_types": ["sliding_attention"]}
+    together = Profile(trace).ops()
+    monkeypatch.setattr("opscope.core.perf.linear._FEWEST", 10_000)
+    alone = Profile(trace).ops()
+    assert together.equals(alone)
+    attention = together.filter(pl.col("op").str.starts_with("vllm::"))
+    assert attention["flops"].n_unique() > 70

@@ -1,0 +1,99 @@
+"""Price one call of attention over a cache for the sums of many steps at once.
+
+Its FLOPs and bytes are linear in the sums (``cached.LENGTHS``) where no window bounds them: a server whose
+steps each tell other sums has as many costs as steps, and a call takes 0.1 ms. The slopes are measured on the
+model itself; where it is not linear, on any of the rows that are priced both ways, each row is priced alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+import polars as pl
+
+from opscope.core.schema import OpCall, ParamValue
+from opscope.core.tables.intervals import Ints
+
+from . import tensorcore
+from .cached import LENGTHS, WINDOW
+
+#: Fewer rows are priced one by one.
+_FEWEST: Final = 64
+#: Rows that are priced both ways, beside the first and the last.
+_CHECKED: Final = 16
+#: Figures beyond this are priced one by one, as their sums may not fit in 64 bits.
+_LARGEST: Final = 1 << 60
+_FIGURES: Final = (
+    "matrix_flops",
+    "vector_flops",
+    "flops",
+    "masked_flops",
+    "bytes_read",
+    "bytes_written",
+    "bytes",
+)
+Params = tuple[tuple[str, ParamValue], ...]
+Pricing = Callable[[Sequence[OpCall]], pl.DataFrame]
+
+
+def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -> pl.DataFrame:
+    """Return the prices of the calls with further parameters; those of one call (the same object) that
+    differ in their sums alone are priced together."""
+    groups: dict[tuple[int, Params], list[int]] = {}
+    for row, (call, more) in enumerate(zip(calls, params, strict=True)):
+        rest = tuple(param for param in more if param[0] != LENGTHS)
+        groups.setdefault((id(call), rest), []).append(row)
+    parts: list[pl.DataFrame] = []
+    rows: list[int] = []
+    alone: list[int] = []
+    for (_, rest), members in groups.items():
+        told = [dict(params[row]).get(LENGTHS) for row in members]
+        table = _together(calls[members[0]], told, rest, price)
+        if table is None:
+            alone += members
+        else:
+            parts.append(table)
+            rows += members
+    if alone:
+        parts.append(price([_with(calls[row], params[row]) for row in alone]))
+    order = np.argsort(np.array(rows + alone, np.int64), kind="stable")
+    return pl.concat(parts)[order] if parts else price([])
+
+
+def _together(
+    call: OpCall, told: Sequence[ParamValue], rest: Params, price: Pricing
+) -> pl.DataFrame | None:
+    """Return the costs of a call with each of the sums; None if these are not linear in them."""
+    window = dict(rest).get(WINDOW)
+    if len(told) < _FEWEST or (isinstance(window, int) and window > 0):
+        return None
+    sums = np.array(told, np.int64)
+    steps = sums[0] + 2 * np.eye(sums.shape[1], dtype=np.int64)
+    checked = np.unique(np.linspace(0, len(told) - 1, _CHECKED).astype(int))
+    priced = np.concatenate((sums[:1], steps, sums[checked]))
+    exact = price([_with(call, (*rest, (LENGTHS, tuple(row)))) for row in priced.tolist()])
+    if exact.select(_FIGURES).null_count().sum_horizontal().item():
+        return None
+    figures = exact.select(_FIGURES).to_numpy()
+    slopes = figures[1 : len(steps) + 1] - figures[0]
+    apart = sums - sums[0]
+    if (np.abs(apart.astype(float)) @ np.abs(slopes.astype(float)) > _LARGEST).any():
+        return None
+    twice: Ints = apart @ slopes
+    values = figures[0] + twice // 2
+    # of a tiny product more than its figures changes
+    if (twice % 2).any() or values.min() < 0 or values[:, 0].min() <= 2 * tensorcore.TINY:
+        return None
+    series = {name: pl.Series(name, values[:, n], pl.Int64) for n, name in enumerate(_FIGURES)}
+    begin, end = f'{{"{exact["dtype"][0]}": ', "}"
+    by_dtype = pl.concat_str([pl.lit(begin), pl.col("flops").cast(pl.String), pl.lit(end)])
+    same = exact[np.zeros(len(told), np.int64)]
+    table = same.with_columns(**series).with_columns(by_dtype.alias("flops_by_dtype"))
+    return table if table[checked].equals(exact[len(steps) + 1 :]) else None
+
+
+def _with(call: OpCall, params: Params) -> OpCall:
+    return replace(call, params=(*call.params, *params))
