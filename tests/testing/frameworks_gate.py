@@ -250,3 +250,55 @@ def test_counts(opscope):
     with open("counts.json", "w") as file:
         json.dump(known, file)
 """
+#: A model in PyTorch whose step is made worse in six ways, as the variable WORSE says.
+WORSE = """
+import os
+import torch
+import torch.distributed as dist
+from torch import nn
+
+worse = os.environ.get("WORSE", "")
+dist.init_process_group("gloo", init_method=f"file://{os.path.abspath('group')}", rank=0, world_size=1)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 32), nn.Linear(32, 4)
+
+    def forward(self, x):
+        h = torch.relu(self.first(x))
+        if worse == "op":
+            h = torch.clamp(h, max=6.0)
+        if worse == "sync":
+            float(h[0, 0])
+        if worse == "dtype":
+            h = h.double().float()
+        return self.last(h)
+
+
+net = Net()
+compiled = torch.compile(lambda x: x * 2, backend="eager", dynamic=False)
+
+def step():
+    rows = 12 if worse == "shape" else 8
+    loss = net(compiled(torch.ones(rows, 16))).sum()
+    loss.backward()
+    if worse == "collective":
+        dist.all_reduce(net.last.bias.grad)
+    if worse == "recompile":
+        compiled(torch.ones(3, 16))
+"""
+TEST_WORSE = """
+import program
+
+def test_step(opscope):
+    worse, program.worse = program.worse, ""
+    program.step()
+    program.worse = "" if worse == "recompile" else worse
+    program.step()
+    program.worse = worse
+    with opscope.measure() as m:
+        program.step()
+    m.check("step")
+"""
