@@ -250,14 +250,14 @@ def test_counts(opscope):
     with open("counts.json", "w") as file:
         json.dump(known, file)
 """
-#: A model in PyTorch whose step is made worse in six ways, as the variable WORSE says.
+#: A model in PyTorch whose step is made worse in six ways, as ``worse`` says.
 WORSE = """
 import os
 import torch
 import torch.distributed as dist
 from torch import nn
 
-worse = os.environ.get("WORSE", "")
+worse = ""
 dist.init_process_group("gloo", init_method=f"file://{os.path.abspath('group')}", rank=0, world_size=1)
 
 
@@ -291,9 +291,11 @@ def step():
 """
 TEST_WORSE = """
 import program
+import pytest
 
-def test_step(opscope):
-    worse, program.worse = program.worse, ""
+@pytest.mark.parametrize("worse", ["", "op", "sync", "dtype", "shape", "collective", "recompile"])
+def test_step(opscope, worse):
+    program.worse = ""
     program.step()
     program.worse = "" if worse == "recompile" else worse
     program.step()
@@ -302,3 +304,15 @@ def test_step(opscope):
         program.step()
     m.check("step")
 """
+#: What is said of each.
+SAID_OF_WORSE = {
+    "op": ["aten::clamp forward Net is new: 1 call (Net, program.py:18)"],
+    "sync": ["reads 1, expected 0 (program.py:20 (1))"],
+    "dtype": ["dtypes f32, f64, expected f32 (f64: aten::_to_copy, Net, program.py:22)"],
+    "shape": ["no op is called otherwise; most FLOPs: aten::addmm(f32[32], f32[12,16], "],
+    "collective": [
+        "collectives 1, expected 0 (all_reduce)",
+        "c10d::allreduce_ communication is new: 1 call (program.py:34)",
+    ],
+    "recompile": ["recompilations 1, expected 0 (program.py:27)"],
+}

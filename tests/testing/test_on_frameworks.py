@@ -7,7 +7,15 @@ import json
 
 import pytest
 
-from tests.testing.frameworks_gate import BY_HAND, COUNTS, PROGRAMS, TESTS
+from tests.testing.frameworks_gate import (
+    BY_HAND,
+    COUNTS,
+    PROGRAMS,
+    SAID_OF_WORSE,
+    TEST_WORSE,
+    TESTS,
+    WORSE,
+)
 from tests.testing.pytest_runs import message, properties, run_pytest
 
 NEEDS = {"onnxruntime": ("onnxruntime", "onnx"), "keras": ("keras", "tensorflow")}
@@ -57,3 +65,22 @@ def test_a_planted_slowdown_is_caught_by_counts_alone(framework, tmp_path):
     for words in named:
         assert words in said, said
     assert len(said.split("step: not as expected")[-1].strip().splitlines()) <= 10
+
+
+def test_six_regressions_are_named_by_op_line_and_layer_in_ten_lines(tmp_path):
+    needs("torch")
+    tmp_path.joinpath("program.py").write_text(WORSE.lstrip())
+    tmp_path.joinpath("test_program.py").write_text(TEST_WORSE)
+    tmp_path.joinpath("pytest.ini").write_text("[pytest]\nopscope_frameworks = torch\n")
+    status, output, _ = run_pytest(
+        tmp_path, "--opscope-update", "test_program.py::test_step[]", env=ENVIRONMENT
+    )
+    assert status == 0, output
+    tmp_path.joinpath("group").unlink(missing_ok=True)  # torch's store, which most often removes it
+    status, output, cases = run_pytest(tmp_path, env=ENVIRONMENT)
+    assert status == 1, output
+    assert message(cases["test_step[]"]) is None
+    for worse, words in SAID_OF_WORSE.items():
+        said = message(cases[f"test_step[{worse}]"])
+        assert all(each in said for each in words), said
+        assert len(said.split("step: not as expected")[1].split("meant?")[0].splitlines()) <= 10
