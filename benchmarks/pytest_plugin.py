@@ -4,15 +4,19 @@ Usage: python benchmarks/pytest_plugin.py [rounds]
 
 Prints, by ``python -X importtime``, how long importing the plug-in's module takes beside that of pytest (medians over
 fresh processes), and which modules it loads: opscope's own few, and of no other package but pytest. The command fails
-if it loads more.
+if it loads more. Then a whole run of pytest on one empty test without the plug-in and with it, by turns (A B B A …), in
+processor time, which a loaded machine changes less: the median of the ratios of neighbours.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 PROGRAM = """
 import json, sys
@@ -22,6 +26,9 @@ import opscope.testing.pytest_plugin
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 MODULE = "opscope.testing.pytest_plugin"
+ROOT = Path(__file__).resolve().parents[1]
+#: pytest's options without the plug-in, and with it.
+OFF, ON = (), ("-p", MODULE)
 
 
 def imported() -> tuple[dict[str, int], list[str]]:
@@ -38,6 +45,29 @@ def imported() -> tuple[dict[str, int], list[str]]:
         if len(parts) == 3 and parts[1].strip().isdigit():
             times[parts[2].strip()] = int(parts[1])
     return times, json.loads(done.stdout)
+
+
+def by_turns(rounds: int) -> list[float]:
+    """Return how many times the processor time of pytest without the plug-in it takes with it, per round."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "test_nothing.py").write_text("def test_nothing(): pass\n")
+        for number in range(rounds):
+            spent = {}
+            for options in (OFF, ON) if number % 2 == 0 else (ON, OFF):
+                before = os.times()
+                subprocess.run(
+                    [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options],
+                    cwd=folder, capture_output=True, check=True,
+                    env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+                )  # fmt: skip
+                after = os.times()
+                spent[options] = (
+                    after.children_user - before.children_user
+                    + after.children_system - before.children_system
+                )  # fmt: skip
+            ratios.append(spent[ON] / spent[OFF])
+    return ratios
 
 
 def main() -> int:
@@ -60,6 +90,8 @@ def main() -> int:
     if others or heavy:
         print(f"it loads more than it needs: {', '.join(others + heavy)}")
         return 1
+    ratios = by_turns(rounds)
+    print(f"a run of pytest  {statistics.median(ratios):8.3f} times its processor time without")
     return 0
 
 

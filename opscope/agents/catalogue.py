@@ -6,11 +6,26 @@ import re
 from functools import cache
 from typing import Final
 
+from opscope.core.advice import ask
 from opscope.core.question import index
 from opscope.core.question.record import Report
 from opscope.core.question.registry import UnknownReport, own_name, question, reports
 
-_WORD: Final = re.compile(r"[a-z]{3,}")
+_WORD: Final = re.compile(r"[a-z][a-z0-9]{2,}")
+#: Words of people, and those of the questions for them.
+_MEANT: Final = {
+    **dict.fromkeys(("fp16", "bf16", "fp32", "fp8", "half", "precision", "cores"), "dtype"),
+    **dict.fromkeys(("leak", "leaks", "grows", "growing"), "growth"),
+    **dict.fromkeys(("loader", "dataloader", "loading", "input"), "preparation"),
+    **dict.fromkeys(("copy", "copies", "transfer", "transfers", "h2d", "d2h"), "memops"),
+    **dict.fromkeys(("compile", "compiles", "compiling", "recompiles"), "recompilations"),
+    **dict.fromkeys(("code", "lines"), "source"),
+    **dict.fromkeys(("slowest", "hot", "hottest", "heaviest"), "by_op"),
+}
+#: Words that ask for a difference.
+_CHANGES: Final = re.compile(
+    r"\b(chang|compar|regress|than before|slower than|faster than|differ)", re.I
+)
 #: Words of a question that say nothing of its subject.
 _PLAIN: Final = frozenset(
     {"and", "are", "does", "each", "for", "from", "how", "its", "per", "that", "the", "was", "what"}
@@ -64,9 +79,7 @@ def entries() -> tuple[tuple[str, str], ...]:
 
 def search(words: str) -> list[tuple[str, str]]:
     """Return the questions with most of the words in their names, titles and rows, the best first."""
-    wanted = {_stem(word) for word in _WORD.findall(words.lower())} - {
-        _stem(word) for word in _PLAIN
-    }
+    wanted = _wanted(words)
     scored = []
     for position, (name, row) in enumerate(entries()):
         record = report(name)
@@ -77,6 +90,28 @@ def search(words: str) -> list[tuple[str, str]]:
         if score:
             scored.append((-score, position, name, row))
     return [(name, row) for _, _, name, row in sorted(scored)[:_MOST]]
+
+
+def _wanted(words: str) -> set[str]:
+    """Return the stems of the words that say something, and of those that are meant by them."""
+    said = set(_WORD.findall(words.lower())) - _PLAIN
+    meant = {part for word in said & set(_MEANT) for part in _MEANT[word].split("_")}
+    return {_stem(word) for word in said | meant}
+
+
+def detectors(words: str) -> list[str]:
+    """Return the detectors with most of the words in their names, the best first."""
+    wanted = _wanted(words)
+    scores = {
+        name: len(wanted & {_stem(part) for part in name.split("_")}) for name in ask.detectors()
+    }
+    best = max(scores.values(), default=0)
+    return sorted(name for name in scores if scores[name] == best > 0)
+
+
+def asks_for_changes(words: str) -> bool:
+    """Whether words ask for a difference of two runs."""
+    return bool(_CHANGES.search(words))
 
 
 def _stem(word: str) -> str:

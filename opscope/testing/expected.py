@@ -132,14 +132,14 @@ def _measured(measured: Measured, ignore: frozenset[str]) -> Expected:
 def _differences(
     measured: Measured, expected: Expected, now: Expected, ignore: frozenset[str]
 ) -> Iterator[str]:
-    """Yield a line for each fact that is not as expected, then for each op that is called otherwise."""
+    """Yield a line for each fact that is not as expected, then for each op that is called otherwise; where
+    only shapes are others, the op with the most FLOPs. Refuses where all that is known is as expected."""
     names = [name for name in expected.facts if name not in ignore]
+    unknown = [name for name in names if name not in now.facts]
+    names = [name for name in names if name in now.facts]
     sums: list[str] = []
     for name in names:
         fact = expected.facts[name]
-        if name not in now.facts:
-            why = measured.counts[name]["reason"]
-            measured.refuse(f"{name} is expected, and cannot be known here: {why}")
         value = now.facts[name].value
         if fact.admits(value):
             continue
@@ -153,8 +153,16 @@ def _differences(
         yield "; ".join(sums)
     ops = expected.facts.get("ops", Fact(0))
     off = any(not expected.facts[name].admits(now.facts[name].value) for name in names)
+    changes: list[str] = []
     if "ops" in names and (off or not (ops.within or ops.at_most)):
-        yield from changed(expected.calls, measured.calls)
+        changes = [*changed(expected.calls, measured.calls)]
+    whys = [f"{name} cannot be known here: {measured.counts[name]['reason']}" for name in unknown]
+    yield from changes
+    if off and not changes and any("flops" in text or "bytes" in text for text in sums):
+        yield from measured.heaviest()
+    if whys and not off and not changes:
+        measured.refuse(f"{unknown[0]} is expected, and {whys[0].removeprefix(unknown[0] + ' ')}")
+    yield from whys
 
 
 def _more(measured: Measured, name: str, fact: Fact, value: Value) -> str:

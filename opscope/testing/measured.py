@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+import polars as pl
 import pytest
 
 from opscope import profile as profiles
@@ -117,6 +118,21 @@ class Measured:
             + (f" ({op.lines[0]})" if op.lines else "")
             for key, op in order
         ]
+
+    def heaviest(self) -> list[str]:
+        """Return a line that says which op needs the most FLOPs, its inputs and place; none if unknown."""
+        totals = self.profile.op_totals().filter(pl.col("flops") > 0)
+        for op, inputs, layer, source in (
+            totals.sort("flops", descending=True)
+            .select("op", "inputs", "layer", "source")
+            .head(1)
+            .rows()
+        ):
+            place = ", ".join(
+                filter(None, (layer, None if source is None else source.split(" < ")[0]))
+            )
+            return [f"no op is called otherwise; most FLOPs: {op}({inputs}) ({place})"]
+        return []
 
     def where(self, names: Iterable[str]) -> list[str]:
         """Return a line for each dtype that says which op has it first, and where."""

@@ -230,6 +230,40 @@ def test_words_that_name_no_question_get_those_that_are_alike(asked):
     assert "rows" not in answer, "what was meant is not guessed"
 
 
+#: How strangers ask, and a question, detector or call that answers.
+ASKED = {
+    "which layer is slowest?": "by_layer",
+    "why is my GPU idle": "idle",
+    "where is the time going": "wall_time",
+    "how much memory does it use": "memory",
+    "is the data loader slow": "data_preparation",
+    "what are the slowest kernels": "kernel",
+    "how many flops do we get": "utilization",
+    "are tensor cores used": "by_dtype",
+    "which rank is late": "late_causes",
+    "how long does each step take": "steps",
+    "is communication overlapped with compute": "overlap",
+    "what changed between the runs": "diff",
+    "which lines of code are slow": "by_source",
+    "any recompilations?": "recompilations",
+    "how much time do copies take": "memops",
+    "is fp16 used": "by_dtype",
+    "what should I optimise first": "diagnose",
+    "how big is the batch": "batch_size",
+    "memory leak?": "memory_growth",
+    "gpu utilization": "utilization",
+}
+
+
+@pytest.mark.parametrize("words", ASKED)
+def test_words_of_strangers_lead_to_what_answers_them(asked, words):
+    named = []
+    for hint in asked("ask", question=words)["next"]:
+        given = hint["arguments"]
+        named += [hint["call"], given.get("question"), *given.get("detectors", ())]
+    assert ASKED[words] in named
+
+
 def test_a_replay_is_that_of_the_profile(asked, runs):
     answer = asked("whatif", ops=["aten::mm=0"])
     frame = opscope.load(runs.run(LOADER).paths[0]).what_if(ops={"aten::mm": 0.0})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import textwrap
+from importlib.metadata import entry_points
 
 import pytest
 
 from opscope.testing.expected import Expected, Fact, read, write
-from tests.testing.pytest_runs import ROOT, message, properties, run_pytest
+from tests.testing.pytest_runs import PLUGIN, ROOT, message, properties, run_pytest
 
 LIBRARY = """
 import numpy as np
@@ -300,14 +303,111 @@ def test_the_plug_in_imports_pytest_alone():
         """
         import pytest, sys
         before = set(sys.modules)
-        import opscope.testing.pytest_plugin
         import json
+        before |= set(sys.modules)
+        import opscope.testing.pytest_plugin
         print(json.dumps(sorted(set(sys.modules) - before)))
         """
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    loaded = done.stdout
-    for heavy in ("numpy", "polars", "msgspec", "wrapt", "opscope.profile", "opscope.core.capture"):
-        assert f'"{heavy}' not in loaded
+    assert json.loads(done.stdout) == [
+        *("opscope", "opscope.callbacks", "opscope.testing"),
+        *("opscope.testing.pytest_plugin", "opscope.version"),
+    ]
+
+
+WAYS = """
+import asyncio
+import pytest
+import library
+import opscope as package
+from opscope.errors import SessionError
+
+package.wrap(library, "multiply")
+
+@pytest.fixture(params=[1, 2])
+def measured(opscope, request):
+    with opscope.measure() as m:
+        for _ in range(request.param):
+            library.step()
+    return request.param, m
+
+@pytest.fixture(scope="class")
+def of_class(opscope):
+    with opscope.measure() as m:
+        library.step()
+    return m
+
+@pytest.mark.usefixtures("of_class")
+class TestSteps:
+    def test_fixture(self, measured):
+        times, m = measured
+        assert m.ops == 2 * times
+
+    def test_method(self, opscope, of_class):
+        with opscope.measure() as m:
+            library.step()
+        assert m.ops == of_class.ops == 2
+
+def test_async(opscope):
+    async def steps():
+        async def one():
+            await asyncio.sleep(0)
+            library.step()
+        await asyncio.gather(one(), one())
+    with opscope.measure() as m:
+        asyncio.run(steps())
+    assert m.ops == 4
+
+def test_nested(opscope):
+    with opscope.measure() as outer:
+        library.step()
+        with pytest.raises(SessionError):
+            with opscope.measure():
+                library.step()
+    with opscope.measure() as after:
+        library.step()
+    assert (outer.ops, after.ops) == (2, 2)
+"""
+
+
+def test_fixtures_classes_coroutines_and_nested_measures(tmp_path):
+    folder = project(tmp_path)
+    folder.joinpath("test_step.py").write_text(WAYS)
+    status, output, cases = run_pytest(folder)
+    assert status == 0, output
+    assert {"test_fixture[1]", "test_fixture[2]", "test_method", "test_async"} <= set(cases)
+
+
+def test_without_the_plug_in_the_fixture_is_not_there(tmp_path):
+    folder = project(tmp_path)
+    folder.joinpath("test_step.py").write_text("def test_step(opscope): pass")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:opscope", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
+    assert done.returncode == 1
+    assert "fixture 'opscope' not found" in done.stdout
+
+
+def test_under_opscope_run_a_measurement_refuses_to_be_asked(tmp_path):
+    folder = project(tmp_path)
+    folder.joinpath("test_step.py").write_text(WAYS.split("@pytest.fixture(params")[0] + UNDER)
+    outer = [sys.executable, "-m", "opscope", "run", "--no-report", "-o", "outer", "--"]
+    installed = any(point.value == PLUGIN for point in entry_points(group="pytest11"))
+    plugin = [] if installed else ["-p", PLUGIN]
+    command = [*outer, sys.executable, "-m", "pytest", *plugin, "-q", "-p", "no:cacheprovider"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing was recorded here: what runs the tests (opscope run" in done.stdout
+    assert folder.joinpath("outer.opscope").exists()
+
+
+UNDER = """
+def test_step(opscope):
+    with opscope.measure() as m:
+        library.step()
+    assert m.ops == 2
+"""

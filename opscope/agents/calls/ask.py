@@ -133,9 +133,14 @@ def _questions(asked: Asked, words: str) -> Answer:
 def _alike(asked: Asked, name: str) -> Answer:
     """Return the questions whose names or rows have words of a name that none has."""
     rows = catalogue.search(name)
-    if not rows:
+    judges = catalogue.detectors(name)[:2]
+    changes = catalogue.asks_for_changes(name)
+    if not rows and not judges and not changes:
         raise WrongParameter(unknown("question", name[:80], catalogue.names()))
     alike = [asked.hint("ask", row, question=each) for each, row in rows[:5]]
+    alike += [asked.hint("advise", "whether it is a finding", detectors=[each]) for each in judges]
+    if changes:
+        alike.insert(0, asked.hint("diff", "what changed to another run", other="FILE"))
     alike.append(asked.hint("diagnose", "what bounds the run"))
     return Answer(
         asked.call.name,

@@ -56,6 +56,9 @@ NO_OPS: Final = (
 )
 NO_FRAMEWORK: Final = "no framework that opscope observes ran in what was measured"
 NO_COMPILATIONS: Final = "what recorded this does not record compilations"
+NOT_COMPILING: Final = "compilations of {framework} are not seen: a provider or plug-in may compile"
+#: The frameworks whose compilations opscope records.
+_COMPILING: Final = ("torch", "tensorflow", "keras", "jax", "mindspore")
 NO_MEMORY: Final = (
     "memory was not recorded: opscope records it of PyTorch alone, with init(memory=True)"
 )
@@ -187,17 +190,29 @@ def _reads(profile: Answers) -> Known:
     return len(mine), _lines(mine), None
 
 
+def _unseen(profile: Answers, rows: pl.DataFrame | None) -> str | None:
+    """Return why compilations are not known; None if they are."""
+    framework = profile.of(run_of).framework
+    if rows is None:
+        return NO_COMPILATIONS
+    if len(rows) or framework in _COMPILING:
+        return None
+    return NO_FRAMEWORK if framework is None else NOT_COMPILING.format(framework=framework)
+
+
 def _compilations(profile: Answers) -> Known:
     rows = compilations(profile)
-    if rows is None or (rows.is_empty() and profile.of(run_of).framework is None):
-        return None, None, NO_COMPILATIONS if rows is None else NO_FRAMEWORK
+    why = _unseen(profile, rows)
+    if rows is None or why is not None:
+        return None, None, why
     return len(rows), _several(rows["part5"]) or None, None
 
 
 def _recompilations(profile: Answers) -> Known:
     rows = compilations(profile)
-    if rows is None or (rows.is_empty() and profile.of(run_of).framework is None):
-        return None, None, NO_COMPILATIONS if rows is None else NO_FRAMEWORK
+    why = _unseen(profile, rows)
+    if rows is None or why is not None:
+        return None, None, why
     plain = rows.filter(pl.col("part1").is_null())
     if len(plain) > 1:
         return None, None, NOT_TOLD_APART.format(many=f"{len(plain):,}")
