@@ -43,7 +43,8 @@ def entries(group: str) -> dict[str, str]:
 
 def entry_points(group: str) -> EntryPoints:
     """Return the entry points of ``group``. The metadata of all packages is read once for a ``sys.path``."""
-    return _all_entry_points(tuple(sys.path)).select(group=group)
+    points: EntryPoints = _all_entry_points(tuple(sys.path)).select(group=group)
+    return points
 
 
 @functools.lru_cache(maxsize=1)
