@@ -10,7 +10,7 @@ from opscope.agents.answer import Answer, Rows
 from opscope.agents.call import RUN, SELECTION, TABLE, Argument, Asked, Call
 from opscope.agents.parts import cannot_tell, units_of
 from opscope.core.analysis.critical.critical_table import EMPTY, notes
-from opscope.core.analysis.critical.scaled import MOST
+from opscope.core.analysis.critical.edits import MOST
 from opscope.core.analysis.critical.what_if import Change, NothingSelected, factors
 from opscope.core.question import units
 from opscope.core.question.parameters import WrongParameter
