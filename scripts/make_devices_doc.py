@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from opscope.core.perf.devices.peaks import tables
+from opscope.core.perf.devices.peaks import devices, tables
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "devices.md"
 HEAD = """# Devices
@@ -65,7 +65,7 @@ SIGNS = {"peaks": "p", "memory": "m", "units": "u"}
 
 def page() -> str:
     """The page's text."""
-    rows = tables()["device"]
+    rows = devices()
     bare = [row["name"] for row in rows if not row.get("checked")]
     told = {"bare": len(bare), "names": ", ".join(bare), "cpus": ", ".join(tables()["cpu"])}
     told |= {"mig": MIG, "fours": ", ".join(row["name"] for row in rows if row.get("mig") == 4)}

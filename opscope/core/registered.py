@@ -14,7 +14,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 #: What the run found, as ``handed_down`` writes it.
 VARIABLE: Final = "OPSCOPE_RUN_REGISTERED"
@@ -36,6 +39,19 @@ def entries(group: str) -> dict[str, str]:
         if not targets.get(point.name, "").startswith("opscope."):
             targets[point.name] = point.value
     return targets
+
+
+def entry_points(group: str) -> EntryPoints:
+    """Return the entry points of ``group``. The metadata of all packages is read once for a ``sys.path``."""
+    points: EntryPoints = _all_entry_points(tuple(sys.path)).select(group=group)
+    return points
+
+
+@functools.lru_cache(maxsize=1)
+def _all_entry_points(path: tuple[str, ...]) -> Any:
+    import importlib.metadata  # lazy: the same
+
+    return importlib.metadata.entry_points()
 
 
 def of_checkout(group: str) -> dict[str, str]:

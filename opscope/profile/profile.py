@@ -459,7 +459,7 @@ class Profile(Answers):
         what a store refuses raises opscope.errors.NotReached.
         """
         if is_url(path):
-            from opscope.remote.written import at_end
+            from opscope.remote.written import at_end  # lazy: only for a URL
 
             with at_end(str(path), force=replaces(force)) as local:
                 self.save_as(local)

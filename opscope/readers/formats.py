@@ -8,9 +8,11 @@ import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
+
+from opscope.core.registered import entry_points
 
 from .base import Reader
 from .containers import split

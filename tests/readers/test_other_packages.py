@@ -14,6 +14,7 @@ import pytest
 
 import opscope
 from opscope import readers
+from opscope.core import registered
 from opscope.readers import BadInput
 from opscope.readers.looks import LOOKS
 
@@ -42,6 +43,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         lines = [f"{name} = {value}" for name, value in (points or {"csv": "kernels_csv"}).items()]
         (info / "entry_points.txt").write_text("\n".join(["[opscope.readers]", *lines, ""]))
         readers.formats._others.cache_clear()
+        registered._all_entry_points.cache_clear()
         return site
 
     yield make

@@ -10,7 +10,6 @@ from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import entry_points
 from inspect import signature
 from threading import Lock
 from types import MappingProxyType
@@ -27,6 +26,7 @@ from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.vendors import vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of
+from opscope.core.registered import entry_points
 from opscope.core.tables.pool import Pool
 from opscope.core.vendors import said as said_by_vendor
 

@@ -74,8 +74,9 @@ def weights(count: int) -> NDArray[np.uint64]:
 
     To load NumPy's generators takes 7 ms.
     """
-    mixed: NDArray[np.uint64] = np.arange(1, count + 1, dtype=np.uint64)
-    mixed = mixed * np.uint64(0x9E3779B97F4A7C15)
+    mixed: NDArray[np.uint64] = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
+        0x9E3779B97F4A7C15
+    )
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed >>= np.uint64(2)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Final
+
+from opscope.core.registered import entry_points
 
 GROUP: Final = "opscope.costs"
 _log = logging.getLogger(__name__)

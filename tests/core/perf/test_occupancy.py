@@ -98,7 +98,7 @@ def test_rules_that_nobody_published_are_not_known():
 
 
 def test_every_nvidia_device_of_the_table_has_rules():
-    for _, _, device in rows():
+    for _, device in rows():
         if device.vendor == "nvidia":
             assert multiprocessor(device.cc) is not None, device.name
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from opscope.core.perf.devices.identify import find
-from opscope.core.perf.devices.peaks import cpu, parse_cc, rows, tables
+from opscope.core.perf.devices.peaks import cpu, devices, parse_cc, rows, tables
 
-ROWS = {row["name"]: row for row in tables()["device"]}
+ROWS = {row["name"]: row for row in devices()}
 #: What two or three significant digits leave open.
 ROUNDING = 0.015
 
 
 def test_every_row_is_whole():
-    assert len(ROWS) == len(tables()["device"]) == len(rows()) > 100
-    for _, sizes, device in rows():
+    assert len(ROWS) == len(devices()) == len(rows()) > 100
+    for sizes, device in rows():
         assert device.source, device.name
         assert device.bandwidth > 3e10, device.name
         assert device.memory in sizes, device.name
@@ -139,7 +139,7 @@ def test_names_find_their_row(text, row):
 
 def test_no_name_finds_two_kinds_of_device():
     """Each row's own name finds that row, or a variant of it that memory or multiprocessors tell apart."""
-    for _, _, device in rows():
+    for _, device in rows():
         found, _ = find(device.name, device.cc, device.sm_count, device.memory)
         if found is None:  # some names of rows are not what the driver says
             continue

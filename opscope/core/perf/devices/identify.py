@@ -171,7 +171,7 @@ def _slice(text: str, recorded: Properties) -> tuple[Device | None, str | None]:
 
 
 def _name(text: str) -> list[_Row]:
-    return [(sizes, device) for pattern, sizes, device in rows() if pattern.search(text)]
+    return list(rows(text))
 
 
 def _by_properties(text: str, recorded: Properties) -> tuple[Device | None, str | None]:
@@ -182,7 +182,7 @@ def _by_properties(text: str, recorded: Properties) -> tuple[Device | None, str 
         return None, f"{nameless} ({advice})"
     fits = [
         (sizes, device)
-        for _, sizes, device in rows()
+        for sizes, device in rows()
         if device.sm_count == recorded.sm_count
         and _any_near(recorded.memory, sizes)
         and _same_cc(device, recorded.cc)
@@ -280,5 +280,5 @@ def _any_near(size: int, labels: Sequence[int]) -> bool:
 def _near_names(text: str) -> list[str]:
     """Return at most six names of rows that contain every word of the text."""
     words = text.lower().split()
-    names = [device.name for _, _, device in rows() if all(w in device.name.lower() for w in words)]
+    names = [device.name for _, device in rows() if all(w in device.name.lower() for w in words)]
     return names[:6] if words else []

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.resources import files
 from types import MappingProxyType
@@ -90,18 +90,37 @@ def width_class(dtype: str) -> str:
 
 
 @cache
-def tables() -> dict[str, Any]:
-    """Return the parsed ``devices.toml``: ``device``, ``limits``, ``per_clock``, ``cpu``."""
+def _texts() -> list[str]:
+    """The text of ``devices.toml`` before its devices, and of each: a trace names few, all take 15 ms."""
     text = files(__package__).joinpath("devices.toml").read_text("utf-8")
-    parsed: dict[str, Any] = _toml.loads(text)
-    return parsed
+    return text.split("\n[[device]]\n")
 
 
 @cache
-def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
-    """Return every row as (name pattern, memory sizes in bytes, device)."""
+def tables() -> dict[str, Any]:
+    """Return the tables before the devices: ``limits``, ``allocation``, ``per_clock``, ``cpu``."""
+    parsed: dict[str, Any] = _toml.loads(_texts()[0])
+    return parsed
+
+
+def devices(name: str | None = None) -> list[dict[str, Any]]:
+    """Return the devices as ``devices.toml`` has them, those with this name or all."""
+    return [
+        _toml.loads(text)
+        for text in _texts()[1:]
+        if name is None or re.search(_pattern(text), name, re.IGNORECASE)
+    ]
+
+
+def _pattern(text: str) -> str:
+    return text.partition("\npattern = '")[2].partition("'\n")[0]
+
+
+@lru_cache(maxsize=256)
+def rows(name: str | None = None) -> tuple[tuple[tuple[int, ...], Device], ...]:
+    """Return the rows of the devices with this name, or of all, as (memory sizes in bytes, device)."""
     out = []
-    for row in tables()["device"]:
+    for row in devices(name):
         sizes = row["memory"] if isinstance(row["memory"], list) else [row["memory"]]
         device = Device(
             name=row["name"],
@@ -120,8 +139,7 @@ def rows() -> tuple[tuple[re.Pattern[str], tuple[int, ...], Device], ...]:
             mig=row.get("mig"),
             **_limits(row["cc"]),
         )
-        pattern = re.compile(row["pattern"], re.IGNORECASE)
-        out.append((pattern, tuple(int(n * 1e9) for n in sizes), device))
+        out.append((tuple(int(n * 1e9) for n in sizes), device))
     return tuple(out)
 
 
