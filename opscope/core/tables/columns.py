@@ -424,9 +424,7 @@ class LookUp:
         self._low = int(min(low for low, _ in extents))
         high = int(max(most for _, most in extents))
         self._table: NDArray[np.int32] | None = None
-        if (
-            high - self._low < 8 * len(ids) + 1024
-        ):  # ids are mostly dense: a table is faster than a sort
+        if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: use a table, not a sort
             self._table = full(mapped, high - self._low + 1, -1, np.int32)
             for part in pieces(len(ids)):
                 self._table[ids[part] - self._low] = rows[part]
