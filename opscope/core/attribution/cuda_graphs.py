@@ -387,7 +387,7 @@ def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
         return [of[0]] * len(firsts) if min(latest) >= 0 else None
     for index in range(len(latest) - 2, -1, -1):
         latest[index] = min(latest[index], latest[index + 1] - 1)
-    if latest != list(range(len(firsts))):  # the earliest assignment differs: more than one is possible
+    if latest != list(range(len(firsts))):  # not the only assignment
         return None
     return [of[number] for number in latest]
 
