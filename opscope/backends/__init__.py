@@ -1,4 +1,4 @@
-"""Ways to record a program, the choice among them, and a capture with the best that can start."""
+"""The ways to record a program, the choice among them, and a capture with the best one that can start."""
 
 from __future__ import annotations
 

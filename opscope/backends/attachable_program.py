@@ -1,7 +1,7 @@
 """Carries out what ``opscope attach`` asks of this program: start, stop, dump, status.
 
-Nothing is recorded, and nothing hooked, until somebody asks. The recording is made where the program has
-said, and stays there: whoever attached makes a profile of it, so that the program never loads Polars.
+Nothing is recorded or hooked until somebody attaches. The recording is made in a folder that the program
+chose, and stays there: the attached process makes a profile of it, so that the program never loads Polars.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import begin
 
 _log = logging.getLogger(__name__)
 
-#: What a capture ended by, in words.
+#: Why a capture ended, in words.
 AFTER_STEPS = "after {} steps"
 AFTER_SECONDS = "after {:g} s"
 ASKED = "opscope attach --stop asked for it"
@@ -34,7 +34,7 @@ ENDED = "the program's own capture, or the program, ended it"
 
 
 class _Asked:
-    """One capture that was asked for: its folder, its bounds, and how far it is."""
+    """A requested capture: its folder, its bounds, and its state."""
 
     def __init__(self, number: int, folder: Path, steps: int | None, seconds: float | None) -> None:
         self.number = number
@@ -47,13 +47,13 @@ class _Asked:
         self.backend = ""
         self.thread = 0
         self.last: int | None = None
-        #: When the first whole step began (ns, Unix time).
+        #: When the first complete step began (ns, Unix time).
         self.first: int | None = None
         self.undo: Callable[[], None] = lambda: None
 
 
 class Attachable:
-    """This program as ``opscope attach`` sees it. Recordings are made in ``place``."""
+    """This program as ``opscope attach`` sees it. Recordings are made in the folder ``place``."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.place = Path(folder).absolute()
@@ -67,7 +67,7 @@ class Attachable:
         self._server.start()
 
     def stop(self) -> None:
-        """Let nobody attach any more; a capture that goes on is the program's end's to close."""
+        """Stop accepting attachments. A capture that is still running ends with the program."""
         self._server.stop()
 
     # ---------------------------------------------------------------- requests, on the server's thread
@@ -94,7 +94,7 @@ class Attachable:
             raise Refused(f"no recording can be made in {self.place}: {refusal(error)}") from None
         self._numbers += 1
         asked = _Asked(self._numbers, folder, steps, seconds)
-        # before it begins: steps that pass while it does are recorded, and count
+        # set before the capture begins, because steps that pass while it begins are recorded and count
         asked.undo = session.on_step(lambda number: self._step(asked, number))
         try:
             backend = begin(folder).name
@@ -181,7 +181,7 @@ class Attachable:
         return None
 
     def _step(self, asked: _Asked, number: int) -> None:
-        """Note on a step's thread that step ``number`` is next; it may be told twice."""
+        """Note on a step's thread that step ``number`` is next; the same step may be reported twice."""
         recorder = session.recorder()
         if os.getpid() != self._server_pid or asked.ended is not None or recorder is None:
             return
@@ -200,7 +200,7 @@ class Attachable:
                 asked.done += 1
             asked.last = number
             begun = self._now is asked
-        # a recording that is still beginning cannot be ended: a later step ends it
+        # a recording that is still beginning cannot be ended: a later step will end it
         if begun and asked.steps is not None and asked.done >= asked.steps:
             self._end(asked, AFTER_STEPS.format(asked.steps))
 
@@ -225,7 +225,7 @@ class Attachable:
 
 
 def _begins_with_a_step(recorder: Recorder | None, asked: _Asked) -> None:
-    """Leave out what was recorded of the step in which somebody attached: it is not whole."""
+    """Drop the records of the step during which somebody attached, because it is incomplete."""
     if recorder is not None and asked.backend == "recorder" and asked.first is not None:
         recorder.fact(
             ring={

@@ -1,4 +1,4 @@
-"""The interface of a backend: a way to record a program, what it gives, and whether it works here.
+"""The interface of a backend: a way to record a program, the data it gives, and whether it works here.
 
 A backend is one module or package with one object of a class derived from ``Backend``, named in the
 entry-point group ``opscope.backends`` (``known.py``). docs/backends.md adds one from another package.
@@ -20,13 +20,13 @@ from .window import Bounds
 
 
 class Auto(enum.Enum):
-    """Whether ``auto`` may take a backend that works."""
+    """Whether the choice ``auto`` may take a backend that works."""
 
-    #: yes, if no better one works
+    #: yes, unless a better one works
     NOW = "now"
-    #: not yet: ``opscope run`` begins it once the program uses what it records (``when_used``)
+    #: not yet: ``opscope run`` begins it once the program uses the device that it records (``when_used``)
     LATER = "later"
-    #: only who names it gets it
+    #: only if the user names it
     NEVER = "never"
 
 
@@ -34,8 +34,7 @@ class Auto(enum.Enum):
 class Availability:
     """Whether a backend works here, why or why not, and what to do if it does not.
 
-    ``why`` is a clause that can follow the backend's name and a colon. ``advice`` is empty where nothing
-    helps.
+    ``why`` is a clause that can follow the backend's name and a colon. ``advice`` is empty if nothing helps.
     """
 
     works: bool
@@ -49,18 +48,19 @@ class Backend(ABC):
 
     #: The name on the command line, and the entry point's.
     name: ClassVar[str]
-    #: What it records that the recorder alone does not, in a word or two: "kernels".
+    #: What it records beyond the recorder alone, in a word or two: "kernels".
     gives: ClassVar[str]
     #: ``auto`` takes the highest that works. opscope's own: emit 100, nsys 90, kineto 70, xplane 60,
     #: mindspore 50, cupti 40, recorder 0.
     rank: ClassVar[int]
-    #: Whether it starts the program under a tool (``wrap``), like nsys; it cannot begin in a process.
+    #: Whether it starts the program under a tool (``wrap``), like nsys; then it cannot begin inside a
+    #: process.
     around: ClassVar[bool] = False
-    #: Whether a tool outside the process records, so that there is no capture in it.
+    #: Whether a tool outside the process records, so that there is no capture object in the process.
     outside: ClassVar[bool] = False
     #: Python source of a small program that uses what it records, for the self-test of ``opscope doctor``.
     sample: ClassVar[str] = ""
-    #: Whether it records a GPU's work, so that a recording without it lacks that.
+    #: Whether it records a GPU's work, which is otherwise missing from the recording.
     gpu: ClassVar[bool] = False
 
     @abstractmethod
@@ -85,17 +85,19 @@ class Backend(ABC):
         raise NotImplementedError(f"{self.name} runs no command")
 
     def missing(self, trace: Any) -> str | None:
-        """Return what of ``sample`` is not in its recording (a ``core.tables.trace.Trace``); None if all is.
+        """Return what part of ``sample`` is missing from its recording (a ``core.tables.trace.Trace``); None
+        if nothing.
 
-        Steps and ranges are checked without this.
+        Steps and ranges are checked elsewhere.
         """
         return None
 
     def in_use(self) -> bool:
-        """Whether this process uses what the backend records, so that its capture may begin.
+        """Whether this process uses the device or framework that the backend records, so that its capture may
+        begin.
 
-        ``opscope run`` begins a capture no earlier: initialising CUDA or JAX makes choices that belong to
-        the program. By default it begins at once.
+        ``opscope run`` does not begin a capture earlier, because initialising CUDA or JAX makes choices that
+        belong to the program. By default it begins at once.
         """
         return True
 

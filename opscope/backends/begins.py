@@ -1,4 +1,5 @@
-"""Say when a program begins to use a framework's device, and whether it has: no profiler begins earlier."""
+"""Tell when a program begins to use a framework's device, and whether it has: no profiler may begin
+earlier."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ def when_jax_begins(function: Callable[[], None]) -> None:
 
     JAX caches ``get_backend``, and since 0.11 a second thread that asks for the same backend waits for the
     first one's answer. ``function`` starts JAX's profiler on a thread of its own, which asks for the backend:
-    so it is called only when ``get_backend`` has returned, where it was ``get_backend`` that started them.
+    so if ``get_backend`` started them, ``function`` is called only after ``get_backend`` has returned.
     """
 
     def imported(bridge: Any) -> None:
@@ -87,7 +88,7 @@ def when_jax_begins(function: Callable[[], None]) -> None:
 
 
 class _Outermost:
-    """A function in place of ``function`` that calls what is due when its outermost call has ended."""
+    """A replacement of ``function`` that makes the pending calls when its outermost call has ended."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
@@ -117,13 +118,14 @@ class _Outermost:
 
 
 def mindspore_in_use() -> bool:
-    """Whether the program has imported MindSpore, wholly, but neither PyTorch nor JAX."""
+    """Whether the program has completely imported MindSpore, but neither PyTorch nor JAX."""
     module = sys.modules.get("mindspore")
     return hasattr(module, "nn") and "torch" not in sys.modules and "jax" not in sys.modules
 
 
 def when_mindspore_begins(function: Callable[[], None]) -> None:
-    """Call ``function`` once the program has imported MindSpore, and neither PyTorch nor JAX before it.
+    """Call ``function`` once the program has imported MindSpore, unless it has imported PyTorch or JAX
+    before.
 
     MindSpore's profiler makes no choice that belongs to the program, so it need not wait for a device.
     """

@@ -1,7 +1,7 @@
 """The base of captures that run a framework's own profiler beside opscope's recorder.
 
-The profiler records what ran, the recorder the ranges around it. Probes align their clocks: calls that both
-see, with the recorder's clock read before and after each.
+The profiler records the work, the recorder the ranges around it. Probes align their clocks: these are calls
+that both record, with the recorder's clock read before and after each.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .keeper import Keeper
 from .window import EXACT, FULL, GAVE_WAY, Bounds, Window
 
 _log = logging.getLogger(__name__)
-#: Longest wait for a device, which a collective may block for ever, and for a profiler's start.
+#: Longest wait for a profiler's start, and for a device, which a collective may block for ever.
 SETTLE_S: Final = 30.0
 #: Longest wait for the capture of a CUDA graph when the profiler begins or the recording ends.
 QUIET_S: Final = 10.0
-#: Longest time for a profiler to write its trace: 2 M events take it 30 to 200 s.
+#: Longest time for a profiler to write its trace: 30 to 200 s for 2 M events.
 END_S: Final = 600.0
 
 _ENDED, _REFUSED, _LATE = "ended", "refused", "late"
@@ -44,7 +44,7 @@ class Beside:
     profiler. A subclass begins, touches and ends its profiler.
     """
 
-    #: What the profiler records, and the profiler's name, for messages.
+    #: The word for what the profiler records, and the profiler's name, for messages.
     gives: ClassVar[str]
     profiler: ClassVar[str]
     #: Whether the profiler records a GPU's work.
@@ -52,7 +52,7 @@ class Beside:
 
     def __init__(self, folder: str | os.PathLike[str], bounds: Bounds = EXACT) -> None:
         self.folder = Path(folder)
-        #: Called with a line of text if the window ended before ``stop``.
+        #: Called with a line of text if the window ends before ``stop``.
         self.announce: Callable[[str], object] = _log.warning
         self._bounds = bounds
         #: The recorder that gets the probes, while the profiler runs.
@@ -61,10 +61,10 @@ class Beside:
         self._next_probe = 0
         self._pid = 0
         self._window: Window | None = None  # while the profiler runs
-        self._awaited: Window | None = None  # while another window will begin once steps are alike
+        self._awaited: Window | None = None  # while a second window will begin once steps are alike
         self._keeper: Keeper | None = None
         self._stepping: int | None = None  # the thread whose steps count
-        self._before = 0  # the count behind ``_events`` when the window was opened
+        self._before = 0  # value of ``_events``'s counter when the window was opened
         self._ending = threading.Lock()
         self._take_over: Callable[[], None] | None = None
 
@@ -134,14 +134,15 @@ class Beside:
         raise NotImplementedError
 
     def _end(self, folder: Path | None) -> None:
-        """Stop the profiler, whatever fails, and write its trace into the part ``folder``, if not None.
+        """Stop the profiler, even if something fails, and write its trace into the part ``folder``, unless
+        that is None.
 
         Raises RuntimeError, OSError.
         """
         raise NotImplementedError
 
     def _is_capturing(self) -> bool:
-        """Whether this thread is capturing a CUDA graph, so that waiting for the device would spoil it."""
+        """Whether this thread is capturing a CUDA graph, which waiting for the device would break."""
         return threading.get_ident() in OF_PROCESS.threads
 
     def _is_taken(self) -> bool:
@@ -253,7 +254,8 @@ class Beside:
         return window.over is not None
 
     def _await(self, number: int, now: int) -> None:
-        """Open a second window, in a part of its own, once steps are alike; the first ended before that."""
+        """Open a second window, in a part of its own, once steps are alike; the first window ended before
+        they were."""
         awaited, recorder = self._awaited, session.recorder()
         if awaited is None or recorder is None:
             if self._undo is not None:  # steps are cheaper without a subscriber
@@ -365,7 +367,7 @@ class Beside:
         elif open_recorder is not None:
             is_complete = (
                 window.over is None
-            )  # a recording that ends before its bounds is kept whole
+            )  # a recording that ends before its bounds is kept completely
             begin = window.opened if is_complete or window.begin is None else window.begin
             chosen = self._bounds.chosen and window.begin is not None
             open_recorder.fact(
@@ -383,7 +385,7 @@ class Beside:
             recorder.note("warning", f"{self.gives} not captured: {why}")
 
     def _probe_as_known(self, times: int) -> None:
-        """Probe on this thread, registered with the recording: its readers must find the calls."""
+        """Probe on this thread and register it with the recording, whose readers must find the calls."""
         recorder = self._recorder
         if recorder is not None and not hasattr(recorder.local, "log"):
             recorder.new_thread()
@@ -409,7 +411,8 @@ _UNENDED: Final[set[tuple[int, Beside]]] = set()
 
 
 def _coverage_line(gives: str, window: Window) -> str:
-    """Return the line that says for which part of a run there are kernels (or what the profiler gives)."""
+    """Return the line that says for which part of a run kernels (or the profiler's other data) were
+    recorded."""
     since = window.opened if window.begin is None else window.begin
     extent = f"{(perf_counter_ns() - since) / 1e9:.1f} s"
     if window.begin is not None and window.first is not None and window.last is not None:

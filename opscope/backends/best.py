@@ -1,4 +1,4 @@
-"""The capture of the best backend that can start: if one cannot, the next best takes its place."""
+"""The capture of the best backend that can start; if one cannot start, the next best replaces it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Best:
         return self.choice
 
     def warmup(self) -> None:
-        """Choose, and let the choice prepare what is slow to start. Raises what ``start`` raises."""
+        """Choose a backend and let it prepare what is slow to start. Raises what ``start`` raises."""
         while not self._warm:
             self.choose()
             try:
@@ -100,7 +100,8 @@ class Best:
         return f"Best({str(self.folder)!r})" if self.inner is None else repr(self.inner)
 
     def _give_up(self, error: Exception) -> None:
-        """Leave the backend for the next best. Raises ``error`` if there is none, or the disk is at fault."""
+        """Replace the backend by the next best. Raises ``error`` if there is none, or if the disk is at
+        fault."""
         backend = self._one
         if (
             self._tries is None

@@ -1,4 +1,4 @@
-"""Choose the backend that suits this process and machine, and say why it is that one."""
+"""Choose the backend that suits this process and machine, and give the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class Choice:
     """A backend's name and why it records.
 
-    ``better`` are the backends of a higher rank that do not, each with the reason.
+    ``better`` lists the higher-ranked backends that do not record, each with the reason.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Choice:
     better: tuple[tuple[str, str], ...] = ()
 
     def instead_of(self, failed: Sequence[tuple[Backend, str]]) -> Choice:
-        """Return the choice with the backends that auto took before it, which could not start, and why."""
+        """Return the choice with the backends that auto tried before it but that could not start, and why."""
         if not failed:
             return self
         names = {backend.name: f"it could not start: {why}" for backend, why in failed}
@@ -45,24 +45,24 @@ class Choice:
         return replace(self, reason=reason, better=(*names.items(), *others))
 
     def tell(self, recorder: Recorder | None) -> None:
-        """Write the choice into the recording; does nothing without one."""
+        """Write the choice into the recording, if there is one."""
         if recorder is not None:
             recorder.fact(backend=self.name, reason=self.reason, better=self.better)
 
 
 def here(environ: Mapping[str, str] = os.environ, **facts: Any) -> Machine:
-    """Return this machine; ``facts`` as ``Machine`` takes it."""
+    """Return a description of this machine; ``facts`` are arguments of ``Machine``."""
     return Machine(environ, **{"gpu": gpu_vendor(environ), **facts})
 
 
-#: A backend's name, the backend (None: it cannot be asked), and what it says of a machine.
+#: A backend's name, the backend (None: it cannot be asked), and its availability on a machine.
 Answer = tuple[str, Backend | None, Availability]
 
 
 def ranked(machine: Machine) -> Iterator[Answer]:
-    """Yield every backend with what it says of ``machine``, the highest rank first.
+    """Yield every backend with its availability on ``machine``, the highest rank first.
 
-    One that cannot be loaded or asked comes as None, with the reason.
+    A backend that cannot be loaded or asked comes as None, with the reason.
     """
     backends, broken = known.every()
     for name, why in broken.items():
@@ -87,8 +87,9 @@ def choose(
 ) -> Choice:
     """Return the backend that ``auto`` means here. Imports no framework and calls no driver.
 
-    ``in_process``: the program already runs, so it can no longer be started under nsys. ``machine``
-    describes another machine than this. ``asked``: what ``ranked`` gave of it, not to ask again.
+    ``in_process``: the program already runs, so it can no longer be started under nsys. ``machine`` describes
+    a machine other than this one. ``asked``: the result of ``ranked`` for it, so that backends are not asked
+    again.
     """
     machine = here(environ, in_process=in_process) if machine is None else machine
     return next(candidates(machine, asked))[0]
@@ -97,9 +98,10 @@ def choose(
 def candidates(
     machine: Machine, asked: Iterable[Answer] | None = None
 ) -> Iterator[tuple[Choice, Backend]]:
-    """Yield what ``auto`` may take, the best first; each choice holds why the ones before it are not it.
+    """Yield the backends that ``auto`` may take, the best first; each choice says why the better ones do not
+    record.
 
-    The last is the recorder, which works everywhere. None is asked that is not needed; ``asked`` as for
+    The last is the recorder, which works everywhere. Backends are asked only as needed; ``asked`` as for
     ``choose``.
     """
     better: list[tuple[str, str]] = []
@@ -126,7 +128,7 @@ def candidates(
 def offered(asked: Iterable[Answer]) -> list[Backend]:
     """Return the backends that may begin in the process now or once the program uses a device, best first.
 
-    ``asked`` is what ``ranked`` gave.
+    ``asked`` is the result of ``ranked``.
     """
     return [
         backend

@@ -14,7 +14,8 @@ from opscope.core.capture.cuda_graphs import OF_PROCESS, Captures
 
 
 class Methods:
-    """Wraps ``capture_begin``, ``capture_end`` and ``replay`` of PyTorch's classes to inform ``captures``."""
+    """Wraps ``capture_begin``, ``capture_end`` and ``replay`` of PyTorch's classes to report to
+    ``captures``."""
 
     def __init__(self, captures: Captures = OF_PROCESS) -> None:
         self._captures = captures
@@ -35,7 +36,8 @@ class Methods:
                     self._wrapped[owner, name] = _exchange(owner, name, make(original))
 
     def uninstall(self) -> None:
-        """Restore the methods, except while a CUDA graph is captured and those wrapped by others since."""
+        """Restore the methods, unless a CUDA graph is being captured or another tool has wrapped them
+        since."""
         if not self._captures.threads:
             for key, undo in tuple(self._wrapped.items()):
                 if undo():
@@ -51,7 +53,7 @@ class Methods:
                 return original(graph, *args, **kwargs)
             except (
                 BaseException
-            ):  # an interrupt too: else it would count as being captured for ever
+            ):  # also after an interrupt: otherwise it would count as being captured for ever
                 self._captures.ends(graph)
                 raise
 

@@ -1,4 +1,5 @@
-"""The ``emit`` backend: a tool that runs the process records the ranges, which go to it by NVTX."""
+"""The ``emit`` backend: opscope sends ranges by NVTX to the tool that runs the process, and the tool
+records them."""
 
 from __future__ import annotations
 

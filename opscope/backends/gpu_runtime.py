@@ -18,7 +18,7 @@ from opscope.core.recording_format import PROBE_CALLS
 
 #: The runtime's library, by PyTorch's name of the platform.
 _LIBRARIES: Final = {"cuda": "libcudart", "hip": "libamdhip64"}
-#: The most of a version file that is read.
+#: Characters of a version file that are read at most.
 _VERSION_BYTES: Final = 1 << 16
 _MAPS: Final = Path("/proc/self/maps")
 

@@ -1,4 +1,4 @@
-"""Whether CUDA graphs are traced by their nodes or as wholes, as the user asks."""
+"""Whether CUDA graphs are traced by node or as wholes, as the user chose."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-#: The environment variable with it; a program that is no Python reads it too (live_injected.h).
+#: The environment variable with the choice; programs that are not Python read it too (live_injected.h).
 VARIABLE: Final = "OPSCOPE_CUDA_GRAPH_TRACE"
 NODE, GRAPH = "node", "graph"
 #: The backends that can trace a graph as a whole; the others trace its nodes.
@@ -23,5 +23,5 @@ def parse(text: str) -> str:
 
 
 def whole(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether graphs are traced as wholes: one row a launch, at less cost, without their kernels."""
+    """Whether graphs are traced as wholes: one row per launch, at a lower cost, without their kernels."""
     return environ.get(VARIABLE) == GRAPH

@@ -1,7 +1,7 @@
-"""A thread that begins and ends a profiler, so that its callers need not wait without limit.
+"""A thread that begins and ends a profiler, so that its callers can limit their wait.
 
-PyTorch ties a running profiler to the thread that began it. If another thread ends it, PyTorch warns, gives
-no trace and goes on ("disableProfiler called but no active profiling session found", 2.13; older versions
+PyTorch ties a running profiler to the thread that began it. If another thread ends it, PyTorch warns, returns
+no trace and continues ("disableProfiler called but no active profiling session found", 2.13; older versions
 raise). Steps, timers and the end of the program happen on several threads; this thread serves all of them.
 """
 

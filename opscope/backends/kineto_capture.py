@@ -133,7 +133,7 @@ class KinetoCapture(Beside):
         try:
             profiler.stop_trace()
         except BaseException:  # an interrupt too
-            _disable()  # else no other profiler could begin
+            _disable()  # otherwise no other profiler could begin
             raise
         if folder is not None:
             trace = folder / KINETO
@@ -197,7 +197,7 @@ def synchronize(torch: Any) -> None:
     """Wait for every GPU on which PyTorch has a context in this process. Raises RuntimeError."""
     cuda = torch.cuda
     if not cuda.is_initialized():
-        return  # CUDA is not initialised, or only just being: nothing was launched
+        return  # CUDA is not initialised, or is just being initialised: nothing was launched
     used = _use(torch)
     if used:
         # when they stop, PyTorch and Kineto wait for this thread's device, which is 0 unless set
@@ -292,14 +292,14 @@ def _torch_profiler() -> Profiler:
     wanted: dict[str, Any] = {"activities": [ProfilerActivity.CUDA]}
     if "acc_events" in inspect.signature(profile.__init__).parameters:
         wanted["acc_events"] = (
-            True  # else it warns that a second cycle would drop the first one's events
+            True  # otherwise it warns that a second cycle would drop the first one's events
         )
     profiler: Profiler = profile(**wanted, **_counters())
     return profiler
 
 
 def _counters() -> dict[str, Any]:
-    """Return the profiler's arguments for hardware counters; none if none are asked for or can be had."""
+    """Return the profiler's arguments for hardware counters; none if none are requested or available."""
     names = kineto_counters.wanted()
     if not names:
         return {}

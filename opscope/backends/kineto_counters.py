@@ -1,4 +1,4 @@
-"""Hardware counters by torch.profiler: what to ask Kineto for, and why it may give none.
+"""Hardware counters by torch.profiler: the request to Kineto, and the reasons why it may return none.
 
 Kineto measures counters with CUPTI's range profiler, one range a kernel, and records no kernels meanwhile:
 the profiler runs each kernel alone and many times over. It is asked through ``profiler_metrics`` of
@@ -19,7 +19,7 @@ from opscope.core.counter_permission import REMEDY, forbidden
 #: The environment variable with the counters that ``opscope run --counters`` asks for.
 WANTED: Final = "OPSCOPE_COUNTERS"
 _SASS: Final = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
-#: Words that stand for several counters.
+#: Words that each stand for several counters.
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "flops": tuple(
@@ -33,7 +33,8 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "dram": ("dram__bytes_read.sum", "dram__bytes_write.sum"),
     }
 )
-#: Of a name that ends with ``.sum`` or the like, what stands before the first dot may have ``*`` in it.
+#: Pattern of names: in a name that ends with ``.sum`` or the like, the part before the first dot may contain
+#: ``*``.
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_*]*(?:\.[A-Za-z0-9_]+)*\Z")
 #: The first CUDA for which Kineto has no range profiler.
 _FIRST_WITHOUT: Final = 13
@@ -64,13 +65,13 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 def wanted(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the counters that this process shall measure; none usually."""
+    """Return the counters that this process must measure; usually none."""
     text = environ.get(WANTED, "")
     return parse(text) if text else ()
 
 
 def refusal(torch: Any) -> str | None:
-    """Return why this PyTorch cannot measure counters here; None if nothing speaks against it."""
+    """Return why this PyTorch cannot measure counters here; None if it may."""
     version = getattr(torch, "version", None)
     if getattr(version, "hip", None):
         return "torch.profiler measures counters on NVIDIA's GPUs only: use rocprofv3 here"
@@ -94,7 +95,7 @@ def refusal(torch: Any) -> str | None:
 def arguments(torch: Any, names: tuple[str, ...]) -> dict[str, Any]:
     """Return the arguments of ``torch.profiler.profile`` by which it measures ``names`` of each kernel.
 
-    PyTorch does not tell which counters a GPU has, so names with ``*`` are left out.
+    PyTorch cannot list the counters of a GPU, so names with ``*`` are left out.
     """
     make = _experimental(torch)
     assert make is not None
@@ -114,7 +115,7 @@ def _experimental(torch: Any) -> Any:
 
 
 def why_none() -> str:
-    """Return why a run that was asked for counters may have none, as far as this machine tells."""
+    """Return why a run with requested counters may have none, as far as this machine shows."""
     if forbidden():
         return REMEDY
     return (

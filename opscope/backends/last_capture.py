@@ -30,9 +30,9 @@ def capture(
     on: signal.Signals | None = None,
     kernels: bool = True,
 ) -> Iterator[None]:
-    """Keep the last of the block, and write it as the profile ``path`` when the block ends, or raises.
+    """Keep the last part of the block, and write it as the profile ``path`` when the block ends or raises.
 
-    ``opscope.capture`` says what else writes it, and what is raised.
+    ``opscope.capture`` documents what else writes it, and what is raised.
     """
     target = Path(path)
     if session.is_reserved(f"capture into {target}"):
@@ -54,7 +54,7 @@ def capture(
         )
         yield
         return
-    except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+    except BaseException:  # after Ctrl-C too: clean up, then let it continue
         recording_folder.discard(folder)
         raise
     why = why_ranges_alone(here()) if kernels else None
@@ -80,7 +80,7 @@ def capture(
 
 
 def _folder(target: Path, force: bool) -> Path | None:
-    """Return the folder of the recording; None, with the reason in the log, if the disk takes nothing."""
+    """Return the folder of the recording; None, with the reason in the log, if the disk refuses writes."""
     check_target(target, force)
     try:
         target.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ def _end(ring: RingCapture, folder: Path, profiles: Profiles, target: Path, forc
     try:
         if session.capturing() is ring:
             session.stop()
-        else:  # the program's end has stopped it
+        else:  # the end of the program has stopped it
             ring.stop()
     except Exception as error:  # noqa: BLE001 - our fault must never reach the user's program
         _log.warning("opscope: the capture into %s failed at its end: %s", target, error)

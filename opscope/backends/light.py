@@ -1,4 +1,5 @@
-"""Light mode of this process: its recording, what records a slow spell, and the profile at the end."""
+"""Light mode of this process: its recording, the full recording of slow spells, and the profile at the
+end."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ SPELLS: Final = "OPSCOPE_SPELLS"
 
 
 def wanted() -> bool:
-    """Whether ``opscope run --light`` runs this process."""
+    """Whether this process was started by ``opscope run --light``."""
     return os.environ.get(LIGHT, "") not in ("", "0")
 
 
 def spells_wanted() -> bool:
-    """Whether slow spells may be recorded in full, as far as the environment says."""
+    """Whether the environment allows slow spells to be recorded in full."""
     return os.environ.get(SPELLS, "") != "0"
 
 
 def into(folder: str | os.PathLike[str], spells: bool) -> LightRecording:
-    """Begin light mode into ``folder``. Nothing is made there before the first step."""
+    """Begin light mode in ``folder``. Nothing is created there before the first step."""
     spell = (lambda: _spell(folder)) if spells else None
     recording = LightRecording(folder, spell, clock=light_clock.make)
     recording.start()
@@ -42,7 +43,7 @@ def into(folder: str | os.PathLike[str], spells: bool) -> LightRecording:
 
 
 def _spell(folder: str | os.PathLike[str]) -> Capture:
-    """Return the capture of a slow spell: the best that this process can make of itself."""
+    """Return the capture of a slow spell: the best one that this process can make."""
     name = choose().name
     capture = make("recorder" if name in ("emit", "nsys") else name, folder)
     assert capture is not None
@@ -58,7 +59,7 @@ class LightProfile:
     def __init__(
         self, path: Path | None, spells: bool, tell: Callable[[Path], object] = lambda path: None
     ) -> None:
-        """``path`` None: a name after the program, with the rank, in the current folder.
+        """``path`` None: a name made from the program's name and the rank, in the current folder.
 
         Raises FileExistsError if ``path`` exists.
         """

@@ -109,7 +109,7 @@ class NativeClock:
 
     @property
     def full(self) -> bool:
-        """Whether everything is recorded besides, so that steps are not as they are otherwise."""
+        """Whether everything is recorded as well, so that steps take other times than usual."""
         return bool(self._state.full)
 
     @full.setter
@@ -118,7 +118,7 @@ class NativeClock:
 
     @property
     def limit(self) -> int:
-        """A step above it (ns) is told to ``watch``."""
+        """A step longer than this (ns) is reported to ``watch``."""
         return min(int(self._state.limit), NEVER)
 
     @limit.setter
@@ -132,7 +132,7 @@ class NativeClock:
 
     @property
     def cost(self) -> Cost:
-        """What the hooks measured of themselves in the steps that did."""
+        """The cost of the hooks, which they measured themselves in some steps."""
         cost, state = Cost(), self._state
         cost.count, cost.total = state.count, state.total
         cost.recent = state.recent[: min(state.count, KEPT)]
@@ -140,17 +140,17 @@ class NativeClock:
 
     @property
     def measured_calls(self) -> int:
-        """Calls of hooks in those steps."""
+        """Number of hook calls in those steps."""
         return int(self._state.measured_calls)
 
     @property
     def measured_turns(self) -> int:
-        """Turns of steps among them whose way to this clock was not measured."""
+        """Turns of steps among them for which the time to reach this clock was not measured."""
         return int(self._state.measured_turns)
 
     @property
     def dropped(self) -> int:
-        """Steps that nobody took in time."""
+        """Number of steps that were not read in time."""
         return int(self._state.dropped)
 
     def after_fork(self) -> None:
@@ -213,7 +213,7 @@ def library() -> Library:
 
 
 def make() -> Clock:
-    """Return a clock: in C, or in Python where that cannot be built or the user chose so."""
+    """Return a clock: in C, or in Python if C cannot be built or the user chose Python."""
     wanted = os.environ.get(VARIABLE, "auto")
     if wanted == "python":
         return LightClock()

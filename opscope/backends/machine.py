@@ -1,7 +1,5 @@
-"""What a backend looks at to say whether it works here: environment, device files, packages, programs.
-
-Nothing here imports a framework or calls a driver: a call of the driver would initialise CUDA, and forked
-children could then not use it.
+"""The facts by which a backend decides whether it works here: environment, device files, packages,
+programs.
 """
 
 from __future__ import annotations
@@ -28,7 +26,8 @@ _UNASKED: Final = "unasked"
 
 
 class Machine:
-    """One process on one machine, as far as backends must know it; a fact is looked up when asked for.
+    """The facts about a process and its machine that backends need; each is looked up when it is first
+    needed.
 
     ``in_process``: the program already runs, so it can no longer be started under a tool. ``simple``: no
     framework is to be observed. ``foreign``: the program runs in a Python that is not this one, so its
@@ -68,7 +67,7 @@ class Machine:
 
     @functools.cached_property
     def vendor(self) -> str | None:
-        """``nvidia`` or ``amd`` by device files, also of a GPU that is hidden."""
+        """``nvidia`` or ``amd`` by device files, even if the GPU is hidden."""
         return _vendor(self.root)
 
     @property
@@ -116,7 +115,7 @@ class Machine:
 
     @property
     def is_heard(self) -> bool:
-        """Whether an NVTX tool is attached and hears ranges."""
+        """Whether an NVTX tool is attached and records ranges."""
         return attached(self.environ) is not None and not self.environ.get("NVTX_DISABLE")
 
     @property

@@ -27,10 +27,10 @@ from .beside import QUIET_S, Beside
 from .window import EXACT, Bounds
 
 _log = logging.getLogger(__name__)
-#: PyNative mode runs operators behind the program, on a thread of its own. Whatever waits for it in MindSpore
-#: also takes the error of an operator that failed, and the program would go on with rubbish (2.7 to 2.10:
-#: ``_pynative_executor.sync``, ``synchronize``, ``asnumpy`` of any tensor). So it is watched from outside:
-#: the operators are done when no thread of MindSpore's has run for ``QUIET`` looks in a row.
+#: PyNative mode runs operators behind the program, on a thread of its own. Any call of MindSpore that waits
+#: for it also consumes the error of a failed operator, and the program would continue with wrong data (2.7 to
+#: 2.10: ``_pynative_executor.sync``, ``synchronize``, ``asnumpy`` of any tensor). So it is watched from
+#: outside: the operators are done when no thread of MindSpore's has run for ``QUIET`` looks in a row.
 LOOK_S: Final = 0.002
 QUIET: Final = 6
 #: Longest wait for that: MindSpore's threads that read data may never rest.
@@ -77,8 +77,9 @@ class MindSporeCapture(Beside):
         return self.folder / f"mindspore-{os.getpid()}"
 
     def _begin(self) -> None:
-        # MindSpore destroys its executors as the program exits, before a recording ends that began before
-        # the import; asked for graphs after that, one is made anew and ends the process by SIGABRT
+        # MindSpore destroys its executors at exit, before a recording that began before the import ends. If
+        # the graphs are requested after that, MindSpore creates a new executor and ends the process by
+        # SIGABRT.
         atexit.register(self._at_exit)
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._leaving.begin()
@@ -87,7 +88,7 @@ class MindSporeCapture(Beside):
         self._profiler.enable_op_time()
 
     def _touch(self) -> bool:
-        # no call is seen by both: the profiler's times are the system's Unix time
+        # there is no call that both record: the profiler's times are the system's Unix time
         return False
 
     def _settle(self) -> None:
@@ -98,7 +99,7 @@ class MindSporeCapture(Beside):
         return interface is not None and bool(getattr(interface, "is_initialized", False))
 
     def _at_exit(self) -> None:
-        """End the profiler while MindSpore can still say what its graphs are."""
+        """End the profiler while MindSpore can still describe its graphs."""
         if os.getpid() == self._pid:
             self._close(QUIET_S, last=True)
 
@@ -109,7 +110,7 @@ class MindSporeCapture(Beside):
         if profiler is None:
             return
         try:
-            # the profiler writes without a lock: what runs now must have ended, and nothing begin
+            # the profiler writes without a lock: running work must have ended, and no new work may begin
             profiler.step_profiling_enable(False)
             time.sleep(LOOK_S)
             profiler.stop()
@@ -119,7 +120,7 @@ class MindSporeCapture(Beside):
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _keep(self, folder: Path) -> None:
-        """Move the profiler's files, and what the graphs' nodes are, into the part ``folder``."""
+        """Move the profiler's files, and the descriptions of the graphs' nodes, into the part ``folder``."""
         if not any(self._scratch.iterdir()):  # nothing ran
             return
         with (self._scratch / MINDSPORE_GRAPHS).open("w", encoding="utf-8") as file:
@@ -145,7 +146,7 @@ def drained() -> bool:
 
 
 def _busy(tasks: Path) -> bool:
-    """Whether a thread that is not Python's is running or about to."""
+    """Whether a thread that is not Python's is running or ready to run."""
     ours = {str(thread.native_id) for thread in threading.enumerate()}
     for task in os.listdir(tasks):
         if task in ours:

@@ -1,9 +1,10 @@
-"""Tell what the operators of MindSpore's compiled graphs are: shapes, dtypes, and what they differentiate.
+"""Describe the operators of MindSpore's compiled graphs: shapes, dtypes, and the operators they
+differentiate.
 
 MindSpore's profiler writes names, and shapes of inputs. The graphs that it runs are still in the process: the
 executors give each one as a protobuf message (``anf_ir``), for which MindSpore brings the classes, with the
-names that the profiler writes. 76 nodes take 2 ms; it is done once, after the profiler has ended. The graphs
-of a cell go with the cell: ``Leaving`` keeps those of cells that go before that.
+names that the profiler writes. 76 nodes take 2 ms; it is done once, after the profiler has ended. A cell's
+graphs are deleted with the cell: ``Leaving`` keeps the graphs of cells that are deleted before that.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from opscope.core.rangetext import SPEC_LIMIT, clean_value, format_call
 from opscope.core.schema import DTYPE_NAMES, Arg, OpCall, ParamValue, TensorSpec
 
 _log = logging.getLogger(__name__)
-#: Largest number of graphs, and of nodes in one, that are told.
+#: Largest number of graphs, and of nodes in a graph, that are described.
 MAX_GRAPHS: Final = 1_000
 MAX_NODES: Final = 200_000
 #: Bytes of graphs that are kept as they are deleted.
 MAX_KEPT: Final = 64 << 20
-#: Nodes that run nothing. ``Load`` and ``Depend`` hand on their first input.
+#: Nodes that run nothing. ``Load`` and ``Depend`` return their first input.
 _PASS: Final = frozenset({"Load", "Depend"})
 _NO_KERNEL: Final = _PASS | {"UpdateState", "MakeTuple", "TupleGetItem", "Return", "return", ""}
 #: Attributes that say nothing about the computation.
@@ -35,9 +36,9 @@ _NOT_PARAMS: Final = frozenset(
     ("input_names", "output_names", "IsFeatureMapInputList", "IsFeatureMapOutput", "is_load", "visited",
      "side_effect_mem", "side_effect_propagate", "primitive_target", "out_channel", "pad_list")
 )  # fmt: skip
-#: Sums: the gradient of the result is the gradient of each operand.
+#: Sums: the gradient of the result is also the gradient of each operand.
 _SUMS: Final = frozenset(("Add", "AddExt", "BiasAdd"))
-#: Views: MindSpore leaves out two that undo each other, so the gradient has the size before or after.
+#: Views: MindSpore removes pairs that undo each other, so the gradient has the size before or after.
 _VIEWS: Final = frozenset(("Reshape", "Flatten", "ExpandDims", "Squeeze"))
 _HAND_ON: Final = _SUMS | _VIEWS
 _PAD_MODES: Final = ("pad", "same", "valid")
@@ -107,7 +108,7 @@ def graphs(gone: Iterable[tuple[str, bytes]] = ()) -> Iterator[dict[str, Any]]:
 
 
 def _api() -> Any:
-    # mindspore.common.api until 2.8
+    # in mindspore.common.api until 2.8
     return sys.modules.get("mindspore.graph.api") or sys.modules.get("mindspore.common.api")
 
 
@@ -150,13 +151,13 @@ class _Node:
     ids: list[str]  # of its inputs without constants, handed-on ones resolved
     call: OpCall
     output: str
-    #: Its inputs that are single tensors, and what they are.
+    #: Specs of the inputs that are single tensors.
     tensors: list[str]
     specs: list[TensorSpec]
 
 
 def nodes_of(message: bytes) -> list[list[str | None]]:
-    """Return the nodes that run something: name, call, layer, direction, forward node's name."""
+    """Return the nodes that run something: name, call, layer, direction, name of the forward node."""
     from mindspore.train import anf_ir_pb2
 
     model = anf_ir_pb2.ModelProto()
@@ -222,7 +223,8 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
 
 
 def _items(nodes: Iterable[Any], consts: dict[str, Any]) -> dict[str, dict[int, Arg]]:
-    """Return node → what is taken out of its tuple. The type of a tuple has no sizes; that of an item has."""
+    """Return node → the item taken out of its tuple. The type of a tuple has no sizes; the item's type
+    has."""
     items: dict[str, dict[int, Arg]] = {}
     for node in nodes:
         if node.op_type == "TupleGetItem" and len(node.input) > 1:
@@ -234,7 +236,7 @@ def _items(nodes: Iterable[Any], consts: dict[str, Any]) -> dict[str, dict[int, 
 
 
 def _result(node: Any, items: dict[str, dict[int, Arg]]) -> Arg:
-    """Return what a node gives; None if it is no tensor, or a tuple of which an item is not known."""
+    """Return the outputs of a node; None if they are no tensors, or a tuple with an unknown item."""
     result = _argument(node.output_type)
     if not isinstance(result, tuple):
         return result
@@ -274,7 +276,7 @@ def _call(node: Any, types: dict[str, Arg], consts: dict[str, Any]) -> OpCall:
 
 
 def _argument(kind: Any) -> Arg:
-    """Return a TypeProto as an argument; None for what is no tensor."""
+    """Return a TypeProto as an argument; None if it is not a tensor."""
     which = kind.WhichOneof("value") if kind.DESCRIPTOR.oneofs else None
     if which == "sequence_type" or (which is None and len(kind.sequence_type.elem_types)):
         return tuple(_argument(elem_type) for elem_type in kind.sequence_type.elem_types)
@@ -308,7 +310,7 @@ def _const_tensor(value: Any) -> TensorSpec | None:
 
 
 def _value(value: Any) -> Any:
-    """Return a ValueProto as Python's; None for what has no plain value."""
+    """Return a ValueProto as a Python value; None if it has no plain value."""
     if value.values:
         return tuple(_value(value) for value in value.values)
     for field in ("bool_val", "int_val", "uint_val", "float_val", "double_val", "str_val"):
@@ -327,7 +329,7 @@ def _input_names(node: Any) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _schema_names(op: str) -> list[str]:
-    """Return the names of an operator's arguments, inputs before what its primitive is made with."""
+    """Return the names of an operator's arguments, inputs first, then the arguments of its primitive."""
     generated = sys.modules.get("mindspore.ops.auto_generate")
     kind = getattr(generated, op, None)
     if not inspect.isclass(kind):
@@ -349,8 +351,8 @@ def forward_nodes(nodes: Iterable[_Node]) -> dict[str, str]:
     """Return backward node → the node that it differentiates.
 
     Its path ends in the kind of that node (``Grad_Conv2D``). MindSpore makes one gradient for all uses of an
-    operator and gives it the path of one of them, so the path alone does not tell which node it is. The data
-    do: it reads the gradient of the node's result, or the node's inputs or result.
+    operator and gives it the path of one of them, so the path alone does not identify the node. The data do:
+    the gradient reads the gradient of the node's result, or the node's inputs or result.
     """
     listed = list(nodes)
     of_kind: dict[str, list[_Node]] = {}
@@ -380,9 +382,10 @@ def forward_nodes(nodes: Iterable[_Node]) -> dict[str, str]:
 
 
 class _SameGradient:
-    """Which forward tensors have one gradient: sums and views hand it on, and need not run anything for that.
+    """Finds which forward tensors share one gradient: sums and views pass it on, and may run nothing for
+    that.
 
-    An operand that something else reads too has more than that gradient, and so another one.
+    An operand that is also read elsewhere has a further gradient, and so a different sum.
     """
 
     def __init__(self, forward: Iterable[_Node]) -> None:
@@ -394,7 +397,7 @@ class _SameGradient:
                 self._readers.setdefault(tensor, []).append(node)
 
     def tensors(self, of: Iterable[str]) -> set[str]:
-        """Return the tensors that have the gradient of those in ``of``."""
+        """Return the tensors that have the same gradient as those in ``of``."""
         tensors: set[str] = set()
         pending = list(of)
         while pending:
@@ -420,7 +423,8 @@ class _SameGradient:
 
     @staticmethod
     def _added(node: _Node) -> list[str]:
-        """The operands of a sum that have its size (others get a sum of the gradient), or what is viewed."""
+        """The operands of a sum that have its size (others get a sum of the gradient), or the operand of a
+        view."""
         if node.op in _VIEWS:
             return node.tensors[:1]
         result = node.call.outputs[0] if node.call.outputs else None
@@ -436,7 +440,7 @@ def _by_gradient(results: set[str], candidates: list[_Node]) -> _Node | None:
 
 
 def _by_data(node: _Node, candidates: list[_Node]) -> _Node | None:
-    """Return the node with which ``node`` shares most tensors; without any, the only one that can be it."""
+    """Return the node that shares most tensors with ``node``; if none shares any, the only candidate."""
     read = {tensor.partition("#")[0] for tensor in node.ids}
     scores = [
         len(read.intersection([*(tensor.partition("#")[0] for tensor in other.ids), other.output]))
@@ -450,7 +454,8 @@ def _by_data(node: _Node, candidates: list[_Node]) -> _Node | None:
 
 
 def _note_gradients(node: _Node, forward: _Node, gradient_of: dict[str, str]) -> None:
-    """Note which tensors the results of ``node`` are the gradients of: inputs of ``forward`` of their sizes.
+    """Note for which tensors the results of ``node`` are the gradients: inputs of ``forward`` with their
+    sizes.
 
     The gradient of a product reads the other operand.
     """
@@ -477,7 +482,8 @@ def _note_gradients(node: _Node, forward: _Node, gradient_of: dict[str, str]) ->
 
 
 def _has_result(forward: _Node, backward: _Node) -> bool:
-    """Whether a result of ``forward`` is like one of the inputs of ``backward``, as its gradient is."""
+    """Whether a result of ``forward`` has the type and size of an input of ``backward``, as its gradient
+    does."""
     outputs = forward.call.outputs or ()
     return any(
         isinstance(output, TensorSpec) and output in backward.call.inputs for output in outputs

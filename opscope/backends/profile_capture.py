@@ -1,4 +1,4 @@
-"""A capture that writes a profile: at its end, the recording of any in-process backend is read and saved."""
+"""A capture that writes a profile: at its end, the recording of an in-process backend is read and saved."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _log = logging.getLogger(__name__)
 
 
 def check_target(path: Path, force: bool) -> None:
-    """Raise FileExistsError if the profile ``path`` could not be written at the end, when all would be lost.
+    """Raise FileExistsError if the profile ``path`` could not be written at the end, when everything would be
+    lost.
 
-    That is so if ``path`` exists and ``force`` is false, or if it exists and is no profile.
+    That is the case if ``path`` exists and ``force`` is false, or if it exists and is not a profile.
     """
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists; force=True replaces it")
@@ -48,7 +49,7 @@ class ProfileCapture:
         self._force = replaces(force)
         self._folder: Path | None = None
         self._inner: Capture | None = None
-        #: Under Nsight Systems, which records: the range that tells it when.
+        #: Under Nsight Systems, which does the recording: the range that controls it.
         self._range: Capture | None = None
 
     def warmup(self) -> None:
@@ -158,7 +159,7 @@ def capture(
 
 
 def _begin(target: Path, backend: str, force: bool) -> Path | None:
-    """Begin a capture and return its folder; None if a tool records instead, or the disk takes nothing."""
+    """Begin a capture and return its folder; None if a tool records instead, or the disk refuses writes."""
     folder = None
     try:
         check_target(target, force)

@@ -55,7 +55,7 @@ class RecorderCapture:
 
 
 class RecorderBackend(Backend):
-    """opscope's own recorder, which works everywhere: what ``auto`` takes if nothing else works."""
+    """opscope's own recorder, which works everywhere; ``auto`` takes it if nothing else works."""
 
     name = "recorder"
     gives = "ranges"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# loaded now: a profile may be written as Python ends, when this module refuses to be imported
+# loaded now: a profile may be written while Python ends, when this module can no longer be imported
 import concurrent.futures.thread  # noqa: F401
 import logging
 import os
@@ -18,7 +18,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.recording.parts import parts as parts
 
 _log = logging.getLogger(__name__)
-#: What a file of a profile needs beside its rows, at most.
+#: Upper bound of the bytes that a profile's file needs beside its rows.
 _ROOM = 1 << 16
 _OS_ERROR = re.compile(r"([^:\n]+) \(os error (\d+)\)")
 
@@ -52,7 +52,8 @@ def reason(error: BaseException) -> str:
 
 
 def is_taken(error: OSError) -> bool:
-    """Whether the error says that a profile must not be replaced (``check_target``), instead of a disk error.
+    """Whether the error says that a profile must not be replaced (``check_target``); otherwise it is a disk
+    error.
 
     The caller must learn of it before anything runs.
     """
@@ -76,7 +77,7 @@ def to_profile(folder: str | os.PathLike[str], target: Path, force: bool) -> Pat
 
     try:
         if hasattr(signal, "SIGXFSZ") and signal.getsignal(signal.SIGXFSZ) != signal.SIG_IGN:
-            # a file of the profile is not larger than all of the recording
+            # the files of a profile are not larger than the whole recording
             refuse_size(_ROOM + sum(path.stat().st_size for path in Path(folder).rglob("*")))
         trace = collect(folder)
         written: Path = profile_writing.write(

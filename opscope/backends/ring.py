@@ -1,7 +1,8 @@
 """The ``ring`` backend: keeps the last seconds or steps of the program, and writes them when asked.
 
-Kernels are in it where CUPTI can be used, whose buffers lie in the ring's segments (``cupti/ring.py``).
-Frameworks' own profilers keep all their events in memory until they end, so a ring has none of theirs.
+If CUPTI can be used, the ring also has kernels: CUPTI's buffers are stored in its segments
+(``cupti/ring.py``). Frameworks' own profilers keep all events in memory until they end, so a ring cannot use
+them.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Why a ring has no kernels, before the reason that CUPTI cannot be used.
+#: Why a ring has no kernels; the reason that CUPTI cannot be used follows.
 RANGES_ALONE: Final = (
     "the last of the program is kept as ranges only, without kernels: PyTorch's profiler keeps all in memory,"
     " and CUPTI cannot be used"
 )
-#: Why the backend of a ring's kernels is CUPTI.
+#: Why CUPTI records the kernels of a ring.
 BY_SEGMENTS: Final = "of what records kernels it alone gives up old ones, as a ring must"
-#: Seconds that the end of a capture waits for a dump that is being made into a profile.
+#: Seconds that the end of a capture waits for a dump that is being converted to a profile.
 PATIENCE_S: Final = 600.0
 
 
 class RingCapture:
-    """Captures the last of this process and of its forked children into ``folder``, until ``stop``.
+    """Captures the last part of this process and of its forked children into ``folder``, until ``stop``.
 
     ``on_dump(folder, what)`` is called with each dump, on the thread that made it. ``lazy``: make the
-    process's part only when it records something. ``kernels``: whether CUPTI records the GPU's work where it
-    can, from when the program uses CUDA; or the ``RingActivity`` that does.
+    process's part only when it records something. ``kernels``: whether CUPTI records the GPU's work, if it
+    can, once the program uses CUDA; or the ``RingActivity`` that does.
     """
 
     ring = True
@@ -57,7 +58,7 @@ class RingCapture:
         self.folder = Path(folder)
         self.bounds = bounds
         self.recorder: RingRecorder | None = None
-        #: Why the capture ends, for its profile: what made it, and a line.
+        #: The cause of the capture's end, for its profile: a keyword and a line.
         self.ended_by: tuple[str, str] | None = None
         self.is_busy: Callable[[], bool] = lambda: False
         self._printed: object = None
@@ -80,7 +81,7 @@ class RingCapture:
         self._begin_kernels(recorder)
 
     def _begin_kernels(self, recorder: RingRecorder) -> None:
-        """Have CUPTI record beside the ring, now or once the program uses CUDA; else note why not."""
+        """Have CUPTI record beside the ring, now or once the program uses CUDA; if it cannot, note why."""
         if self._kernels is False:
             return
         if self._kernels is not True:
@@ -107,7 +108,7 @@ class RingCapture:
             injection.when_begun(self._join, whoever=True)
 
     def _join(self) -> None:
-        """Begin to record kernels; what speaks against it is noted, and the ring goes on."""
+        """Begin to record kernels; a failure is noted, and the ring continues without them."""
         recorder, activity = self.recorder, self._activity
         if recorder is None or activity is None or activity.joined:
             return
@@ -135,7 +136,7 @@ class RingCapture:
                 recorder.because(*ended)
         cuda = sys.modules.get("torch.cuda")
         if cuda is not None and cuda.is_initialized():
-            recorder.fact(gpu=True)  # which counts where no kernels were recorded
+            recorder.fact(gpu=True)  # this matters if no kernels were recorded
         recorder.stop()
 
     def in_child(self) -> bool:
@@ -147,7 +148,8 @@ class RingCapture:
         return True
 
     def _program_ended_by(self) -> tuple[str, str] | None:
-        """The exception that left the program, if one has since the start and Python has printed it."""
+        """Return the exception that ended the program, if one did since the start and Python has printed
+        it."""
         error = getattr(sys, "last_value", None)
         if error is None or error is self._printed:
             return None
@@ -158,7 +160,7 @@ class RingCapture:
 
 
 def why_ranges_alone(machine: Machine) -> str | None:
-    """Return why a ring has no kernels on this machine; None if it has, or there is no GPU to have any."""
+    """Return why a ring has no kernels on this machine; None if it has, or if there is no GPU."""
     from .cupti import CUPTI  # lazy: not needed for a recording without a GPU
 
     if machine.gpu is None:
@@ -170,14 +172,15 @@ def why_ranges_alone(machine: Machine) -> str | None:
 
 
 def described(error: BaseException) -> str:
-    """Return a line about an exception, without its text, which may hold what the user must not share."""
+    """Return a line about an exception without its text, which may contain private data."""
     return f"an exception left it: {type(error).__name__}"
 
 
 class Profiles:
-    """Makes each dump a profile beside ``target``, one after the other, on a thread that ends with the last.
+    """Converts each dump to a profile beside ``target``, one after the other, on a thread that ends with the
+    last.
 
-    ``NAME-slow-1.opscope`` is the first slow step's. ``say`` is called with a line for each.
+    ``NAME-slow-1.opscope`` is that of the first slow step. ``say`` is called with a line for each.
     """
 
     def __init__(self, target: Path, say: Callable[[str], None]) -> None:
@@ -188,7 +191,7 @@ class Profiles:
         self._thread: threading.Thread | None = None
 
     def add(self, dump: Path, details: dict[str, Any]) -> None:
-        """Make this dump a profile, as soon as those before it are."""
+        """Convert this dump to a profile after those before it."""
         with self._lock:
             self._waiting.append((dump, details))
             if self._thread is None:
@@ -196,11 +199,11 @@ class Profiles:
                 self._thread.start()
 
     def is_busy(self) -> bool:
-        """Whether a dump is being made into a profile."""
+        """Whether a dump is being converted."""
         return self._thread is not None
 
     def wait(self, seconds: float = PATIENCE_S) -> None:
-        """Wait until all dumps are profiles."""
+        """Wait until all dumps are converted."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(seconds)
@@ -241,12 +244,12 @@ def dump_name(target: Path, made_by: str) -> Path:
 
 
 def left_over(root: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the complete dumps that nothing has made into profiles."""
+    """Return the complete dumps that were not converted to profiles."""
     dumps = []
     for _, _, path in ring_dump.dumps(root):
         details = ring_dump.ready(path)
         if (
             details is not None and details.get("made_by") != ATTACH
-        ):  # whoever attached makes that one
+        ):  # the attached process converts that one
             dumps.append((path, details))
     return dumps

@@ -1,8 +1,8 @@
-"""Choose the window of a run that a framework's profiler records, so that a run can be of any length.
+"""Choose the window of a run that a framework's profiler records, so that a run can have any length.
 
 PyTorch's profiler keeps every event in memory until it ends, and then takes 14 to 100 µs per event; an hour
-of training is 10⁸ events. So the profiler runs from the beginning and ends once it has a window of steps
-that are alike; the report leaves out what came before the window. A run that ends sooner is kept whole.
+of training is 10⁸ events. So the profiler runs from the beginning and ends once it has a window of steps that
+are alike; the report leaves out everything before the window. A run that ends sooner is kept completely.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Window:
     """Decides when a window begins and ends, from steps (``step``) and time (``tick``); times in ns.
 
     ``opened`` is when the profiler began. ``begin`` is when the window proper began, ``first`` and ``last``
-    are its steps; each is None until known, and without steps ``first`` and ``last`` stay None. ``over``
-    says why the window ended.
+    are its steps; they are None until known; without steps, ``first`` and ``last`` stay None. ``over`` says
+    why the window ended.
     """
 
     def __init__(self, bounds: Bounds, now: int) -> None:
@@ -81,7 +81,7 @@ class Window:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing was left out before the window."""
+        """Whether nothing before the window was left out."""
         return self.begin is None or self.begin == self.opened
 
     def step(self, number: int, now: int, events: int) -> str | None:
@@ -117,7 +117,8 @@ class Window:
         return all(abs(step - middle) <= SPREAD * middle for step in self._steps)
 
     def _end(self, now: int, events: int, at_step: bool) -> str | None:
-        """Return why the window ends, or None. In the middle of a step, bounds may be exceeded a while."""
+        """Return why the window ends, or None. In the middle of a step, bounds may be exceeded for a
+        while."""
         bounds = self.bounds
         if self.over is not None:
             return self.over

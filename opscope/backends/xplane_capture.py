@@ -79,7 +79,7 @@ class XPlaneCapture(Beside):
         try:
             self._jax.profiler.stop_trace()
         except BaseException:  # an interrupt too
-            # if JAX cannot write (a full disk) it keeps the session, and no other could begin
+            # if JAX cannot write (a full disk), it keeps the session open, and no other could begin
             state = getattr(getattr(self._jax._src, "profiler", None), "_profile_state", None)
             if state is not None:
                 with state.lock:

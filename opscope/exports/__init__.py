@@ -1,1 +1,1 @@
-"""What a profile is written as for other tools: one format a file."""
+"""The formats that a profile can be exported to for other tools: one format per file."""

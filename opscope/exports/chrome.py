@@ -16,18 +16,19 @@ from opscope.exports.timeline import STREAM, Curve, Slices, Timeline, Track, Wor
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: From so many ns on (2.4 hours), doubles hold microseconds less exactly than to a millionth, and those of
-#: Unix times to 125 ns: slices move, and leave the slices around them.
+#: From this many ns on (2.4 hours), a double no longer holds microseconds exactly to a millionth; for Unix
+#: times the error is 125 ns. Slices would then move out of the slices that surround them.
 _LARGEST: Final = 1 << 43
-#: Events that are made at a time: about 100 MB of text.
+#: Events that are written at a time: about 100 MB of text.
 _AT_ONCE: Final = 200_000
 
 
 def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
     """Write the profile's timeline; return how many slices, instants, flows and counter values it has.
 
-    Times are microseconds with three decimals, as the format has them, so no nanosecond is lost. Large ones,
-    such as Unix times, begin at 0, and ``baseTimeNanoseconds`` is what was taken away, as Kineto writes it.
+    Times are microseconds with three decimals, as the format has them, so no nanosecond is lost. Large times,
+    such as Unix times, are shifted to begin at 0; ``baseTimeNanoseconds`` holds the amount subtracted, as in
+    Kineto's files.
     """
     timeline = Timeline(profile, scratch, _LARGEST)
     with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
@@ -84,7 +85,7 @@ def _time(ns: str) -> pl.Expr:
 
 
 def texts(words: Words) -> pl.Series:
-    """Return each row's text as JSON; null for none."""
+    """Return the text of each row as JSON; null for a row without one."""
     used, index = words.used()
     texts_used = [None if code < 0 else _dump(words.texts[code]) for code in used]
     return pl.Series(texts_used, dtype=pl.String).gather(index)
@@ -136,7 +137,7 @@ def _slices(track: Track, slices: Slices, counts: dict[str, int]) -> Any:
 
 
 def _arrows(track: Track, slices: Slices, rows: Any) -> pl.Series:
-    """Return the ends of arrows: a call starts one, what it launched ends it."""
+    """Return the two ends of each arrow, which goes from a call to the work that it launched."""
     ends = track.kind == STREAM
     head = '{"ph":"f","bp":"e",' if ends else '{"ph":"s",'
     frame = pl.DataFrame({"start": slices.start[rows], "flow": slices.flow[rows]})
@@ -157,7 +158,7 @@ def _curve(track: Track, curve: Curve) -> Any:
     name, unit = _dump(track.name), _dump(track.unit or "value")
     for some in pieces(len(curve.time), _AT_ONCE):
         frame = pl.DataFrame({"start": curve.time[some], "value": curve.value[some]})
-        finite = frame.filter(pl.col("value").is_finite())  # JSON has no other numbers
+        finite = frame.filter(pl.col("value").is_finite())  # JSON has no NaN and no infinity
         if len(finite):
             yield _join(
                 finite.select(

@@ -9,7 +9,7 @@ import polars as pl
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: What the stacks are made of.
+#: The paths that stacks can be made of.
 BY: Final = ("op", "layer", "source")
 _UNKNOWN: Final = {"layer": "(no layer)", "source": "(no source line)"}
 
@@ -30,13 +30,13 @@ def write(profile: Profile, out: BinaryIO, by: str = "op") -> dict[str, int]:
 
 
 def _by_op(profile: Profile) -> pl.DataFrame:
-    """Return the paths of the call tree with time of their own; no path is left out."""
+    """Return the paths of the call tree that have self time; no path is left out."""
     tree = profile.call_tree(nodes=1 << 40, depth=512)
     return tree.filter(pl.col("device_self") > 0).select("stack", time="device_self")
 
 
 def _by_column(profile: Profile, by: str) -> pl.DataFrame:
-    # of op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
+    # in op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
     time = "self_time" if profile.cpu_only else "device_time"
     value = pl.col(by).fill_null(_UNKNOWN[by])
     parts = value.str.split("." if by == "layer" else " < ")
@@ -59,5 +59,5 @@ def _by_column(profile: Profile, by: str) -> pl.DataFrame:
 
 
 def _frame(text: pl.Expr) -> pl.Expr:
-    """Return a frame's name: a semicolon or the end of a line would end it."""
+    """Return a frame's name without semicolons and line ends, which would split the frame."""
     return text.str.replace_all(";", ",", literal=True).str.replace_all(r"\s+", " ")

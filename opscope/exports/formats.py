@@ -1,4 +1,4 @@
-"""The formats that a profile can be exported to, and how a file of one is written: whole or not at all."""
+"""The formats that a profile can be exported to, and how a file is written: completely or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format. ``module``: that of ``exports`` which writes it, as ``write(profile, file, **options)``."""
+    """A format. ``module``: the module of ``exports`` that writes it, with ``write(profile, file,
+    **options)``."""
 
     module: str
     suffix: str
@@ -26,7 +27,7 @@ class Format:
     options: tuple[str, ...] = ()
     #: Whether it is a folder, not a file.
     folder: bool = False
-    #: Whether ``write`` takes ``scratch``, a folder for what takes much memory.
+    #: Whether ``write`` takes ``scratch``, a folder for temporary data that is too large for memory.
     scratch: bool = False
 
 
@@ -49,15 +50,15 @@ FORMATS: Final[Mapping[str, Format]] = {
 }
 
 
-#: What the files of TensorBoard begin with.
+#: How the names of TensorBoard's files begin.
 _EVENTS: Final = "events.out.tfevents."
 
 
 def export(profile: Profile, to: str, path: Path, **options: Any) -> dict[str, int]:
-    """Write the profile in the format ``to``; return what was written, counted.
+    """Write the profile in the format ``to``; return the counts of what was written.
 
-    The file or folder appears when it is whole; a folder of TensorBoard's is replaced. Raises KeyError for an
-    unknown format, OSError where the file cannot be written.
+    The file or folder appears once it is complete; an existing TensorBoard folder is replaced. Raises
+    KeyError for an unknown format, OSError where the file cannot be written.
     """
     write: Callable[..., dict[str, int]] = import_module(
         f"opscope.exports.{FORMATS[to].module}"
@@ -65,7 +66,7 @@ def export(profile: Profile, to: str, path: Path, **options: Any) -> dict[str, i
     format_ = FORMATS[to]
     if format_.folder and path.is_dir():
         _only_events(path)
-    # on the same disk, and with the rights that any new file has; it is gone if writing fails
+    # on the same disk, with the permissions of any new file; it is removed if writing fails
     with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
         folder = Path(scratch) / path.name
         if format_.scratch:
@@ -84,7 +85,7 @@ def export(profile: Profile, to: str, path: Path, **options: Any) -> dict[str, i
 
 
 def _only_events(folder: Path) -> None:
-    """Raise OSError if a folder that is to be replaced holds a file that is not TensorBoard's."""
+    """Raise OSError if a folder that is to be replaced holds a file that TensorBoard did not write."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith(_EVENTS):
             raise OSError(ENOTEMPTY, f"it holds {path.name}, which is not TensorBoard's")

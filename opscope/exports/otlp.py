@@ -1,7 +1,8 @@
 """OpenTelemetry's spans, as the JSON lines that its collector reads: steps, layers, ops, ranges and kernels.
 
-The form is that of the protocol's file exporter: a line is one request. Ids are made of the rows, so the same
-profile has the same spans again. CUDA calls are left out: a trace of them is a profiler's, not a service's.
+The form is that of the protocol's file exporter: a line is one request. Ids are made from row numbers, so
+exporting a profile again gives the same ids. CUDA calls are left out: they are too detailed for the trace of
+a service.
 """
 
 from __future__ import annotations
@@ -24,18 +25,19 @@ from opscope.exports.timeline import CALLS, LINES, Codes, Slices, Timeline, Trac
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: A span's id is this number, in its highest byte, and the row.
+#: A span's id has this number in its highest byte, then the row.
 _TABLES: Final = {"ranges": 1, "kernels": 2, "memops": 3}
-#: Spans of a line: about 2 MB.
+#: Spans per line: about 2 MB.
 _AT_ONCE: Final = 4_000
 _INTERNAL: Final = 1
 
 
 def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
-    """Write the spans; return how many. Times are Unix ns where the trace tells how its clock lies to it.
+    """Write the spans; return how many. Times are Unix ns if the trace has the offset of its clock to Unix
+    time.
 
-    A kernel is a child of the op that launched it, an op of what it is nested in. Ranges without a length are
-    no spans.
+    The parent of a kernel is the op that launched it; the parent of an op is the range that contains it.
+    Ranges of length 0 are left out.
     """
     timeline = Timeline(profile, scratch)
     with progress.stage("writing spans", len(timeline), progress.SLICES) as stage:
@@ -60,7 +62,7 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
 
 
 def _unix(timeline: Timeline) -> dict[int, int]:
-    """Return for each process what is added to its times so that they are Unix ns."""
+    """Return for each process the amount to add to its times to make them Unix ns."""
     offsets = timeline.trace["processes"].join(
         timeline.trace["clocks"].unique("clock_domain"), on="clock_domain", how="left"
     )
@@ -89,7 +91,7 @@ def _attribute(name: str, value: Any) -> dict[str, Any]:
 
 
 def _id(table: str, rows: Ints | Codes) -> pl.Series:
-    """Return the ids of rows, in 16 hexadecimal digits; null for a row of -1."""
+    """Return the ids of rows as 16 hexadecimal digits; null for row -1."""
     number = rows.astype(np.int64) + (_TABLES[table] << 56)
     digits = number.astype(">u8").view("S8").tolist() if len(rows) else []
     hex_texts = [digit.ljust(8, b"\0").hex() for digit in digits]

@@ -1,6 +1,6 @@
 """Perfetto's protobuf: threads, calls, streams and counters as tracks, with arrows from call to kernel.
 
-The numbers of fields are those of Perfetto's ``trace_packet.proto`` and ``track_event.proto``. Texts are
+The field numbers are those of Perfetto's ``trace_packet.proto`` and ``track_event.proto``. Texts are
 interned: each is written once, and referred to by its number.
 """
 
@@ -27,7 +27,7 @@ from typing import TypeAlias
 from opscope.core.hlo.wire import FIXED64, LENGTH, VARINT, tag
 
 Bytes = NDArray[np.uint8]
-#: Bytes of a padded varint: 63 bits, 35 bits, 14 bits.
+#: Length in bytes of a padded varint that holds 63 bits, 35 bits, 14 bits.
 TIME: Final = 9
 NUMBER: Final = 5
 SIZE: Final = 2
@@ -35,7 +35,8 @@ SIZE: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A field whose value differs by row. ``width``: its bytes as a padded varint; 0: 8 bytes as they are."""
+    """A field whose value differs by row. ``width``: bytes of its padded varint; 0 means 8 bytes as they
+    are."""
 
     number: int
     values: NDArray[Any]
@@ -43,12 +44,12 @@ class Column:
 
 
 Part: TypeAlias = "bytes | Column"
-#: A part, or a message inside: the number of its field, and its parts.
+#: A part of a message: bytes, a column, or a nested message (its field number and its parts).
 Piece: TypeAlias = "Part | tuple[int, Sequence[Any]]"
 
 
 def rows(parts: Sequence[Piece], count: int) -> Bytes:
-    """Return ``count`` messages, a row each, of equal length."""
+    """Return ``count`` messages of equal length, one per row."""
     columns: list[Bytes] = []
     for part in parts:
         if isinstance(part, bytes):
@@ -81,7 +82,8 @@ def _pad(value: int, width: int) -> bytes:
 
 
 def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> memoryview:
-    """Return the messages of several forms in one order. Each form has the places of its rows in it."""
+    """Return messages of several forms in one sequence. Each form comes with the places of its messages in
+    it."""
     size = np.zeros(count, np.int64)
     for places, rows_made in forms:
         size[places] = rows_made.shape[1]
@@ -93,17 +95,17 @@ def merged(forms: Sequence[tuple[NDArray[np.int64], Bytes]], count: int) -> memo
     return data.data
 
 
-#: TracePacket.
+#: Field numbers of TracePacket.
 _PACKET, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _TRACK = 1, 8, 10, 11, 12, 13, 60
-#: TrackEvent.
+#: Field numbers of TrackEvent.
 _CATEGORY, _DETAIL, _TYPE, _NAME, _UUID, _VALUE, _FLOW = 3, 4, 9, 10, 11, 44, 47
 _BEGIN, _END, _INSTANT, _COUNTED = 1, 2, 3, 4
-#: InternedData: by what they are, the field of the list of texts.
+#: Field numbers of InternedData, by what the texts are.
 _CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS = 1, 2, 3, 29
 _CLEARED, _NEEDED = 1, 2
-#: All packets are of one sequence, as texts are interned within one.
+#: All packets belong to one sequence, because interned texts are valid only within a sequence.
 _ONE: Final = field(_SEQUENCE, 1)
-#: Events that are made at a time: about 30 MB.
+#: Events that are written at a time: about 30 MB.
 _AT_ONCE: Final = 200_000
 
 
@@ -137,7 +139,7 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
 
 
 def _process(number: int) -> int:
-    """Return the uuid of a process's track; those of others are below."""
+    """Return the uuid of a process's track, to which the uuids of its other tracks are added."""
     return (1 << 32) + number + 2
 
 
@@ -160,7 +162,7 @@ class _Writer:
         self.packet(_ONE + field(_TRACK, field(1, uuid) + content))
 
     def named(self, track: Track) -> None:
-        """Write what a track is, once."""
+        """Write the descriptor of a track, once."""
         if track.number in self._named:
             return
         self._named.add(track.number)
@@ -174,7 +176,8 @@ class _Writer:
             self.track(track.number, field(2, track.name) + parent)
 
     def coded(self, kind: int, words: Words) -> NDArray[np.int64]:
-        """Return the number of each row's text (of none, any); the texts that are new are written first."""
+        """Return the number of each row's text (any number for a row without one); new texts are written
+        first."""
         used, index = words.used()
         codes_of_words = np.zeros(len(used), np.int64)
         new: list[bytes] = []
@@ -193,12 +196,12 @@ class _Writer:
         return codes_of_words[index]
 
     def slices(self, track: Track, slices: Slices) -> None:
-        """Write a track's slices in the order of their edges, then what has no length."""
+        """Write a track's slices in the order of their edges, then its instants."""
 
         def opened(
             chosen: NDArray[np.int64], event_type: int
         ) -> Iterator[tuple[NDArray[np.int64], Bytes]]:
-            """Yield the packets of rows that begin, those with the same details together."""
+            """Yield the packets of the rows that begin; rows with the same details are written together."""
             about = slices.details(chosen)
             name = self.coded(_NAMES, slices.name.part(chosen))
             kind = self.coded(_CATEGORIES, slices.kind.part(chosen))
@@ -255,7 +258,7 @@ class _Writer:
             self._stage.add(len(chosen))
 
     def curve(self, track: Track, curve: Curve) -> None:
-        """Write a counter's values."""
+        """Write the values of a counter."""
         for first in range(0, len(curve.time), _AT_ONCE):
             part = slice(first, first + _AT_ONCE)
             event: list[Piece] = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Columns of ``summary()``: the metric's name, what it is, and what its values are divided by.
+#: Column of ``summary()`` → the metric's name, its help text, and the divisor of its values.
 _METRICS: Final = {
     "wall_time": ("wall_seconds", "time from the first to the last event", 1e9),
     "device_time": (

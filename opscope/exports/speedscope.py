@@ -1,4 +1,4 @@
-"""speedscope's JSON: one evented profile for each thread and stream."""
+"""speedscope's JSON: one evented profile (open and close events) for each thread and stream."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 _SCHEMA: Final = "https://www.speedscope.app/file-format-schema.json"
-#: Edges that are made at a time.
+#: Edges that are written at a time.
 _AT_ONCE: Final = 400_000
 
 
 def write(profile: Profile, out: BinaryIO, scratch: Path | None = None) -> dict[str, int]:
     """Write a profile for each track; return how many there are, and how many slices. Times are ns.
 
-    What has no length (marks) is left out: the format has only frames that open and close. Times are
-    relative to the first, as the format's readers hold them in 53 bits.
+    Marks, which have no length, are left out: the format has only frames that open and close. Times are
+    relative to the first, because readers of the format hold them in 53 bits.
     """
     timeline = Timeline(profile, scratch)
     with progress.stage("writing the timeline", len(timeline), progress.SLICES) as stage:
@@ -56,7 +56,7 @@ def _write(timeline: Timeline, out: BinaryIO, stage: progress.Stage) -> dict[str
 
 
 def _names(timeline: Timeline, tracks: list[Track]) -> list[str]:
-    """Return a name for each track; of those of one name, each with its pid, thread or number."""
+    """Return a unique name for each track; equal names get their pid, thread or number added."""
     names = [
         f"{timeline.processes.get(track.process, '')}: {track.name}".removeprefix(": ")
         for track in tracks
@@ -97,7 +97,7 @@ def _profile(
 def _events(
     slices: Slices, first: int, frames: dict[str, int], out: BinaryIO, stage: progress.Stage
 ) -> None:
-    """Write the edges of the rows that nest, in their order."""
+    """Write the edges of the nested rows, in order."""
     stack = slices.stack
     count = len(stack.rows) + len(stack.closing)
     time, frame, opens = np.empty(count, np.int64), np.empty(count, np.int64), np.zeros(count, bool)

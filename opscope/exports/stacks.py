@@ -1,4 +1,4 @@
-"""Puts intervals into stacks: sets in which no interval crosses another, and the order of their edges."""
+"""Put intervals into stacks (sets in which no interval crosses another), with the order of their edges."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints, nest
 
 _NONE: Final = np.empty(0, np.int64)
-#: So many stacks are looked for one below another; the intervals left then are taken one after the other.
+#: Stacks that are searched for one after another; the intervals that remain then are placed without nesting.
 _MOST = 256
 
 
@@ -23,10 +23,10 @@ _MOST = 256
 class Stack:
     """Intervals that nest properly.
 
-    ``rows``: those that open, outer before inner. ``around``: the row around each, or -1. ``closing``: the
-    rows that close; where a track is stacked part by part, some opened before or close later. ``opens``,
-    ``closes``: the place of their edges in the order in which a stack is built and taken down: by time, and
-    right where edges have equal times.
+    ``rows``: the rows that open, outer before inner. ``around``: the row that contains each, or -1.
+    ``closing``: the rows that close; if a track is stacked part by part, some opened in an earlier part or
+    close in a later one. ``opens``, ``closes``: the positions of their edges in order of time; edges at equal
+    times are in nesting order.
     """
 
     rows: Ints
@@ -37,11 +37,11 @@ class Stack:
 
 
 def stacks(start: Ints, end: Ints, ints: Ints = _NONE, until: int | None = None) -> Iterator[Stack]:
-    """Yield the stacks of intervals (ns); those of length 0 are in none.
+    """Yield the stacks of intervals (ns); intervals of length 0 are left out.
 
-    An interval that begins inside another and ends after it goes to the next stack, with all inside it.
-    ``ints``: the stacks, by number, of the first intervals, which opened in an earlier part. ``until``: when
-    the next part begins; what ends later does not close in this one.
+    An interval that begins inside another and ends after it goes to the next stack, with all intervals inside
+    it. ``ints``: the stacks, by number, of the first intervals, which opened in an earlier part. ``until``:
+    when the next part begins; intervals that end later do not close in this part.
     """
     rest = np.flatnonzero(end > start)
     for level in itertools.count():
@@ -52,7 +52,7 @@ def stacks(start: Ints, end: Ints, ints: Ints = _NONE, until: int | None = None)
         higher = at(ints, np.where(is_held, rest[tree.order], NONE), 0) > level
         if level < _MOST - 1:
             crossing = _crossing(tree.parent, tree.start, tree.end, is_held, higher)
-        else:  # far more than streams or threads have: what is left keeps no nesting
+        else:  # far more stacks than streams or threads need: the rest is placed without nesting
             crossing = np.where(is_held, higher, _after_another(tree.start, tree.end))
         yield _stack(np.sort(rest[tree.order[~crossing]]), start, end, len(ints), until)
         rest = np.sort(rest[tree.order[crossing]])
@@ -62,9 +62,9 @@ def _stack(rows: Ints, start: Ints, end: Ints, open_count: int, until: int | Non
     tree = nest(start[rows], end[rows])
     forest = Forest(tree.parent)
     index, level = np.arange(len(rows)), forest.level
-    # before an interval opens, all that opened earlier have closed but those around it
+    # before an interval opens, all that opened earlier have closed, except those that contain it
     opens = 2 * index - level
-    # before it closes, all within it have opened and closed
+    # before an interval closes, all inside it have opened and closed
     closes = 2 * (index + forest.size) - level - 1
     ordered = rows[tree.order]
     around = at(ordered, tree.parent)
@@ -87,10 +87,10 @@ def _crossing(
     is_held: NDArray[np.bool_],
     higher: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
-    """Return which intervals begin before the sibling before them ends, and those inside such a one.
+    """Return which intervals begin before the previous sibling ends, and the intervals inside these.
 
-    Of siblings, a later one ends later: else it would be inside. So only the one before needs a look. For
-    those ``is_held`` it is ``higher``.
+    A later sibling ends later, else it would be inside the earlier one. So only the previous sibling is
+    compared. ``higher`` gives the result for the intervals that ``is_held`` selects.
     """
     order = np.argsort(parent, kind="stable")
     same = parent[order[1:]] == parent[order[:-1]]
@@ -104,7 +104,7 @@ def _crossing(
 
 
 def _after_another(start: Ints, end: Ints) -> NDArray[np.bool_]:
-    """Return which intervals begin before one of the earlier ones has ended."""
+    """Return which intervals begin before any earlier one has ended."""
     is_crossed = np.zeros(len(start), bool)
     is_crossed[1:] = np.maximum.accumulate(end)[:-1] > start[1:]
     return is_crossed

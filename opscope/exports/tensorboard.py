@@ -1,4 +1,4 @@
-"""TensorBoard's scalars: for each step its time and its parts, in a folder that TensorBoard reads."""
+"""TensorBoard's scalars: the time of each step and of its parts, in a folder that TensorBoard reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Columns of ``steps()`` that are times of a step (ns), which become seconds.
+#: Columns of ``steps()`` that are times (ns); they are written in seconds.
 _TIMES: Final = ("time", "overlap_time")
 _PARTS: Final = ("_part", "_phase", "_phases")
 
@@ -20,9 +20,10 @@ class NoTensorBoard(ImportError):
 
 
 def write(profile: Profile, folder: Path) -> dict[str, int]:
-    """Write an event file for each process into ``folder``; return how many scalars.
+    """Write an event file for each process into ``folder``; return the number of scalars.
 
-    The step is the profile's number of it. Raises NoTensorBoard where the package ``tensorboard`` lacks.
+    TensorBoard's step is the profile's step number. Raises NoTensorBoard if the package ``tensorboard`` is
+    not installed.
     """
     try:
         from tensorboard.compat.proto.event_pb2 import Event

@@ -1,4 +1,4 @@
-"""The timeline of a profile: threads, streams and counters as tracks, with what ran on each."""
+"""The timeline of a profile: threads, streams and counters as tracks, with the events on each."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ if TYPE_CHECKING:
     from opscope.core.analysis.ops.kernels import Told
     from opscope.profile import Profile
 
-#: Tracks of a process: what threads did, the CUDA calls that they made, the lines where their Python stacks
-#: were sampled, what ran on a GPU, curves.
+#: Kinds of tracks of a process: ranges on threads, CUDA calls, samples of Python stacks, work on a GPU,
+#: counters.
 THREAD, CALLS, LINES, STREAM, COUNTER = "thread", "calls", "lines", "stream", "counter"
-#: The curve of a device's use has so many points.
+#: Points in the curve of a device's use.
 _POINTS: Final = 2_000
-#: With more texts than so many times the rows, the rows are sorted; else each text has a flag.
+#: If there are more texts than this many times the rows, the rows are sorted; otherwise each text gets a
+#: flag.
 _SPARSE: Final = 8
-#: The columns of ranges that are not read with the others: ``_APART``'s, and two that nothing here asks for.
+#: The columns of ranges that are not read with the others: ``_APART``'s, and two that are never needed here.
 _UNREAD: Final = frozenset({"seq", "fwd_thread", "payload", "end_thread"})
-#: The columns of a saved profile's tables that are read: what tells the op of a kernel, and what is shown.
+#: The columns of a saved profile's tables that are read: those that identify the op of a kernel, and those
+#: that are shown.
 _READ: Final = {
     "kernels": (
         *("process", "device", "context", "stream", "start", "end", "name", "correlation"),
@@ -46,18 +48,18 @@ _READ: Final = {
     "calls": tuple(TABLES["calls"]),
     "ranges": tuple(column for column in TABLES["ranges"] if column not in _UNREAD),
 }
-#: Those that may have nulls in between, which columns in mapped files cannot have.
+#: Columns that may contain nulls, which columns in mapped files cannot hold.
 _APART: Final = (("ranges", "seq"), ("ranges", "fwd_thread"))
 Codes = NDArray[np.int32]
-#: What is told of kernels and copies.
+#: The columns of kernels and copies that are shown as details.
 _TOLD: Final = ("op", "layer", "source", "direction", "inputs", "reason")
 _COUNTED: Final = ("flops", "bytes", "step")
 
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row of the timeline. ``number``: unlike those of all others, from 1 on. ``pid``, ``tid``: as the
-    system knows them, if it is a thread; ``unit``: that of a counter."""
+    """A row of the timeline. ``number``: unique, from 1 on. ``pid``, ``tid``: the system's ids, if the
+    track is a thread; ``unit``: the unit of a counter."""
 
     number: int
     kind: str
@@ -70,17 +72,17 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """A column of texts: a code for each row, -1 for none, and the text of each code."""
+    """A column of texts: a code for each row (-1: no text), and the text of each code."""
 
     codes: Codes
     texts: list[str]
 
     def used(self) -> tuple[list[int], NDArray[np.intp]]:
-        """Return the codes that rows have, in order, and the place of each row's among them."""
+        """Return the codes in use, in order, and the place of each row's code among them."""
         if len(self.texts) > _SPARSE * len(self.codes):
             codes, index = np.unique(self.codes, return_inverse=True)
             return codes.tolist(), index.reshape(-1)
-        seen = np.zeros(len(self.texts) + 1, bool)  # that of -1 is the last
+        seen = np.zeros(len(self.texts) + 1, bool)  # code -1 indexes the last element
         seen[self.codes] = True
         codes_seen = np.flatnonzero(seen)
         table = np.zeros(len(seen), np.intp)
@@ -91,13 +93,13 @@ class Words:
         return codes_used, table[self.codes]
 
     def part(self, rows: Ints) -> Words:
-        """Return the words of some rows."""
+        """Return the words of the given rows."""
         return Words(self.codes[rows], self.texts)
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What is told of some rows beside their names; a number is unknown where its flag is unset."""
+    """Values shown for some rows beside their names; a number is unknown if its flag is unset."""
 
     words: dict[str, Words] = field(default_factory=dict)
     numbers: dict[str, tuple[Ints, NDArray[np.bool_]]] = field(default_factory=dict)
@@ -111,14 +113,14 @@ _Naming: TypeAlias = Callable[[Ints], Words]
 
 @dataclass(slots=True)
 class Slices:
-    """What ran on a track, by row; times in ns.
+    """The events of a track, by row; times in ns.
 
-    ``stack`` has the rows that nest, ``marks`` those without a length. A long track on which something is
-    always open comes in pieces all the same: some rows of its stacks only close, or do not close yet.
-    ``flow``: rows of equal flow are joined by an arrow, from the call to what it launched; 0 for none.
-    ``table``, ``row``: where each is in the trace; ``op``: the row in ``ranges`` of the op that launched it,
-    -1 for none. ``details``: what else is told of some of them; of millions at once it would take more memory
-    than the trace.
+    ``stack`` has the nested rows, ``marks`` those without a length. A long track on which something is always
+    open is split into pieces too: some rows of its stacks only close in a piece, or do not close yet.
+    ``flow``: an arrow joins rows with equal flow, from the call to the work it launched; 0 for none.
+    ``table``, ``row``: where each event is in the trace; ``op``: the row in ``ranges`` of the op that
+    launched it, -1 for none. ``details``: a function that returns further values for some rows; for millions
+    of rows at once these would take more memory than the trace.
     """
 
     start: Ints
@@ -134,13 +136,13 @@ class Slices:
     tell: _Telling
 
     def details(self, chosen: Ints) -> Details:
-        """Return the details of some of the rows."""
+        """Return the details of the given rows."""
         return self.tell(self.row[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The values of a counter from each time (ns) on."""
+    """The values of a counter, each with the time (ns) from which it holds."""
 
     time: Ints
     value: NDArray[np.float64]
@@ -152,8 +154,8 @@ class Timeline:
     def __init__(
         self, profile: Profile, scratch: Path | None = None, largest: int | None = None
     ) -> None:
-        """``scratch``: a folder for what takes much memory. Where times begin at ``largest`` ns or later, the
-        first becomes 0; ``shift`` is what is added to all times."""
+        """``scratch``: a folder for data too large for memory. If times begin at ``largest`` ns or later,
+        they are shifted so that the first is 0; ``shift`` is the amount added to all times."""
         mapped = Mapped(scratch) if scratch is not None and POSSIBLE else None
         self._profile = profile = profile._narrow(_READ, mapped, _APART)
         self._number = 0
@@ -168,9 +170,9 @@ class Timeline:
             self.processes[number] = (
                 ", ".join(str(text_part) for text_part in said if text_part) or f"process {number}"
             )
-        if len(set(self.pids.values())) < len(self.pids):  # two hosts may have one pid
+        if len(set(self.pids.values())) < len(self.pids):  # two hosts may use the same pid
             self.pids = {number: number + 1 for number in self.pids}
-        # other tools take times that are not negative
+        # other tools expect times that are not negative
         first = self._earliest()
         self.shift = -first if first < 0 or (largest is not None and first >= largest) else 0
         named = self.trace["threads"]
@@ -186,10 +188,10 @@ class Timeline:
         return sum(len(self.trace[name]) for name in tables)
 
     def slices(self) -> Iterator[tuple[Track, Slices]]:
-        """Yield what ran on each track, threads before streams.
+        """Yield the events of each track, threads before streams.
 
-        A track comes in pieces, in the order of time, so that none is in memory whole; those of a track and
-        of its further ones (where intervals cross) alternate.
+        A track comes in pieces in order of time, so that no track is in memory completely. If intervals
+        cross, the pieces of a track alternate with those of its additional tracks.
         """
         yield from self._on_threads()
         yield from self._calls()
@@ -246,7 +248,8 @@ class Timeline:
     def _stack(
         self, kind: str, process: int, name: str, tid: int | None, rows: Ints, table: Any
     ) -> Iterator[tuple[Track, Slices]]:
-        """Yield the slices of one thread or stream in pieces: of one track, and of more where some cross."""
+        """Yield the slices of a thread or stream in pieces; crossing intervals are put on additional
+        tracks."""
         tracks: list[Track] = []
 
         def track(level: int) -> Track:
@@ -257,7 +260,7 @@ class Timeline:
 
         none = np.empty(0, np.int64)
         nothing = Stack(none, none, none, none, none)
-        levels = none  # of the rows that a window holds
+        levels = none  # indexes among the rows of the window
         rows = in_order(table.start, rows, self._profile.attribution.mapped)
         for window in windows(table.start, table.end, rows):
             let_go()
@@ -286,7 +289,7 @@ class Timeline:
         ops, is_op = self._profile.of(op_index), attribution.is_op
 
         def tell(rows: Ints) -> Details:
-            # by the domain a text is read as its writer's
+            # the domain tells which program wrote a text, and so how to read it
             domain = ranges["domain"][pl.Series(rows, dtype=pl.UInt32)]
             details = Details(
                 {"text": Words(reading[rows], list(meaning.texts)), "domain": _words(domain)}
@@ -413,7 +416,7 @@ class Timeline:
         return min((time_ for time_ in times if time_ is not None), default=0)
 
     def _launching(self) -> Codes:
-        """Return for each call the number of its flow, its row from 1 on; 0 if it launched nothing."""
+        """Return for each call its flow number (its row, from 1 on); 0 if it launched nothing."""
         calls = zeros(self._profile.attribution.mapped, len(self.trace["calls"]), np.int32)
         for launched in (self._profile.attribution.kernels, self._profile.attribution.memops):
             for part in pieces(len(launched.call)):
@@ -424,13 +427,13 @@ class Timeline:
 
 
 def _flow(call: Codes, rows: Ints) -> Codes:
-    """Return the flow of kernels or copies: that of the call that launched each."""
+    """Return the flow number of kernels or copies: that of the call that launched each."""
     return np.maximum(call[rows] + 1, 0).astype(np.int32)
 
 
 @dataclass(slots=True)
 class _Table:
-    """The rows of a table, of which tracks take their parts."""
+    """The rows of a table, from which tracks take their parts."""
 
     start: Ints
     end: Ints
@@ -458,7 +461,7 @@ class _Table:
 
 
 def _details(facts: Told, rows: Ints) -> Details:
-    """Return the details of rows of the kernels or copies."""
+    """Return the details of the given rows of kernels or copies."""
     part = facts.of(rows)
     return Details(
         {name: _words(part[name]) for name in _TOLD},
@@ -476,7 +479,7 @@ def _words(column: pl.Series) -> Words:
 
 
 def _name(column: pl.Series, otherwise: str) -> _Naming:
-    """Return a function that tells the names in rows of a column; where there is none, ``otherwise``."""
+    """Return a function that gives the names in rows of a column; ``otherwise`` if a row has none."""
     column = column.cast(pl.Categorical)
     distinct = distinct_values(column)
     numbers = numbers_of(distinct)

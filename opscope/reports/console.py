@@ -32,11 +32,11 @@ def first_screen(
     """Return the tables of the first screen, the last with the commands to try next.
 
     ``enough``: keep it within ``LINES`` lines of ``width`` characters (0: no limit). The table of ops takes
-    what the others leave, and ends once its rows make up 99 % of the time.
+    the lines that the others leave, and ends once its rows make up 99 % of the time.
     """
     if profile.is_light and not profile.has_ranges:
         return light_screen(profile, top)
-    profile.kinds()  # sum the ops before the kernels are loaded: both at once take more memory
+    profile.kinds()  # sum the ops before the kernels are loaded: both in memory at once take more
     view = View(top, first=True, enough=enough)
     screen = _first(profile)
     if profile.merged_of is not None:
@@ -45,7 +45,7 @@ def first_screen(
     fixed = {name: report for name, report in screen.items() if name not in elastic}
     shown = dict(made(fixed, lambda name: table(fixed[name], profile, view)))
     if "by_kind" in shown and shown["by_kind"].rows:
-        shown.pop("summary", None)  # its facts stand above the kinds
+        shown.pop("summary", None)
     verdict = shown["diagnosis"].sentences if "diagnosis" in shown else ()
     steps = next_steps(profile, idle=not any(_IDLE in line for line in verdict))
     last = [Table("Next", [Column("what", "")], (), steps)] if steps else []
@@ -56,7 +56,7 @@ def first_screen(
 
 
 def _fitting(report: Report, profile: Profile, top: int | None, room: int, width: int) -> Table:
-    """Return the report in ``room`` lines, or of ``_FEWEST`` rows; of at most ``top`` rows."""
+    """Return the report cut to ``room`` lines, but with at least ``_FEWEST`` rows; at most ``top`` rows."""
     rows = room if top is None else min(room, top)
     for around in (_AROUND, None):
         fitted = table(report, profile, View(max(rows - _AROUND, _FEWEST), first=True, enough=True))
@@ -67,13 +67,13 @@ def _fitting(report: Report, profile: Profile, top: int | None, room: int, width
     return fitted
 
 
-#: Lines of the first screen; those of a table of ops around its rows; and the fewest rows that it has.
+#: Lines of the first screen; lines of a table of ops besides its rows; and the fewest rows of such a table.
 LINES: Final = 45
 _AROUND: Final = 4
 _FEWEST: Final = 3
-#: What a verdict that is about the device's idle time has in its sentence.
+#: Words in a verdict's sentence which show that it is about the device's idle time.
 _IDLE: Final = "the device was idle"
-#: The reports that take the lines that are left.
+#: The reports that fill the remaining lines.
 _ELASTIC: Final = ("by_op", "kernel")
 
 
@@ -82,7 +82,7 @@ def _says(table: Table) -> bool:
 
 
 def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) -> list[Table]:
-    """Return the tables of a profile that was made from partials, and what it has no table of."""
+    """Return the tables of a profile made from partials, and a table of the reports that it lacks."""
     shown, lacking = [], []
     for name, report in first.items():
         try:
@@ -101,19 +101,20 @@ def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) ->
 
 #: The reports of the first screen of a training in light mode.
 LIGHT: Final = ("diagnosis", "wall_time", "light", "light_steps", "light_cost")
-#: Rows of the slowest steps on it.
+#: Number of slowest steps on it.
 _SLOWEST: Final = 5
 
 
 def light_screen(profile: Profile, top: int | None = 20) -> list[Table]:
-    """Return the tables that light mode ends with."""
+    """Return the tables that light mode prints at its end."""
     views = {"light_steps": View(_SLOWEST), "wall_time": View(top, first=True)}
     shown = [table(reports()[name], profile, views.get(name, View(top))) for name in LIGHT]
     return [table for table in shown if table.rows or table.footnotes]
 
 
 def _first(profile: Profile) -> dict[str, Report]:
-    """Return the reports of the first screen; without ops, those that stand in for reports of ops."""
+    """Return the reports of the first screen; if there are no ops, with the replacements for reports of
+    ops."""
     screen = first()
     row = profile.summary().row(0, named=True)
     if profile.cpu_only or not row["kernel_time"] or row["device_attributed_time"]:

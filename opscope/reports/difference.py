@@ -28,7 +28,7 @@ from .markdown import code, escape
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: The tables by the word that ``--table`` takes, which is ``by`` of ``profile.diff``, and their titles.
+#: The tables, by the word that ``--table`` and ``by`` of ``profile.diff`` take, with their titles.
 TITLES: Final = {
     "run": "What differs between the runs",
     "part": "What explains the difference of {one}",
@@ -41,7 +41,7 @@ TITLES: Final = {
     "op_total": "Ops, all that was recorded",
     "kernel_total": "Kernels, all that was recorded",
 }
-#: Tables that have a row for each step of each rank: shown where they are asked for.
+#: Tables with a row for each step of each rank: shown only on request.
 _ASKED: Final = ("rank_step",)
 #: Rows of a table that are written as JSON at a time.
 _JSON_ROWS: Final = 50_000
@@ -69,7 +69,7 @@ _RUN: Final = _FRAMES['diff(other, "run")']
 
 
 def signed(write: Callable[[object], str]) -> Callable[[object], str]:
-    """Return ``write`` with a plus sign before what is above 0."""
+    """Return ``write`` with a plus sign before positive values."""
 
     def written(value: object) -> str:
         above = isinstance(value, (int, float)) and value > 0
@@ -85,7 +85,7 @@ def _kernels(value: object) -> str:
     return "; ".join(kernel(name) for name in units.text(value).split("; "))
 
 
-#: Text columns that only some rows have are dropped first where the screen is narrow.
+#: Text columns that only some rows fill; a narrow screen drops them first.
 _FORMS: Final = (
     Column("a", "A", units.time),
     Column("b", "B", units.time),
@@ -133,7 +133,7 @@ def frame(difference: Difference, by: str) -> pl.DataFrame:
 
 
 def headline(difference: Difference) -> str:
-    """Return what became of the step, and what explains most of it; before that, where the devices differ."""
+    """Return the change of the step time and its main cause; before that, whether the devices differ."""
     sides = other_devices(difference.a.about, difference.b.about)
     return f"{sides}. {_became(difference)}" if sides else _became(difference)
 
@@ -208,13 +208,13 @@ def tables(difference: Difference, names: tuple[str, str], top: int | None) -> l
 
 
 def table(difference: Difference, by: str, table: pl.DataFrame, top: int | None) -> Table:
-    """Return the rows ``table`` of a table as it is shown."""
+    """Return the rows of ``table`` as they are shown."""
     unit = difference.step["unit"][0]
     title = TITLES[by].format(unit=unit, one=units.with_article(unit))
     call = "diff(other)" if by == "part" else f'diff(other, "{by}")'
     keys = [key for key in SHOWN[by] if by == "run" or table[key].null_count() < len(table)]
     empty = "nothing that the profiles tell" if by == "run" else "nothing"
-    top = None if by in ("run", "part") else top  # these are short, and parts add up
+    top = None if by in ("run", "part") else top  # these tables are short, and their parts add up
     table_made = totals(title, table, keys or SHOWN[by], top, empty, _FRAMES[call].columns, _FORMS)
     rest = len(frame(difference, by)) - len(table)
     if by in ("op", "op_sum", "cause") and rest and difference.lacks:
@@ -234,7 +234,7 @@ def table(difference: Difference, by: str, table: pl.DataFrame, top: int | None)
 
 
 def _too_few(every: pl.DataFrame, found: pl.DataFrame) -> str:
-    """Return of how many rows that are not shown the noise is not known."""
+    """Return how many hidden rows have an unknown noise."""
     many = every["verdict"].null_count() - found["verdict"].null_count()
     if not many:
         return ""
@@ -242,7 +242,7 @@ def _too_few(every: pl.DataFrame, found: pl.DataFrame) -> str:
 
 
 def shown(difference: Difference, by: str) -> pl.DataFrame:
-    """Return the rows of a table that tell of a difference."""
+    """Return the rows of a table that show a difference."""
     rows = frame(difference, by)
     if by == "run":
         return rows.filter(~pl.col("same").fill_null(False))
@@ -252,7 +252,7 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
     if by in ("rank", "rank_step", "op_total", "kernel_total"):
         return rows if by.startswith("rank") else rows.filter(pl.col("change") != 0)
     if by == "kernel" or (by == "cause" and rows["op"].null_count() == len(rows)):
-        return rows if by == "kernel" else rows.clear()  # without ops it is the table of parts
+        return rows if by == "kernel" else rows.clear()  # without ops, this is the table of parts
     verdict = pl.col("verdict")
     step = difference.step["a"][0] or 0
     small = pl.col("change").abs() * 100 < (0 if difference.whole else step)
@@ -262,7 +262,7 @@ def shown(difference: Difference, by: str) -> pl.DataFrame:
 
 
 def notes(difference: Difference) -> list[str]:
-    """Return what to know of the comparison."""
+    """Return the notes on the comparison."""
     row = difference.step.row(0, named=True)
     said = [f"{lacks}: no verdict on parts and ops" for lacks in difference.lacks]
     if row["a"] is not None:
@@ -299,7 +299,7 @@ def notes(difference: Difference) -> list[str]:
 
 
 def _of_ranks(difference: Difference) -> list[str]:
-    """Return how many ranks became slower, and which most."""
+    """Return how many ranks became slower, and which slowed down most."""
     rows = difference.ranks
     both = rows.filter(pl.col("change").is_not_null())
     if both.is_empty():
@@ -326,7 +326,8 @@ def _of_ranks(difference: Difference) -> list[str]:
 def small_json(
     difference: Difference, names: tuple[str, str], verdicts: Sequence[Held], top: int | None
 ) -> str:
-    """Return ``as_json`` of at most ``files.SMALL`` bytes: the first rows of each table, and what was cut."""
+    """Return ``as_json`` in at most ``files.SMALL`` bytes: the first rows of each table, and which tables
+    were cut."""
     return fitting(lambda rows: "".join(as_json(difference, names, verdicts, rows)), top)
 
 
@@ -336,10 +337,10 @@ def as_json(
     verdicts: Sequence[Held],
     top: int | None = None,
 ) -> Iterator[str]:
-    """Yield everything as JSON, in pieces: times in ns, unknown values null, a row of a table a line.
+    """Yield everything as JSON, in pieces: times in ns, unknown values null, one line per row of a table.
 
-    In pieces, because the ops of a million distinct calls are 0.4 GB of it. ``top``: rows of each table, with
-    the number of rows of those that have more under ``cut``.
+    It comes in pieces because the ops of a million distinct calls take 0.4 GB. ``top``: rows of each table,
+    with the number of rows of those that have more under ``cut``.
     """
     tables = {by: frame(difference, by) for by in TITLES}
     cut = {
@@ -408,7 +409,7 @@ def _outcome(verdict: Held) -> str:
 
 
 def _rows(table: Table) -> list[str]:
-    """Return the lines of a Markdown table; texts of the profile are code."""
+    """Return the lines of a Markdown table; texts from the profile are formatted as code."""
     heads = " | ".join(column.title for column in table.columns)
     right = " | ".join("---" if _is_text(column) else "---:" for column in table.columns)
     lines = [f"| {heads} |", f"| {right} |"]
@@ -423,7 +424,7 @@ def _rows(table: Table) -> list[str]:
     return lines
 
 
-#: Columns with words of opscope alone.
+#: Columns that contain only opscope's own words.
 _OWN: Final = frozenset({"part", "verdict", "work", "direction", "property", "matched", "cause"})
 
 

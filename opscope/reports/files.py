@@ -33,9 +33,9 @@ def resolve(names: Iterable[str]) -> list[str]:
 
 
 def schema(command: str) -> dict[str, str]:
-    """Return the first key of a command's JSON: which command's object this is, and in which version.
+    """Return the first key of a command's JSON object: the command's name and the version of its format.
 
-    A version changes when a key goes or means something else; new keys do not change it.
+    The version changes when a key is removed or changes its meaning, not when keys are added.
     """
     return {"schema": f"opscope.{command}/{_VERSIONS[command]}"}
 
@@ -52,7 +52,7 @@ def as_json(command: str, frames: Mapping[str, pl.DataFrame], **more: Any) -> st
     )
 
 
-#: The size of a small JSON object in bytes, and the most rows of a report in it.
+#: The size limit of a small JSON object in bytes, and the most rows of a report in it.
 SMALL: Final = 100_000
 ROWS: Final = 20
 
@@ -60,15 +60,16 @@ ROWS: Final = 20
 def small_json(
     command: str, frames: Mapping[str, pl.DataFrame], most: int | None = None, **more: Any
 ) -> str:
-    """Return ``as_json`` of at most ``SMALL`` bytes: of each report the first rows, and what was cut.
+    """Return ``as_json`` in at most ``SMALL`` bytes: the first rows of each report, and which reports were
+    cut.
 
-    ``cut`` has the number of rows of each report that is not there whole. ``most``: rows of a report.
+    ``cut`` has the full number of rows of each report that was cut. ``most``: most rows of a report.
     """
     return fitting(lambda rows: _cut_json(command, frames, rows, more), most)
 
 
 def fitting(text: Callable[[int], str], most: int | None = None) -> str:
-    """Return ``text`` of as many rows of each report, at most ``most``, as ``SMALL`` bytes hold."""
+    """Return ``text`` with as many rows of each report, at most ``most``, as fit into ``SMALL`` bytes."""
     rows = ROWS if most is None else most
     while len((written := text(rows)).encode()) > SMALL and rows:
         rows //= 2
@@ -96,7 +97,7 @@ def as_csv(frame: pl.DataFrame) -> str:
 
 
 def formulas(frame: pl.DataFrame) -> int:
-    """Count the texts of the frame that a spreadsheet runs as formulas when it opens them as CSV."""
+    """Count the texts of the frame that a spreadsheet would run as formulas when it opens the CSV."""
     import polars as pl
 
     texts = frame.select(pl.col(pl.String, pl.Categorical).cast(pl.String))
@@ -156,7 +157,7 @@ def _value(name: str, frame: pl.DataFrame) -> Any:
 
 
 def _is_single(name: str) -> bool:
-    """Whether the report has one row, which stands for itself in JSON."""
+    """Return whether the report has a single row, which JSON shows as an object."""
     report = reports().get(name)
     return report is not None and report.single
 

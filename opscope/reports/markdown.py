@@ -1,4 +1,4 @@
-"""Texts in Markdown as they are: nothing in them is a mark, mentions anybody or controls a terminal."""
+"""Escape texts for Markdown, so that they have no markup, mention nobody and control no terminal."""
 
 from __future__ import annotations
 

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 #: The least idle share of the device that is worth a line.
 _IDLE: Final = 0.2
 _LOST: Final = " (--reports lost_kernels: how many kernels of each process are missing)"
-#: Of more kernels, what the device waited for is left to the report: it takes as long as the first screen.
+#: With more kernels, the reason for the idle time is left to its report: it would take as long as the first
+#: screen.
 _MANY: Final = 1_000_000
 
 
 def next_steps(profile: Profile, idle: bool = True) -> list[str]:
-    """Return the lines of the first screen's last table: the findings and commands to look at next.
+    """Return the lines of the last table of the first screen: the findings and commands to look at next.
 
-    ``idle``: the device's idle time is among them.
+    ``idle``: include a line on the device's idle time.
     """
     row = profile.summary().to_dicts()[0]
     kinds = {row["kind"]: row["share"] for row in profile.totals_by("kind").to_dicts()}
@@ -66,7 +67,8 @@ def next_steps(profile: Profile, idle: bool = True) -> list[str]:
 
 
 def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines on the time without an op. Compiling programs is known, and has a line of its own."""
+    """Yield the lines on time without an op. Time spent compiling programs is known and has a line of its
+    own."""
     device_time, without = row["device_time"], row["device_unattributed_time"]
     if not device_time or without is None:
         return
@@ -89,7 +91,7 @@ def _without_op(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the line on the device's idle time, inside steps if there are any, and what it waited for."""
+    """Yield the line on the device's idle time (inside steps, if there are any) and its causes."""
     wall = row["wall_time"] if row["window_time"] is None else row["window_time"]
     busy, devices = row["device_busy"], row["devices"]
     if profile.cpu_only or busy is None or not wall or not devices:
@@ -98,7 +100,7 @@ def _idle(profile: Profile, row: Mapping[str, Any]) -> Iterator[str]:
     if why is not None:
         yield why + ("" if LATE_SAID in why else _LOST)
         return
-    if profile.of(causes).barred is not None:  # the diagnosis says why
+    if profile.of(causes).barred is not None:  # the diagnosis gives the reason
         return
     if 1 - busy / (wall * devices) < _IDLE:
         return

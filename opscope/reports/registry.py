@@ -1,4 +1,4 @@
-"""The frames of reports, made for files and JSON; ``core/question/registry.py`` finds the reports."""
+"""Make the frames of reports for files and JSON; ``core/question/registry.py`` finds the reports."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def frames(
 ) -> dict[str, pl.DataFrame]:
     """Return the first ``top`` rows (None: all) of each report's frame, in their order.
 
-    Where reports of the critical path are among them, the notes have what it takes for granted. A report
-    that a profile made from partials lacks is left out.
+    If reports of the critical path are among them, its assumptions are added to the notes. A report that a
+    profile made from partials lacks is left out.
     """
     chosen = named(names)
     of_path = profile.merged_of is None and any(name.startswith("critical_") for name in chosen)

@@ -1,4 +1,4 @@
-"""Make many reports in two threads, in half to three quarters of the time that one takes."""
+"""Make many reports in two threads, which takes half to three quarters of the time of one thread."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 from opscope.core import progress
 
 _Made = TypeVar("_Made")
-#: Fewer reports than this are made one after the other: they share most of their work.
+#: If there are fewer reports than this, they are made in one thread: they share most of their work.
 _MANY: Final = 8
-#: How long a report takes beside most others, which take 50 ms on a trace of 400,000 kernels.
+#: Reports that take long, with their time relative to the usual 50 ms on a trace of 400,000 kernels.
 _WEIGHTS: Final = {
     "advice": 60, "advice_combined": 5, "by_layer": 6, "by_op": 5, "by_source": 6, "call_tree": 12,
     "critical_totals": 5, "detail": 12, "diagnosis": 22, "idle_ops": 4, "operators": 6,
@@ -20,7 +20,7 @@ _WEIGHTS: Final = {
     "sequences": 4, "utilization": 3,
 }  # fmt: skip
 
-#: Made when all others are: making these adds notes.
+#: Reports that are made after all others, because making those adds notes.
 _LAST: Final = frozenset({"notes"})
 
 
@@ -28,8 +28,8 @@ def made(names: Iterable[str], make: Callable[[str], _Made]) -> dict[str, _Made]
     """Return ``make(name)`` for each name, in the order of the names. Raises what ``make`` raises.
 
     One thread begins with the first name, another with the last, until they meet: reports of one subject are
-    next to each other and share their work. Two are as many as the memory of a trace allows. Notes come
-    last, so that they are those of all these reports, whichever thread made which.
+    next to each other and share their work. More than two would need too much memory. Notes are made last, so
+    that they contain the notes of all reports, whichever thread made them.
     """
     order = list(names)
     with progress.stage("making reports", sum(map(_weight, order))) as stage:
@@ -67,7 +67,7 @@ def _by_two(order: list[str], make: Callable[[str], _Made]) -> dict[str, _Made]:
         except BaseException as error:  # noqa: BLE001 - raised below, in the caller's thread
             failed.append(error)
 
-    # a daemon: Ctrl-C, which reaches the caller's thread, must not wait for it
+    # a daemon thread, so that Ctrl-C, which reaches the caller's thread, does not wait for it
     other = threading.Thread(target=from_the_last, name="opscope-reports", daemon=True)
     other.start()
     try:

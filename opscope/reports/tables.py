@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def table(report: Report, profile: Profile, view: View) -> Table:
     """Return the report as the table that the terminal shows, in the words of the device's vendor.
 
-    Of what a profile made from partials lacks, the table says so.
+    If a profile made from partials lacks the report, the table says so.
     """
     try:
         return table_of(report, profile, view)
@@ -29,7 +29,7 @@ def table(report: Report, profile: Profile, view: View) -> Table:
 
 
 def table_of(report: Report, profile: Profile, view: View) -> Table:
-    """Like ``table``; raises NotMerged for what a profile made from partials lacks."""
+    """Like ``table``, but raises NotMerged if a profile made from partials lacks the report."""
     if report.table is not None:
         table = report.table(report, profile, view)
     else:

@@ -1,4 +1,4 @@
-"""What a profile has and the first screen does not show, in one line: the reports that show it."""
+"""A line that names the reports of data which the profile has but the first screen does not show."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from opscope.core.schema import CHILDREN_CPU, GPU_ENERGY, GPU_POWER, MACHINE_CPU
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: The report that shows what each table of a trace holds.
+#: The report that shows each table of a trace.
 SHOWN_BY: Final[Mapping[str, str]] = {
     "allocations": "memory",
     "memory_blocks": "memory_holders",
@@ -25,8 +25,8 @@ SHOWN_BY: Final[Mapping[str, str]] = {
     "own_costs": "own_costs",
     "notes": "notes",
 }
-#: Tables that the first screen shows, and those that say only what the rows of others belong to. Of
-#: ``samples`` the names of the sampled values say which report has them.
+#: Tables that the first screen shows, and tables that only describe the rows of others. For ``samples``, the
+#: report depends on the names of the sampled values.
 ON_SCREEN: Final = frozenset({
     "ranges", "kernels", "process_times", "windows", "processes", "devices", "samples",
     "threads", "clocks", "specs", "graph_nodes", "thread_states", "light", "light_blocks", "light_lengths",
@@ -34,9 +34,9 @@ ON_SCREEN: Final = frozenset({
 
 
 def unshown(profile: Profile, row: Mapping[str, Any], kinds: Mapping[str, float]) -> str | None:
-    """Return a line with the reports of all that is not on the first screen; None if all is.
+    """Return a line with the reports of all data that is not on the first screen; None if all of it is.
 
-    ``row`` is that of the summary; ``kinds`` has the share of each kind of work.
+    ``row`` is the row of the summary; ``kinds`` has the share of each kind of work.
     """
     names = list(dict.fromkeys(_reports(profile, row, kinds)))
     if not names:

@@ -1,7 +1,8 @@
-"""Say things in the words of the device's vendor: opscope's own words are those of NVIDIA's GPUs.
+"""Rewrite opscope's texts in the words of the device's vendor; opscope's own words are those of NVIDIA's
+GPUs.
 
-Frames and files keep one word for one meaning whatever the device (``reason``, ``tensor_core``); only what a
-person reads on a terminal is put into other words. What the program or its profiler wrote stays as it is.
+Frames and files use the same words for every device (``reason``, ``tensor_core``); only text for people on a
+terminal is rewritten. Texts from the program or its profiler stay as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 _WORDS: Final = WORDS
-#: Columns whose text is opscope's own. ``what`` is a line of the summary or a note.
+#: Columns whose text is written by opscope. ``what`` is a line of the summary or a note.
 _OURS: Final = frozenset(
     (
         *(
@@ -46,7 +47,8 @@ def vendor(profile: Profile) -> str | None:
 
 
 def said(text: str, of: str | None) -> str:
-    """Return our own ``text`` in the words of the vendor ``of``, with its tools in place of NVIDIA's."""
+    """Return opscope's own ``text`` in the words of the vendor ``of``, with its tools in place of
+    NVIDIA's."""
     for ours, theirs in (*_WORDS.get(of or "", ()), *_tools(of)):
         text = re.sub(ours, theirs, text)
     return text
@@ -54,7 +56,7 @@ def said(text: str, of: str | None) -> str:
 
 @lru_cache
 def _tools(of: str | None) -> tuple[tuple[str, str], ...]:
-    """Patterns of what our texts say of NVIDIA's tools, and what to say of the vendor's."""
+    """Patterns of phrases about NVIDIA's tools in our texts, and the phrases for the vendor's tools."""
     from opscope.core.perf.devices.vendors import TOOLS  # lazy: it loads Polars
 
     tools = TOOLS.get(of or "")
@@ -74,7 +76,7 @@ def _tools(of: str | None) -> tuple[tuple[str, str], ...]:
 
 
 def told(table: Table, of: str | None) -> Table:
-    """Return the table with its title, headings, notes and what is ours in its rows in the vendor's words."""
+    """Return the table with its title, headings, notes and opscope's own texts in the vendor's words."""
     if of not in _WORDS and not _tools(of):
         return table
     return replace(
@@ -96,7 +98,7 @@ def _row(row: Mapping[str, Any], of: str | None) -> Mapping[str, Any]:
             continue
         if key in _OURS:
             mine[key] = said(value, of)
-        elif "CUDA" in value:  # where there is no op, its reason stands in its place
+        elif "CUDA" in value:  # the column shows the reason where there is no op
             for reason in filter(None, REASONS):
                 value = value.replace(reason, said(reason, of))
             mine[key] = value

@@ -1,1 +1,1 @@
-"""Jobs of many ranks: what a rank's file comes to (a partial), and the merge of all of them."""
+"""Jobs of many ranks: the statistics of each rank's file (a partial), and the merge of all partials."""

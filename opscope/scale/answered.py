@@ -1,4 +1,4 @@
-"""The questions whose answers a partial holds: as sums that add up, or as the rows of a process alone."""
+"""The questions whose answers a partial holds, either as sums that add up or as rows of a single process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from opscope.core.question.record import Question, Rows, Sums
 from opscope.core.question.registry import merging
 
-#: The order of their tables in a partial, of which its digest is: those of another question follow.
+#: The order of their tables in a partial, which determines its digest; tables of other questions follow.
 _ORDER: Final = (
     "op_totals", "kernel_totals", "kernel_lengths", "kinds", "unattributed", "gaps", "range_totals",
     "missing_costs", "compiled", "idle", "idle_steps", "overlap", "device_use", "utilization", "memory",
@@ -19,14 +19,14 @@ _ORDER: Final = (
 
 @cache
 def sums() -> Mapping[str, Sums]:
-    """Return how the answers of parts add up, by question."""
+    """Return, for each question, how the answers of parts add up."""
     return {of.name: how for of, how in sorted(merging(Sums), key=_place)}
 
 
 @cache
 def rows() -> Mapping[str, tuple[Question, Rows]]:
-    """Return the questions of whose answers all rows are kept, by the names under which a profile keeps
-    them."""
+    """Return the questions whose answers are kept row by row, each with the names under which a profile
+    caches them."""
     return {
         of.key(of.bound((), how.asked)): (of, how) for of, how in sorted(merging(Rows), key=_place)
     }

@@ -1,25 +1,25 @@
-"""Put small traces together, so that a task is about a second of work, and begin with the largest."""
+"""Group small traces into tasks of about a second of work each, the largest traces first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Bytes that a core reads and attributes in a second: 200 ranks of 0.4 MB of gzip took 24.8 CPU s, and
-#: JSON packs to about a tenth.
+#: Bytes that a core reads and attributes per second: 200 ranks of 0.4 MB of gzip took 24.8 CPU s, and gzip
+#: packs JSON to about a tenth.
 PACKED: Final = 3_200_000
 PLAIN: Final = 30_000_000
 _PACKED_NAMES: Final = (".gz", ".zst", ".parquet", ".opscope")
-#: What a trace costs however small it is, in seconds.
+#: The fixed cost of a trace of any size, in seconds.
 _EACH: Final = 0.03
-#: Seconds of a task.
+#: Length of a task in seconds.
 TASK: Final = 1.0
-#: Tasks that each worker gets at least, where there are ranks enough: the last ones end together.
+#: Tasks for each worker at least, if there are enough ranks, so that all workers end at about the same time.
 _TURNS: Final = 4
 
 
 def seconds(source: str, size: int | None) -> float:
-    """Return about how long one core reads the trace; a size that is not known counts as a whole task."""
+    """Return about how long one core takes to read the trace; an unknown size counts as a whole task."""
     if size is None:
         return TASK
     return _EACH + size / (PACKED if source.rstrip("/").endswith(_PACKED_NAMES) else PLAIN)
@@ -28,10 +28,10 @@ def seconds(source: str, size: int | None) -> float:
 def batches(
     sizes: Mapping[str, int | None], workers: int | None = None, task: float = TASK
 ) -> list[tuple[str, ...]]:
-    """Return the sources in tasks of about ``task`` seconds, the longest first; each is in one of them.
+    """Return the sources in tasks of about ``task`` seconds, the longest first.
 
-    ``sizes`` are bytes. With ``workers`` known, tasks are shorter where there would be fewer than four for
-    each of them.
+    ``sizes`` are in bytes. If ``workers`` is known, tasks are made shorter so that each worker gets at least
+    four.
     """
     costs = {source: seconds(source, size) for source, size in sizes.items()}
     if workers:

@@ -1,4 +1,4 @@
-"""Put the times of all partials on one clock by their collectives, as ``aligned`` does with whole traces."""
+"""Put the times of all partials on one clock by their collectives, as ``aligned`` does for whole traces."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from opscope.core.tables.trace import UNRELATED, Trace
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What is added to the times of each process, by its number; ``drifting``: some clock runs at another
-    rate than the first's."""
+    """The amount to add to the times of each process, by its number; ``drifting``: some clock runs at
+    another rate than the first one."""
 
     origin: NDArray[np.int64]
     offset: NDArray[np.int64]
@@ -50,8 +50,8 @@ class Moves:
 def placed(trace: Trace, pieces: Pieces) -> tuple[Trace, Moves]:
     """Return the trace on the clock of its lowest rank's machine, and how the times of each process move.
 
-    ``trace`` has the tables that partials hold, ``pieces`` the collectives (``exchanges``) of all
-    processes, in pieces.
+    ``trace`` has the tables that partials hold, ``pieces`` the collectives (``exchanges``) of all processes,
+    in pieces.
     """
     where = None if trace.origin.get(UNRELATED) else job.placed(trace, lambda: pieces)
     count = 1 + int(trace["processes"]["process"].max() or 0)  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""Dask and Ray as executors. Both run what their scheduler says: whoever controls it runs code here."""
+"""Dask and Ray as executors. Both run whatever their scheduler sends: whoever controls it can run code
+here."""
 
 from __future__ import annotations
 
@@ -13,17 +14,18 @@ from .errors import EngineError
 from .worker import bounds
 
 _T = TypeVar("_T")
-#: Tries of a task that raised, with Dask; what a file's content does to a reader is no such error.
+#: Attempts at a task that raised, with Dask; errors in a file's content are results and are not tried again.
 RETRIES: Final = 3
 _CONNECT: Final = "20s"
-#: Seconds between two looks at whether a scheduler has workers.
+#: Seconds between two checks whether a scheduler has workers.
 _LOOK: Final = 10.0
 _log: Final = logging.getLogger(__name__)
 
 
 @contextmanager
 def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
-    """Connect to the Dask scheduler at ``address``; give its executor and the number of its workers' threads.
+    """Connect to the Dask scheduler at ``address``; yield its executor and the number of its workers'
+    threads.
 
     ``tls://`` takes certificates from Dask's configuration. Raises EngineError.
     """
@@ -37,7 +39,10 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
     if address.startswith("tls:"):
         try:
             certified = Security().get_connection_args("client").get("ssl_context") is not None
-        except (OSError, ValueError) as error:  # a file of it is not there, or holds no certificate
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # a certificate file is missing or holds no certificate
             raise EngineError(f"{address}: Dask's certificates: {_say(error)}") from error
         if not certified:
             raise EngineError(
@@ -50,14 +55,14 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
         raise EngineError(f"no Dask scheduler at {address}: {_say(error)}") from error
     with client, _watch(client, address):
         threads: int = sum(client.nthreads().values())
-        # pure: a batch that is given again would get the result that it had
+        # pure=False: with pure, a batch submitted again would get its earlier result
         yield client.get_executor(retries=RETRIES, pure=False), threads
 
 
 @contextmanager
 def _watch(client: Any, address: str) -> Iterator[None]:
-    """Say when the scheduler has no workers: tasks wait for some, which is right where they come on demand,
-    and for ever where nobody starts any."""
+    """Warn when the scheduler has no workers. Waiting is right if workers start on demand, but endless if
+    nobody starts any."""
     over = threading.Event()
 
     def watch() -> None:
@@ -83,14 +88,14 @@ def _watch(client: Any, address: str) -> Iterator[None]:
 
 @contextmanager
 def ray(address: str) -> Iterator[tuple[Executor, int | None]]:
-    """Connect to the Ray cluster at ``address``; give its executor and the number of its CPUs.
+    """Connect to the Ray cluster at ``address``; yield its executor and the number of its CPUs.
 
     An address is ``auto``, ``HOST:PORT`` or ``ray://…``; ``local`` starts Ray on this machine until the end.
     Raises EngineError.
     """
     import os
 
-    # what Ray sends to its makers unless told not to
+    # disable Ray's usage statistics, which are sent by default
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray as library
@@ -116,12 +121,13 @@ def ray(address: str) -> Iterator[tuple[Executor, int | None]]:
 
 
 class RayExecutor(Executor):
-    """Each call as a Ray task of one CPU, on the cluster that ``ray.init`` connected to."""
+    """Runs each call as a Ray task of one CPU, on the cluster that ``ray.init`` connected to."""
 
     def __init__(self) -> None:
         import ray as library
 
-        # who submits decides what is tried again: Ray would kill three more workers first
+        # no retries by Ray: it would let the task kill three more workers; the caller decides what is tried
+        # again
         self._call = library.remote(num_cpus=1, max_retries=0)(_call)
 
     def submit(self, fn: Callable[..., _T], /, *args: Any, **kwargs: Any) -> Future[_T]:
@@ -139,6 +145,7 @@ def _cpus(library: Any) -> int | None:
 
 
 def _say(error: BaseException) -> str:
-    """The error in a line; what libraries add on further lines are traces and advice about themselves."""
+    """Return the first line of the error; libraries put tracebacks and advice about themselves on further
+    lines."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}"[:300] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Read many ranks with an executor: partials that are missing are made, the others stay as they are."""
+"""Read many ranks with an executor: missing partials are made, existing ones stay as they are."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from .identity import Identity, identity_of, name_of
 from .partial import write_failure
 from .worker import Outcome, Refused, Write, read_batch, version
 
-#: What a future raises if the worker died that had its task: by name, as no engine is loaded for it.
+#: Names of the exceptions of a future whose worker died; names, so that no engine has to be imported.
 _DIED: Final = {
     "BrokenProcessPool",  # concurrent.futures
-    "KilledWorker",  # Dask, after as many deaths as its scheduler allows
+    "KilledWorker",  # Dask, once its scheduler's limit of deaths is reached
     "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "LocalRayletDiedError",  # Ray
 }  # fmt: skip
-#: How a machine without this opscope says so, whatever wraps it.
+#: How the error begins on a machine without this opscope, whatever exception wraps it.
 _MISSING: Final = re.compile(r"No module named '(opscope[\w.]*)'")
-#: Threads of a worker that has not set its own bound: engines start a process for each core.
+#: Threads of a worker that sets no limit itself: engines start a process for each core.
 _THREADS: Final = 1
 _NAMED: Final = 5
-#: Objects of a store that are asked for at once.
+#: Objects of a store that are requested at the same time.
 _ASKED: Final = 16
 
 
 @dataclass
 class Mapped:
-    """What came of the sources: the name of each one's partial, and why others have none.
+    """The result for the sources: the name of each partial, and why the others have none.
 
-    ``kept`` counts the partials that were there before, ``read`` those that were made now.
+    ``kept`` counts partials that existed before, ``read`` those that were made now.
     """
 
     names: dict[str, str] = field(default_factory=dict)
@@ -61,13 +61,13 @@ def read_ranks(
     model: str | None = None,
     write: Write | None = None,
 ) -> Mapped:
-    """Write the partial of each source into the folder ``parts`` (path or URL), where it is not there yet.
+    """Write the partial of each source into the folder ``parts`` (path or URL), unless it exists already.
 
-    ``executor`` is any concurrent.futures.Executor whose workers see the sources and ``parts`` under the
-    same names; None reads here, one after the other. ``workers`` is how many tasks it runs at once, if that
-    is known. A source that cannot be read, or that ends its worker twice, is in ``failed``, with a note in
-    ``parts``. Raises EngineError where the executor is lost or a worker has another version of opscope; what
-    was written stays, and the same call reads the rest. Raises UnknownDevice for an unknown ``gpu``.
+    ``executor`` is any concurrent.futures.Executor whose workers see the sources and ``parts`` under the same
+    names; None reads in this process, one after the other. ``workers`` is how many tasks it runs at once, if
+    known. A source that cannot be read, or that ends its worker twice, is in ``failed``, with a note in
+    ``parts``. Raises EngineError if the executor is lost or a worker has another version of opscope; finished
+    partials stay, and the same call reads the rest. Raises UnknownDevice for an unknown ``gpu``.
     """
     location = _absolute(parts)
     options = {"gpu": gpu, "model": None if model is None else _absolute(model)}
@@ -86,7 +86,7 @@ def read_ranks(
 
 
 class _Job:
-    """The state of one job: what is in work, what came back, and which files' workers died."""
+    """The state of a job: tasks in work, results so far, and the files whose workers died."""
 
     def __init__(self, parts: str, options: dict[str, Any], write: Write | None) -> None:
         self.parts, self.options, self.write = parts, options, write
@@ -95,13 +95,14 @@ class _Job:
         self._names: dict[str, str] = {}
         #: Files that were in work when a worker died.
         self._suspects: list[str] = []
-        #: The files of each task, and whether it runs with nothing beside it.
+        #: The files of each task, and whether it must run alone.
         self._pending: dict[Future[Any], tuple[tuple[str, ...], bool]] = {}
-        #: What is done, as it comes: waiting for all anew each time takes long with many thousand tasks.
+        #: Finished futures as they complete: waiting for all of them anew each time is slow with many
+        #: thousand tasks.
         self._done: SimpleQueue[Future[Any]] = SimpleQueue()
 
     def begin(self, sources: Sequence[str]) -> dict[str, int | None]:
-        """Return the sources without a partial, with their bytes (None: the store does not say).
+        """Return the sources without a partial, with their sizes in bytes (None: the store gives no size).
 
         Raises BadInput for a source that is given twice.
         """
@@ -128,10 +129,11 @@ class _Job:
         return waiting
 
     def run(self, executor: Executor, tasks: list[tuple[str, ...]], stage: progress.Stage) -> None:
-        """Have the tasks done; then those of workers that died again, one file at a time and nothing beside.
+        """Run the tasks; then run the files of workers that died again, one file at a time and nothing beside
+        it.
 
-        Only so does a death name its file: a task has several, and Dask lets all tasks that wait at a worker
-        take part in its death. A file that needs the memory of others gets it, too.
+        Only then does a death identify its file: a task has several files, and Dask blames all tasks that
+        wait at a worker for its death. A file that runs alone also gets all the memory.
         """
         try:
             for task in tasks:
@@ -159,7 +161,8 @@ class _Job:
         future.add_done_callback(self._done.put)
 
     def _finish(self, done: Future[Any], task: tuple[str, ...], alone: bool) -> None:
-        """Take the task's result; what a death or an unknown error left undone is a suspect, or given up."""
+        """Take the task's result; files left undone by a death or an unknown error become suspects or are
+        given up."""
         try:
             self.take(done.result())
         except CancelledError as error:
@@ -182,7 +185,7 @@ class _Job:
                     self._suspects.append(source)
 
     def take(self, outcomes: Sequence[Outcome] | Refused) -> None:
-        """Note what became of a batch. Raises EngineError if the worker refused it."""
+        """Record the outcome of a batch. Raises EngineError if the worker refused it."""
         if isinstance(outcomes, Refused):
             raise EngineError(outcomes.what)
         for outcome in outcomes:
@@ -193,7 +196,7 @@ class _Job:
                 self.mapped.read += 1
 
     def ended(self) -> Mapped:
-        """Return what came of the sources, in their order, not in that of their ends."""
+        """Return the results of the sources in the order of the sources."""
         names = self.mapped.names
         self.mapped.names = {name: names[name] for name in self._names if name in names}
         return self.mapped
@@ -220,8 +223,8 @@ class _Job:
 
 
 def _identities(sources: Sequence[str]) -> list[Identity | BadInput]:
-    """What each source is, or why that is not known. A store is asked for several at once: each answer takes
-    a round trip."""
+    """Return the identity of each source, or why it is unknown. Several are requested from a store at
+    once, because each answer takes a round trip."""
 
     def one(source: str) -> Identity | BadInput:
         try:
@@ -242,19 +245,19 @@ def _say(error: Exception) -> str:
 
 
 def held(parts: str) -> list[str]:
-    """The names in the folder; none where it is not there yet."""
+    """The names of the files in the folder; empty if it does not exist yet."""
     if not is_url(parts):
         return places.names(parts) if os.path.isdir(parts) else []
     try:
         return places.names(parts)
     except BadInput as error:
-        if "no such file" in error.what:  # a store has no empty folders
+        if "no such file" in error.what:  # an object store has no empty folders
             return []
         raise
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    """The path as a worker with another working folder finds it."""
+    """Return the absolute path, for workers with another working folder."""
     text = os.fspath(path)
     return text if is_url(text) else os.path.abspath(text)
 
@@ -265,8 +268,8 @@ def opened(
 ) -> Iterator[tuple[Executor | None, int | None]]:
     """The executor that ``--jobs``, ``--dask`` or ``--ray`` asks for, and how many tasks it runs at once.
 
-    At most one of them is given; none of them, or one job, is no executor: ranks are read here. Raises
-    EngineError.
+    At most one of them is given. Without any, or with one job, there is no executor: ranks are read in this
+    process. Raises EngineError.
     """
     from . import clusters  # lazy: most jobs need no engine
     from .pool import ProcessPool

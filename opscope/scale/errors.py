@@ -1,4 +1,4 @@
-"""The error of an engine that reads many ranks: it is not there, was lost, or a worker of it does not fit."""
+"""The error of an engine that reads many ranks: it is missing, was lost, or has an unsuitable worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet: what many jobs cost, as one dataset of small Parquet files by job, day and run."""
+"""A fleet: what many jobs cost, as a dataset of small Parquet files by job, day and run."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from opscope.remote.urls import is_url
 from . import places
 from .fleet_tables import start_time, tables
 
-#: A name that is a folder's name on every file system and needs no escapes in a URL.
+#: Names that are valid folder names on every file system and need no escapes in a URL.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
-#: The table that is written last where a folder cannot be renamed: a run without it is not there.
+#: The table that is written last if a folder cannot be renamed: a run without it is incomplete and ignored.
 LAST: Final = "jobs.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Added:
-    """Where a run lies in the fleet, and whether it was there already."""
+    """Where a run is in the fleet, and whether it existed already."""
 
     path: str
     new: bool
@@ -48,11 +48,11 @@ def add(
 ) -> Added:
     """Add a profile, or a job's merged one, to the dataset in the folder ``fleet`` (path or URL).
 
-    It gets a folder ``job=JOB/day=YYYY-MM-DD/run=ID`` with a Parquet file per table, which appears whole or
-    not at all; ``tables`` says what is in them. The run's ID is its time of day and a digest of its figures:
-    a run that is there already is not written again. ``day`` (UTC) is that of the first event; give it where
-    no clock of the profile tells. Raises ValueError for a job's name that cannot be a folder's, and where the
-    day is not known; opscope.errors.BadInput for what the disk or store refuses.
+    It gets a folder ``job=JOB/day=YYYY-MM-DD/run=ID`` with a Parquet file per table, which appears completely
+    or not at all; ``tables`` documents their content. The run's ID is its time of day and a digest of its
+    figures, so a run that exists already is not written again. ``day`` (UTC) is the day of the first event;
+    give it if no clock of the profile shows the day. Raises ValueError if the job's name cannot be a folder
+    name, and if the day is not known; opscope.errors.BadInput for what the disk or store refuses.
     """
     if not _NAME.fullmatch(job):
         raise ValueError(
@@ -74,7 +74,7 @@ def add(
 
 
 def _digest(tables_of_run: Mapping[str, pl.DataFrame]) -> str:
-    """Return what tells runs of one second apart: a digest of their figures."""
+    """Return a digest of the run's figures, which distinguishes runs of the same second."""
     digest = hashlib.sha256()
     for name in ("jobs", "ops", "labels"):
         digest.update(as_text(tables_of_run[name]).write_csv().encode())

@@ -1,4 +1,4 @@
-"""What a fleet keeps of a job: small tables that say what its ops, layers, kernels and advice cost."""
+"""The tables that a fleet keeps of a job: the cost of its ops, layers, kernels and advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.core.job.clocks import one_clock
 from opscope.profile import Merged, Profile
 
 _NS_PER_HOUR: Final = 3_600_000_000_000
-#: The outermost module in the path of a layer: ``ResNet`` of ``ResNet.layer1.0``.
+#: The outermost module in the path of a layer: ``ResNet`` in ``ResNet.layer1.0``.
 _ROOT: Final = r"^([^./]+)"
 _SAME: Final = ("op", "op_type", "direction", "layer", "source", "reason")
 #: The columns of ``advice()`` that a fleet keeps.
@@ -26,14 +26,14 @@ ADVICE: Final[Mapping[str, pl.DataType]] = {
     **dict.fromkeys(("saving_least", "saving_most"), pl.Int64()),
     **dict.fromkeys(("confidence", "reason"), pl.String()),
 }
-#: Why a fleet has no GPU hours of a job.
+#: Reasons why a fleet has no GPU hours for a job.
 ON_CPU: Final = "no GPU was used"
 NO_DEVICES: Final = "how many GPUs there were is not known"
 OTHER_CLOCKS: Final = "the clocks of its machines are not aligned, so its wall time is not known"
 
 
 def start_time(profile: Profile | Merged) -> datetime | None:
-    """Return when the profile's first event began (UTC); None if no clock of it tells the time of day."""
+    """Return when the profile's first event began (UTC); None if no clock shows the time of day."""
     trace = profile.trace
     times = (
         profile.spans.join(trace["processes"].select("process", "clock_domain"), on="process")
@@ -55,12 +55,12 @@ def tables(
 ) -> dict[str, pl.DataFrame]:
     """Return the tables of a job by name: jobs (one row), labels, ops, kinds, kernels, advice, ranks.
 
-    ``gpu_hours``: what the job took as a whole (GPUs times hours, as a scheduler accounts for them); without
-    it those of the recorded time alone. The device time in ``ops`` adds up to ``device_time`` of ``jobs``,
-    in ``kinds`` likewise; GPU hours of a row are its part of the job's, so that what the rows lack is time in
-    which the GPUs stood still (less what ran on one GPU at once). Without GPUs they are null, and ``reason``
-    says why. ``model`` is the label of that name, else the outermost module with most device time.
-    ``files_advised``: of how many files ``advice`` is.
+    ``gpu_hours``: the GPU hours of the whole job (GPUs times hours, as a scheduler accounts for them); by
+    default those of the recorded time. The device time in ``ops`` adds up to ``device_time`` of ``jobs``, as
+    it does in ``kinds``. GPU hours of a row are its share of the job's GPU hours; the rest is idle time of
+    the GPUs (less work that overlapped on one GPU). Without GPUs they are null, and ``reason`` says why.
+    ``model`` is the label of that name, else the outermost module with most device time. ``files_advised``:
+    of how many files ``advice`` is.
     """
     summary = profile.summary().row(0, named=True)
     device_ns, why = _hold(profile, summary)
@@ -69,7 +69,7 @@ def tables(
         if device_ns is None
         else (device_ns / _NS_PER_HOUR if gpu_hours is None else gpu_hours)
     )
-    #: GPU hours of a nanosecond of one GPU's time
+    #: GPU hours per nanosecond of one GPU
     each = None if not device_ns or scale is None else scale / device_ns
     ops = _ops(profile)
     job = {
@@ -121,7 +121,7 @@ def _hours(column: str, each: float | None) -> pl.Expr:
 
 
 def _hold(profile: Profile | Merged, summary: Mapping[str, Any]) -> tuple[int | None, str | None]:
-    """Return for how long the job's GPUs were its own, added up (ns); or None and why it is not known."""
+    """Return how long the job held its GPUs, summed over the GPUs (ns); or None and why it is not known."""
     if profile.cpu_only:
         return None, ON_CPU
     if not summary["devices"]:
@@ -161,7 +161,8 @@ def _ops(profile: Profile | Merged) -> pl.DataFrame:
 def _model(ops: pl.DataFrame) -> str | None:
     """Return the outermost module in which most device time was spent; None if no op has a layer.
 
-    Instances are not told apart: PyTorch's profiler numbers them (``ResNet_0``), opscope too (``ResNet#2``).
+    Numbered instances count as one module: PyTorch's profiler numbers them (``ResNet_0``), opscope too
+    (``ResNet#2``).
     """
     root = pl.col("layer").str.extract(_ROOT).str.replace(r"[_#]\d+$", "")
     roots = ops.select(root.alias("root"), "device_time")
@@ -171,7 +172,7 @@ def _model(ops: pl.DataFrame) -> str | None:
 
 
 def _program(profile: Profile | Merged) -> str | None:
-    """Return the name of the program that most processes ran."""
+    """Return the name of the program that ran in most processes."""
     names = profile.trace["processes"]["name"].drop_nulls().cast(pl.String)
     counts = names.value_counts(sort=True).sort("count", "name", descending=[True, False])
     return None if counts.is_empty() else PurePath(os.fspath(counts["name"][0])).name
@@ -205,10 +206,10 @@ def _gpu(profile: Profile | Merged) -> str | None:
 def _advice(
     profile: Profile | Merged, summary: Mapping[str, Any], each: float | None
 ) -> tuple[pl.DataFrame, int]:
-    """Return what the detectors said, each row with the GPU hours that its change would save, and of how many
-    files it is.
+    """Return the findings of the detectors, each with the GPU hours that its change would save, and the
+    number of files that were examined.
 
-    Of a merged job it is what its partials hold: rows of each file's own advice; none without any.
+    For a merged job these are the findings in its partials: rows of each file's own advice; none without any.
     """
     advised = 1
     if not isinstance(profile, Merged):

@@ -1,7 +1,8 @@
-"""Keep freed memory while traces are read, in processes that give it back at once, as Dask's workers do.
+"""Keep freed memory while traces are read, in processes set to return it at once, such as Dask's workers.
 
-Dask sets ``MALLOC_TRIM_THRESHOLD_=65536`` for its workers. glibc then asks the kernel anew for every array
-beyond 128 kB: reading a rank of 1.2 MB took 58,000 page faults instead of 22,000, and a quarter longer.
+Dask sets ``MALLOC_TRIM_THRESHOLD_=65536`` for its workers. glibc then asks the kernel for new memory for
+every array over 128 kB: reading a rank of 1.2 MB took 58,000 page faults instead of 22,000, and a quarter
+longer.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-#: What glibc itself comes to where nothing is set, in bytes.
+#: The threshold (bytes) that glibc's own adjustment ends at if nothing is set.
 _MAPPED: Final = 32 << 20
 _TRIMMED: Final = 2 * _MAPPED
-#: glibc's default of the first.
+#: glibc's initial threshold for trimming.
 _MAPPED_AT_FIRST: Final = 128 << 10
 #: Numbers of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -28,8 +29,11 @@ _inside = 0
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Keep freed memory as a process does in which nothing is set; at the end it is given back, and what was
-    set counts again. Does nothing where the environment sets no threshold, and without glibc."""
+    """Keep freed memory, as a process without such settings does; at the end, return it and restore the
+    settings.
+
+    Does nothing if the environment sets no threshold, and without glibc.
+    """
     library = _glibc() if _small() else None
     if library is None:
         yield
@@ -51,8 +55,8 @@ def kept() -> Iterator[None]:
 
 
 def _small() -> bool:
-    """Whether memory is given back in smaller pieces than glibc gives back by itself. Only then can what
-    counts now be set again: a threshold that is set stays as it is, others move."""
+    """Return whether the set threshold is below glibc's default. Only then can the current setting be
+    restored: a threshold that was set is fixed, while the default adjusts itself."""
     trim = _number(_VARIABLES[0])
     return trim is not None and trim < _TRIMMED
 

@@ -1,4 +1,4 @@
-"""What makes a trace the one that it is, and its partial's name: where it lies, its version, its size."""
+"""The identity of a trace file (place, version, size), from which the name of its partial is made."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from opscope.remote.urls import is_pattern, is_url, shown
 
 from .places import told
 
-#: How the names of partials end.
+#: How the file names of partials end.
 SUFFIX: Final = ".partial.parquet"
-#: How the name ends of what says why a file could not be read.
+#: How the name of a note ends that says why a file could not be read.
 FAILED: Final = ".failed.json"
 _SHOWN: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A source as it is now: ``place`` (URL without credentials, or absolute path), ``version`` (etag,
-    generation or time of change; None: the store says none) and ``size`` in bytes."""
+    """The current identity of a source: ``place`` (URL without credentials, or absolute path), ``version``
+    (etag, generation or time of change; None if the store has none) and ``size`` in bytes."""
 
     place: str
     version: str | None
@@ -35,7 +35,8 @@ class Identity:
 
 
 def identity_of(source: str | os.PathLike[str]) -> Identity:
-    """Return the identity of a file, or of a folder that is one trace; it is not read. Raises BadInput."""
+    """Return the identity of a file, or of a folder that is one trace, without reading it. Raises
+    BadInput."""
     if is_url(source):
         return _of_url(os.fspath(source))
     location = os.path.abspath(source)
@@ -84,10 +85,10 @@ def partial_name(
     model: str | os.PathLike[str] | None = None,
     advice: bool = False,
 ) -> str:
-    """Return the name of the partial of ``source``, which is not read. Raises BadInput.
+    """Return the name of the partial of ``source``, without reading the source. Raises BadInput.
 
-    Equal names mean an equal source, made by the same analysis with equal options: such a partial need not
-    be made again.
+    Equal names mean the same source, analysed by the same version with the same options, so an existing
+    partial of that name can be reused.
     """
     return name_of(identity_of(source), gpu, model, advice)
 
@@ -98,7 +99,7 @@ def name_of(
     model: str | os.PathLike[str] | None,
     advice: bool = False,
 ) -> str:
-    """Return the name of the partial of what ``identity`` is of."""
+    """Return the name of the partial of the source with this identity."""
     beside = None if model is None else identity_of(model)
     asked = [
         ANALYSIS,

@@ -1,7 +1,7 @@
 """Join the tables of many partials, one partial after the other, so that few of them are in memory at once.
 
-Sums of many files are added up after every ``BATCH`` of them. The sums are of integers, so it makes no
-difference which are added first.
+Sums are added up after every ``BATCH`` files. They are sums of integers, so the order of addition does not
+matter.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ from opscope.core.tables.narrow import Narrow
 from .answered import sums
 from .packed import Partial
 
-#: After so many partials their sums are added up.
+#: Number of partials after which their sums are added up.
 BATCH: Final = 256
-#: What is kept of where a file comes from, after the first ``ORIGINS`` files: a name each takes too much.
+#: Keys of a file's origin that are kept beyond the first ``ORIGINS`` files: a path for every file takes too
+#: much memory.
 _KINDS: Final = ("format", "tool", "version", "times", "files", "failed")
 ORIGINS: Final = 1000
-#: Of this many partials the stretches of work of each device are kept: 20 kilobytes each.
+#: Number of partials whose devices keep their stretches of work: 20 kilobytes each.
 SPANS: Final = 4096
-#: Texts that few rows differ in: as categories they take 4 bytes a row instead of 16.
+#: Texts with few distinct values: as categories they take 4 bytes a row instead of 16.
 _ALIKE: Final = dict.fromkeys(
     ("exchanges", "calls_made"), ("group", "members", "kind", "dtype", "reduction")
 )
 
 
 class Joined:
-    """The tables of all partials so far, their processes and clocks numbered as ``load`` numbers them."""
+    """The tables of all partials so far, with processes and clocks numbered as ``load`` numbers them."""
 
     def __init__(self) -> None:
         self.abouts: list[dict[str, Any]] = []
-        #: Whether the files are of several jobs, and notes (severity, what) on what they are to each other.
+        #: Whether the files belong to several jobs, and notes (severity, what) on how they are related.
         self.unrelated = False
         self.notes: list[tuple[str, str]] = []
-        #: Of each table of sums: the sum so far, and the parts since.
+        #: Per table of sums: the sum so far, and the parts since.
         self._sums: dict[str, list[pl.DataFrame]] = {}
-        #: Of each table that is kept row by row: large parts that are numbered, and small ones since, each
-        #: with what is added to its numbers of processes and clocks.
+        #: Per table that is kept row by row: large parts with final numbers, and newer small parts, each with
+        #: the offsets to add to its process and clock numbers.
         self._whole: dict[str, Narrow] = {}
         self._since: dict[str, list[tuple[pl.DataFrame, int, int]]] = {}
         self._next = (0, 0)
@@ -79,7 +80,7 @@ class Joined:
             self._compact()
 
     def _compact(self) -> None:
-        """Make one frame of the many small ones: a frame takes some kilobytes whatever it holds."""
+        """Join the many small frames into one: a frame takes some kilobytes however little it holds."""
         for name in list(self._sums):
             self._sums[name] = [self.sums(name)]
         for name in list(self._since):
@@ -91,7 +92,7 @@ class Joined:
         return self._summed
 
     def sums(self, name: str) -> pl.DataFrame:
-        """Return a table of sums of all partials, added up; an empty one if none has it."""
+        """Return a table of sums over all partials; empty if no partial has it."""
         parts = self._sums.get(name, [])
         if not parts:
             return pl.DataFrame()
@@ -102,7 +103,7 @@ class Joined:
         )
 
     def narrow(self, name: str) -> Narrow:
-        """Return the rows of a table of all partials, in their order; and give them up."""
+        """Return the rows of a table of all partials, in order, and release them here."""
         joined_rows = self._whole.pop(name, Narrow())
         if name in self._since:
             joined_rows.add(_number(name, self._since.pop(name)))
@@ -117,7 +118,7 @@ class Joined:
         return sorted({*self._whole, *self._since})
 
 
-#: What is needed of each partial's ``about`` later on.
+#: The part of each partial's ``about`` that is needed later.
 _KEPT: Final = (
     "origin", "present", "cpu_only", "on_gpu", "ranges", "domains", "calls", "missing_of", "compiling",
 )  # fmt: skip
@@ -129,12 +130,12 @@ def _once(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _share(words: Iterable[str]) -> tuple[str, ...]:
-    """Return the words as a tuple that all partials with equal ones share."""
+    """Return the words as a tuple that all partials with equal words share."""
     return _once(tuple(words))
 
 
 def _number(table: str, parts: list[tuple[pl.DataFrame, int, int]]) -> pl.DataFrame:
-    """Join parts, with numbers of processes and clocks that are those of the whole job."""
+    """Join parts, with the process and clock numbers of the whole job."""
     frame = pl.concat((part for part, *_ in parts), rechunk=True)
     lengths = [len(part) for part, *_ in parts]
     moves = {"process": 1, "parent": 1, "clock_domain": 2}

@@ -1,4 +1,4 @@
-"""Which ranks a merged job is of: expected, read, failed, missing, and those that are there twice."""
+"""The ranks of a merged job: expected, read, failed, missing, and duplicates."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import polars as pl
 
-#: Of more missing ranks only this many are listed one by one.
+#: At most this many missing ranks are listed one by one.
 _LISTED: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``expected`` and ``read`` count ranks (files, where ranks are not known). ``failed``: what could not be
-    read and why. ``missing``: the ranks of which nothing is there; ``missing_files`` likewise, where files
-    were expected by name. ``duplicates``: ranks of which several files are there."""
+    """``expected`` and ``read`` count ranks (or files, if ranks are not known). ``failed``: the files that
+    could not be read, and why. ``missing``: the ranks without any file; ``missing_files`` likewise, if
+    files were expected by name. ``duplicates``: ranks with several files."""
 
     expected: int
     read: int
@@ -30,7 +30,7 @@ class Manifest:
         return asdict(self)
 
     def said(self) -> str:
-        """Return in one line how whole the job is: ``997 of 1,000 ranks``."""
+        """Return in one line how complete the job is: ``997 of 1,000 ranks``."""
         return f"{self.read:,} of {self.expected:,} {self.of}"
 
 
@@ -43,8 +43,8 @@ def manifest(
 ) -> Manifest:
     """Return the manifest of a job whose ``processes`` (trace table) come from ``files`` partials.
 
-    ``expected``: how many ranks (or files) there should be; None: as many as the processes' ``world_size``
-    says, else those that are there.
+    ``expected``: how many ranks (or files) there should be; None: the processes' ``world_size``, else the
+    number that exists.
     """
     ranks = processes["rank"].drop_nulls()
     has_ranks = len(ranks) > 0 and len(ranks) == len(processes)

@@ -35,11 +35,12 @@ from .identity import FAILED, SUFFIX
 from .joined import ORIGINS, SPANS, Joined
 from .manifest import Manifest, manifest
 
-#: Where files differ in these tables, load takes what one file does not record for nothing that happened.
+#: Tables that ``load`` treats as empty, not as unrecorded, for a file that lacks them while other files have
+#: them.
 _COMPARED: Final = frozenset(("kernels", "calls", "memops", "ranges", "windows"))
-#: So many partials are opened at once: opening one alone takes longer than all else that is done with it.
+#: Partials that are opened at once: opening a single one takes longer than all other work on it.
 _AT_ONCE: Final = 64
-#: The reason of kernels whose op the trace of another process may know.
+#: The reason of kernels whose op may be in the trace of another process.
 _CAPTURED: Final = "replayed from a CUDA graph whose capture is not in the trace"
 
 
@@ -51,8 +52,8 @@ def merge(
     strict: bool = False,
     unrelated: bool = False,
 ) -> Merged:
-    """Return the profile of the job whose partials are in the folder ``parts`` (path or URL), or are the
-    files (paths or URLs) of a list.
+    """Return the profile of the job whose partials are in the folder ``parts`` (path or URL), or in a list of
+    files (paths or URLs).
 
     ``expected``: how many ranks there should be, or the names of the partials that should be there
     (``partial_name``); without it as many as the ranks themselves say. ``profile.manifest`` says which were
@@ -85,8 +86,8 @@ def merge(
 
 
 def merged_of(partials: Iterable[packed.Partial]) -> Merged:
-    """Return the profile of the job of the partials, of which there must be one; each is given up after it
-    was added. Raises BadInput as ``merge`` does."""
+    """Return the profile of the job made from the partials, of which there must be at least one; each is
+    released after it was added. Raises BadInput as ``merge`` does."""
     return _merge(_join(partials, False), [], None, [])
 
 
@@ -104,7 +105,7 @@ def _join(partials: Iterable[packed.Partial], unrelated: bool) -> Joined:
 
 
 def refuse_strangers(files: Sequence[places.Place], unrelated: bool) -> None:
-    """Raise BadInput if the partials are not of one job, or of windows of one process."""
+    """Raise BadInput if the partials do not belong to one job, or are windows of one process."""
     facts = [
         facts_of_partial(each.about["source"]["place"], each.about, each.tables)
         for each in _read(files, None)
@@ -113,7 +114,7 @@ def refuse_strangers(files: Sequence[places.Place], unrelated: bool) -> None:
 
 
 def _agree(facts: Sequence[Facts], unrelated: bool) -> list[tuple[str, str]]:
-    """Return the notes on what files are to each other. Raises BadInput if they cannot be merged."""
+    """Return the notes on how the files are related. Raises BadInput if they cannot be merged."""
     decision = decide(facts, unrelated)
     if decision.conflict is not None:
         raise BadInput(*decision.conflict)
@@ -131,7 +132,7 @@ def _agree(facts: Sequence[Facts], unrelated: bool) -> list[tuple[str, str]]:
 
 
 def _read(files: Sequence[places.Place], broken: list[BadInput] | None) -> Iterator[packed.Partial]:
-    """Yield the partials; what cannot be read is added to ``broken``, or raised if that is None."""
+    """Yield the partials; those that cannot be read are added to ``broken``, or raise if that is None."""
     for begin in range(0, len(files), _AT_ONCE):
         some = files[begin : begin + _AT_ONCE]
         with ExitStack() as stack:
@@ -159,7 +160,7 @@ def _find(
         return list(parts), []
     if os.fspath(parts).endswith(SUFFIX):
         return [parts], []
-    from opscope.remote.listed import natural  # lazy: as others of that room
+    from opscope.remote.listed import natural  # lazy, like the other imports from that package
 
     names = sorted(places.names(parts), key=natural)
     failed = []
@@ -176,13 +177,13 @@ def _find(
 
 
 class _Seen:
-    """The files and processes of the partials so far: none may count twice."""
+    """The files and processes of the partials so far, to refuse one that would count twice."""
 
     def __init__(self) -> None:
         self._by: dict[tuple[Any, ...], str] = {}
 
     def add(self, partial: packed.Partial) -> None:
-        """Raise BadInput if the partial is of a file or a process that another one is of."""
+        """Raise BadInput if an earlier partial has the same file or process."""
         location = partial.about["source"]["place"]
         self._once(partial.name, f"is of the same file ({location}) as", "file", location)
         self._once(partial.name, "has the same content as", "content", partial.about["content"])
@@ -257,7 +258,7 @@ def _merge(
 
 
 def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -> dict[str, Any]:
-    """Return what ``load`` of the files says of where they come from."""
+    """Return the origin that ``load`` of the files would give."""
     origins = [about["origin"] for about in abouts]
     files = len(failed) + sum(int(origin.get("files", 1)) for origin in origins)
     lost = [*failed, *(item for origin in origins for item in origin.get("failed", ()))]
@@ -268,7 +269,7 @@ def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -
             {**origin, "first_process": about["first_process"]}
             for origin, about in zip(origins, abouts, strict=True)
         ]
-        if len(parts) > ORIGINS:  # no file is listed by itself, only their different formats
+        if len(parts) > ORIGINS:  # single files are not listed, only their different formats
             kinds = ("format", "tool", "version", "times")
             alike = {
                 json.dumps({key: part.get(key) for key in kinds if key in part}) for part in parts
@@ -282,7 +283,8 @@ def _origin(abouts: Sequence[Mapping[str, Any]], failed: list[dict[str, str]]) -
 
 
 def _together(rows: Narrow) -> Pieces:
-    """Return the rows in pieces, each process in one: all in one where some are of no known process."""
+    """Return the rows in pieces with each process in one piece; a single piece if the process of some rows
+    is unknown."""
     if all(not piece["process"].has_nulls() for piece in rows.pieces()):
         return rows.pieces
     return lambda: iter((rows.frame(),))
@@ -293,7 +295,8 @@ def _of_own_jobs(joined: Joined, name: str, trace: Trace) -> Pieces:
 
 
 def _move(pieces: Pieces, moves: Moves) -> Pieces:
-    """Return collectives on the common clock; the ops that called them are not there."""
+    """Return collectives on the common clock, without the rows of the ops that called them, which a merge
+    lacks."""
     nothing = pl.lit(None, pl.Int64).alias("op")
     return each(
         pieces, lambda piece: moves.moved(piece.with_columns(nothing), ("called", "start", "end"))
@@ -301,10 +304,11 @@ def _move(pieces: Pieces, moves: Moves) -> Pieces:
 
 
 def _pieces(joined: Joined, trace: Trace, moves: Moves, exchanged: Pieces) -> dict[str, Pieces]:
-    """Return the frames of most rows: those of each collective, step or device of each rank."""
+    """Return the largest frames as pieces: those with rows for each collective, step or device of each
+    rank."""
     steps, phases = joined.narrow("step_table").pieces, joined.narrow("step_phases").pieces
     if any(piece["step"].is_not_null().any() for piece in steps()):
-        # a process without steps has a row only where none has any
+        # a process without steps has a row only if no process has steps
         steps, phases = (
             each(table, lambda piece: piece.filter(pl.col("step").is_not_null()))
             for table in (steps, phases)
@@ -354,16 +358,16 @@ def _frames(
         "collectives": collectives_in(exchanged),
         "bounds": bounds,
         **{name: joined.rows(name) for name in ("groups", "meshes")},
-        # only partials that were asked for it hold advice
+        # only partials that were made with advice hold it
         **({"rank_advice": joined.rows("rank_advice")} if "rank_advice" in joined.held() else {}),
     }
 
 
 def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | None]:
-    """Return how many devices there are, and how long (ns) they were busy; None where it is not known.
+    """Return how many devices there are, and how long (ns) they were busy; None if unknown.
 
-    A device is the one of its UUID, else of its number on its machine, as ``summary.on_devices`` has it. What
-    several processes ran on one is counted once, which needs all its stretches of work.
+    A device is identified by its UUID, else by its number on its machine, as in ``summary.on_devices``.
+    Overlapping work of several processes on a device is counted once, which needs all its stretches of work.
     """
     devices, spans = joined.rows("devices"), joined.rows("device_spans")
     machine = dict(machines(trace).select("process", "machine").rows())
@@ -384,7 +388,7 @@ def _devices(joined: Joined, trace: Trace, moves: Moves) -> tuple[int, int | Non
     if not all(kept for rows in several for *_, kept in rows):
         return device_count, None
     if several and not spans.is_empty():
-        # stretches are kept as the time since the one before
+        # stretches are stored as the time since the previous one
         start = pl.col("since").cum_sum().over("process", "device").alias("start")
         by = moves.moved(spans.with_columns(start), ("start",)).partition_by(
             "process", "device", as_dict=True
@@ -407,7 +411,7 @@ def _note(
     which: Manifest,
     exchanged: Pieces,
 ) -> None:
-    """Add notes on what the merge cannot know as ``load`` of all files would."""
+    """Add notes on differences between the merge and what ``load`` of all files would know."""
     for failure in which.failed:
         trace.note("error", f"left out: {failure['path']}: {failure['what']}")
     for noun, gone in (("ranks", which.missing), ("files", which.missing_files)):
@@ -436,7 +440,7 @@ def _note(
 
 
 def _differing(abouts: Sequence[Mapping[str, Any]]) -> str:
-    """Return what only some of the files record, in words; "" if they are alike."""
+    """Return in words the tables that only some of the files record; "" if all record the same."""
     recorded = [
         {
             *_COMPARED.intersection(about["present"]),
@@ -449,7 +453,7 @@ def _differing(abouts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _incomplete(exchanged: Pieces) -> Iterator[tuple[str, int]]:
-    """Yield a note on the collectives that lack members, if there are any."""
+    """Yield a note on the collectives with missing members, if there are any."""
     count = len(lacking_in(exchanged))
     if count:
         yield (

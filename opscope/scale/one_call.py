@@ -1,4 +1,4 @@
-"""``opscope.load``: of one process, or of many ranks that an executor reads and one merge joins."""
+"""``opscope.load``: read one process, or many ranks with an executor and a merge."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def of_ranks(
     unrelated: bool = False,
     **more: Any,
 ) -> Profile:
-    """Return the profile of the ranks that ``path`` names, read by the executor (None: here).
+    """Return the profile of the ranks that ``path`` names, read by the executor (None: in this process).
 
     ``workers`` is how many tasks it runs at once, if known. Raises BadInput, EngineError and UnknownDevice.
     """
@@ -158,7 +158,7 @@ def of_ranks(
 
 
 def _seen(mapped: Mapped, location: str) -> None:
-    """Raise EngineError if partials that workers wrote are not where this process looks for them."""
+    """Raise EngineError if this process cannot find the partials that workers wrote."""
     lacking = {*mapped.names.values()} - {*held(location)}
     if lacking:
         raise EngineError(
@@ -169,7 +169,7 @@ def _seen(mapped: Mapped, location: str) -> None:
 
 
 def _workers(executor: Executor | None) -> int | None:
-    """How many tasks the executor runs at once, where it says so."""
+    """Return how many tasks the executor runs at once, if it can be told."""
     if executor is None:
         return 1
     count = getattr(executor, "workers", None) or getattr(executor, "_max_workers", None)

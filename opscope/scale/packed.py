@@ -1,7 +1,8 @@
 """A partial as a file: one Parquet table with a row per table of statistics, each packed as an Arrow stream.
 
-One file, not one a table: footers took more room than the numbers. The first row, ``about``, says what the
-partial is of and which analysis made it; the last, ``digest``, is that of all rows before it.
+All tables are in one file because the footers of separate files took more room than the numbers. The first
+row, ``about``, says which file the partial was made from and by which analysis; the last, ``digest``, is the
+digest of all rows before it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from opscope.version import __version__
 
 from .sound import check
 
-#: The layout's version; a reader refuses every other.
+#: The version of the layout; a reader refuses every other version.
 LAYOUT: Final = 2
 _ABOUT, _DIGEST = "about", "digest"
 _MAGIC: Final = "opscope partial"
@@ -32,12 +33,13 @@ _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.
 
 
 class OtherAnalysis(BadInput):
-    """A partial that another version made: its numbers may mean other things, so none is merged."""
+    """The partial was made by another version, whose numbers may mean other things; it is not merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """What one file comes to: ``about`` (JSON: where from, what it recorded), and the tables by name."""
+    """The statistics of one file: ``about`` (JSON: its source, and what it recorded), and the tables by
+    name."""
 
     name: str
     about: dict[str, Any]
@@ -52,7 +54,7 @@ def write(path: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
         "layout": LAYOUT,
         "analysis": ANALYSIS,
         "opscope": __version__,
-        # of the tables alone: a copy of a file under another name would count twice
+        # the digest covers the tables only: otherwise a copy of a file under another name would count twice
         "content": hashlib.sha256(b"".join(data.values())).hexdigest(),
         **about,
     }
@@ -65,7 +67,7 @@ def write(path: Path, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
 
 
 def _digest(rows: Iterable[tuple[str, int, bytes]]) -> bytes:
-    """Return the digest of the rows: their names, how many each stands for, and what is in them."""
+    """Return the digest of the rows: their names, row counts and contents."""
     digest = hashlib.sha256()
     for name, row_count, data in rows:
         digest.update(json.dumps([name, row_count, len(data)]).encode())
@@ -75,14 +77,16 @@ def _digest(rows: Iterable[tuple[str, int, bytes]]) -> bytes:
 
 def _packed(frame: pl.DataFrame) -> bytes:
     buffer = io.BytesIO()
-    # texts as such: categories of many files would have to be joined one by one
+    # plain texts: categories of many files would have to be joined one by one
     frame.with_columns(pl.col(pl.Categorical).cast(pl.String)).write_ipc_stream(buffer)
     return buffer.getvalue()
 
 
 def read(path: Path, shown: str) -> Partial:
-    """Return the partial in the local file ``path``, whose name is ``shown``. Raises BadInput: damaged, no
-    partial, or of another analysis."""
+    """Return the partial in the local file ``path``, shown as ``shown`` in messages.
+
+    Raises BadInput if it is damaged, not a partial, or of another analysis.
+    """
     try:
         rows = pl.read_parquet(to_read(path), glob=False)
     except _DAMAGE as error:
@@ -91,7 +95,7 @@ def read(path: Path, shown: str) -> Partial:
 
 
 def read_all(files: Mapping[str, Path], report: Callable[[BadInput], None]) -> Iterator[Partial]:
-    """Yield the partials in local files, by their names, in order; ``report`` is called with the error of
+    """Yield the partials in local files with their names, in order; ``report`` is called with the error of
     each that cannot be read."""
     paths = list(files.values())
     try:
@@ -100,7 +104,7 @@ def read_all(files: Mapping[str, Path], report: Callable[[BadInput], None]) -> I
         )
         by = together.partition_by("path", as_dict=True, include_key=False, maintain_order=True)
         rows_of_files = [by.get((str(path),)) for path in paths]
-    except (*_DAMAGE, TypeError):  # one of them, or its name: each alone says which
+    except (*_DAMAGE, TypeError):  # a file of the batch is bad: read each alone to find which
         rows_of_files = [None] * len(paths)
     for (name, path), rows in zip(files.items(), rows_of_files, strict=True):
         try:

@@ -1,4 +1,4 @@
-"""Make the partial of one trace: read it, attribute it, and write what it comes to as one small file."""
+"""Make the partial of a trace: read it, attribute it, and write its statistics as one small file."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def write_partial(
     force: bool = False,
 ) -> str:
     """Read the trace or profile ``source`` (path or URL) and write its partial into the folder ``parts``
-    (path or URL), which is made if need be; return the partial's name.
+    (path or URL), which is created if needed; return the partial's name.
 
-    The partial appears whole or not at all. If it is there already, nothing is read, unless ``force`` is set.
-    ``gpu`` and ``model`` are those of ``opscope.load``; with ``advice`` the partial also holds what the
-    detectors say of the file, which takes about as long as reading it. Raises opscope.errors.BadInput for a
-    file that cannot be read, and where it was replaced meanwhile; UnknownDevice for an unknown ``gpu``.
+    The partial appears completely or not at all. If it exists already, nothing is read, unless ``force`` is
+    set. ``gpu`` and ``model`` are those of ``opscope.load``; with ``advice`` the partial also holds the
+    detectors' findings, which take about as long as reading the file. Raises opscope.errors.BadInput for a
+    file that cannot be read or was replaced meanwhile; UnknownDevice for an unknown ``gpu``.
     """
     identity = identity_of(source)
     name = name_of(identity, gpu, model, advice)
     if not force and places.exists(parts, name):
         return name
     profile = load(source, gpu=gpu, model=model)
-    if TRUNCATED in profile.trace.origin:  # beside whole ranks it would seem to wait, or to be fast
+    if TRUNCATED in profile.trace.origin:  # no progress bar
         raise BadInput(identity.place, readers.alone(profile.trace))
     if identity_of(source) != identity:
         raise BadInput(identity.place, "was replaced while it was read: make its partial again")
@@ -62,9 +62,11 @@ def write_partial(
 
 
 def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
-    """Return the files that ``paths`` mean, each of which gets a partial: those of a pattern, and the traces
-    in a folder that is not one trace itself. Raises BadInput for a pattern that matches nothing and for a
-    folder without traces."""
+    """Return the files that ``paths`` mean, each of which gets a partial: the matches of a pattern, and the
+    traces in a folder that is not a trace itself.
+
+    Raises BadInput for a pattern without matches and for a folder without traces.
+    """
     found: list[str] = []
     for path in at_urls.expanded(paths):
         text = os.fspath(path)
@@ -82,7 +84,7 @@ def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def failed_name(name: str) -> str:
-    """Return the name of the note that the file of the partial ``name`` could not be read."""
+    """Return the name of the note that says that the file of the partial ``name`` could not be read."""
     return name.removesuffix(SUFFIX) + FAILED
 
 
@@ -95,8 +97,11 @@ def write_failure(
     model: str | os.PathLike[str] | None = None,
     advice: bool = False,
 ) -> str | None:
-    """Note in ``parts`` why ``source`` could not be read, so that the merge can say so; return the note's
-    name. A later partial of the same file removes it. None where not even the file can be found."""
+    """Write a note into ``parts`` on why ``source`` could not be read, for the merge to report; return its
+    name.
+
+    A later partial of the same file removes the note. Returns None if the file cannot even be found.
+    """
     try:
         identity = identity_of(source)
     except BadInput:

@@ -1,4 +1,4 @@
-"""A folder of partials, local or at a URL: what is in it, and a file of it read, written whole or removed."""
+"""A folder of partials, local or at a URL: list it, and read, write or remove its files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def exists(folder: Place, name: str) -> bool:
 
 @contextlib.contextmanager
 def at_hand(path: Place) -> Iterator[Path]:
-    """The local file, or a copy of the one at a URL, removed at the end. Raises BadInput."""
+    """Yield the local file, or a copy of a file at a URL that is removed at the end. Raises BadInput."""
     if not is_url(path):
         yield Path(path)
         return
@@ -60,9 +60,9 @@ def at_hand(path: Place) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def written(folder: Place, name: str) -> Iterator[Path]:
-    """A local path; the file that is there at the end appears as ``name`` in the folder, whole.
+    """Yield a local path; the file written there appears as ``name`` in the folder at the end, complete.
 
-    An older file of that name is replaced. Raises BadInput for what a store or the disk refuses.
+    An older file of that name is replaced. Raises BadInput for errors of the store or the disk.
     """
     if not is_url(folder):
         location = Path(folder)
@@ -104,7 +104,7 @@ def remove(folder: Place, name: str) -> None:
 
 @contextlib.contextmanager
 def told(url: str) -> Iterator[None]:
-    """Raise what a store refuses as BadInput."""
+    """Raise errors of the store as BadInput."""
     try:
         yield
     except NotReached as error:

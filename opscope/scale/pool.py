@@ -1,4 +1,4 @@
-"""Processes on this machine as an executor, of which one that dies takes only its own task along."""
+"""Processes on this machine as an executor; a process that dies takes only its own task with it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from typing import Any, Final, TypeVar
 from .worker import bounds
 
 _T = TypeVar("_T")
-#: The environment is this whole process's: one worker is started at a time.
+#: Environment variables are set for this process while a worker starts, so only one worker starts at a time.
 _starting: Final = threading.Lock()
 
 
 class ProcessPool(Executor):
     """``workers`` processes of ``threads`` threads each, started when they are first needed.
 
-    Each is a ProcessPoolExecutor of its own. In one of several workers a death fails every task that waits,
-    and says of none that it was the cause; here only the task that the process had raises BrokenProcessPool,
-    and the next one gets a new process. Processes are spawned: a fork of a process in which Polars has
-    threads may hang.
+    Each is a ProcessPoolExecutor of its own. In a shared pool, a death fails every waiting task and does not
+    show which task caused it; here only the task of that process raises BrokenProcessPool, and the next task
+    gets a new process. Processes are spawned, because a fork may hang when Polars has threads.
     """
 
     def __init__(self, workers: int, threads: int | None = None) -> None:
@@ -57,7 +56,7 @@ class ProcessPool(Executor):
             process = None
             raise
         finally:
-            if self._ended and process is not None:  # nobody waits for it any more
+            if self._ended and process is not None:  # the future was cancelled
                 process.shutdown(wait=False)
                 process = None
             self._free.put(process)
@@ -65,11 +64,11 @@ class ProcessPool(Executor):
     def _start(self) -> ProcessPoolExecutor:
         process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
         with _starting, _environment(bounds(self._threads)):
-            process.submit(os.getpid).result()  # it has taken the environment over
+            process.submit(os.getpid).result()  # it has read the environment
         return process
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes once their tasks are done; with ``cancel_futures`` what waits is dropped."""
+        """End the processes once their tasks are done; with ``cancel_futures``, drop the waiting tasks."""
         self._turns.shutdown(wait=wait, cancel_futures=cancel_futures)
         self._ended = True
         for _ in range(self._free.qsize()):
@@ -94,7 +93,8 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 
 
 def _begin() -> None:
-    """In a new worker: end with the process that began the job, and exit at Ctrl-C, which removes scratch."""
+    """In a new worker: end when the parent process ends, and exit at Ctrl-C so that scratch files are
+    removed."""
     signal.signal(signal.SIGINT, lambda *_: sys.exit(130))
     parent = parent_process()
     if parent is not None:
@@ -102,6 +102,7 @@ def _begin() -> None:
 
 
 def _end_with(parent: Any) -> None:
-    """A parent that is killed closes no queue that its worker waits for: the worker would stay for ever."""
+    """End when the parent is gone: a killed parent leaves its worker's queue open, so the worker would
+    wait for ever."""
     parent.join()
     os._exit(1)

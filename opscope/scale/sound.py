@@ -1,4 +1,4 @@
-"""Refuse a partial that is not as this version writes it: like a trace it may come from a stranger."""
+"""Refuse a partial that this version would not have written: like a trace, it may come from a stranger."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from opscope.core.tables.trace import Trace, table_schema
 from opscope.profile import Profile
 from opscope.readers.errors import BadInput
 
-#: The integers of a summary of CPUs.
+#: The integers in the summary of a CPU run.
 _OF_CPU: Final = frozenset(("self_time", "outside", "cpu_busy", "known", "sized"))
-#: Columns that always have a value, and are added, compared or sorted.
+#: Columns that may not be null, because they are added, compared or sorted.
 _NEVER_NULL: Final[Mapping[str, tuple[str, ...]]] = {
     "devices": ("busy", "kept"),
     "device_spans": ("since", "length"),
@@ -32,12 +32,12 @@ _NEVER_NULL: Final[Mapping[str, tuple[str, ...]]] = {
     "gaps": ("time",),
     "trace.notes": ("severity", "what", "how_many"),
 }
-#: Of these no value is negative or so large that a sum of many does not fit into 64 bits.
+#: Columns whose values may not be negative, or so large that a sum of many does not fit into 64 bits.
 _SUMMED: Final = ("busy", "length", "calls", "total", "time", "kernels", "copies", "how_many")
 _MOST: Final = 1 << 56
-#: Times (ns) are no farther from 0.
+#: Limit for the distance of times (ns) from 0.
 _LATEST: Final = 1 << 62
-#: Numbers of processes and clocks may be this many times as many as there are.
+#: Highest process or clock number, as a multiple of the number of processes or clocks.
 _SPARSE: Final = 16
 _TRACE: Final = "trace."
 _NUMBERED: Final = {"process": f"{_TRACE}processes", "clock_domain": f"{_TRACE}clocks"}
@@ -73,7 +73,7 @@ class _Costs(msgspec.Struct):
 
 
 class _About(msgspec.Struct):
-    """What is read of a partial's first row, beside its version."""
+    """The fields of a partial's first row that are read, beside its version."""
 
     origin: _Origin
     present: list[str]
@@ -87,11 +87,12 @@ class _About(msgspec.Struct):
     compiling: int
     source: _Source
     content: str
-    identity: _Identity | None = None  # what older versions wrote lacks it
+    identity: _Identity | None = None  # older versions did not write it
 
 
 def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]) -> None:
-    """Raise BadInput for a partial whose facts, tables, columns or numbers this version does not write."""
+    """Raise BadInput for a partial with facts, tables, columns or numbers that this version does not
+    write."""
     try:
         msgspec.convert(about, _About)
     except msgspec.ValidationError as error:
@@ -119,7 +120,7 @@ def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
 
 
 def _value(shown: str, name: str, frame: pl.DataFrame) -> None:
-    """Refuse nulls, negative lengths and numbers that no trace has."""
+    """Refuse nulls, negative lengths and numbers that no trace can have."""
     table = name.removeprefix(_TRACE)
     for column in frame:
         if column.null_count():
@@ -139,7 +140,8 @@ def _value(shown: str, name: str, frame: pl.DataFrame) -> None:
 
 
 def _number(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFrame]) -> None:
-    """Refuse numbers that ``table`` does not have, and wide gaps in it: the merge makes room for all."""
+    """Refuse numbers that are not in ``table``, and wide gaps between its numbers: the merge allocates
+    room for all."""
     own = tables.get(table)
     numbers = [] if own is None else own[column].drop_nulls().to_list()
     most = max(numbers, default=-1)
@@ -157,8 +159,8 @@ def _number(shown: str, column: str, table: str, tables: Mapping[str, pl.DataFra
 
 @lru_cache(maxsize=1)
 def _empty() -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
-    """The facts and tables of a trace that could record kernels and has none."""
-    from .statistics import statistics  # lazy: reading partials needs no analysis but for this
+    """The facts and tables of a trace that could record kernels but has none."""
+    from .statistics import statistics  # lazy: reading partials needs the analysis only here
 
     nothing = Trace.of({"kernels": pl.DataFrame(schema={"name": pl.Categorical})})
     return statistics(Profile(nothing), advice=True)
@@ -166,7 +168,8 @@ def _empty() -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
 
 @lru_cache(maxsize=1)
 def _figures() -> tuple[frozenset[str], ...]:
-    """The names of the integers of every summary, and of those beside them: of GPUs, of CPUs, none."""
+    """The names of the integers that a summary may have, and those beside it: for GPUs, for CPUs, for
+    neither."""
     every = frozenset(_empty()[0]["summary"])
     common = frozenset(
         (

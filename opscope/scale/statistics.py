@@ -1,7 +1,7 @@
-"""What a partial holds of a profile: the integers of which every frame of the whole job can be made again.
+"""The statistics in a partial: the integers from which every frame of the whole job can be made.
 
-Sums that add up are sums of integers, so that their order changes nothing. What needs other ranks
-(collectives) is kept one by one. What is a process's own (steps, idle time) is kept as the rows that it has.
+Sums are sums of integers, so that their order changes nothing. Collectives, which need other ranks, are kept
+one by one. Rows that belong to a single process (steps, idle time) are kept as they are.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from opscope.profile.merged import HELD
 
 from .answered import rows, sums
 
-#: Of a device whose work has more stretches than this only the sum is kept: it is known where no other
-#: process used the device.
+#: A device with more stretches of work than this keeps only their sum, which is used only if no other process
+#: used the device.
 MOST_SPANS: Final = 1024
 
 
 def statistics(
     profile: Profile, advice: bool = False
 ) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
-    """Return what says what the profile is (JSON), and its tables of statistics by name.
+    """Return the facts about the profile (JSON), and its tables of statistics by name.
 
-    ``advice``: also what the detectors say of the file.
+    ``advice``: include the findings of the detectors.
     """
     trace = profile.attribution.trace
     on_cpu = profile.cpu_only
@@ -78,13 +78,13 @@ def statistics(
     }
     if advice:
         tables["rank_advice"] = _advice(profile)
-    # the tables that hold notes come last: making the others adds some
+    # tables that hold notes come last, because making the others adds notes
     tables |= {f"trace.{name}": trace[name] for name in HELD if trace.has(name)}
     return about, tables
 
 
 def _advice(profile: Profile) -> pl.DataFrame:
-    """Return ``advice()`` with what its savings are of: the file's first process, devices and wall time."""
+    """Return ``advice()`` with the basis of its savings: the file's first process, devices and wall time."""
     summary = profile.summary().row(0, named=True)
     first = profile.trace["processes"]["process"].min()
     return profile.advice().select(
@@ -95,7 +95,8 @@ def _advice(profile: Profile) -> pl.DataFrame:
 
 
 def _devices(executed: pl.DataFrame, memops: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return how long each device of each process was busy, and when: stretches, as starts and lengths."""
+    """Return how long each device of each process was busy, and when: stretches of work, as starts and
+    lengths."""
     rows, spans = [], []
     for (process, device), (start, end) in device_spans(executed, memops).items():
         kept = len(start) <= MOST_SPANS
@@ -106,7 +107,7 @@ def _devices(executed: pl.DataFrame, memops: pl.DataFrame) -> dict[str, pl.DataF
                     {
                         "process": pl.Series([process] * len(start), dtype=pl.Int32),
                         "device": pl.Series([device] * len(start), dtype=pl.Int32),
-                        # small numbers: the time since the stretch before, the first one's since 0
+                        # stored as small numbers: the time since the stretch before; for the first, since 0
                         "since": np.diff(start, prepend=0),
                         "length": np.asarray(end - start, np.int64),
                     }

@@ -1,6 +1,6 @@
-"""What a worker does: read a batch of traces, one after the other, and write the partial of each.
+"""The work of a worker: read a batch of traces, one after the other, and write the partial of each.
 
-Imports nothing heavy: a worker's threads are bounded before Polars is loaded.
+Imports nothing heavy, because the number of threads must be limited before Polars is loaded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from .heap import kept
 
-#: Variables that bound the threads of what reads and computes. Polars reads its own once, at its import.
+#: Environment variables that limit the threads of numeric libraries. Polars reads its own once, at import.
 THREADS: Final = (
     "POLARS_MAX_THREADS",
     "OMP_NUM_THREADS",
@@ -26,7 +26,7 @@ Write: TypeAlias = Callable[..., str]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a source: the ``name`` of its partial, or why there is none."""
+    """The outcome for a source: the ``name`` of its partial, or why there is none."""
 
     source: str
     name: str | None = None
@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Nothing of the batch can be done on this worker, and ``what`` says why."""
+    """This worker can do nothing of the batch; ``what`` says why."""
 
     what: str
 
@@ -48,10 +48,11 @@ def read_batch(
     write: Write | None = None,
     threads: int | None = None,
 ) -> list[Outcome] | Refused:
-    """Write the partial of each source into ``parts``; return names and complaints, never tables.
+    """Write the partial of each source into ``parts``; return names and errors, never tables.
 
-    ``made_by`` is what ``version()`` gives where the job was begun: a worker with another one is refused,
-    as its partials would not fit. ``threads`` bounds those of a process that has not loaded Polars yet.
+    ``made_by`` is ``version()`` of the process that began the job: a worker with another version is refused,
+    because its partials could not be merged. ``threads`` limits the threads of a process that has not loaded
+    Polars yet.
     """
     if threads is not None and "polars" not in sys.modules:
         for name, text in bounds(threads).items():
@@ -73,7 +74,7 @@ def read_batch(
 def _each(
     sources: Sequence[str], parts: str, options: Mapping[str, Any], write: Write
 ) -> list[Outcome] | Refused:
-    from opscope.readers.errors import BadInput  # lazy: threads are bounded first
+    from opscope.readers.errors import BadInput  # lazy: the thread limits must be set first
 
     done = []
     for source in sources:
@@ -88,14 +89,15 @@ def _each(
 
 
 def _within(path: str, folder: str) -> bool:
-    from opscope.remote.urls import shown  # lazy: threads are bounded first
+    from opscope.remote.urls import shown  # lazy: the thread limits must be set first
 
     base = shown(folder).rstrip("/")
     return path.rstrip("/") == base or path.startswith(base + "/")
 
 
 def version() -> tuple[str, int, int]:
-    """Return the version of opscope, of its analysis and of a partial's layout, which partials must share."""
+    """Return the versions of opscope, of its analysis and of the partial's layout; partials of a job must
+    agree in them."""
     from opscope.profile.profile import ANALYSIS  # lazy: it loads Polars
     from opscope.version import __version__
 
@@ -105,12 +107,12 @@ def version() -> tuple[str, int, int]:
 
 
 def _word(made_by: tuple[str, int] | tuple[str, int, int]) -> str:
-    layout = f", layout {made_by[2]}" if len(made_by) > 2 else ""  # earlier versions say none
+    layout = f", layout {made_by[2]}" if len(made_by) > 2 else ""  # earlier versions have none
     return f"{made_by[0]} (analysis {made_by[1]}{layout})"
 
 
 def bounds(threads: int) -> dict[str, str]:
-    """Return the variables that bound a process to so many threads; what is set already stays."""
+    """Return the environment variables that limit a process to this many threads; those already set stay."""
     return {name: os.environ.get(name, str(threads)) for name in THREADS}
 
 

@@ -1,4 +1,4 @@
-"""The ``cupti`` backend: NVIDIA's CUPTI in the process, for the kernels of any framework and of none."""
+"""The ``cupti`` backend: NVIDIA's CUPTI in the process, which records the kernels of any program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class CuptiBackend(Backend):
-    """CUPTI in the process beside the recorder, for the kernels of programs of any framework on a GPU."""
+    """CUPTI in the process beside the recorder, for the kernels of GPU programs of any framework."""
 
     name = "cupti"
     gives = "kernels"
@@ -84,7 +84,7 @@ class CuptiBackend(Backend):
 
 
 def attend(environ: Mapping[str, str]) -> None:
-    """Have CUDA's driver not record this process by itself, if it was told to: Python records it."""
+    """Tell CUDA's driver not to record this process by itself, if it was set up to: Python records it."""
     if driver.loads_one(environ):
         from . import injection  # lazy: likewise
 

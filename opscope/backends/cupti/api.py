@@ -1,4 +1,4 @@
-"""CUPTI's calls by ctypes: each checked, each error told by its name."""
+"""CUPTI's calls by ctypes: each is checked, and its errors are reported by name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from opscope.core.cupti import kinds
 
 MULTIPLE_SUBSCRIBERS: Final = 39
-#: What to do about an error that the machine or its settings cause.
+#: Advice for errors that the machine or its settings cause.
 _ADVICE: Final = MappingProxyType(
     {
         15: "CUDA's driver cannot be initialised in this process",
@@ -29,7 +29,7 @@ _ADVICE: Final = MappingProxyType(
 _POINTER, _U32, _U64, _SIZE, _INT = (
     ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_int,
 )  # fmt: skip
-#: The calls that recording needs, with their arguments. All give a CUptiResult.
+#: The calls that recording needs, with their arguments. All return a CUptiResult.
 _NEEDED: Final[dict[str, tuple[Any, ...]]] = {
     "cuptiGetVersion": (_POINTER,),
     "cuptiGetTimestamp": (_POINTER,),
@@ -40,7 +40,7 @@ _NEEDED: Final[dict[str, tuple[Any, ...]]] = {
     "cuptiActivityDisable": (_INT,),
     "cuptiActivityFlushAll": (_U32,),
 }
-#: The calls that make a recording better, and what is missing without each.
+#: Optional calls, and what is missing without each.
 _BETTER: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
     "cuptiActivityGetNumDroppedRecords": (
         (_POINTER, _U32, _POINTER),
@@ -61,13 +61,13 @@ _BETTER: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
         "which op captured a node of a CUDA graph is not recorded",
     ),
 }
-#: The calls whose absence nobody notices.
+#: Optional calls whose absence has no visible effect.
 _OTHER: Final[dict[str, tuple[Any, ...]]] = {
     "cuptiGetResultString": (_INT, _POINTER),
     "cuptiSubscribe_v2": (_POINTER, _POINTER, _POINTER, _POINTER),
     "cuptiGetGraphId": (_POINTER, _POINTER),
 }
-#: Kinds without which there is nothing to record, and those that may fail.
+#: Kinds of activity without which there is nothing to record, and kinds that may fail.
 FIRST: Final = kinds.CONCURRENT_KERNEL
 KINDS: Final = MappingProxyType(
     {
@@ -112,9 +112,9 @@ class _Subscriber(ctypes.Structure):
 
 
 class Cupti:
-    """One ``libcupti``. Raises CuptiError if the file cannot be loaded or lacks a call that is needed.
+    """One ``libcupti``. Raises CuptiError if the file cannot be loaded or lacks a needed call.
 
-    ``lacks`` says what is missing for want of calls that this version does not have.
+    ``lacks`` lists what is missing because this version lacks optional calls.
     """
 
     def __init__(self, path: Path) -> None:
@@ -188,7 +188,8 @@ class Cupti:
         return handle
 
     def other_subscriber(self, callback: Any) -> str:
-        """Return the name of the tool that is the subscriber, as CUPTI 13 tells it; empty if it does not."""
+        """Return the name of the tool that is the subscriber, as CUPTI 13 reports it; empty if it does
+        not."""
         if not self.has("cuptiSubscribe_v2"):
             return ""
         name = ctypes.create_string_buffer(64)
@@ -200,7 +201,7 @@ class Cupti:
             )
         except CuptiError:
             return name.value.decode("utf-8", "replace").strip()
-        self.call("cuptiUnsubscribe", handle)  # it has gone meanwhile
+        self.call("cuptiUnsubscribe", handle)  # the other subscriber has gone meanwhile
         return ""
 
     def dropped(self) -> int:

@@ -1,4 +1,5 @@
-"""The ``cupti`` capture: CUPTI records the GPU's activity in the process, opscope's recorder the ranges."""
+"""The ``cupti`` capture: CUPTI records the GPU's activity in the process, opscope's recorder records the
+ranges."""
 
 from __future__ import annotations
 
@@ -27,19 +28,19 @@ from .api import FIRST, KINDS, MULTIPLE_SUBSCRIBERS, Cupti, CuptiError
 from .clocks import Clocks
 
 _log = logging.getLogger(__name__)
-#: CUPTI's numbers: the domains of callbacks, and in them what is asked for.
+#: CUPTI's numbers of callback domains, and of the callbacks that are enabled in them.
 _RESOURCE, _STATE = 3, 6
 _NODE_CREATED, _NODE_CLONED, _FATAL, _ERROR = 13, 20, 1, 2
 _SYSTEM_THREADS, _LIBRARY_THREADS, _FORCED = 1, 0, 1
-#: CUPTI_ERROR_NOT_COMPATIBLE, _INVALID_KIND and _NOT_SUPPORTED: what a kind gives that cannot be had here.
+#: CUPTI_ERROR_NOT_COMPATIBLE, _INVALID_KIND and _NOT_SUPPORTED: a kind of activity is not available here.
 _NO_SUCH_KIND: Final = (14, 21, 27)
-#: Seconds between flushes, which hand over what is complete, so that a killed process loses little.
+#: Seconds between flushes of complete records, so that a killed process loses little.
 FLUSH_S: Final = 1.0
 #: Longest wait for kernels that still run when the window ends, and for the disk.
 DRAIN_S: Final = 2.0
 DISK_S: Final = 30.0
 KILLED: Final = "the process ended abruptly"
-#: How its files are opened.
+#: The mode in which its files are opened.
 APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -80,7 +81,7 @@ class CuptiCapture(Beside):
     # ------------------------------------------------------------------------------- preparing
 
     def warmup(self) -> None:
-        """Load the library and build the helper. Raises SessionError if one of them is not to be had."""
+        """Load the library and build the helper. Raises SessionError if either fails."""
         torch = kineto_capture.loaded_torch(self._give_way)
         if self._cupti is not None:
             return
@@ -159,13 +160,13 @@ class CuptiCapture(Beside):
         self._flushed = monotonic()
 
     def _enable_kernels(self, cupti: Cupti) -> None:
-        """Enable kernels, and CUDA graphs as wholes where that is asked for or all that can be had."""
+        """Enable kernels, and CUDA graphs as wholes if that is requested or is all that is available."""
         asked, failed = graph_trace.whole(), None
         try:
             cupti.call("cuptiActivityEnable", FIRST)
             self._enabled.append(FIRST)
         except CuptiError as error:
-            if error.code not in _NO_SUCH_KIND:  # the machine forbids recording, and so graphs too
+            if error.code not in _NO_SUCH_KIND:  # recording is forbidden, and graphs with it
                 raise
             failed = error
         if not asked and failed is None:
@@ -179,7 +180,7 @@ class CuptiCapture(Beside):
             self._note(f"no kernels but CUDA graphs, which are traced as wholes: {failed}")
 
     def _try(self, name: str, *arguments: Any, loss: str) -> bool:
-        """Make a call that may fail, with a note of what is then missing; return whether it worked."""
+        """Make a call that may fail, noting what is missing then; return whether it worked."""
         assert self._cupti is not None
         if not self._cupti.has(name):
             return False
@@ -197,7 +198,7 @@ class CuptiCapture(Beside):
         recorder = self._recorder
         if self._files is not None and recorder is not None and recorder.running:
             recorder.note("warning", f"CUPTI: {text}")
-        else:  # as a fact of CUPTI's own, which readers give as information
+        else:  # a fact of CUPTI's own, which readers show as information
             self._write({"note": text})
 
     # ------------------------------------------------------------------------------- recording
@@ -206,7 +207,7 @@ class CuptiCapture(Beside):
         super()._record(recorder, window)
         folder, native = recorder.folder, self._helper
         assert native is not None
-        if folder is None:  # the disk refused it; the recorder has said so
+        if folder is None:  # the disk refused it; the recorder has already reported that
             return
         try:
             raw = os.open(folder / files.RAW, APPEND, 0o644)
@@ -249,7 +250,7 @@ class CuptiCapture(Beside):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Have CUPTI hand over what is complete, once a second, and read the clocks."""
+        """Have CUPTI hand over complete records, once a second, and read the clocks."""
         if self._files is None or monotonic() - self._flushed < FLUSH_S:
             return
         self._flushed = monotonic()
@@ -259,7 +260,7 @@ class CuptiCapture(Beside):
             self._written()
             self._tie()
             if window is not None and recorder is not None:
-                # what a process that is killed leaves; the window's own end replaces it
+                # for the case that the process is killed; the end of the window replaces it
                 begin = window.opened if window.begin is None else window.begin
                 recorder.fact(
                     window=[begin, now],
@@ -273,7 +274,7 @@ class CuptiCapture(Beside):
                 self._note(str(error))
 
     def _written(self) -> None:
-        """Wait a moment until what was handed over is on disk: it tells the records' clock."""
+        """Wait a moment until the handed-over records are on disk: they show which clock the records have."""
         assert self._helper is not None
         for _ in range(20):
             if not self._helper.state().waiting:
@@ -290,7 +291,7 @@ class CuptiCapture(Beside):
                 self._write({"dropped": count, "context": 0, "stream": 0})
 
     def _tie(self, at_end: bool = False) -> None:
-        """Read the clocks, and write the pairs of the records' clock once it is known."""
+        """Read the clocks, and write the pairs of readings once the records' clock is known."""
         assert self._clocks is not None
         assert self._helper is not None
         state = self._helper.state()
@@ -307,12 +308,14 @@ class CuptiCapture(Beside):
     # -------------------------------------------------------------------------------- the end
 
     def _touch(self) -> bool:
-        return False  # CUPTI's clock is read itself
+        return False  # CUPTI's own clock is read
 
     def _settle(self) -> None:
-        """Wait for the device's work: by PyTorch where it runs, else until CUPTI has handed over all.
+        """Wait for the device's work: through PyTorch if it is in use, else until CUPTI has handed over
+        everything.
 
-        Only a thread that may synchronise does: waiting for a context would spoil a graph's capture.
+        Only a thread that may synchronise does so: waiting for a context would break the capture of a CUDA
+        graph.
         """
         if self._files is None and not self._enabled:
             return  # nothing is recorded yet
@@ -327,9 +330,9 @@ class CuptiCapture(Beside):
         assert native is not None
         until = monotonic() + DRAIN_S
         begun = native.state()
-        # other threads of the program may go on launching: only what is out now is waited for
+        # other threads of the program may go on launching: wait only for what is running now
         awaited = begun.completed + begun.outstanding
-        with contextlib.suppress(CuptiError):  # the end tells it
+        with contextlib.suppress(CuptiError):  # reported at the end
             while True:
                 self._flush(0)
                 if native.state().completed >= awaited:
@@ -364,7 +367,7 @@ class CuptiCapture(Beside):
             raise RuntimeError("; ".join(problems))
 
     def _let_go(self, problems: list[str] | None = None) -> None:
-        """Unsubscribe, give back what was set, end the helper. Never fails."""
+        """Unsubscribe, restore settings, end the helper. Never fails."""
         cupti, native = self._cupti, self._helper
         assert cupti is not None
         assert native is not None
@@ -390,7 +393,7 @@ class CuptiCapture(Beside):
             problems.append(str(error))
 
     def _tell(self, state: helper.State, problems: list[str]) -> None:
-        """Note all that the recording lacks."""
+        """Note everything that the recording lacks."""
         for problem in problems:
             self._note(problem)
         if self._dropped:
@@ -427,13 +430,13 @@ class CuptiCapture(Beside):
     def _close_files(self, state: helper.State) -> None:
         opened, self._files = self._files, None
         if opened is None or not self._ended:
-            return  # the helper's thread hangs in a write: what it writes to must stay open
+            return  # the helper's thread hangs in a write: its files must stay open
         for file in opened:
             with contextlib.suppress(OSError):
                 os.close(file)
 
     def in_child(self) -> bool:
-        """Continue in a forked child, where CUDA cannot be used: it is recorded without CUPTI."""
+        """Continue in a forked child, where CUDA cannot be used: record it without CUPTI."""
         opened, self._files = self._files, None
         for file in opened or ():
             with contextlib.suppress(OSError):

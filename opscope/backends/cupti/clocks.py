@@ -1,4 +1,5 @@
-"""Tie CUPTI's clock to the recorder's: pairs of readings, on the clock that the records turn out to have."""
+"""Relate CUPTI's clock to the recorder's, by pairs of readings, once it is known which clock the records
+use."""
 
 from __future__ import annotations
 
@@ -7,18 +8,18 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Final
 
-#: A pair of readings: CUPTI's time, the recorder's, half the time that reading took; all in ns.
+#: A pair of readings: CUPTI's time, the recorder's, half the time that the reading took; all in ns.
 Pair = tuple[int, int, int]
 #: The clocks that the records may have, the likeliest first.
 OURS: Final = "the recorder's clock"
 CUPTI: Final = "CUPTI's clock"
 UNIX: Final = "the system's clock"
-#: Records lie in the window of their recording, give or take this.
+#: Tolerance: records lie within the window of their recording, give or take this.
 _NEAR_NS: Final = 1_000_000_000
 
 
 def bracket(read: Callable[[], int]) -> Pair:
-    """Return the tightest of eight readings of a clock between two of the recorder's."""
+    """Return the tightest of eight readings of a clock, each between two readings of the recorder's."""
     best: Pair = (0, 0, 1 << 62)
     for _ in range(8):
         before = perf_counter_ns()
@@ -32,8 +33,8 @@ def bracket(read: Callable[[], int]) -> Pair:
 class Clocks:
     """The pairs of one recording.
 
-    ``registered``: CUPTI was given the recorder's clock. That its records then have it is believed once the
-    first records of calls are seen to; ``read`` reads CUPTI's own clock.
+    ``registered``: CUPTI was given the recorder's clock. Whether its records really use it is decided by the
+    first records of calls; ``read`` reads CUPTI's own clock.
     """
 
     def __init__(self, read: Callable[[], int], registered: bool) -> None:
@@ -47,7 +48,7 @@ class Clocks:
         self.chosen: str | None = None
 
     def read(self) -> None:
-        """Take a pair of each clock that may be the records'. Raises CuptiError."""
+        """Take a pair of readings of each clock that the records may use. Raises CuptiError."""
         now = perf_counter_ns()
         for name in self._candidates if self.chosen is None else (self.chosen,):
             pair = (
@@ -58,9 +59,9 @@ class Clocks:
             self._waiting[name].append(pair)
 
     def choose(self, first: int, last: int, at_end: bool = False) -> bool:
-        """Choose the clock on which the calls' records, from ``first`` to ``last``, lie in the recording.
+        """Choose the clock on which the calls' records, from ``first`` to ``last``, lie within the recording.
 
-        Without records (0), only ``at_end``: then the likeliest. Returns False if none fits.
+        Without records (0), choose the likeliest, but only ``at_end``. Returns False if no clock fits.
         """
         if self.chosen is not None:
             return True
@@ -81,7 +82,7 @@ class Clocks:
         return False
 
     def take(self) -> list[Pair]:
-        """Return the new pairs of the clock that was chosen; none before."""
+        """Return the new pairs of the chosen clock; none before one is chosen."""
         if self.chosen is None:
             return []
         pairs = self._waiting[self.chosen]

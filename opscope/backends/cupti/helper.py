@@ -1,4 +1,4 @@
-"""The native helper that takes CUPTI's buffers: built on first use, then called by ctypes."""
+"""The native helper that receives CUPTI's buffers: built on first use, called by ctypes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from opscope.adapters.shared import compiled
 
 SOURCE: Final = Path(__file__).with_name("native") / "live.c"
-#: Bytes of a buffer, the most buffers, and the most bytes of a recording's activity.
+#: Bytes of a buffer, highest number of buffers, and the most bytes of a recording's activity.
 BUFFER_BYTES: Final = 1 << 20
 MOST_BUFFERS: Final = 256
 MOST_BYTES: Final = 8 << 30
@@ -76,7 +76,8 @@ class Helper:
         buffers: int = MOST_BUFFERS,
         most_bytes: int = MOST_BYTES,
     ) -> None:
-        """Set the bounds, the calls of CUPTI by name, and the layouts of its version. Before ``begin``.
+        """Set the bounds, the calls of CUPTI by name, and the layouts of its version; call it before
+        ``begin``.
 
         Raises layouts.UnknownVersion.
         """
@@ -89,7 +90,8 @@ class Helper:
             self._library.opscope_cupti_layout(kind, size, text)
 
     def begin(self) -> None:
-        """Hand out buffers from now on. Raises OSError if a thread cannot be started or it has begun."""
+        """Hand out buffers from now on. Raises OSError if a thread cannot be started or the helper has
+        begun already."""
         error = int(self._library.opscope_cupti_begin())
         if error:
             message = (
@@ -98,19 +100,20 @@ class Helper:
             raise OSError(error, message)
 
     def open(self, raw: int, lines: int) -> None:
-        """Write what waits, and what comes, to these files, until ``end``."""
+        """Write waiting and future data to these files, until ``end``."""
         self._library.opscope_cupti_open(raw, lines)
 
     def turn(self, raw: int, seconds: float) -> int | None:
-        """Write what comes to another file of buffers; return how many buffers lie in those before.
+        """Write future data to another file of buffers; return how many buffers are in the files before.
 
-        None if the disk takes longer: then the file before stays in use. ``most_bytes`` bounds each file.
+        None if the disk is too slow: then the earlier file stays in use. ``most_bytes`` bounds each file.
         """
         count = int(self._library.opscope_cupti_turn(raw, int(seconds * 1000)))
         return None if count < 0 else count
 
     def end(self, seconds: float) -> bool:
-        """Write what waits and end; return False if the disk took longer: then the files stay in use."""
+        """Write the remaining data and end; return False if the disk is too slow: then the files stay in
+        use."""
         return bool(self._library.opscope_cupti_end(int(seconds * 1000)))
 
     def system_threads(self, yes: bool) -> None:
@@ -118,11 +121,13 @@ class Helper:
         self._library.opscope_cupti_system_threads(int(yes))
 
     def attend(self) -> None:
-        """Say that Python records this process: the helper must not do so alone when CUDA begins."""
+        """Announce that Python records this process, so that the helper does not do so itself when CUDA
+        begins."""
         self._library.opscope_cupti_attend()
 
     def beginners(self, more: int) -> bool:
-        """Add to the threads that CUDA's initialisation waits for; return whether it waits no longer."""
+        """Change the number of threads that CUDA's initialisation waits for; return whether it no longer
+        waits."""
         return bool(self._library.opscope_cupti_beginners(more))
 
     def injected(self, seconds: float = 0) -> bool:
@@ -142,7 +147,7 @@ def places(version: int) -> list[tuple[int, int, int]]:
     Where the version's number does not decide, a kind has several sizes, the likeliest first. Raises
     layouts.UnknownVersion.
     """
-    # lazy: a process whose helper is only asked whether CUDA has begun needs no NumPy
+    # lazy: a process that only asks the helper whether CUDA has begun needs no NumPy
     import numpy as np
 
     from opscope.core.cupti import layouts
@@ -161,9 +166,10 @@ def places(version: int) -> list[tuple[int, int, int]]:
 
 
 def load(path: Path | None = None) -> Helper:
-    """Return the helper, from ``path``, else from the cache, built if it is not there.
+    """Return the helper, from ``path``, else from the cache; build it if it is missing.
 
-    There is one in a process: what CUDA's driver has loaded is it. Raises compiled.BuildError, OSError.
+    A process has only one: if CUDA's driver has loaded it, that one is returned. Raises compiled.BuildError,
+    OSError.
     """
     if path is None:
         injected = Path(os.environ.get("CUDA_INJECTION64_PATH", ""))

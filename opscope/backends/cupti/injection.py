@@ -1,9 +1,9 @@
-"""Hear from CUDA's driver that the program initialises CUDA, whichever framework does.
+"""Get notified by CUDA's driver when the program initialises CUDA, in any framework.
 
 The driver loads the library that ``CUDA_INJECTION64_PATH`` names when CUDA is initialised, and calls it.
-``opscope run`` names the helper there. A thread here waits for that call and begins the recording; the
-helper keeps the call waiting meanwhile, without Python's lock and for a few seconds at most, as what the
-program does before the recording has begun has no kernels.
+``opscope run`` names the helper there. A thread here waits for that call and begins the recording. Meanwhile
+the helper delays the call, without holding Python's lock and for a few seconds at most, because kernels that
+run before the recording begins would be lost.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from . import helper
 from .driver import VARIABLE
 
 _log = logging.getLogger(__name__)
-#: The helper is asked again after this many seconds; the driver's call ends the wait at once.
+#: Interval (s) at which the helper is asked again; the driver's call ends the wait at once.
 _WAIT_S: Final = 0.5
 
 
-#: What the helper must know to record a program that is no Python (live_injected.h).
+#: The facts that the helper needs to record a program that is not Python (live_injected.h).
 LIBRARY: Final = "OPSCOPE_CUPTI_LIBRARY"
 LAYOUTS: Final = "OPSCOPE_CUPTI_LAYOUTS"
 HOST: Final = "OPSCOPE_CUPTI_HOST"
@@ -38,9 +38,9 @@ def settings(
 ) -> dict[str, str]:
     """Return the environment variables with which CUDA's driver loads the helper in a program.
 
-    ``path`` is the libcupti, ``host`` the host's name in the recording. ``alone``: programs other than
-    Python are recorded too. Empty where another tool is to be loaded there. Raises BuildError if the helper
-    cannot be built.
+    ``path`` is the libcupti, ``host`` the host's name in the recording. ``alone``: programs other than Python
+    are recorded too. Empty if another tool is to be loaded there. Raises BuildError if the helper cannot be
+    built.
     """
     if environ.get(VARIABLE) and not is_ours(environ):
         return {}
@@ -87,16 +87,16 @@ def is_ours(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def attend(environ: Mapping[str, str]) -> None:
-    """Have the helper not record this process by itself, if the driver will load it: Python records it."""
+    """Tell the helper not to record this process itself, if the driver will load it: Python records it."""
     if is_ours(environ):
         # by its path: another Python's cache may be elsewhere
         helper.load(Path(environ[VARIABLE])).attend()
 
 
 def begun(whoever: bool = False) -> bool:
-    """Whether the program has initialised CUDA, as far as the driver told it.
+    """Whether the program has initialised CUDA, as far as the driver reported it.
 
-    ``whoever``: also where another profiler than CUPTI comes first.
+    ``whoever``: even if a profiler other than CUPTI has precedence.
     """
     if not is_ours() or (not whoever and _is_of_another()):
         return False
@@ -104,13 +104,15 @@ def begun(whoever: bool = False) -> bool:
 
 
 def _is_of_another(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the program uses PyTorch or JAX and nobody asked for CUPTI: their own profilers come first."""
+    """Whether the program uses PyTorch or JAX and nobody asked for CUPTI: then their own profilers have
+    precedence."""
     of_another = not {"torch", "jax"}.isdisjoint(sys.modules)
     return of_another and environ.get("OPSCOPE_RUN_BACKEND", "auto") == "auto"
 
 
 def when_begun(function: Callable[[], None], whoever: bool = False) -> None:
-    """Call ``function`` on a thread of its own once the program initialises CUDA. Does nothing if not told.
+    """Call ``function`` on a new thread once the program initialises CUDA; never, if the driver does not
+    report it.
 
     ``whoever`` as in ``begun``.
     """
@@ -140,7 +142,7 @@ def when_begun(function: Callable[[], None], whoever: bool = False) -> None:
 
     def start() -> None:
         nonlocal awaited
-        if not awaited:  # else counted by the parent that this is a fork of
+        if not awaited:  # otherwise the parent of this fork counted it
             awaited = True
             native.beginners(1)
         threading.Thread(target=wait, name="opscope-cuda", daemon=True).start()

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Final
 
 _MAPS: Final = Path("/proc/self/maps")
-#: Libraries of CUDA's runtime whose names end in CUDA's major version.
+#: Names of CUDA's runtime libraries, which end in CUDA's major version.
 _RUNTIME: Final = re.compile(
     r"/lib(?:cudart|nvrtc|cublas|cublasLt)(?:-[0-9a-f]+)?\.so\.(\d+)[.\d]*$"
 )
 _CUPTI: Final = re.compile(r"/libcupti(?:-[0-9a-f]+)?\.so(?:\.(\d+)[.\d]*)?$")
 _FOLDER: Final = re.compile(r"(?:/cu|/cuda-)(\d+)(?:[./]|$)")
-#: Below a folder of Python packages, and below CUDA's own folder.
+#: Folders with the library, below a folder of Python packages, and below CUDA's own folder.
 _IN_PACKAGES: Final = ("nvidia/cuda_cupti/lib", "nvidia/cu*/lib")
 _IN_CUDA: Final = ("extras/CUPTI/lib64", "lib64", "targets/*/lib", "lib")
 
@@ -31,7 +31,8 @@ _DRIVERS: Final = ((580, 13), (525, 12), (450, 11))
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A ``libcupti``, CUDA's major version that it is of (None: not known), and where it was found."""
+    """A ``libcupti``, the major version of CUDA that it belongs to (None: not known), and where it was
+    found."""
 
     path: Path
     major: int | None
@@ -67,8 +68,8 @@ def candidates(
 ) -> Iterator[Found]:
     """Yield every ``libcupti`` of this machine, in the order of preference, each once.
 
-    The Python packages' come first, as frameworks use these; last for a ``foreign`` program, which is no
-    Python.
+    Libraries in Python packages come first, because frameworks use these; for a ``foreign`` program, which is
+    not Python, they come last.
     """
     seen: set[Path] = set()
     ours = _of_packages(sys.path if packages is None else packages)
@@ -95,7 +96,7 @@ def candidates(
 
 
 def driver_major(root: Path = Path("/")) -> int | None:
-    """Return the newest major version of CUDA that the kernel's driver takes; None if that is unknown."""
+    """Return the newest major version of CUDA that the kernel driver supports; None if unknown."""
     try:
         text = (root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
@@ -109,9 +110,9 @@ def driver_major(root: Path = Path("/")) -> int | None:
 def choose(
     major: int | None, libraries: Iterable[Found], driver: int | None = None
 ) -> Found | None:
-    """Return the first that fits CUDA's major version in the process; None if none fits.
+    """Return the first library that fits CUDA's major version in the process; None if none fits.
 
-    Where that is unknown (None), the first that the driver takes, if its version is known.
+    If that version is unknown (None), return the first that the driver supports, if its version is known.
     """
     every = list(libraries)
     if major is not None:
@@ -136,10 +137,10 @@ def here(
     packages: Iterable[str] | None = None,
     root: Path = Path("/"),
 ) -> tuple[Found | None, str]:
-    """Return the library for this process; without one None, and the reason with what to do.
+    """Return the library for this process; without one, None and the reason with advice.
 
-    ``foreign``: for another program than this process. ``packages`` are folders of Python packages (None:
-    this Python's), ``root`` the machine's.
+    ``foreign``: the library is for a program other than this process. ``packages`` are folders of Python
+    packages (None: this Python's), ``root`` is the root folder of the machine.
     """
     maps = root / "proc/self/maps"
     already = None if foreign else loaded(maps)
@@ -199,7 +200,7 @@ def _glob(folder: Path, pattern: str) -> list[Path]:
 
 
 def _of_linker(root: Path) -> Iterator[Path]:
-    """Yield what the dynamic linker's cache holds. Does nothing if its program is not there."""
+    """Yield the libraries in the dynamic linker's cache; none if the linker's program is missing."""
     program = root / "sbin/ldconfig"
     if not program.exists():
         return
@@ -226,7 +227,7 @@ def _major(path: Path) -> int | None:
     for name in names:
         match = _CUPTI.search(name)
         if match and match[1] and int(match[1]) < 1000:
-            return int(match[1])  # the others are years: libcupti.so.2024.1.1
+            return int(match[1])  # other versions are years: libcupti.so.2024.1.1
     for name in names:
         match = _FOLDER.search(name)
         if match:

@@ -1,4 +1,4 @@
-"""Who else uses CUPTI in this process, and what shares the GPU: as far as the environment tells."""
+"""Other users of CUPTI in this process, and other users of the GPU, as far as the environment shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from opscope.backends.machine import under_nsys
 
-#: Modules of programs that subscribe to CUPTI, and what they are.
+#: Modules of programs that subscribe to CUPTI, with a description.
 _MODULES = {
     "triton.profiler": "Triton's profiler (Proton)",
     "cupti": "the package cupti-python",
@@ -19,7 +19,7 @@ _MODULES = {
 
 
 def guess(name: str, environ: Mapping[str, str] = os.environ) -> str:
-    """Return who the other subscriber is, as the end of a sentence; ``name`` is what CUPTI calls it."""
+    """Return a guess of the other subscriber, as the end of a sentence; ``name`` is CUPTI's name for it."""
     if name:
         return f"; it is {name}"
     if under_nsys(environ):
@@ -43,7 +43,7 @@ def guess(name: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def notes(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> list[str]:
-    """Return what must be known of a GPU that is shared: MIG and MPS."""
+    """Return the notes needed if the GPU is shared: MIG and MPS."""
     lines = []
     if is_mig(environ, root):
         lines.append(

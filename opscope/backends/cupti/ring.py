@@ -1,4 +1,4 @@
-"""CUPTI's activity in a ring: its buffers lie in the ring's segments, and go with them."""
+"""CUPTI's activity in a ring: its buffers are stored in the ring's segments and are deleted with them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .api import CuptiError
 from .capture import APPEND, FLUSH_S, CuptiCapture
 
 _log = logging.getLogger(__name__)
-#: Bytes of a buffer. CUPTI hands one back that is full, or whose last kernel has ended: with small ones less
-#: is missing of a training that keeps its GPU busy when a profile is written. About a thousand records.
+#: Bytes of a buffer: about a thousand records. CUPTI hands a buffer back when it is full or its last kernel
+#: has ended. With small buffers, less is missing when a profile of a busy GPU is written.
 BUFFER_BYTES: Final = 1 << 18
-#: Facts that are of a segment's time; the others are of the whole part.
+#: Facts that belong to a segment; other facts belong to the whole part.
 _TIMED: Final = ("clock", "dropped")
-#: Longest wait for the disk when a segment ends, which the recorder's own writing waits for too.
+#: Longest wait for the disk when a segment ends; the recorder's own writing waits meanwhile.
 _TURN_S: Final = 2.0
 UNENDED: Final = (
     "the last work before a profile was written may be missing, as CUPTI hands over what has ended"
@@ -46,11 +46,12 @@ class RingActivity(CuptiCapture):
 
     @property
     def joined(self) -> bool:
-        """Whether CUPTI records."""
+        """Whether CUPTI records now."""
         return self._handle is not None
 
     def join(self, ring: RingRecorder) -> None:
-        """Begin to record beside the ring, unless it has begun or has ended. Raises SessionError, OSError."""
+        """Begin to record beside the ring, unless recording has begun or ended already. Raises
+        SessionError, OSError."""
         with self._joining:
             if self._handle is not None or self._left:
                 return
@@ -62,14 +63,14 @@ class RingActivity(CuptiCapture):
             self._begin()
             try:
                 ring.join(self)
-            except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+            except BaseException:  # after Ctrl-C too: clean up, then let it continue
                 self._let_go()
                 self._close_all()
                 raise
             self._recorder = ring
 
     def leave(self) -> None:
-        """End, after the device's work; what CUPTI still has goes into the last segment. Never fails."""
+        """End, after the device's work; CUPTI's remaining records go into the last segment. Never fails."""
         with self._joining:
             self._left = True
             recorder = self._recorder
@@ -102,7 +103,7 @@ class RingActivity(CuptiCapture):
     # ------------------------------------------------------------------------- as a ring's source
 
     def begin(self, part: Path, segment: Path) -> dict[str, object]:
-        """Open the files, with the ring's lock held; return what the recording must know. Raises OSError."""
+        """Open the files, with the ring's lock held; return the facts for the recording. Raises OSError."""
         assert self._helper is not None
         raw = os.open(segment / files.RAW, APPEND, 0o644)
         self._files = raw, os.open(part / files.FACTS, APPEND, 0o644)
@@ -117,9 +118,9 @@ class RingActivity(CuptiCapture):
         return {"profiling": self._opened, "gives": self.gives, "profiler": self.profiler}
 
     def segment(self, ended: Path, begun: Path) -> tuple[int, dict[str, object]]:
-        """Write what is complete into the segment that has ended, the rest into the next.
+        """Write complete records into the segment that has ended, the rest into the next one.
 
-        Returns the bytes in the one that has ended, and what the recording must know.
+        Returns the bytes in the segment that has ended, and the facts for the recording.
         """
         native = self._helper
         if self._files is None or native is None or self._handle is None:
@@ -129,7 +130,7 @@ class RingActivity(CuptiCapture):
         raw = os.open(begun / files.RAW, APPEND, 0o644)
         timed = os.open(begun / files.FACTS, APPEND, 0o644)
         before = native.turn(raw, _TURN_S)
-        if before is None:  # the disk hangs: go on in the segment before
+        if before is None:  # the disk hangs: continue in the segment before
             self._note("the disk was too slow: kernels lie in an earlier segment than their time")
             os.close(raw)
             os.close(timed)
@@ -166,7 +167,7 @@ class RingActivity(CuptiCapture):
             self._note(UNENDED)
 
     def _tie_anew(self) -> None:
-        """Begin a segment with a pair of readings: those before it may be deleted."""
+        """Begin a segment with a pair of readings, because earlier pairs may be deleted."""
         assert self._clocks is not None
         self._clocks.read()
         for pair in self._clocks.take():
@@ -189,7 +190,7 @@ class RingActivity(CuptiCapture):
             super()._write(line)
 
     def _note(self, text: str) -> None:
-        if text not in self._notes:  # as a fact of CUPTI's own: the recorder's lock may be held
+        if text not in self._notes:  # a fact of CUPTI's own: the recorder's lock may be held
             self._notes.append(text)
             self._write({"note": text})
 
@@ -212,7 +213,7 @@ class RingActivity(CuptiCapture):
                     os.close(file)
 
     def _fills(self, window: Window) -> bool:
-        return False  # old segments go
+        return False  # old segments are deleted
 
     def in_child(self) -> bool:
         """Forget the parent's files in a forked child, where CUDA cannot be used."""

@@ -1,8 +1,8 @@
 """Hardware counters by CUPTI's own calls: of each kernel (range profiling), of a device by time (sampling).
 
-Both are in ``libcupti`` since CUDA 12.6, and are all that CUDA 13 has. They need no framework: a context, or
-a device's number, and the names of counters. ``ways.py`` says when ``opscope run --counters`` takes which;
-``launches.py`` notes the launches that the kernels are of.
+Both are in ``libcupti`` since CUDA 12.6; CUDA 13 has no other way. They need no framework, only a context or
+a device's number, and the names of counters. ``ways.py`` chooses between them for ``opscope run --counters``;
+``launches.py`` records the launches of the kernels.
 """
 
 from __future__ import annotations

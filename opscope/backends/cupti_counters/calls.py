@@ -1,6 +1,7 @@
-"""CUPTI's calls for counters by ctypes: their structures, and each call checked and told by its name.
+"""CUPTI's calls for counters by ctypes: their structures, and checked calls whose errors are reported by
+name.
 
-Every structure begins with its size, up to and with its last field, by which CUPTI knows the version that
+Every structure begins with its size, up to the end of its last field. From it, CUPTI knows the version that
 the caller was written for; later versions only append fields. So these have the fields of the first version,
 which ``scripts/counter_layouts.py`` found in the headers of ten versions of CUDA 12.6 to 13.5.
 """
@@ -24,7 +25,7 @@ RANGES, SAMPLES = 0, 1
 METRIC_TYPES: Final = (0, 1, 2)
 #: CUpti_ProfilerRange and CUpti_ProfilerReplayMode: a range for each kernel, which runs once a pass.
 AUTO_RANGE, KERNEL_REPLAY = 1, 2
-#: What CUPTI's results mean for counters, by number (cupti_result.h).
+#: Meaning of CUPTI's results for counters, by number (cupti_result.h).
 _MEANT: Final = {
     CUPTI_CODE: REMEDY,
     1: "a counter of these names does not exist on this GPU, or the combination cannot be measured",
@@ -277,7 +278,7 @@ def texts(names: Sequence[str]) -> Any:
 
 
 def room(size: int) -> Any:
-    """Return a buffer of ``size`` bytes, all 0. Raises CountersRefused for a size that cannot be."""
+    """Return a buffer of ``size`` bytes, all 0. Raises CountersRefused for an impossible size."""
     if not 0 <= size <= 1 << 32:
         raise CountersRefused(f"CUPTI asks for a buffer of {size:,} bytes")
     return (ctypes.c_uint8 * max(size, 1))()

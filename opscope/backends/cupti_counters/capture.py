@@ -1,7 +1,7 @@
 """Measure hardware counters of every kernel by CUPTI's range profiling, beside the recorder.
 
-CUPTI runs each kernel alone, and several times over where the counters need it, so times of such a run are
-not the program's: none are recorded of kernels.
+CUPTI runs each kernel alone, and several times if the counters need it. The times in such a run are not the
+program's, so no kernel times are recorded.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from .counting import Counting
 from .range_profiling import CYCLE, MOST, Measured, RangeProfiler
 
 _log = logging.getLogger(__name__)
-#: A launch waits so long for its context's counters, at most, in a thread that holds Python's lock (which the
-#: thread that counts needs), and in one that does not.
+#: How long a launch waits at most for its context's counters: in a thread that holds Python's lock (which the
+#: counting thread needs), and in one that does not.
 PATIENCE_S: Final = 3.0
 FREE_PATIENCE_S: Final = 60.0
-#: Longest wait for whoever begins or ends a profiler elsewhere, before counters are taken out.
+#: Longest wait for another thread that begins or ends a profiler, before counters are taken out.
 QUIET_S: Final = 1.0
-#: Launches are noted beyond those that are measured, to see that they are not.
+#: Number of launches that are noted beyond those measured, to detect that some are not measured.
 _NOTED: Final = 16 * MOST
 _LAUNCHES: Final = re.compile(f"{LAUNCH}|{GRAPH_LAUNCH}")
 _SIDES: Final = ((files.RUNTIME, kinds.RUNTIME), (files.DRIVER, kinds.DRIVER))
@@ -48,9 +48,8 @@ _SIDES: Final = ((files.RUNTIME, kinds.RUNTIME), (files.DRIVER, kinds.DRIVER))
 
 @dataclass(slots=True)
 class _Counted:
-    """A context that is measured, since ``began`` (ns), and until ``ended`` if it is no longer.
-
-    ``taken``: what was taken out so far, in order.
+    """A context that is measured since ``began`` (ns), until ``ended`` if measuring has ended. ``taken``:
+    the results so far, in order.
     """
 
     context: int
@@ -118,7 +117,8 @@ class CounterCapture(Counting):
                 raise
 
     def _watch(self) -> None:
-        """Have each context measured from its first launch on, and emptied when it is full; launches wait."""
+        """Measure each context from its first launch on, and take its results out when it is full;
+        launches wait."""
         native, keeper = self._native, self._keeper
         assert native is not None
         assert keeper is not None
@@ -130,7 +130,7 @@ class CounterCapture(Counting):
                 keeper.submit(functools.partial(self._count, context))
 
     def _count(self, context: int) -> None:
-        """Begin to measure a context, or take out what is measured; runs on the keeper's thread."""
+        """Begin to measure a context, or take out its results; runs on the keeper's thread."""
         driver, library, native = self._driver, self._library, self._native
         assert driver is not None
         assert library is not None
@@ -150,7 +150,7 @@ class CounterCapture(Counting):
                 try:
                     self._agree(profiler, device)
                     profiler.start()
-                except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+                except BaseException:  # after Ctrl-C too: clean up, then let it continue
                     profiler.close()
                     raise
                 self._counted[context] = _Counted(context, device, profiler, perf_counter_ns())
@@ -160,7 +160,7 @@ class CounterCapture(Counting):
             native.answer(context)
 
     def _agree(self, profiler: RangeProfiler, device: int) -> None:
-        """Have all contexts measure the same counters: those that the first one has of what was asked for."""
+        """Make all contexts measure the same counters: those requested that the first context has."""
         others = next(iter(self._counted.values()), None)
         if others is not None and profiler.names != others.profiler.names:
             raise CountersRefused(f"device {device} has not the counters of device {others.device}")
@@ -170,7 +170,7 @@ class CounterCapture(Counting):
             )
 
     def _take_out(self, counted: _Counted) -> None:
-        """Take out what was measured, and begin anew; if that fails, the context is not measured any more."""
+        """Take out the results and begin anew; if that fails, the context is no longer measured."""
         assert self._driver is not None
         if counted.ended is not None:
             return
@@ -183,7 +183,7 @@ class CounterCapture(Counting):
                 raise
 
     def _refused(self, why: str) -> None:
-        """Tell, once for each reason, why kernels are not measured."""
+        """Report, once for each reason, why kernels are not measured."""
         self._tell(f"hardware counters not measured: {why}")
 
     def _tell(self, message: str) -> None:
@@ -228,7 +228,7 @@ class CounterCapture(Counting):
             files.write(folder, self._lines([one for one in contexts if one.taken]))
 
     def _stop(self, counted: _Counted) -> None:
-        """Take out what was measured last, and give the profiler back."""
+        """Take out the last results, and release the profiler."""
         assert self._driver is not None
         with self._driver.current(counted.context):
             try:

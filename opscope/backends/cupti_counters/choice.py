@@ -1,4 +1,4 @@
-"""Choose the counters that a GPU has of those that are asked for; ``*`` in a name stands for any letters."""
+"""Choose from the requested counters those that a GPU has; ``*`` in a name stands for any letters."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from . import calls
 from .calls import CountersRefused, Library
 from .host import Host
 
-#: The most counters that names with ``*`` may stand for together.
+#: The most counters that all names with ``*`` together may stand for.
 _MOST: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """``names``: counters to measure; ``left_out``: those asked for that cannot be."""
+    """``names``: counters to measure; ``left_out``: requested counters that cannot be measured."""
 
     names: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -29,8 +29,8 @@ def present(
 ) -> Present:
     """Return which counters of ``names`` the chip has for ``kind`` (``calls.RANGES``, ``calls.SAMPLES``).
 
-    A library that does not tell what there is has all that are named without ``*``. Raises CountersRefused if
-    none is left.
+    If the library cannot list its counters, all names without ``*`` are taken. Raises CountersRefused if none
+    is left.
     """
     bases = listed(library, kind, chip, availability)
     present_names: list[str] = []
@@ -39,7 +39,7 @@ def present(
         base, dot, rest = name.partition(".")
         if "*" in base:
             pattern = re.compile(re.escape(base).replace(r"\*", "[A-Za-z0-9_]*"))
-            # shares of a counter by sparsity are counted in it
+            # a counter's shares by sparsity are contained in it
             some = [base for base in bases if pattern.fullmatch(base) and "_sparsity_" not in base]
             if len(some) > _MOST:
                 raise CountersRefused(
@@ -59,7 +59,8 @@ def present(
 def in_one_pass(library: Library, chip: bytes, availability: Any, names: Sequence[str]) -> Present:
     """Return the counters of ``names`` that can be sampled together, the first ones first.
 
-    Samples have one pass, since time does not come twice. Raises CountersRefused if none can be sampled.
+    Samples have a single pass, because a moment cannot be measured twice. Raises CountersRefused if none can
+    be sampled.
     """
     choice = present(library, calls.SAMPLES, chip, availability, names)
     kept: list[str] = []
@@ -83,7 +84,8 @@ def in_one_pass(library: Library, chip: bytes, availability: Any, names: Sequenc
 
 
 def listed(library: Library, kind: int, chip: bytes, availability: Any) -> dict[str, None]:
-    """Return the names of the chip's counters, without the part after the dot; none if it does not tell."""
+    """Return the names of the chip's counters, without the part after the dot; empty if it cannot list
+    them."""
     begun = library.call(
         calls.HOST_INITIALIZE,
         profilerType=kind,

@@ -1,4 +1,5 @@
-"""What both captures of hardware counters share: the libraries, and what is written of devices and notes."""
+"""The common part of both captures of hardware counters: the libraries, and the facts about devices and
+notes."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ class Counting(Beside):
         self._notes: list[str] = []
 
     def warmup(self) -> None:
-        """Load what is needed. Raises SessionError if one of it is not to be had."""
+        """Load what is needed. Raises SessionError if something is not available."""
         torch = kineto_capture.loaded_torch(self._give_way)
         if self._cupti is not None:
             return
@@ -70,7 +71,7 @@ class Counting(Beside):
         return kineto_capture.runs()
 
     def _about(self, devices: Sequence[int]) -> Iterator[dict[str, Any]]:
-        """Yield what the devices are, and all notes."""
+        """Yield the facts about the devices, and all notes."""
         assert self._driver is not None
         for device in devices:
             try:

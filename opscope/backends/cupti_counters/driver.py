@@ -1,4 +1,5 @@
-"""CUDA's driver as far as counters need it: a context made current, its device, what the device is."""
+"""The calls of CUDA's driver that counters need: make a context current, find its device, describe the
+device."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class Driver:
         self._call("cuCtxSynchronize")
 
     def in_use(self) -> list[int]:
-        """Return the devices of which this process has the primary context; none before CUDA begins."""
+        """Return the devices whose primary context this process has; none before CUDA begins."""
         count, flags, active = _INT(), ctypes.c_uint(), _INT()
         try:
             self._call("cuDeviceGetCount", ctypes.byref(count))
@@ -81,7 +82,7 @@ class Driver:
         return devices
 
     def described(self, device: int) -> dict[str, Any]:
-        """Return the columns of the table ``devices`` that the driver tells. Raises CountersRefused."""
+        """Return the columns of the table ``devices`` that the driver can fill. Raises CountersRefused."""
         name, memory = ctypes.create_string_buffer(256), _SIZE()
         self._call("cuDeviceGetName", name, len(name), device)
         self._call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)

@@ -1,4 +1,4 @@
-"""CUPTI's host side: from names of counters to a configuration, and from a counter image to numbers."""
+"""CUPTI's host side: turns names of counters into a configuration, and a counter image into numbers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Host:
             )
             passes = library.call(calls.PASSES, configImageSize=size, pConfigImage=where)
             self.passes = int(passes.numOfPasses)
-        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        except BaseException:  # after Ctrl-C too: clean up, then let it continue
             self.close()
             raise
 

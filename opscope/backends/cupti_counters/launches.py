@@ -1,4 +1,4 @@
-"""The launches of a process, as CUPTI's callbacks tell them: a helper in C, built on first use."""
+"""The launches of a process, recorded in CUPTI's callbacks by a helper in C, which is built on first use."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAUNCH: Final = np.dtype(
         ("call", "<u4"), ("name", "<u4"),
     ]
 )  # fmt: skip
-#: What ``asked`` gives once the notes have ended.
+#: The result of ``asked`` once recording has ended.
 ENDED: Final = 1
 
 
@@ -53,10 +53,11 @@ class Launches:
         return address
 
     def begin(self, most: int, patience_s: float, free_patience_s: float, cycle: int) -> None:
-        """Note launches, at most ``most``. A context's first, and each after ``cycle``, wait for an answer.
+        """Record launches, at most ``most``. A context's first launch, and each one after ``cycle``, wait for
+        an answer.
 
         They wait ``patience_s`` at most in a thread that holds Python's lock, else ``free_patience_s``.
-        Raises OSError if notes are being taken already.
+        Raises OSError if launches are being recorded already.
         """
         waits = (int(seconds * 1000) for seconds in (patience_s, free_patience_s))
         error = int(self._library.opscope_counters_begin(most, *waits, cycle))
@@ -64,27 +65,27 @@ class Launches:
             raise OSError(error, os.strerror(error))
 
     def asked(self, seconds: float) -> int:
-        """Return a context of which a launch waits; 0 if none does in this time, ``ENDED`` after the end."""
+        """Return a context in which a launch waits; 0 if none does in this time, ``ENDED`` after the end."""
         return int(self._library.opscope_counters_asked(int(seconds * 1000)))
 
     def answer(self, context: int) -> None:
-        """Let the launches of a context go on."""
+        """Let the waiting launches of a context continue."""
         self._library.opscope_counters_answer(context)
 
     def end(self) -> None:
-        """Take no more notes; those that there are stay until ``begin``."""
+        """Stop recording launches; the recorded ones stay until ``begin``."""
         self._library.opscope_counters_end()
 
     def counts(self) -> tuple[int, int, int, int]:
-        """Return how many launches are noted, and were not for want of room; the contexts in which a launch
-        did not wait until counting began, and until counters were taken out."""
+        """Return the number of launches recorded, and of those dropped for lack of space; the number of
+        contexts in which a launch did not wait until counting began, and until counters were taken out."""
         numbers = (ctypes.c_uint64 * 4)()
         self._library.opscope_counters_counts(ctypes.byref(numbers))
         noted, lost, late, full = numbers
         return noted, lost, late, full
 
     def taken(self) -> NDArray[Any]:
-        """Return the launches noted, as records of ``LAUNCH`` in the order of their ends."""
+        """Return the recorded launches, as records of ``LAUNCH`` in the order of their ends."""
         launch_count = self.counts()[0]
         launches = np.zeros(launch_count, LAUNCH)
         copied = self._library.opscope_counters_take(launches.ctypes.data, launch_count)

@@ -1,4 +1,5 @@
-"""Counters of a whole device by time (PM sampling): no kernel is run again, and none is told apart."""
+"""Counters of a whole device over time (PM sampling): no kernel is run again, and kernels are not
+distinguished."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class Samples:
 class PmSampler:
     """Samples counters ``names`` of a device every ``interval`` ns. Raises CountersRefused.
 
-    The counters must fit in one pass, since time does not come twice: ``left_out`` are those that do not, or
-    that the device cannot sample; with none left CountersRefused is raised.
+    The counters must fit in one pass, because a moment cannot be measured twice: ``left_out`` are those that
+    do not fit, or that the device cannot sample; with none left CountersRefused is raised.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class PmSampler:
                 maxSamples=samples,
             ).counterDataSize
             self._image = room(size)
-        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        except BaseException:  # after Ctrl-C too: clean up, then let it continue
             self.close()
             raise
 
@@ -93,8 +94,8 @@ class PmSampler:
         self._library.call(calls.PM_START, pPmSamplingObject=self._object)
 
     def drain(self) -> None:
-        """Take the samples that there are out of the device's buffer; to be called often enough."""
-        for _ in range(1000):  # a device that never ends its records must not hold the program
+        """Take the available samples out of the device's buffer; call it often enough."""
+        for _ in range(1000):  # a device that never ends its records must not block the program
             self._library.call(
                 calls.PM_DATA,
                 pPmSamplingObject=self._object,

@@ -11,19 +11,19 @@ from . import calls, choice
 from .calls import CountersRefused, Library, room
 from .host import Host, availability, chip
 
-#: Kernels that one recording measures at most.
+#: The most kernels that one recording measures.
 MOST: Final = 10_000
 #: Kernels that CUPTI has room for; then their values are taken out, and it begins anew, which takes 2 ms.
-#: The more room, the longer each kernel takes: of 12 counters on an H200 26 ms with room for 16, 33 with 64,
-#: 60 with 256 and 600 with 4,096, whose image is 920 MB.
+#: More room makes each kernel slower: with 12 counters on an H200, a kernel takes 26 ms with room for 16, 33
+#: with 64, 60 with 256 and 600 with 4,096, whose image is 920 MB.
 CYCLE: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured, one entry a kernel, in the order of the launches.
+    """The results, one entry per kernel, in the order of the launches.
 
-    ``ranges``: CUPTI's names of the ranges (numbers), ``values``: of each its counters in the order of
+    ``ranges``: CUPTI's names of the ranges (numbers), ``values``: for each range its counters in the order of
     ``names``; ``dropped``: kernels for which there was no room.
     """
 
@@ -33,7 +33,8 @@ class Measured:
     dropped: int
 
     def in_order(self) -> list[list[float]]:
-        """Return the values by the numbers that CUPTI names ranges by; as they come if it names them else."""
+        """Return the values in the order of the numbers that name the ranges; unsorted if the names are
+        not numbers."""
         if not all(name.isdecimal() for name in self.ranges):
             return self.values
         order = sorted(range(len(self.ranges)), key=lambda index: int(self.ranges[index]))
@@ -74,7 +75,7 @@ class RangeProfiler:
                 maxNumRangeTreeNodes=most,
             ).counterDataSize
             self._image = room(size)
-        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        except BaseException:  # after Ctrl-C too: clean up, then let it continue
             self.close()
             raise
 

@@ -1,6 +1,7 @@
 """Sample hardware counters of whole devices by time (CUPTI's PM sampling), beside the recorder.
 
-No kernel is run again and none is told apart: the values are of all that ran on the device in an interval.
+No kernel is run again, and kernels are not distinguished: a value covers all work on the device in an
+interval.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .pm_sampling import PmSampler, Samples
 _log = logging.getLogger(__name__)
 #: Time between samples (ns): a sample costs some µs of Python's time.
 INTERVAL: Final = 1_000_000
-#: Samples that are kept in memory, of all devices: a quarter of an hour of one device.
+#: Samples of all devices that are kept in memory: a quarter of an hour of one device.
 MOST: Final = 1_000_000
 
 
@@ -60,7 +61,7 @@ class SamplingCapture(Counting):
         except CuptiError as error:
             raise SessionError(str(error)) from error
         self._look()
-        if self._tried and not self._samplers:  # later no other way could take its place
+        if self._tried and not self._samplers:  # raise now: later no other way could replace it
             raise SessionError(self._notes[-1])
 
     def _look(self) -> None:
@@ -76,7 +77,7 @@ class SamplingCapture(Counting):
                 try:
                     self._agree(sampler, device)
                     sampler.start()
-                except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+                except BaseException:  # after Ctrl-C too: clean up, then let it continue
                     sampler.close()
                     raise
                 self._samplers[device] = sampler
@@ -85,7 +86,7 @@ class SamplingCapture(Counting):
                 _log.warning("opscope: %s", self._notes[-1])
 
     def _agree(self, sampler: PmSampler, device: int) -> None:
-        """Have all devices sample the same counters: those that the first one can of what was asked for."""
+        """Make all devices sample the same counters: those requested that the first device can sample."""
         for other, one in self._samplers.items():
             if one.names != sampler.names:
                 raise CountersRefused(f"device {device} has not the counters of device {other}")
@@ -109,10 +110,10 @@ class SamplingCapture(Counting):
         super()._tick()
 
     def _touch(self) -> bool:
-        return False  # CUPTI's clock is read itself
+        return False  # CUPTI's own clock is read
 
     def _settle(self) -> None:
-        return  # what runs on is not of the samples
+        return  # work that continues is not part of the samples
 
     def _events(self) -> int:
         return sum(sampler.held for sampler in self._samplers.values())
@@ -146,7 +147,7 @@ class SamplingCapture(Counting):
             )
         pairs = clocks.take()
         for device, samples in found.items():
-            # a value is of the interval that ends there
+            # a value covers the interval that ends at its time
             at = on_clock(samples.end, pairs) if clocks.chosen != OURS else samples.end
             rows = [
                 [time, *files.finite(values)]
@@ -174,7 +175,8 @@ def on_clock(times: Sequence[int], pairs: Sequence[tuple[int, int, int]]) -> lis
         return list(times)
     theirs, ours, _ = np.array(sorted(pairs), np.int64).T
     at = np.array(times, np.int64)
-    # the clocks' difference changes by µs an hour: a float holds it beside the first one exactly
+    # the clocks' difference changes by µs an hour: as the distance from the first one, a float holds it
+    # exactly
     offset = ours - theirs
     drift = np.interp(at - theirs[0], theirs - theirs[0], offset - offset[0])
     moved: list[int] = (at + offset[0] + np.rint(drift).astype(np.int64)).tolist()

@@ -4,7 +4,8 @@
 2. ``torch``: PyTorch's profiler, each kernel by itself (PyTorch for CUDA 12 at most);
 3. ``sampling``: CUPTI's PM sampling, of whole devices by time (likewise of CUDA 12.6 on).
 
-Under Nsight Compute none of them: it measures itself. Where none can begin, it is the way that is left.
+Under Nsight Compute none of them is used, because it measures by itself. If none can begin, Nsight Compute is
+the remaining way.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ UNDER_NCU: Final = "Nsight Compute runs this process and measures its kernels it
 
 
 class _Way(Backend):
-    """A way to measure counters. It is no backend that a user names: ``--counters`` asks for it."""
+    """A way to measure counters. It is not a backend that users name: ``--counters`` requests it."""
 
     gives = "hardware counters"
     rank = 0
     gpu = True
-    #: The way's name on the command line, and what it is called.
+    #: The way's name on the command line, and its name in texts.
     by: str
     title: str
 
-    #: Why it is this one, where nothing before it could begin.
+    #: Why this way is used, if no earlier one could begin.
     why: str
 
     def available(self, machine: Machine) -> Availability:
@@ -111,7 +112,7 @@ _TITLES: Final[Mapping[str, str]] = MappingProxyType({way.name: way.title for wa
 
 
 def refusal(machine: Machine) -> str | None:
-    """Return why no way can measure on this machine; None if nothing speaks against it."""
+    """Return why no way can measure on this machine; None if one may."""
     if any(name.startswith(_NCU) for name in machine.environ):
         return UNDER_NCU
     if machine.gpu is None:
@@ -124,14 +125,14 @@ def refusal(machine: Machine) -> str | None:
 
 
 def offered(machine: Machine, environ: Mapping[str, str] = os.environ) -> list[Backend]:
-    """Return the ways that may begin in this process, in the order of the rule; one, if one is named."""
+    """Return the ways that may begin in this process, in order; only the named one, if one is named."""
     by = environ.get(BY) or AUTO
     ways = list(WAYS.values()) if by == AUTO else [WAYS[by]]
     return [way for way in ways if way.available(machine).works]
 
 
 def told(backends: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
-    """Return which way measured and why that one, by what the processes told of their backends; else None."""
+    """Return which way measured and why, from the processes' reports of their backends; None if unknown."""
     for backend in backends:
         if backend["backend"] in _TITLES:
             return _TITLES[backend["backend"]], "; ".join(failed([backend])) or str(
@@ -141,7 +142,7 @@ def told(backends: Sequence[Mapping[str, Any]]) -> tuple[str, str] | None:
 
 
 def failed(backends: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return why each way that was tried did not begin, as the processes told it."""
+    """Return why each way that was tried did not begin, as the processes reported it."""
     reasons = [
         f"{_TITLES[other['backend']]}: {other['why']}"
         for backend in backends

@@ -1,4 +1,5 @@
-"""The ``nsys`` backend: Nsight Systems runs the command and records its kernels, and our ranges by NVTX."""
+"""The ``nsys`` backend: Nsight Systems runs the command and records its kernels, and opscope's ranges by
+NVTX."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from .tool import Tool
 
 SUFFIX: Final = ".nsys-rep"
-#: The script that nsys runs in the place of the program (``starter.py``).
+#: The script that nsys runs in place of the program (``starter.py``).
 STARTER: Final = Path(__file__).with_name("starter.py")
 
 
@@ -48,7 +49,7 @@ class Nsys(Backend):
         return Availability(True, f"a GPU is visible, and nsys is installed: {path}")
 
     def tool(self, machine: Machine) -> Tool:
-        """Return the nsys of this machine and what it can do. Raises NoTool with what to do."""
+        """Return the nsys of this machine and its abilities. Raises NoTool with advice."""
         from .tool import (
             NoTool,
             ask,

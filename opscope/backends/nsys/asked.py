@@ -1,4 +1,4 @@
-"""Runs a program of Nsight Systems for what it says, and for no more."""
+"""Run a program of Nsight Systems to get its output, such as its version or help."""
 
 from __future__ import annotations
 

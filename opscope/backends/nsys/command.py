@@ -1,4 +1,4 @@
-"""Build the command line of ``nsys profile`` from what the user of ``opscope run`` asks for."""
+"""Build the command line of ``nsys profile`` from the options of ``opscope run``."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from opscope.core.schema import CAPTURE_DOMAIN
 from .tool import Tool
 from .versions import REPEAT
 
-#: What opscope's own ranges and kernels need. Other sets cost the program time and add nothing to a profile
-#: of opscope; the user gets them in Nsight's own report with ``--trace``.
+#: The call sets that opscope's own ranges and kernels need. Other sets slow the program down and add nothing
+#: to a profile of opscope; with ``--trace`` the user gets them in Nsight's own report.
 ALWAYS: Final = ("cuda", "nvtx")
-#: In a child of the run: how it tells nsys that a range begins and ends (``ranges.py``).
+#: Environment variable in a child of the run: how it tells nsys that a range begins and ends (``ranges.py``).
 RANGE: Final = "OPSCOPE_NSYS_RANGE"
 CUDA, NVTX = "cudaProfilerApi", "nvtx"
-#: The NVTX range that begins a capture where there is no CUDA driver, and its domain.
+#: The NVTX range that begins a capture if there is no CUDA driver, and its domain.
 RANGE_TEXT, RANGE_DOMAIN = "capture", CAPTURE_DOMAIN
 _PATTERN: Final = re.compile(r"%(?:q\{([^}]*)\}|(.))")
 
@@ -46,7 +46,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Line:
-    """A command line of nsys, without the program, and what to tell the user about it."""
+    """A command line of nsys, without the program, and notes for the user about it."""
 
     words: list[str]
     notes: list[str] = field(default_factory=list)
@@ -82,9 +82,9 @@ def line(tool: Tool, wanted: Wanted, output: Path) -> Line:
     return command
 
 
-#: Options that only some versions have, as is ``cuda-graph-trace``: without ``node`` a CUDA graph is one
-#: row, without its kernels. Forked workers are traced only with the option for that. Tracing the completion
-#: of CUDA events, a default since 2025, makes streams wait for each other and is in no report of opscope. The
+#: Options that only some versions have. ``cuda-graph-trace``: without ``node``, a CUDA graph is one row,
+#: without its kernels. Forked workers are traced only with the option for that. Tracing the completion of
+#: CUDA events, a default since 2025, makes streams wait for each other and is in no report of opscope. The
 #: report of Nsight Systems holds the program's environment, secrets included, unless it is discarded.
 _WHERE_KNOWN: Final = (
     ("trace-fork-before-exec", "true"),
@@ -94,7 +94,7 @@ _WHERE_KNOWN: Final = (
 
 
 def with_options(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Return the words of ``nsys profile`` with these options, ``--name=value``, instead of its own."""
+    """Return the words of ``nsys profile`` in which these options, ``--name=value``, replace its own."""
     named = {word.partition("=")[0] for word in options}
     kept = [word for word in words[2:] if word.partition("=")[0] not in named]
     return [*words[:2], *options, *kept]
@@ -139,7 +139,7 @@ def parse_end(text: str) -> str:
 
 
 def parse_traces(text: str) -> tuple[str, ...]:
-    """Return the sets of calls named in ``--trace``. Raises ValueError for a name that cannot be one."""
+    """Return the call sets named in ``--trace``. Raises ValueError for an invalid name."""
     names = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for name in names:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", name) or name == "none":

@@ -1,4 +1,5 @@
-"""Whether an installation of Nsight Systems can make reports: its importer is there, and starts."""
+"""Check whether an installation of Nsight Systems can make reports: whether its importer exists and
+starts."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from .asked import asked
 
 #: An installation has ``nsys`` in target-linux-x64 (or -sbsa-armv8) and the importer in host-linux-x64.
 _TARGET, _HOSTS, _NAME = "target-linux", "host-linux-*", "QdstrmImporter"
-#: What the system's loader says of a program that it cannot start.
+#: Messages of the system's loader for a program that it cannot start.
 _UNLOADED: Final = (
     "error while loading shared libraries",
     "cannot open shared object",
@@ -21,8 +22,8 @@ _UNLOADED: Final = (
 
 
 def trouble(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """Return why the ``nsys`` at ``path`` would leave raw events and no report, and what to do; None where
-    nothing shows that it would: a script that starts nsys elsewhere tells nothing of its installation."""
+    """Return why the ``nsys`` at ``path`` would leave raw events and no report, with advice; None if no
+    problem is found. A script that starts nsys elsewhere shows nothing about its installation."""
     target = Path(os.path.realpath(path)).parent
     if not target.name.startswith(_TARGET):
         return None
@@ -39,7 +40,7 @@ def trouble(path: str, environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def _start(importer: Path, environ: Mapping[str, str]) -> str | None:
-    """Return why the importer does not start; None if it does, whatever it says then."""
+    """Return why the importer does not start; None if it starts, whatever it prints."""
     try:
         done = asked(importer, environ, "--help")
     except subprocess.TimeoutExpired:

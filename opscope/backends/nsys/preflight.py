@@ -1,4 +1,5 @@
-"""Before a run under nsys: what will be missing from the report, and why, while it can still be helped."""
+"""Check before a run under nsys what would be missing from the report, and why, while it can still be
+fixed."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from .versions import Version
 #: for payloads, which they need, fails to start there. opscope forces its own domains
 #: (``nvtx_sink.open_domain``); the user's stay silent.
 _SILENT: Final = ((0, 2, 12), (0, 2, 17))
-#: Those versions, as measured: dummies under 2022.4, 2023.4 and 2024.2, live domains under 2020.4. What
-#: others do is told after the run (``nsight.record_listener``).
+#: These versions, as measured: dummies under 2022.4, 2023.4 and 2024.2, live domains under 2020.4. For other
+#: versions it is reported after the run (``nsight.record_listener``).
 _SILENCING: Final = ((2022, 4), (2024, 2))
 #: nsys writes into its temporary folder first; with less it fails half-way.
 _LEAST_BYTES: Final = 200 * 1024 * 1024
@@ -31,7 +32,7 @@ _LEAST_BYTES: Final = 200 * 1024 * 1024
 def findings(
     tool: Tool, machine: Machine, foreign: bool, environ: Mapping[str, str] = os.environ
 ) -> Iterator[str]:
-    """Yield what the user must know, a sentence each. ``foreign``: the program runs in another Python."""
+    """Yield the warnings for the user, a sentence each. ``foreign``: the program runs in another Python."""
     if tool.note:
         yield tool.note
     if environ.get("NVTX_DISABLE"):
@@ -44,12 +45,12 @@ def findings(
 
 
 def silences(version: Version) -> bool:
-    """Whether this version of nsys is known to silence the package nvtx of today."""
+    """Whether this version of nsys is known to silence current versions of the package nvtx."""
     return _SILENCING[0] <= version <= _SILENCING[1]
 
 
 def silent(tool: str) -> str:
-    """Return the line about the user's own ranges where ``tool`` silences the package nvtx."""
+    """Return the line about the user's own ranges if ``tool`` silences the package nvtx."""
     return (
         f"ranges that the program makes with the package nvtx itself are not recorded, because {tool} "
         "silences that package; opscope's ranges and those of opscope.annotate are"
@@ -57,7 +58,7 @@ def silent(tool: str) -> str:
 
 
 def nvtx_version(text: str | None) -> tuple[int, int, int] | None:
-    """Return a version of the package nvtx as numbers; None for none and for what is no version."""
+    """Return a version of the package nvtx as numbers; None if it is missing or not a version."""
     match = re.match(r"(\d+)\.(\d+)\.(\d+)", text or "")
     return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 

@@ -1,4 +1,5 @@
-"""In the program under nsys: say when a range of steps begins and ends, by which nsys starts and stops."""
+"""In a program under nsys: announce when a range of steps begins and ends, so that nsys starts and stops
+recording."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ from .command import NVTX, RANGE, RANGE_DOMAIN, RANGE_TEXT
 
 _log = logging.getLogger(__name__)
 
-#: A library of CUDA by the start of its file's name, with its two functions. The runtime comes first:
-#: programs that load it are heard by every version of nsys; JAX has it inside its own library.
+#: CUDA libraries by the start of the file's name, each with its two functions. The runtime comes first: every
+#: version of nsys notices calls of the runtime's functions. JAX has the runtime inside its own library.
 _LIBRARIES: Final = (
     ("libcudart.so", "cudaProfilerStart", "cudaProfilerStop"),
     ("libcuda.so", "cuProfilerStart", "cuProfilerStop"),
@@ -33,7 +34,7 @@ _FOLDER: Final = "OPSCOPE_RUN_DIR"
 
 
 class NsysRange:
-    """A capture that nsys makes: it records from ``start`` to ``stop``, into its own report.
+    """A capture made by nsys, which records from ``start`` to ``stop`` into its own report.
 
     nsys must have been started with ``--capture-range``; otherwise it records all the time, and ignores
     this. ``kind``: ``nvtx`` for a range of NVTX, else the functions of CUDA.
@@ -51,7 +52,7 @@ class NsysRange:
         if self._end is not None:
             return
         self._end = _by_nvtx() if self._kind == NVTX else _by_cuda()
-        session.describe()  # nsys has none of the marks from before the range
+        session.describe()  # nsys does not have the marks made before the range
 
     def stop(self) -> None:
         """End the range. A second call does nothing."""
@@ -91,7 +92,7 @@ def wanted(environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def report_failure(reason: str) -> None:
-    """Leave the reason in the run's folder, so that ``opscope run`` prints it at the end."""
+    """Store the reason in the run's folder, so that ``opscope run`` prints it at the end."""
     folder = os.environ.get(_FOLDER)
     if folder:
         with contextlib.suppress(
@@ -102,7 +103,8 @@ def report_failure(reason: str) -> None:
 
 
 class RunRange(NsysRange):
-    """The range of ``opscope run --steps``: what fails is told at the run's end, not to the program."""
+    """The range of ``opscope run --steps``: failures are reported at the end of the run, not to the
+    program."""
 
     def start(self) -> None:
         try:

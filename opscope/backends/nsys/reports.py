@@ -1,4 +1,5 @@
-"""What ``nsys profile`` left: find its reports, keep them, export them to SQLite, and read its messages."""
+"""The output of ``nsys profile``: find its reports, keep them, export them to SQLite, and read its
+messages."""
 
 from __future__ import annotations
 
@@ -12,21 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: What nsys writes: a report, under its name of today and that before 2021.4, else only raw events.
+#: Files that nsys writes: a report, by its current name or the name before 2021.4, or only raw events.
 SUFFIXES: Final = (".nsys-rep", ".qdrep")
 RAW: Final = ".qdstrm"
 #: The name of the report in the run's folder, without suffix; the n-th of several is ``report.n``.
 NAME: Final = "report"
 _NUMBER: Final = re.compile(rf"{NAME}\.?(\d+)?$")
-#: A line of nsys with a file that it wrote; it says so of files elsewhere as well, if a disk was full.
+#: Lines of nsys that name a file it wrote; if a disk was full, the file may be elsewhere.
 _WROTE: Final = re.compile(rf"(/.*(?:{'|'.join(map(re.escape, (*SUFFIXES, RAW)))}))\"?\s*$")
-#: Lines in nsys's output that tell a fault. The others are progress.
+#: Lines in nsys's output that report a fault. Other lines are progress.
 _FAULT: Final = re.compile(
     r"\b(?:error|failed|failure|cannot|could not|unable|not supported|denied|permission|warning|"
     r"illegal|invalid|no space|unrecogni[sz]ed|aborted|terminate)\b",
     re.IGNORECASE,
 )
-#: Lines that are no news: sampling is off because opscope turns it off, and an exit status is the program's.
+#: Fault lines that are ignored: opscope turns sampling off itself, and an exit status is the program's.
 _EXPECTED: Final = re.compile(
     r"non-zero exit code|backtrace|CPU (?:IP/backtrace )?sampling|importer version",
     re.IGNORECASE,
@@ -48,9 +49,9 @@ class Left:
 
 
 def left(folder: Path, log: str) -> Left:
-    """Return what nsys wrote into ``folder``, or elsewhere as its own output says."""
+    """Return the files that nsys wrote into ``folder``, or elsewhere according to its output."""
     named = [Path(match[1]) for line in log.splitlines() if (match := _WROTE.search(line))]
-    # files elsewhere are nsys's temporary ones: they are its result if the last move failed
+    # files elsewhere are nsys's temporary files: they are its result if the last move failed
     paths = sorted({*folder.glob(f"{NAME}*"), *(path for path in named if path.is_file())})
     complete = [path for path in paths if path.stat().st_size]
     reports = [path for path in complete if path.suffix in SUFFIXES]
@@ -65,7 +66,7 @@ def _order(path: Path) -> tuple[int, str]:
 
 
 def keep(report: Path, target: Path, *, force: bool) -> Path:
-    """Move the report to ``target`` with its suffix, whole or not at all; return where it is.
+    """Move the report to ``target`` with its suffix, completely or not at all; return where it is.
 
     Where the name is taken and ``force`` is false, a number is added. Raises OSError; the report then stays.
     """
@@ -75,7 +76,7 @@ def keep(report: Path, target: Path, *, force: bool) -> Path:
         here = wanted.with_name(f".{wanted.name}.tmp")
         try:
             shutil.copyfile(report, here)
-        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        except BaseException:  # after Ctrl-C too: clean up, then let it continue
             here.unlink(missing_ok=True)
             raise
     number = 1
@@ -87,7 +88,7 @@ def keep(report: Path, target: Path, *, force: bool) -> Path:
             if force:
                 os.replace(here, destination)
             else:
-                os.link(here, destination)  # unlike a rename, this never replaces
+                os.link(here, destination)  # unlike a rename, this never replaces a file
                 here.unlink()
         except FileExistsError:
             number += 1
@@ -126,13 +127,13 @@ def export(nsys: str, report: Path, target: Path) -> None:
 
 
 def faults(log: str) -> list[str]:
-    """Return the lines of nsys's output that tell a fault, each once, shortened, a few at most."""
+    """Return the lines of nsys's output that report a fault: distinct, shortened, at most a few."""
     lines = [line for line in lines_of(log) if _FAULT.search(line) and not _EXPECTED.search(line)]
     return list(dict.fromkeys(lines))[:_MOST_LINES]
 
 
 def lines_of(log: str) -> list[str]:
-    """Return the lines of nsys's output, shortened, without those that a progress bar wrote over."""
+    """Return the lines of nsys's output, shortened, without those that a progress bar overwrote."""
     # a progress bar returns to the start of its line
     every = (line.rsplit("\r", 1)[-1].strip() for line in log.replace("\r\n", "\n").split("\n"))
     return [line[:_LONGEST] for line in every if line]

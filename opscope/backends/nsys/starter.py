@@ -1,10 +1,10 @@
 """Start the program under ``nsys profile`` with opscope's own streams, and tell opscope how it ends.
 
-``nsys profile`` puts pipes in the place of the program's streams, writes to them itself, and returns 0 when
+``nsys profile`` replaces the program's streams by pipes, writes to them itself, and returns 0 when
 ``--duration`` is over while the program still runs. So it starts this script, which imports nothing of
 opscope and runs by ``python -I -S``: starter.py STDIN STDOUT STDERR STATUS COMMAND [ARGS]..., with numbers of
-inherited files. It writes lines to STATUS: ``starter PID``, ``pid PID`` and ``exit WAITSTATUS``, or
-``failed ERRNO``.
+inherited files. It writes lines to STATUS: ``starter PID``, ``pid PID`` and ``exit WAITSTATUS``, or ``failed
+ERRNO``.
 """
 
 import os

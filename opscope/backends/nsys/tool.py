@@ -1,4 +1,4 @@
-"""Learn what an ``nsys`` can do: by its version, by its own help, else by the nearest version."""
+"""Find out what an ``nsys`` can do: from its version, its own help, or else the nearest known version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NoTool(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """An ``nsys`` that runs here. ``note`` says what of its abilities is assumed; empty if nothing is."""
+    """An ``nsys`` that runs here. ``note`` says which of its abilities are assumed; empty if none are."""
 
     path: str
     version: Version
@@ -31,7 +31,7 @@ class Tool:
 
 
 def ask(path: str, environ: Mapping[str, str] = os.environ) -> Tool:
-    """Return what the ``nsys`` at ``path`` can do. Raises NoTool."""
+    """Return the abilities of the ``nsys`` at ``path``. Raises NoTool."""
     said = _output(path, environ, "--version")
     version = version_of(said)
     if version is None:

@@ -1,7 +1,7 @@
-"""What each version of Nsight Systems can do, 2020 to 2026, with where each fact is from.
+"""The abilities of each version of Nsight Systems, 2020 to 2026, with the source of each fact.
 
-A row that was read from the tool itself (``measured``) is whole. The others hold only what differs from the
-row before and is documented: for a version that is not measured, ``tool.py`` asks ``nsys profile --help``.
+A row that was read from the tool itself (``measured``) is complete. The others hold only documented
+differences from the row before: for a version that is not measured, ``tool.py`` asks ``nsys profile --help``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Release:
     ``options`` are those of ``nsys profile`` that opscope uses or that change what is recorded, without
     dashes. ``traces`` are the values of ``--trace``, ``exports`` those of ``nsys export --type``, ``ends``
     those of ``--capture-range-end``. ``tables`` are names in the SQLite export that other versions do not
-    have. ``graphs`` says what CUDA graphs are traced as without ``--cuda-graph-trace``.
+    have. ``graphs`` says how CUDA graphs are traced without ``--cuda-graph-trace``.
     """
 
     version: Version
@@ -153,6 +153,7 @@ def version_of(text: str) -> Version | None:
 
 
 def nearest(version: Version) -> Release:
-    """Return the row of the version, else the nearest older one; the oldest for what is older still."""
+    """Return the row of the version, else the nearest older one; for a version older than all rows, the
+    oldest."""
     older = [release for release in RELEASES if release.version <= version]
     return older[-1] if older else RELEASES[0]

@@ -48,9 +48,9 @@ __all__ = [
 _Kind = TypeVar("_Kind", bound=np.generic)
 #: Number of levels that ``climb`` walks one by one. Real traces nest less, hostile ones by thousands.
 _DEEP: Final = 64
-#: From so many levels on the rows of a level are sorted, so that each is there once.
+#: From this many levels on, the rows of a level are deduplicated by sorting.
 _FEW: Final = 8
-#: What the stored rules give that the others need.
+#: The fields that other rules need from the stored rules.
 _LEARNED: Final = ("launched", "parent", "steps")
 
 
@@ -58,10 +58,10 @@ _LEARNED: Final = ("launched", "parent", "steps")
 class Attribution:
     """A trace with the op of each kernel, copy and set.
 
-    ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it
-    (-1: none). ``also_forward``: per range row, whether it is the forward op of an op although a selection
-    left it out as an op; None if nothing was selected. ``found``: what can be stored to attribute the same
-    trace again in less time; None of a selection. ``mapped``: where long columns are kept, if not in memory.
+    ``is_op``: per range row, whether it is an op. ``parent``: per range row, the op row that encloses it (-1:
+    none). ``also_forward``: per range row, whether it is the forward op of some op although a selection left
+    it out; None if nothing was selected. ``found``: results that can be stored to attribute the same trace
+    faster next time; None for a selection. ``mapped``: where long columns are kept, if not in memory.
     """
 
     trace: Trace
@@ -75,13 +75,14 @@ class Attribution:
     mapped: Mapped | None = field(default=None, compare=False, repr=False)
 
     def kept(self, column: NDArray[_Kind]) -> NDArray[_Kind]:
-        """Return a long column that stays as long as the attribution, where its columns are kept."""
+        """Return a long column, stored where the attribution keeps its columns."""
         return column if self.mapped is None else self.mapped.array(column)
 
     def climb(self, rows: Ints, wanted: NDArray[np.bool_]) -> Ints:
         """Return for each op row the nearest row among itself and its ancestors that is ``wanted``.
 
-        ``wanted`` has one flag per range row. The result is -1 for a row of -1 and where none is wanted.
+        ``wanted`` has one flag per range row. The result is -1 for a row of -1 and where no such row is
+        wanted.
         """
         here: Ints = np.asarray(rows, np.int64).copy()
         pending = np.flatnonzero(here >= 0)
@@ -106,11 +107,11 @@ class Attribution:
                 here = here[here >= 0]
                 here = here[
                     ~marked[here]
-                ]  # those above a marked one are marked, or found on this way
+                ]  # rows above a marked row are marked already, or are in this pass
                 if not len(here):
                     break
                 marked[here] = True
-                # siblings mostly follow each other; of a deep nest no row may be walked twice
+                # siblings mostly follow each other; in a deep nest no row may be walked twice
                 here = np.unique(here) if level > _FEW else here[_changes(here)]
                 here = self.parent[here]
         return marked
@@ -132,9 +133,9 @@ def attribute(
     """Tie every kernel, copy and set of ``trace`` to the op that launched it (rules 0 to 5, 7, 8).
 
     What the rules infer is added once to the notes of ``trace``. Nothing else in ``trace`` changes.
-    ``given``: what an attribution of the same trace found; the result is the same, in less time. Raises Unfit
-    if it cannot be of this trace. Without ``infer_steps`` a program that marks no steps has none: what asks
-    for ops alone saves half of the time where many processes have few events each.
+    ``given``: results of an earlier attribution of the same trace, which save time and do not change the
+    result. Raises Unfit if they cannot belong to this trace. Without ``infer_steps``, no steps are inferred
+    for programs that mark none; this saves half of the time if many processes have few events each.
     """
     if given is not None and mapped is not None:
         given = _stored_in(given, mapped)
@@ -147,7 +148,7 @@ def attribute(
     with progress.stage("linking kernels to ops", sum(rule.weight for rule in rules)) as stage:
         for rule in rules:
             known_rows = rule.apply(known_rows)
-            if given is not None and rule.number == "ops":  # no rule before needs it
+            if given is not None and rule.number == "ops":  # no earlier rule needs it
                 given.check(known_rows.is_op)
             if mapped is not None:
                 known_rows = _move(known_rows, mapped)
@@ -175,7 +176,7 @@ def attribute(
 
 
 def _with(known_rows: Known, given: Found) -> Known:
-    """Return what is known if ``given`` was found before; it is not checked against the ranges yet."""
+    """Return the knowledge with the results ``given``; they are not checked against the ranges yet."""
     links = {name: links_of_table.call for name, links_of_table in given.launched.items()}
     return replace(
         known_rows, links=links, launched=given.launched, parent=given.parent, steps=given.steps
@@ -183,7 +184,7 @@ def _with(known_rows: Known, given: Found) -> Known:
 
 
 def _stored_in(given: Found, mapped: Mapped) -> Found:
-    """Return what was found with its long columns in files; the attribution holds it as long as it lives."""
+    """Return the results with their long columns in files, which exist as long as the attribution does."""
     return replace(
         given,
         launched={
@@ -199,7 +200,7 @@ def _launched_in(launched: Launched, mapped: Mapped) -> Launched:
 
 
 def _move(known_rows: Known, mapped: Mapped) -> Known:
-    """Return what is known with its long columns in files: rules read them, and make new ones."""
+    """Return the knowledge with its long columns in files; the rules read them and make new ones."""
     let_go()
     meaning = known_rows.meaning
     return replace(
@@ -225,8 +226,8 @@ def _move(known_rows: Known, mapped: Mapped) -> Known:
 
 
 def _with_ranges_moved(trace: Trace, mapped: Mapped) -> Trace:
-    """Return the trace with its ranges in files, one piece a column, if a rule has added some to them: NumPy
-    copies a column in two pieces whenever it is asked for."""
+    """Return the trace with its ranges in files, each column in one piece, if a rule has added ranges:
+    NumPy copies a column in two pieces at every read."""
     ranges = trace["ranges"]
     if ranges.n_chunks() < 2:
         return trace

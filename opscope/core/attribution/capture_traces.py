@@ -20,12 +20,12 @@ from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
 #: Key in ``origin`` of the list of these processes: ``process``, ``path`` (of its file, None if unknown),
-#: ``of`` (the path of the replays), and how many of its ``kernels`` and ``copies`` are left out.
+#: ``of`` (the path of the replays), and the numbers of its ``kernels`` and ``copies`` that are left out.
 CAPTURES: Final = "captures"
 
 
 def without_captures(trace: Trace) -> Trace:
-    """Return ``trace`` without what was executed by processes that are in it only for their captures.
+    """Return ``trace`` without the work of processes that are in it only for their captures.
 
     A process is in it only for its captures if another process replays what it captured, it replays
     nothing itself, and none of its kernels ran while the other's kernels ran. The two must have the same

@@ -54,7 +54,7 @@ def add_parameters(
     rows = np.flatnonzero(is_op & talks[meaning.reading])
     if not len(rows):
         return meaning
-    # a parameter that is set stays: the group's own size comes first, then a record's, then the job's
+    # earlier sources win: first the group's own size, then a record's, then the job's
     meaning = _with_sizes(trace, meaning, rows)
     meaning = _with_records(trace, meaning, rows, kernel_op)
     return _with_world(trace, meaning, rows)
@@ -109,7 +109,7 @@ def _with_sizes(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
 def _with_world(trace: Trace, meaning: Meaning, rows: Ints) -> Meaning:
     """Add the job's ``world_size`` to calls for which the trace has no group size.
 
-    A process gets none if any of its calls has a group of a size other than 1 and the job's.
+    A process gets none if any of its calls has a group whose size is neither 1 nor the job's.
     """
     process_rows = trace["processes"].select("process", "world_size").drop_nulls().rows()
     worlds: dict[int, int] = {process: size for process, size in process_rows if size > 0}

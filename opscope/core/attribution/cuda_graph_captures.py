@@ -1,4 +1,4 @@
-"""Find the calls captured into each CUDA graph: those that executed nothing while a stream was capturing."""
+"""Find the calls captured into each CUDA graph: calls that executed nothing while a stream was capturing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
-#: What a node does. Child graphs and others (host functions, memory) have no row of their own in a trace.
+#: Kinds of nodes. Child graphs and others (host functions, memory) have no row of their own in a trace.
 KERNEL, COPY, SET, CHILD, OTHER = range(5)
 _MAKES: Final = (
     LAUNCH,
@@ -47,15 +47,15 @@ class Capture:
 @dataclass(frozen=True, slots=True)
 class Captures:
     """``named``: captures that a range names, by (process, number of the CUDA graph). ``others``: captures
-    between the calls that begin and end one, by time; a named capture may be among them too."""
+    found between the calls that begin and end a capture, by time; they may include named captures."""
 
     named: dict[tuple[int, int], Capture]
     others: list[Capture]
 
 
 class _Windows(NamedTuple):
-    """When each capture was open. ``begun``: its beginning is in the trace, so calls that other threads
-    made meanwhile belong to it."""
+    """When each capture was open. ``begun``: its beginning is in the trace, so calls of other threads
+    meanwhile belong to it."""
 
     process: Ints
     thread: Ints
@@ -84,7 +84,7 @@ def captures(trace: Trace, executed: NDArray[np.bool_]) -> Captures:
 
 
 def graph_numbers(trace: Trace, rows: Ints) -> Ints:
-    """Return for each of the calls ``rows`` the CUDA graph that a replay range around it names; -1: none."""
+    """Return for each of the calls ``rows`` the CUDA graph named by the replay range around it; -1: none."""
     numbers = np.full(len(rows), NONE, np.int64)
     named = _name(trace, "replay")
     if named.is_empty() or not len(rows):
@@ -122,7 +122,8 @@ def _where(calls: pl.DataFrame, rows: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _once(calls: pl.DataFrame, rows: Ints, kind: Ints) -> Ints:
-    """Return ``rows`` by time without runtime calls that have a driver call inside: one id is one node."""
+    """Return ``rows`` by time without runtime calls that contain a driver call: the two calls make one
+    node."""
     frame = pl.DataFrame(
         {
             "row": rows,
@@ -149,8 +150,8 @@ def _ranges(trace: Trace) -> tuple[Ints, _Windows]:
 
 
 def _edges(calls: pl.DataFrame, kind: Ints, executed: NDArray[np.bool_]) -> _Windows:
-    """Return the windows between the calls that begin and end a capture. Where the trace lacks the begin
-    (it was cut), a window starts at the thread's last launch that did execute before the end."""
+    """Return the windows between the calls that begin and end a capture. If the begin was cut off, a
+    window starts at the thread's last launch before the end that did execute."""
     begin, end = matching(calls["name"], _BEGIN), matching(calls["name"], _END)
     rows = np.flatnonzero(begin | end | ((kind >= 0) & executed))
     process, thread, start = _where(calls, rows)

@@ -1,12 +1,12 @@
-"""Find the call that captured each node which a CUDA graph's replay executes (rule 5).
+"""Find the call that captured each node executed by a replay of a CUDA graph (rule 5).
 
-Three sources, the best first: the node's creation event (``graph_nodes``, Nsight Systems with node
-tracing); the node's number, which CUPTI makes of the executable CUDA graph's number (high 32 bits) and of
-the node's place in it (low 32 bits, kept from the capture, counted as nodes are made); the order in time.
-The last two are compared with what was captured, in this process or in the trace of the capture that was
-opened with it. Where ranges name the CUDA graph that is captured and replayed (the PyTorch adapter's
-ranges do), only that capture is considered. A capture chosen by its length, and nodes paired by their
-order in time, are marked as inferred.
+Three sources, the best first: the node's creation event (``graph_nodes``, Nsight Systems with node tracing);
+the node's number, which CUPTI makes of the executable CUDA graph's number (high 32 bits) and of the node's
+place in it (low 32 bits, kept from the capture, counted as nodes are made); the order in time. The last two
+are compared with the captured calls, in this process or in the trace of the capture that was opened with it.
+Where ranges name the CUDA graph that is captured and replayed (the PyTorch adapter's ranges do), only that
+capture is considered. A capture chosen by its length, and nodes paired by their order in time, are marked as
+inferred.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ __all__ = [
 
 #: Values of ``Replayed.why``: why a row has no call.
 FOUND, NO_CAPTURE, AT_ONCE, SEVERAL = range(4)
-#: CUPTI's times of consecutive kernels in a CUDA graph may overlap by this much (ns), and of long ones, which
-#: do not hide a short parallel one, by more: 1,024 between kernels of 57 and 63 us on an H200.
+#: CUPTI's times of consecutive kernels in a CUDA graph may overlap by this much (ns). Long kernels may
+#: overlap by more, which still cannot hide a short parallel one: 1,024 between kernels of 57 and 63 us on an
+#: H200.
 _OVERLAP_NS, _OF_LONG_NS = 1_000, 2_500
 #: Levels of clones that are followed, such as a clone of a clone of a child graph's node.
 _CLONES: Final = 8
@@ -167,9 +168,9 @@ def _creation(trace: Trace, ran: _Executed) -> pl.DataFrame:
     """Return process, thread and time (ns) of the creation of each row's node; null where not recorded.
 
     Instantiating a CUDA graph clones its nodes. A clone's row names its original, and the original was
-    created where the op was captured. CUPTI reports a clone as created before it reports it as cloned, so
-    a clone may have a row of either kind. If the original was created before the trace began, the creation
-    is unknown, wherever the node was cloned.
+    created where the op was captured. CUPTI reports a clone as created before it reports it as cloned, so a
+    clone may have a row of either kind. If the original was created before the trace began, its creation is
+    unknown, even if the trace has the clone's.
     """
     events = trace["graph_nodes"].select("process", "node", "original_node", "thread", "time")
     first = (
@@ -287,7 +288,7 @@ def _graphs(ran: _Executed, rows: Ints, numbers: Ints) -> tuple[dict[_Graph, _No
 def _replayed_together(
     ran: _Executed, rows: Ints, of: Ints, keys: list[_Graph]
 ) -> list[list[_Graph]]:
-    """Return groups of CUDA graphs that the same launches run: a CUDA graph and its child graphs."""
+    """Return groups of CUDA graphs that run in the same launches: a CUDA graph and its child graphs."""
     launches, graphs = np.divmod(np.unique(ran.launch[rows] * len(keys) + of), len(keys))
     _, index, counts = np.unique(launches, return_inverse=True, return_counts=True)
     alone = counts[index] == 1
@@ -382,23 +383,24 @@ def _in_order(firsts: list[int], of: list[Capture]) -> list[Capture] | None:
     ]
     if len(firsts) == 1:
         return [of[latest[0]]] if latest[0] >= 0 else None
-    if len(of) == 1:  # instantiated more than once
+    if len(of) == 1:  # the capture was instantiated more than once
         return [of[0]] * len(firsts) if min(latest) >= 0 else None
     for index in range(len(latest) - 2, -1, -1):
         latest[index] = min(latest[index], latest[index + 1] - 1)
-    if latest != list(range(len(firsts))):  # differs from the earliest possible: not the only one
+    if latest != list(range(len(firsts))):  # not the only assignment
         return None
     return [of[number] for number in latest]
 
 
 def _pair(nodes: _Nodes, capture: Capture, lost: bool = False) -> tuple[Ints, bool] | None:
-    """Return for each node the call that made it (-1: unknown), and whether places decided; None: no fit.
+    """Return for each node the call that made it (-1: unknown), and whether the pairing is by place; None: no
+    fit.
 
-    If a capture has as many launches as the graph has kernels, the k-th kernel is of the k-th launch;
-    likewise copies and sets. Nodes that are then unknown are paired by place, if others are known or
-    ``lost`` is set (records may be missing): a node's number is taken as the place of its call, if that fits
-    all nodes, and the second result is True. A call that makes a node without being known to would shift
-    these places.
+    If a capture has as many launches as the graph has kernels, the k-th kernel belongs to the k-th launch;
+    likewise copies and sets. Nodes that are then unknown are paired by place, if others are known or ``lost``
+    is set (records may be missing): a node's number is taken as the place of its call, if that fits all
+    nodes, and the second result is True. A call that makes a node without being known to would shift these
+    places.
     """
     paired_rows: Ints = np.full(len(nodes.low), NONE, np.int64)
     for kind in (KERNEL, COPY, SET):

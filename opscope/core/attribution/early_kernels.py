@@ -1,5 +1,5 @@
-"""Which work began before its launch, or long after all: clocks differ, and what a device waited for is not
-known."""
+"""Find work that began before its launch or far too late after it: then the clocks differ, and the causes
+of idle time are unknown."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from opscope.core.tables.trace import Trace
 
 from .known import Launched, Note
 
-#: Times of two records may be rounded to microseconds, each on its own (ns).
+#: Each of two times may have been rounded to microseconds separately (ns).
 _ROUNDED: Final = 1_000
-#: From this share of a process's linked work on, its clocks differ; of less, only that work is wrong.
+#: If this share of a process's linked work is early, its clocks differ; below it, only that work is wrong.
 _DIFFER: Final = 0.01
 CLOCKS: Final = (
     "kernels begin before their launches: the clocks of the host and the device differ, so what the device"
@@ -30,14 +30,16 @@ LATE: Final = (
     f"kernels {LATE_SAID}: the clocks of the host and the device differ, so what"
     " the device waited for is not known"
 )
-#: No launch of a process reaches its device so late (ns), and so many times later than all of them took.
+#: No launch of a process takes this long (ns), and this many times longer than all its launches took, to
+#: reach the device.
 _NEVER, _TIMES = 10**9, 10
-#: Of fewer launches, it may be that each waited for other work.
+#: With fewer launches, each may have waited for other work.
 _LEAST: Final = 10
 
 
 def late(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -> NDArray[np.bool_]:
-    """Return which work has no usable launch as all of its process began long after all launches."""
+    """Return which work has no usable launch because all work of its process began long after all
+    launches."""
     wrong = np.zeros(len(start), bool)
     if not linked.any() or start[linked].max() - called[linked].min() < _NEVER:
         return wrong
@@ -52,7 +54,7 @@ def late(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) ->
 
 def early(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -> NDArray[np.bool_]:
     """Return which work (``linked`` to a launch that began at ``called``) has no usable launch: it began
-    before, or the clocks of its process differ."""
+    before the launch, or the clocks of its process differ."""
     wrong = linked & (start < called - _ROUNDED)
     if not wrong.any():
         return wrong
@@ -64,7 +66,8 @@ def early(called: Ints, start: Ints, linked: NDArray[np.bool_], process: Ints) -
 
 
 def early_notes(trace: Trace, launched: Mapping[str, Launched]) -> tuple[Note, ...]:
-    """Return a warning of how much work began before its launch, or long after all, and by up to how much."""
+    """Return a warning with the amount of work that began before its launch or far too late, and the
+    largest time."""
     begun = trace["calls"]["start"].to_numpy()
     notes = []
     for name, links in launched.items():

@@ -32,13 +32,13 @@ def source_text(frames: Sequence[Frame]) -> str:
 
 @dataclass(slots=True)
 class _Enclosing:
-    """The ranges of one kind by (process, thread), and the text of each."""
+    """The ranges of one kind by (process, thread), with the text of each."""
 
     nests: dict[
         tuple[int, int], tuple[Nest, NDArray[np.int32]]
-    ]  # the array: each interval's place in texts
+    ]  # per thread, the place of each interval's text in the texts
     texts: list[str]
-    #: Of layers: whether each interval is a layer's own call, not an op that only names its layer.
+    #: For layers: whether each interval is a call of the layer, not an op that only names its layer.
     called: dict[tuple[int, int], NDArray[np.bool_]] = field(default_factory=dict)
 
 
@@ -69,21 +69,22 @@ class Context:
     def step(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
         """Return the number of the step open at each time (ns), Int64.
 
-        A step counts for the whole process: it may be marked on one thread while autograd and the data
-        loader work on others. A step that nothing ended is left out: the last end of an optimizer begins
-        a step, whatever follows.
+        A step counts for the whole process: it may be marked on one thread while autograd and the data loader
+        work on others. A step that nothing ended is left out: after the last end of an optimizer, a step is
+        open whatever follows.
         """
         number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
         number = number.cast(pl.String).cast(pl.Int64)
         return number
 
     def numbers(self, kind: str, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
-        """Return what is open at each time (ns) as a number, -1 for none; equal numbers are equal texts."""
+        """Return a number for what is open at each time (ns), -1 for nothing; equal texts have equal
+        numbers."""
         return _numbers(self._enclosing(kind), process, thread, time)
 
     def layers(self) -> Iterator[tuple[Nest, list[str], NDArray[np.int32], NDArray[np.bool_]]]:
-        """Yield for each thread the nest of its ranges that name a layer, all texts, each range's place in
-        them, and whether it is a call of the layer; both in the order of the nest's rows."""
+        """Yield for each thread the nest of its ranges that name a layer, all texts, the place of each
+        range's text, and whether it is a call of the layer; the last two in the order of the nest's rows."""
         enclosing = self._enclosing("layer")
         for key, (tree, value) in enclosing.nests.items():
             yield tree, enclosing.texts, value, enclosing.called[key]
@@ -93,8 +94,8 @@ class Context:
     ) -> Callable[[Ints, Ints, Ints], pl.Series]:
         """Return a function of process, thread and time (ns) that gives the innermost range with a name.
 
-        ``names``: the name of each reading, None for ranges that do not count. ``join`` makes one name of
-        a range's and of what is around it, outermost first. The result is Categorical, null outside any.
+        ``names``: the name of each reading, None for ranges that do not count. ``join`` combines the names of
+        a range and of the ranges around it, outermost first. The result is Categorical, null outside any.
         """
         prepared = self._prepare("named", list(names), join)
 
@@ -104,7 +105,7 @@ class Context:
         return find
 
     def many(self, kind: str) -> int:
-        """Return a bound of this kind's ``numbers``: all are smaller."""
+        """Return an upper bound of the ``numbers`` of this kind: all are smaller."""
         return len(self._enclosing(kind).texts)
 
     def texts(self, kind: str) -> list[str]:
@@ -112,7 +113,7 @@ class Context:
         return self._enclosing(kind).texts
 
     def outermost_layers(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-        """Return per process and thread when calls of layers ran: disjoint intervals in order."""
+        """Return per process and thread the times of layer calls: disjoint intervals in order."""
         enclosing = self._enclosing("layer")
         calls = {}
         for key, (tree, _) in enclosing.nests.items():
@@ -125,7 +126,7 @@ class Context:
         return spread(kind, self._enclosing(kind).texts, numbers)
 
     def _enclosing(self, kind: str) -> _Enclosing:
-        with lock_of(self, kind):  # saving describes kernels on a thread of their own
+        with lock_of(self, kind):  # saving a profile describes kernels on a separate thread
             if kind not in self._prepared:
                 meaning = self._attribution.meaning
                 text_of: Callable[[Reading], str | None] = _TEXT[kind]
@@ -183,7 +184,7 @@ class Context:
 
 
 def _internal(ranges: pl.DataFrame, rows: Ints) -> NDArray[np.bool_]:
-    """Return which rows are a framework's runtime internals: these are not the user's."""
+    """Return which rows are a framework's runtime internals, which are not the user's."""
     flags: NDArray[np.bool_] = (
         (ranges["domain"].gather(rows) == RUNTIME).fill_null(False).to_numpy()
     )
@@ -199,12 +200,12 @@ def _unclosed(ranges: pl.DataFrame, rows: Ints) -> NDArray[np.bool_]:
     return flags
 
 
-#: Which rows of a kind are left out.
+#: Function that returns the rows of a kind to leave out.
 _LEFT_OUT: Final = {"user": _internal, "step": _unclosed}
 
 
 def _numbers(enclosing: _Enclosing, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
-    """Return the place in the texts of what is open at each time (ns), -1 for none."""
+    """Return the place in the texts of the range open at each time (ns), -1 for none."""
     values_of_rows = np.full(len(time), NONE, np.int32)
     for (number, on), (tree, value) in enclosing.nests.items():
         here = np.flatnonzero((process == number) & (thread == on))
@@ -218,10 +219,10 @@ def _layer(reading: Reading) -> str | None:
     return reading.layer
 
 
-#: Stands before the begin of a function, in texts of ``source`` until they are joined: a call inside it gives
-#: its line in the function, which takes the place of the begin.
+#: Mark before a function's first line in texts of ``source``, until texts are joined: a call inside the
+#: function has the line in the function, which then replaces the first line.
 _BEGIN: Final = "\x02"
-#: Stands before a text whose last frame is the line of a call in the function around.
+#: Mark before a text whose last frame is the line of a call in the surrounding function.
 _CALLED: Final = "\x03"
 
 
@@ -241,7 +242,7 @@ def _step(reading: Reading) -> str | None:
 
 
 def is_user_range(reading: Reading) -> bool:
-    """Return whether it is the user's own range: not a framework's node or phase."""
+    """Return whether it is the user's own range, not a framework's node or phase."""
     return reading.role == "user" and reading.direction is None and reading.key is None
 
 
@@ -264,8 +265,8 @@ _TEXT: Final[dict[str, Callable[[Reading], str | None]]] = {
 def _join_source(outer: str, inner: str) -> str:
     """Return the frames of a range with those of the range around it.
 
-    Kineto's ranges are a frame each. PyProf's markers have the whole stack: of two that begin at the same
-    frame, the inner one has what the outer one has.
+    Kineto's ranges hold one frame each. PyProf's markers hold the whole stack: if two begin at the same
+    frame, the inner one includes the outer one's frames.
     """
     called, inner, outer = (
         inner.startswith(_CALLED),
@@ -280,7 +281,7 @@ def _join_source(outer: str, inner: str) -> str:
 
 
 def _shown_source(text: str) -> str:
-    """Return a joined text of frames as it is shown: without marks, and no frame twice in a row."""
+    """Return a joined text of frames for display: without marks, and without equal frames in a row."""
     if _BEGIN not in text and _CALLED not in text:
         return text
     frames = text.replace(_BEGIN, "").replace(_CALLED, "").split(" < ")
@@ -334,7 +335,7 @@ def _chain(
 ) -> None:
     """Join each range's text with the text around it, level by level, once per distinct pair.
 
-    ``alone``: whether texts of the outermost level are joined too, with "".
+    ``alone``: whether texts of the outermost level are passed to the join too, with "" around them.
     """
     placed = tree.order
     level = depth(tree.parent)

@@ -1,7 +1,7 @@
-"""What the rules that take long found in a trace, as tables that can be stored with it.
+"""The results of the slow attribution rules, as tables that can be stored with the trace.
 
-With them ``attribute`` applies only the other rules. Stored tables are untrusted: ``of_tables`` and ``check``
-refuse what no rule could have found in the trace, as a number of a row that it does not have.
+With them, ``attribute`` applies only the other rules. Stored tables are untrusted: ``of_tables`` and
+``check`` refuse values that no rule could have found in the trace, such as row numbers out of range.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace, table_schema
 
-#: The trace's table of each table of ``Launched``.
+#: The trace's table that each table of ``Launched`` belongs to.
 _LAUNCHED: Final = {"launched_kernels": "kernels", "launched_memops": "memops"}
 _PARENT: Final = "enclosing_ops"
 _STEPS: Final = "inferred_steps"
@@ -45,15 +45,16 @@ NAMES: Final = tuple(_SCHEMAS)
 
 
 class Unfit(ValueError):
-    """Stored tables are not what attribution finds in the trace."""
+    """Stored tables do not fit the trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the rules marked ``stored`` found.
+    """The results of the rules marked ``stored``.
 
-    ``launched``: by table, before kernels that name their op are given to it. ``parent``: per range row
-    before inferred steps are added. ``steps``: those, or None. ``notes``: all notes of all rules.
+    ``launched``: by table, before kernels that name their op are assigned to it. ``parent``: per range row,
+    before inferred steps are added. ``steps``: the inferred steps, or None. ``notes``: all notes of all
+    rules.
     """
 
     launched: Mapping[str, Launched]
@@ -62,7 +63,7 @@ class Found:
     notes: tuple[Note, ...]
 
     def tables(self) -> dict[str, pl.DataFrame]:
-        """Return it as tables, by ``NAMES``."""
+        """Return the results as tables, by ``NAMES``."""
         tables = {
             name: pl.DataFrame(
                 {column: getattr(self.launched[table], column) for column in _COLUMNS},
@@ -77,7 +78,8 @@ class Found:
 
     @classmethod
     def of_tables(cls, tables: Mapping[str, pl.DataFrame], trace: Trace) -> Found:
-        """Return what ``tables`` made these tables of. Raises Unfit if they are not of such a trace."""
+        """Return the results stored in tables that ``tables`` made. Raises Unfit if they do not fit the
+        trace."""
         for name, schema in _SCHEMAS.items():
             if not _has_schema(tables[name], schema):
                 raise Unfit(f"{name} has other columns")
@@ -103,7 +105,7 @@ class Found:
         )
 
     def check(self, is_op: NDArray[np.bool_]) -> None:
-        """Raise Unfit unless the ops are ops: ``is_op`` is per range row."""
+        """Raise Unfit unless all rows referred to as ops are ops; ``is_op`` is per range row."""
         count = len(is_op)
         if len(self.parent) != count:
             raise Unfit("there is another number of ranges")
@@ -123,7 +125,7 @@ def notes_table(notes: tuple[Note, ...]) -> pl.DataFrame:
 
 
 def notes_of(rows: pl.DataFrame) -> tuple[Note, ...]:
-    """Return the notes of which ``notes_table`` made the rows."""
+    """Return the notes whose rows ``notes_table`` made."""
     return tuple(
         Note(*row) for row in rows.with_columns(pl.col("severity", "what").cast(pl.String)).rows()
     )
@@ -150,8 +152,8 @@ def _in_range(rows: Rows, count: int) -> bool:
 
 
 def _circular(parent: Rows) -> bool:
-    """Whether following the parents never ends from some row. Each pass doubles how far it looks."""
-    # rows mostly come by their starts: then each parent comes before its rows, and no circle is possible
+    """Return whether the parents of some row form a cycle. Each pass doubles the distance searched."""
+    # rows are mostly ordered by start: then each parent comes before its rows, and no cycle is possible
     if all((parent[part] < np.arange(part.start, part.stop)).all() for part in pieces(len(parent))):
         return False
     further, rows = parent.copy(), np.flatnonzero(parent >= 0)

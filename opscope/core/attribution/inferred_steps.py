@@ -54,22 +54,23 @@ from opscope.core.tables.trace import Trace, conform, next_range_id
 LEAST: Final = 3
 #: Least share of the steps that must be alike.
 ALIKE: Final = 0.9
-#: Least share of alike iterations where each is seen to update weights.
+#: Least share of alike iterations if each is seen to update weights.
 MOSTLY: Final = 0.75
 #: Ops of TensorFlow and MindSpore that set a variable.
 _UPDATES: Final = re.compile(r"Assign|ResourceApply|Apply[A-Z]")
-#: Most optimizers, or functions, that may take turns.
+#: Most optimizers, or functions, that may alternate.
 ROUND: Final = 8
-#: Least confidence with which what repeats in the sequence of ops is steps: four iterations, all alike.
+#: Least confidence needed to take a repetition in the sequence of ops for steps: four iterations, all alike.
 HIGH: Final = 0.85
-#: Least confidence with which the calls of a compiled function are steps, where nothing is trained: six.
+#: Least confidence needed to take the calls of a compiled function for steps if nothing is trained: six
+#: calls.
 SURE: Final = 0.95
-#: Most confidence in steps that neither the program nor its own counter tells.
+#: Highest confidence in steps that neither the program nor its own counter marks.
 CERTAIN: Final = 0.99
 #: Iterations of a process with more ops are not compared. For 1.2 M ops the comparison takes a fifth of
 #: the time of their attribution.
 MAX_OPS: Final = 2_000_000
-#: What found the steps that a key node ends; its name follows.
+#: ``by`` of the steps that a key node ends; its name follows.
 KEY_NODE: Final = "key node "
 #: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
@@ -92,8 +93,7 @@ SCHEMA: Final = {
 @dataclass(slots=True)
 class Found:
     """The steps of a process: ``bounds`` (ns, ascending; one more bound than steps); ``by``: what repeats.
-
-    ``begun``: whether the first of them is the first that ended; else nothing showed when that one began.
+    ``begun``: whether the begin of the first step is known; if not, the first bound is the first known end.
     """
 
     bounds: Ints
@@ -108,7 +108,7 @@ def inferred_steps(
     """Return steps of processes without step ranges: process, thread, start, end (ns), step, confidence, by.
 
     None if no steps are found. ``is_op``: which rows of ``ranges`` are ops. ``hooked``: an optimizer's hook
-    marked steps; theirs are also among those that are returned, in place of the marks.
+    marked steps; the steps made from these marks are returned as well and replace the marks.
     """
     kinds = _Kinds.of(meaning)
     marked = _of_marks(ranges, meaning, Loops(ranges, meaning, is_op)) if hooked else []
@@ -121,7 +121,7 @@ def inferred_steps(
     parts = marked + _counted_steps(ranges, meaning, is_op, process, stepping)
     stepping = np.union1d(stepping, [part["process"][0] for part in parts])
     trained = distinct_numbers(process[directed])
-    # steps that a server names are of two kinds of work, whatever repeats in both
+    # a server's named steps are of two kinds, whatever else repeats in both
     served = np.array(
         [
             reading.role == "user" and serving.kind(text) is not None
@@ -164,7 +164,7 @@ def _of_training(
     here: NDArray[np.bool_],
     mine: Ints,
 ) -> pl.DataFrame | None:
-    """Return the steps of a process that trains. ``here``: which ranges are its; ``mine``: those with a
+    """Return the steps of a process that trains. ``here``: the process's ranges; ``mine``: those with a
     direction."""
     optimizer = mine[kinds.direction[meaning.reading[mine]] == _OPTIMIZER]
     trains = optimizer if len(optimizer) else mine
@@ -176,7 +176,7 @@ def _of_training(
             if called is not None:
                 return called
         wanted = here & (kinds.function[meaning.reading] >= 0)
-    elif len(optimizer):  # a trace may be large: of other ops take only the earlier ones
+    elif len(optimizer):  # a trace may be large: take only ops before the first backward pass
         begin = ranges["start"].gather(optimizer).min()
         wanted = here & is_op & (ranges["start"] < begin).to_numpy()
         wanted[mine] = True
@@ -221,9 +221,9 @@ def _of_training(
 
 
 def _with_whole_bodies(frame: pl.DataFrame, loop: Loop, before: int | None = None) -> pl.DataFrame:
-    """Return steps that end with an optimizer with the bounds of their loop's body.
+    """Return steps that end with an optimizer, extended to their whole loop bodies.
 
-    ``before``: when (ns) the step before the first ended, if it is none of them.
+    ``before``: when (ns) the step before the first one ended, if that step is not among them.
     """
     ends = frame["end"].to_numpy()
     bounds = with_bodies(loop, ends if before is None else np.append(before, ends))
@@ -241,19 +241,20 @@ def _of_calls(
     functions: frozenset[str] | None,
     alone: bool,
 ) -> pl.DataFrame | None:
-    """Return the steps that are calls of a compiled function, a model or a session; None if they are few.
+    """Return the steps that are calls of a compiled function, a model or a session; None if there are too
+    few.
 
     ``functions``: those that train; ``alone``: not known to update the weights.
 
-    A function may return before what it launched has run: where the loop is left, or ends, its step ends with
-    the operations that began before the thread went on.
+    A function may return before the work that it launched has run: if the loop is left or ends, its step ends
+    with the operations that began before the thread continued.
     """
     calls = loops.calls(process, functions, alone)
     if calls is None:
         return None
     confidence = CERTAIN * (1 - 2.0 ** (1 - len(calls.places)))
     late = calls.name.startswith("function ")
-    # a function that nothing shows to train may be any: a few calls of it are not enough
+    # a function not known to train may be any function: a few calls of it are not enough
     if functions is None and confidence < (SURE if late else HIGH):
         return None
     events, places = calls.loop.events, calls.places
@@ -298,7 +299,8 @@ def _of_marks(ranges: pl.DataFrame, meaning: Meaning, loops: Loops) -> list[pl.D
 def _all_step(
     ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_], kinds: _Kinds
 ) -> bool:
-    """Return whether each process that may have steps marks them, as most do; found piece by piece."""
+    """Return whether every process that may have steps marks them, as most programs do; checked piece by
+    piece."""
     steps = np.array([reading.role == "step" for reading in meaning.readings], bool)
     stepping, others = np.empty(0, np.int32), np.empty(0, np.int32)
     for part in pieces(len(ranges)):
@@ -318,7 +320,7 @@ def _counted_steps(
     process: _Codes,
     stepping: _Codes,
 ) -> list[pl.DataFrame]:
-    """Return the steps of processes, other than ``stepping``, that an op counts."""
+    """Return the steps of processes, other than ``stepping``, whose iterations an op counts."""
     writes = np.isin(meaning.reading, counter(meaning)) & is_op
     parts = []
     for number in np.setdiff1d(np.unique(process[writes]), stepping).tolist():
@@ -356,7 +358,7 @@ def frame_of(steps: Found, process: int, thread: int) -> pl.DataFrame:
 
 
 def trains(meaning: Meaning) -> NDArray[np.bool_]:
-    """Return whether each reading is backward or an optimizer's: something is trained."""
+    """Return whether each reading is a backward op or an optimizer's, so that something is trained."""
     return _Kinds.of(meaning).direction > 0
 
 
@@ -369,9 +371,10 @@ def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) ->
 
 
 def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> Found:
-    """Return ``found`` with the step before its first bound, if the process's ops until then are a step's.
+    """Return ``found`` with the step before its first bound, if the process's ops until then make up a step.
 
-    ``start`` (ns) and ``reading``: of all its ops. A recording that begins with a step has all of that step.
+    ``start`` (ns) and ``reading`` are those of all its ops. A recording that begins with a step contains that
+    whole step.
     """
     begun = start.to_numpy()
     early = begun < found.bounds[0]
@@ -383,8 +386,8 @@ def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> F
 
 @dataclass(slots=True)
 class _Kinds:
-    """Per reading: the code of its direction, the function it is compiled in (-1: none), a random weight, and
-    whether it is an op that sets a variable. ``names``: those of the functions."""
+    """Per reading: the code of its direction, the function it is compiled in (-1: none), a random weight,
+    and whether it is an op that sets a variable. ``names``: names of the functions."""
 
     direction: NDArray[np.int8]
     function: NDArray[np.int32]
@@ -473,7 +476,8 @@ class _Process:
         return None
 
     def _runs(self, mine: NDArray[np.bool_]) -> tuple[Ints, float] | None:
-        """Return when (ns) each run of a function began, and the share of alike runs; None: no loop."""
+        """Return when (ns) each run of a function began, and the share of runs that are alike; None if it
+        is no loop."""
         rows = np.flatnonzero(mine)
         codes, index, count = np.unique(
             self._reading[rows], return_inverse=True, return_counts=True
@@ -481,7 +485,7 @@ class _Process:
         first = np.full(len(codes), len(rows))
         np.minimum.at(first, index, np.arange(len(rows)))
         often = np.flatnonzero(count >= LEAST)
-        # an operation that runs once per step runs least often; the first such operation begins a step
+        # an operation that runs once per step runs least often; the first of these begins a step
         often = often[np.lexsort((first[often], count[often]))][:_TRIED]
         for code in often.tolist():
             at = np.flatnonzero(index == code)
@@ -513,7 +517,7 @@ class _Process:
         works = self._is_optimizer[rows]
         if not works.any() or works.all():
             return None
-        last = np.flatnonzero(works & ~np.append(works[1:], False))  # of each burst
+        last = np.flatnonzero(works & ~np.append(works[1:], False))  # the last op of each burst
         begin = np.flatnonzero(works & ~np.append(False, works[:-1]))
         if begin[0] == 0:  # before any backward pass
             last, begin = last[1:], begin[1:]
@@ -555,7 +559,7 @@ class _Process:
         if len(each) < LEAST:
             return None
         if not usual[later:].all():
-            # what is done every so often (a checkpoint) may be the update of the weights, unless all update
+            # a periodic checkpoint may be taken for the update of the weights, unless all iterations update
             numbers, count = np.unique(each[later:], return_counts=True)
             usual = each == numbers[count.argmax()]
             updates = np.add.reduceat(self._kinds.updates[self._reading].astype(np.int64), begin)
@@ -570,7 +574,8 @@ class _Process:
 
 
 def _signatures(weight: Weights, begin: Ints) -> Weights:
-    """Return a number per stretch between two of ``begin``; equal numbers: the same ops, equally often."""
+    """Return a number per stretch between two of ``begin``; equal numbers mean the same ops, equally
+    often."""
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight)))
     weights: Weights = np.diff(total[begin])
     return weights
@@ -585,7 +590,8 @@ def _alike(signatures: Weights) -> float:
 
 
 def _period(signatures: Weights) -> tuple[int, float] | None:
-    """Return the period of the signatures and the share that repeats with it; None if they do not repeat.
+    """Return the period of the signatures and the share of them that repeats with it; None if they do not
+    repeat.
 
     The last one is ignored (unless there are only LEAST): it may be cut, and it lacks what is done as the
     next step begins (gradients set to 0).
@@ -615,7 +621,8 @@ def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:
 
 
 def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[Trace, Meaning]:
-    """Return both without the step ranges of the processes of ``table``: their rows stay and mean nothing."""
+    """Return both without the step ranges of the processes of ``table``: the rows stay but no longer mean
+    steps."""
     marks = np.flatnonzero(meaning.role == ROLE["step"])
     ranges = trace["ranges"]
     of = ranges["process"].gather(marks)
@@ -636,14 +643,14 @@ def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[
 
 
 def in_words(by: str) -> str:
-    """Return in words what found steps; ``by`` is of a row of them."""
+    """Return in words how steps were found; ``by`` is the value in a row of theirs."""
     kind, _, name = by.partition(" ")
     if name and kind in _CALLED:
         return f"{_CALLED[kind]} {name}"
     return _WORDS.get(by, by)
 
 
-#: What found steps, in words; what is called, or the number of its shapes, may follow.
+#: How steps were found, in words; the name of what is called, or its number of shapes, may follow.
 _WORDS: Final = {
     "optimizer": "the optimizer's steps",
     GLOBAL_STEP: "the program's counter global_step",

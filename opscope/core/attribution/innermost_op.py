@@ -65,7 +65,7 @@ def open_ops(
         called = in_order(called_at, launches.get(key, np.empty(0, np.int64)), mapped)
         time = gathered(calls["start"], called, mapped)
         nests[key] = None
-        # what is open at a time began in its window or is held, and a window is a small part of a thread
+        # the enclosing op began in the window or is held over, and a window is a small part of a thread
         all_rows = Window(rows[:0], slice(0, len(rows)), None)
         for window in [all_rows] if keep else windows(start, end, rows):
             some, open_count = window.rows, len(window.held)
@@ -94,7 +94,7 @@ def open_ops(
 def with_open_ranges(
     ranges: pl.DataFrame, chosen: Flags, calls: pl.DataFrame, used: Flags, call_op: Rows
 ) -> Rows:
-    """Return ``call_op``, completed by the ``chosen`` start/end ranges for calls outside push/pop ranges.
+    """Return ``call_op``, where calls outside push/pop ranges get the ``chosen`` start/end range open then.
 
     A start/end range may end on another thread, so only process and time count.
     """

@@ -1,4 +1,4 @@
-"""What attribution knows of a trace so far. It is immutable: each rule returns a new one."""
+"""The knowledge that attribution has of a trace so far. It is immutable: each rule returns a new one."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Launched:
 class NamedOps:
     """Per kernel the range row of the op that it names (-1: none), and whether that is inferred.
 
-    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: as ``op``, per copy
-    or set, of which no name is inferred; empty where none names an op.
+    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: like ``op``, per
+    copy or set, without inferred names; empty if no copy names an op.
     """
 
     op: Rows
@@ -76,13 +76,13 @@ class NamedOps:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the rules have found so far; a field that no rule has filled yet is empty.
+    """The results of the rules so far; a field that no rule has filled yet is empty.
 
     ``links``: by table (``kernels``, ``memops``), the row of each row's launching call, -1 for none.
     ``used``: per call, whether it launched something or was captured into a CUDA graph. ``call_op``: per
-    call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per range row,
-    whether it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``: the op
-    row that encloses it. ``replays``: by table, what CUDA graphs executed. ``steps``: the inferred steps.
+    call, the op open at its start; ``why``: per call, the place in REASONS. ``is_op``: per range row, whether
+    it is an op; ``nested``: whether it is an op that a thread pushes and pops; ``parent``: the op row that
+    encloses it. ``replays``: by table, the rows that CUDA graphs executed. ``steps``: the inferred steps.
     ``mapped``: where rules keep long columns, if not in memory.
     """
 
@@ -105,7 +105,7 @@ class Known:
 
     @classmethod
     def of(cls, trace: Trace, mapped: Mapped | None = None) -> Known:
-        """Return the start: ``trace``, of which nothing else is known yet."""
+        """Return the initial knowledge: ``trace`` alone."""
         nothing = Numbers.of(pl.Series(dtype=pl.Int64))
         return cls(trace, Meaning((), (), no_rows(), nothing, nothing), mapped=mapped)
 

@@ -90,17 +90,18 @@ class _LatestBefore:
 
     @once
     def _known(self) -> Ints:
-        """The ids, each once, in order."""
+        """The distinct ids, in order."""
         return np.unique(self._ids)
 
     @once
     def _order(self) -> Ints:
-        """The places of the calls by id, those of an id by start."""
+        """The places of the calls by id; calls of equal id by start."""
         return np.argsort(self._unordered, kind="stable")
 
     @once
     def _unordered(self) -> Ints:
-        """Id and place in time of each call as one number: both are below the number of calls."""
+        """The id and the place in time of each call, packed into one number: both are below the number of
+        calls."""
         start, width = self._start, len(self._start) + 1
         index = np.searchsorted(start, start, side="left") + 1
         return np.searchsorted(self._known, self._ids) * width + index
@@ -112,7 +113,7 @@ class _LatestBefore:
 
 
 def _ascending(ids: Ints) -> bool:
-    """Whether each id is above the one before."""
+    """Whether each id is greater than the id before."""
     last: int | None = None
     for part in pieces(len(ids)):
         some = ids[part]

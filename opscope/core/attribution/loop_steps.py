@@ -1,4 +1,4 @@
-"""Give steps that end with an optimizer, or are calls of a function, the whole body of their loop.
+"""Extend steps that end with an optimizer, or that are calls of a function, to the whole body of their loop.
 
 ``marks_of_optimizer`` is for recordings in which an optimizer's hook marked the steps: such a mark only
 tells where the optimizer's step ended. ``with_bodies`` and ``steps_of_calls`` return the bounds of steps
@@ -25,25 +25,26 @@ from opscope.core.tables.intervals import NONE, Ints, nest
 
 _Codes: TypeAlias = NDArray[np.integer[Any]]
 
-#: Events of a loop's body beside ops, and the phases among them. Others contain steps, or are not in all.
+#: Events of a loop's body besides ops, and the phases among them. Other events contain steps, or are not in
+#: every step.
 _ROLES: Final = [ROLE[name] for name in ("layer", "phase", "graph", "loader")]
 _PHASES: Final = ("forward", "backward", "optimizer", "input")
 #: Phases in which a model is evaluated, as Keras, MindSpore and Lightning name them.
 EVALUATIONS: Final = ("evaluate", "predict", "evaluation", "validation", "test")
 _AWAY: Final = (*EVALUATIONS, CHECKPOINT)
-#: Where opscope itself records the calls of models and compiled functions.
+#: Domains of opscope's own ranges for the calls of models and compiled functions.
 _OURS: Final = "opscope."
-#: The domain of DLProf's databases, which say by themselves what an iteration is.
+#: The domain of DLProf's databases, which define the iterations themselves.
 _DLPROF: Final = "opscope.dlprof"
-#: The op that runs a session of ONNX Runtime, or an engine of TensorRT.
+#: The op that runs a session of ONNX Runtime or an engine of TensorRT.
 _SESSIONS: Final = ("session", "engine")
 _VARIANT: Final = re.compile(r"__(?:inference|forward|backward)_(.+?)(?:_[0-9]+)?\Z")
-#: How the text of a CUDA graph's run begins: the runs of one graph are parts of a step, or steps.
+#: How the text of a CUDA graph's run begins. The runs of one graph are steps or parts of steps.
 _REPLAY: Final = GRAPH_REPLAY.split("{", 1)[0]
 _COMPILED: Final = re.compile(r"p?jit_|pmap_")
-#: Fewer calls than this are no loop.
+#: Fewer calls than this do not make a loop.
 LEAST: Final = 3
-#: Least share of the marks that follow an optimizer's step where its hook set them.
+#: Least share of the marks that follow an optimizer's step if the optimizer's hook set them.
 FOLLOWS: Final = 0.9
 #: The domain of the steps that opscope records.
 MARKS: Final = "opscope.step"
@@ -51,18 +52,18 @@ MARKS: Final = "opscope.step"
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The outermost events of a thread: rows of ``ranges`` by time, and what they are."""
+    """The outermost events of a thread: rows of ``ranges`` by time, and their kinds."""
 
     rows: Ints
     events: Events
     optimizes: NDArray[np.bool_]
     differentiates: NDArray[np.bool_]
-    #: Per event, whether an op in it, or it itself, is differentiated by a backward pass.
+    #: Per event, whether a backward pass differentiates it or an op in it.
     is_differentiated: NDArray[np.bool_]
 
 
 class Loops:
-    """Reads the loops of a trace's threads; what is the same for all is read once."""
+    """Reads the loops of a trace's threads; data common to all threads is read once."""
 
     def __init__(self, ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> None:
         self._ranges, self._meaning, self._is_op = ranges, meaning, is_op
@@ -78,7 +79,7 @@ class Loops:
             np.int64,
         )
         called = [_called(reading, text) for reading, text in said]
-        #: What is called, and per reading its number (-1: nothing).
+        #: The names of what is called, and per reading the number of the name (-1: it is no call).
         self._names = sorted({name for name in called if name is not None})
         numbers = {name: number for number, name in enumerate(self._names)}
         self._code = np.array([numbers.get(name or "", NONE) for name in called], np.int64)
@@ -117,7 +118,8 @@ class Loops:
         )
 
     def loop(self, process: int, thread: int, phases: bool = True) -> Loop:
-        """Return the outermost events of a thread; without ``phases``, forward phases are none."""
+        """Return the outermost events of a thread; without ``phases``, ranges of forward phases are
+        ignored."""
         ranges, meaning = self._ranges, self._meaning
         here = ((ranges["process"] == process) & (ranges["thread"] == thread)).fill_null(False)
         opened = self._phase if phases else self._held
@@ -155,7 +157,8 @@ class Loops:
     def _differentiated(self, process: int, rows: Ints) -> Ints:
         """Return the places in ``rows`` of the ops that a backward op of the process differentiates.
 
-        PyTorch gives an op that is not differentiated the number of the next op that is: the last counts.
+        PyTorch gives an op that is not differentiated the number of the next op that is, so the last op with
+        a number counts.
         """
         meaning = self._meaning
         seq = meaning.seq.gather(rows).fill_null(NONE).to_numpy()
@@ -168,14 +171,14 @@ class Loops:
         return np.sort(own[::-1][last])
 
     def calls(self, process: int, functions: frozenset[str] | None, alone: bool) -> Calls | None:
-        """Return the calls that are the steps of a process: of ``functions``, or else, where nothing is
-        trained, of the model, session or function that takes most time beside its longest call.
+        """Return the calls that are the steps of a process: calls of ``functions``, or, if nothing is
+        trained, of the model, session or function that takes most time, not counting its longest call.
 
-        ``alone``: nothing shows that these functions update the weights. If another one may, after several
-        calls of them, nothing shows which of the two is the step.
+        ``alone``: it is not known that these functions update the weights. If another function may do so
+        after several calls of them, it is unknown which of the two is the step.
         """
         ranges, meaning, names, code = self._ranges, self._meaning, self._names, self._code
-        if self._calls is None:  # once for all processes
+        if self._calls is None:  # computed once for all processes
             rows = np.flatnonzero(code[meaning.reading] >= 0)
             domain = ranges["domain"].gather(rows).cast(pl.String)
             recorded = domain.str.starts_with(_OURS) & (domain != _DLPROF)
@@ -213,8 +216,8 @@ class Loops:
         return Calls(thread, loop, places, names[best], self._shapes(process, loop, places))
 
     def _may_update(self, process: int, name: str, places: Ints, others: Ints) -> bool:
-        """Return whether a function is called once for each N calls of another (N is fixed, at least 2), and
-        multiplies no matrices: it may apply the gradients of N batches."""
+        """Return whether a function is called once for every N calls of another (N is fixed, at least 2)
+        and multiplies no matrices: it may apply the gradients of N batches."""
         apart = np.diff(np.searchsorted(places, others, side="right"))
         if len(apart) < 2 or apart.min() < 2 or (apart != apart[0]).any():
             return False
@@ -227,7 +230,7 @@ class Loops:
         return bool(ops) and not any(part in op for op in ops for part in ("dot", "conv", "matmul"))
 
     def _shapes(self, process: int, loop: Loop, places: Ints) -> int:
-        """Return for how many shapes what is called was compiled, as far as is known: 1."""
+        """Return for how many shapes the function or model was compiled; 1 if unknown."""
         ranges, meaning = self._ranges, self._meaning
         texts = len(np.unique(meaning.reading[loop.rows[places]]))
         if meaning.role[loop.rows[places[0]]] != ROLE["graph"]:
@@ -248,8 +251,8 @@ class Loops:
         return max(texts, int(np.count_nonzero(high > low)), 1)
 
     def _time(self, process: int, name: str, length: Ints) -> int:
-        """Return how long the calls of a name took, the longest (it may compile) aside; of a function that
-        runs on other threads, its operations."""
+        """Return the time of the calls of a name without the longest (which may include compilation); for
+        a function that runs on other threads, the time of its operations."""
         ranges, meaning = self._ranges, self._meaning
         own = name.removeprefix(_FUNCTION)
         function = np.array(
@@ -268,8 +271,8 @@ class Loops:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The calls of one thing on a thread: which events of its loop they are, what is called, and in how many
-    shapes."""
+    """The calls of one function, model or session on a thread: its events in the loop, its name, and its
+    number of shapes."""
 
     thread: int
     loop: Loop
@@ -282,13 +285,14 @@ _FUNCTION: Final = "function "
 
 
 def plain(name: str) -> str:
-    """Return the name of a compiled function as its runs and its operations both have it."""
+    """Return the name of a compiled function in the form that its runs and its operations share."""
     match = _VARIANT.match(name)
     return re.sub(r"\W", "_", match.group(1) if match else _COMPILED.sub("", name, count=1))
 
 
 def _called(reading: Reading, text: str) -> str | None:
-    """Return what a range calls: a compiled function, a model, a session; None for other ranges."""
+    """Return the name of what a range calls: a compiled function, a model, a session; None for other
+    ranges."""
     if reading.role == "graph" and not text.startswith(_REPLAY):
         return _FUNCTION + plain(reading.graph or text)
     if reading.role == "layer" and reading.layer:
@@ -308,7 +312,7 @@ def _called(reading: Reading, text: str) -> str | None:
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:
-    """Return what is equal for two readings of which one may stand for the other in another step."""
+    """Return a key that is equal for readings which may stand for each other in different steps."""
     called = _called(reading, text)
     if called is not None:
         return called
@@ -318,7 +322,7 @@ def _same(own: int, reading: Reading, text: str) -> Any:
 
 
 def steps_of_calls(loop: Loop, places: Ints, ends: Ints, late: bool) -> tuple[Ints, Ints]:
-    """Return when (ns) each step began and ended whose core is a call: the events ``places``."""
+    """Return when (ns) each step began and ended, where each core is a call: the events ``places``."""
     return bodies(loop.events, Cores(places, places + 1, ends, late))
 
 
@@ -364,8 +368,8 @@ def share_alike(loop: Loop, ends: Ints) -> float:
 def marks_of_optimizer(
     ranges: pl.DataFrame, meaning: Meaning, loops: Loops, process: int
 ) -> tuple[int, Loop, Ints, Ints] | None:
-    """Return the thread, its loop, and when (ns) the steps ended that an optimizer's hook marked, and their
-    numbers; None if what marked the steps is something else."""
+    """Return the thread, its loop, the ends (ns) of the steps that an optimizer's hook marked, and their
+    numbers; None if something else marked the steps."""
     steps = np.flatnonzero(meaning.role == ROLE["step"])
     rows = ranges.select("process", "thread", "start", "end", "domain", "attrs")[
         steps
@@ -385,13 +389,13 @@ def marks_of_optimizer(
     if not len(loop.rows):
         return None
     ended = rows.filter(~pl.col("attrs").str.contains(UNCLOSED_MARK, literal=True).fill_null(False))
-    # the first mark may end a step that no mark began
+    # the first mark may end a step whose begin has no mark
     ends = np.concatenate((rows["start"].to_numpy()[:1], ended["end"].to_numpy()))
     numbers = np.concatenate((rows["step"].to_numpy()[:1] - 1, ended["step"].to_numpy()))
     before = np.searchsorted(loop.events.start, ends, "left") - 1
     last = np.maximum(before, 0)
     follows = (before >= 0) & loop.optimizes[last]
-    if not follows.any():  # what trains is compiled
+    if not follows.any():  # the training step is compiled
         symbol = loop.events.symbol[last]
         usual = np.bincount(symbol).argmax()
         follows = (before >= 0) & (symbol == usual) & loop.events.passes[last]
@@ -402,5 +406,5 @@ def marks_of_optimizer(
     follows[0] &= loop.events.end[last[0]] <= ends[0]
     if len(ends) < 2 or follows[1:].mean() < FOLLOWS:
         return None
-    follows[1:] = True  # where gradients overflow, a step ends without its optimizer's
+    follows[1:] = True  # if gradients overflow, a step ends without the optimizer's step
     return thread, loop, ends[follows], numbers[follows]

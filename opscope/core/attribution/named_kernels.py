@@ -1,8 +1,8 @@
 """Rule 0: make an op range for each execution of an op that kernels, copies or sets name (``op_key``).
 
-A kernel that names its op belongs to it, whatever launched the kernel. As a range, each execution is part
-of everything that is computed from ops. The range spans the launches of its kernels, on the launching
-thread, if the trace has the launches; else it has length 0, because no CPU time is known.
+A kernel that names its op belongs to it, whatever launched the kernel. Made into a range, each execution
+counts in all results that are computed from ops. The range spans the launches of its kernels, on the
+launching thread, if the trace has the launches; else it has length 0, because no CPU time is known.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opscope.core.tensorrt_layers import FRAMEWORK
 _TF_OP: Final = re.compile(r"[^\s:]+:[A-Za-z_]\w*\Z")
 #: Columns that identify a stream; the ops of one stream follow each other.
 _STREAM: Final = ("process", "device", "stream")
-#: The domains of ops by the frameworks of their specs; XLA's for the others.
+#: The domains of ops by the framework of their specs; other frameworks get XLA's.
 _DOMAINS: Final = {"mindspore": MINDSPORE, FRAMEWORK: TENSORRT}
 
 
@@ -202,7 +202,7 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     named = pl.DataFrame(
         unknown, schema={"key": pl.String, "domain": pl.String, "own": pl.String}, orient="row"
     )
-    # a layer of TensorRT's goes by its name, as in TensorRT's own ranges, and has the call in its spec
+    # a layer of TensorRT is named as in TensorRT's own ranges, and its spec has the call
     layer = pl.col("tensorrt").fill_null(False)
     return joined.join(named, on="key", how="left").select(
         "process",

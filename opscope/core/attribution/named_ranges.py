@@ -105,13 +105,14 @@ def _explain(readings: ExtendedReadings, specs: Specs, old: int, spec: int) -> i
     if isinstance(layer, str):
         params = tuple(param for param in call.params if param[0] != "layer")
         call, reading = replace(call, params=params), replace(reading, layer=layer or None)
-    if is_hlo(call):  # the operation's path has the direction, the range's name does not
+    if is_hlo(call):  # the operation's path shows the direction, the range's name does not
         hlo_reading = hlo.reading(call)
         direction = hlo_reading.direction
         if not isinstance(layer, str):
             reading = replace(reading, layer=hlo_reading.layer or reading.layer)
     elif reading.call is not None and not call.truncated and not call.name.startswith(PREFIX):
-        # keep the name of what ran: a fused kernel runs as the node of its last op, which has the spec
+        # keep the name of the node that ran: a fused kernel runs as the node of its last op, which has the
+        # spec
         call = _as_ran(replace(call, name=reading.call.name), reading.call.inputs)
     if not is_hlo(call) and is_marked_backward(call):
         params = tuple(param for param in call.params if param[0] != "direction")

@@ -39,7 +39,8 @@ def pair_gradients(
     forward = _forward_rows(specs, np.unique(spec[is_back]))
     if not forward:
         return meaning
-    # A spec may occur twice in a trace (when built, and as the capture starts): number its name.
+    # a spec may occur twice in a trace (when it is built and when the capture starts), so its name is
+    # numbered instead
     names = specs.table.select(pl.struct(SAME).rank("dense").cast(pl.Int64)).to_series().to_numpy()
     names = _with_fused(specs, _of_functions(specs, names.copy()), np.unique(spec))
     target = np.arange(len(names))
@@ -63,7 +64,8 @@ def pair_gradients(
 def _turn_of_forward(
     specs: Specs, meaning: Meaning, ranges: pl.DataFrame, spec: Ints, run: Ints, turn: Ints
 ) -> Ints:
-    """Return ``turn``, in which ops of a graph that differentiates another graph have the forward run.
+    """Return ``turn``, where ops of a graph that differentiates another graph have the run of the forward
+    graph.
 
     It is the latest run of the forward graph that is not differentiated yet: a tape goes back over what
     it recorded.
@@ -134,7 +136,7 @@ def _occurrence(names: Ints) -> Ints:
 
 
 def _of_functions(specs: Specs, names: Ints) -> Ints:
-    """Give operations with the same paths in several programs of one function one number.
+    """Give one number to operations with the same path in several programs of one function.
 
     A function has a program for each size; a run contains only one of them.
     """
@@ -156,7 +158,7 @@ def _by_path(specs: Specs, graphs: list[tuple[object, ...]]) -> dict[tuple[objec
     """Return path of a program → row of its operation; own paths take precedence over fused ones."""
     row_of_path: dict[tuple[object, ...], int] = {}
     of_own = [row for row, call in enumerate(specs.calls) if is_hlo(call)]
-    # an operation that has only a neighbour's path comes last
+    # an operation that only has a neighbour's path comes last
     of_own.sort(key=lambda row: _param(specs.calls[row], "op_name_of") is not None)
     for row in of_own:
         row_of_path.setdefault((*graphs[row][:-1], str(_param(specs.calls[row], "op_name"))), row)
@@ -182,7 +184,7 @@ def _forward_rows(specs: Specs, rows: Ints) -> dict[int, int]:
         call = specs.calls[row]
         forward_name = None if call is None else call.param("forward")
         rows_by_name = nodes
-        if is_hlo(call):  # the compiler named it; its path is that of the op it was made from
+        if is_hlo(call):  # the compiler made up its name; its path is that of its op
             key, rows_by_name = str(call.param("op_name")), operations
         graph = forward_graph(call) or graph
         for name in (

@@ -22,7 +22,8 @@ _CHUNK: Final = 65_536
 def runs_of(
     ranges: pl.DataFrame, meaning: Meaning, rows: Ints, keys_of: KeysOf
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return for each range row the row of the run (category ``graph``) it is in, or -1; and a doubt flag.
+    """Return for each range row the row of the run (category ``graph``) that it is in, or -1; and whether
+    that is doubtful.
 
     Graphs also run ops on separate threads: an op that no run on its thread encloses is in the
     latest-starting run that is open in its process. If runs of several graphs are open, it is in the run

@@ -17,12 +17,12 @@ from opscope.core.dialects import serving
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import NONE, nest
 
-#: What found the iterations; of a server's steps, their kind follows.
+#: How the iterations were found; for the steps of a server, their kind follows.
 BY: Final = "range"
 NAMED: Final = f"{BY}: "
-#: A server's name tells the step by itself: nothing needs to repeat.
+#: Prefix for a server's steps, whose names suffice: nothing needs to repeat.
 SERVED_LEAST: Final = 1
-#: Words in the names of what a program does again and again. Numbered layers are parts of one iteration.
+#: Words in the names of repeated work. Other numbered ranges, such as layers, are parts of one iteration.
 _AGAIN: Final = re.compile(
     r"(?<![a-z])(?:step|iter|iteration|batch|request|forward|execute|tick)(?![a-z])"
 )
@@ -33,9 +33,9 @@ def numbered_iterations(
 ) -> pl.DataFrame | None:
     """Return the iterations of a process as rows of ``inferred_steps``; None if its ranges show none.
 
-    They are the outermost of the user's ranges, on the thread with most of them, whose names are a server's
-    (``dialects.serving``), else one name with numbers in it and a word for what is done again and again.
-    ``mine``: which ranges are the process's.
+    They are the outermost user ranges, on the thread with most of them, whose names are a server's
+    (``dialects.serving``), or else share one name that contains numbers and a word for repeated work.
+    ``mine``: the process's ranges.
     """
     kinds = [
         serving.kind(text) if is_user_range(reading) else None
@@ -66,7 +66,8 @@ def numbered_iterations(
 def outermost(
     ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_], least: int = LEAST
 ) -> NDArray[np.int64] | None:
-    """Return the outermost of the chosen rows, by time, on the thread with most; None if below ``least``."""
+    """Return the outermost of the chosen rows, by time, on the thread with most of them; None if fewer
+    than ``least``."""
     rows = np.flatnonzero(chosen)
     rows = rows[(ranges["domain"].gather(rows) != RUNTIME).fill_null(True).to_numpy()]
     if len(rows) < least:

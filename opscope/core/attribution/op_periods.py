@@ -1,12 +1,13 @@
-"""Find iterations in a sequence of ops that repeats, where neither an optimizer nor a function tells steps.
+"""Find iterations in a repeating sequence of ops, if neither an optimizer nor a function shows steps.
 
 An op that occurs once in each iteration cuts the sequence; the cuts are iterations if the same ops ran
-between nearly all of them. Only outermost ops and layers are looked at: a loop inside a layer is none.
+between nearly all of them. Only outermost ops and layers are examined: a loop inside a layer is not an
+iteration.
 
-What repeats may also be the layers of one pass. A text that names its place, a layer's path or a graph's
-node, can only repeat with the whole; the text of an op (``aten::addmm``) cannot tell. So the confidence is
-the share of the iterations that are alike, times how often they were seen (1 - 2 ** (1 - n)), times
-``UNNAMED`` if no text names a place, and times ``SEVERAL`` if a longer period fits too.
+The repeating part may also be the layers of one pass. A text that names a place (a layer's path, a graph's
+node) repeats only with the whole pass; the text of an op (``aten::addmm``) does not show which it is. So the
+confidence is the share of the iterations that are alike, times how often they were seen (1 - 2 ** (1 - n)),
+times ``UNNAMED`` if no text names a place, and times ``SEVERAL`` if a longer period fits too.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ALIKE: Final = 0.9
 COVERED: Final = 0.5
 UNNAMED: Final = 0.6
 SEVERAL: Final = 0.8
-#: Ops that are tried as the one that cuts: of so many numbers of occurrences, so many ops each.
+#: Ops that are tried as the cutting op: this many numbers of occurrences, with this many ops each.
 _COUNTS: Final = 16
 _EACH: Final = 4
 #: Iterations at the begin that may differ: they allocate, compile and choose algorithms.
@@ -39,16 +40,15 @@ _WARM: Final = 0.34
 TOO_FEW: Final = f"fewer than {2 * LEAST} ops outside any other"
 NOT_PERIODIC: Final = "the sequence of ops does not repeat as a whole"
 ONE_OP: Final = "one op alone repeats"
-#: What an iteration may be instead.
+#: What the repeating part may be instead of an iteration.
 BY_ORDER: Final = "no text names the place that repeats: it may be the layers of one pass"
 LONGER: Final = "a longer sequence repeats too"
 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """``bounds``: begins of the iterations and the end of the last (ns); ``many``: the ops in a usual one.
-
-    ``doubt``: what else it may be; None if the texts name places and no longer period fits.
+    """``bounds``: begins of the iterations and the end of the last (ns); ``many``: the number of ops in a
+    usual one. ``doubt``: what else it may be; None if the texts name places and no longer period fits.
     """
 
     bounds: Ints
@@ -59,7 +59,8 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A cut of the sequence. ``begin``: the places where iterations begin; ``seen``: how many are alike."""
+    """A cut of the sequence. ``begin``: the places where iterations begin; ``seen``: how many iterations
+    are alike."""
 
     begin: Ints
     last: int
@@ -70,9 +71,10 @@ class _Cut:
 
 
 def weights(count: int) -> NDArray[np.uint64]:
-    """Return unlike large numbers, so that sums tell sequences apart; in every run the same (splitmix64).
+    """Return distinct large numbers, so that sums distinguish sequences; they are the same in every run
+    (splitmix64).
 
-    To load NumPy's generators takes 7 ms.
+    Loading NumPy's generators would take 7 ms.
     """
     mixed: NDArray[np.uint64] = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(
         0x9E3779B97F4A7C15
@@ -104,7 +106,7 @@ def period(
     of = np.concatenate(([0], np.cumsum(count)))
     for candidate in _candidates(symbol, count, order[of[:-1][count > 0]]):
         cut = _cut(order[of[candidate] : of[candidate + 1]], total, bool(named[candidate]))
-        if cut is not None and cut.seen < LEAST:  # it may cut the first and the last
+        if cut is not None and cut.seen < LEAST:  # leave room: the first and the last may be cut
             cut = _from_the_first_op(cut, symbol, total)
             cut = cut if cut.seen >= LEAST else None
         if cut is not None and cut.many == 1 and not cut.named:
@@ -127,9 +129,9 @@ def period(
 
 
 def _once_a_run(count: Ints, graph: Ints) -> NDArray[np.bool_]:
-    """Return whether each symbol occurs once in a run of its graph: as often as any of the graph does.
+    """Return whether each symbol occurs once per run of its graph: no more often than the graph's rarest one.
 
-    One more or less is a run that the trace cut off.
+    One occurrence more is accepted: it belongs to a run that the trace cut off.
     """
     present = np.flatnonzero((graph >= 0) & (count > 0))
     least = np.full(int(graph.max(initial=-1)) + 1, np.iinfo(np.int64).max)
@@ -141,10 +143,11 @@ def _once_a_run(count: Ints, graph: Ints) -> NDArray[np.bool_]:
 
 
 def _candidates(symbol: _Codes, count: Ints, first: Ints) -> list[int]:
-    """Return symbols to cut at: of some numbers of occurrences, those that occur first.
+    """Return symbols to cut at: for some numbers of occurrences, the symbols that occur first.
 
-    ``first``: the place of each present symbol's first occurrence. What occurs once in each iteration occurs
-    least, or, after a set-up that repeats things too, is as frequent as much else: both numbers are tried.
+    ``first``: the place of each present symbol's first occurrence. An op that occurs once per iteration is
+    among the rarest; or, after a set-up with repetitions of its own, it has the most common number of
+    occurrences. Both numbers are tried.
     """
     present = symbol[first]
     often = count[present]
@@ -163,9 +166,9 @@ def _candidates(symbol: _Codes, count: Ints, first: Ints) -> list[int]:
 
 
 def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
-    """Return the cut at the places ``at``; None if what lies between them is not alike.
+    """Return the cut at the places ``at``; None if the stretches between them are not alike.
 
-    ``total``: the weights of all ops before each place, added up: equal differences are the same ops.
+    ``total``: the weights of all ops before each place, added up: equal differences mean the same ops.
     """
     count = len(total) - 1
     length = np.diff(at)
@@ -174,7 +177,7 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
         return None
     steps = np.diff(total[at]) == usual
     size = int(length[np.argmax(steps)])
-    # the last is alike if the ops after its begin are those of the others
+    # the last one is alike if the ops after its begin are those of the others
     last = int(at[-1]) + size
     ends_as_usual = _sum(total, int(at[-1]), last) == int(usual)
     steps = np.append(steps, ends_as_usual)
@@ -184,11 +187,11 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
     finish = len(steps) - int(np.argmax(steps[::-1]))
     steps = steps[begin:finish]
     alike = float(steps.mean())
-    # what is cut off at the begin and at the end may be one more
+    # the parts cut off at the begin and at the end may make up one more
     most = int(steps.sum()) + (not ends_as_usual)
     if most < LEAST or alike < ALIKE or most * size < COVERED * count:
         return None
-    # what is before the first alike one, since the first cut, was warm-up: the same loop
+    # stretches before the first alike one, from the first cut on, were warm-up of the same loop
     last = last if ends_as_usual else int(at[finish])
     return _Cut(at[:finish], last, alike, size, named, int(steps.sum()))
 
@@ -208,10 +211,10 @@ def _sum(total: Weights, begin: int, end: int) -> int:
 
 
 def _best(cuts: list[_Cut]) -> _Cut:
-    """Return the cut that is the iteration: where texts name places, the shortest; else the longest.
+    """Return the cut that is the iteration: if texts name places, the shortest; else the longest.
 
-    A layer's path does not repeat within a pass, but an evaluation every so often makes a longer period; ops
-    without places repeat layer by layer. Of cuts of one length the one with most iterations is taken.
+    A layer's path does not repeat within a pass, but a periodic evaluation makes a longer period; ops without
+    places repeat layer by layer. Among cuts of one length, the one with most iterations is taken.
     """
     named = [cut for cut in cuts if cut.named]
     if named:

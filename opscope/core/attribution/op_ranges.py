@@ -35,9 +35,7 @@ def op_ranges(
     )
     of_op, of_user = role == ROLE["op"], (role == ROLE["user"]) | theirs
     is_op, user, nested = (zeros(mapped, count, bool) for _ in range(3))
-    with_ops = np.zeros(
-        0, bool
-    )  # by process, which are numbered from 0, and the unknown one before
+    with_ops = np.zeros(0, bool)  # per process; process -1 (unknown) comes first
     for part in pieces(count) if count else ():
         piece, reading = ranges[part], meaning.reading[part]
         is_whole_range = (piece["end"] > piece["start"]).fill_null(False).to_numpy()

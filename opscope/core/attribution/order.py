@@ -1,10 +1,9 @@
 """The attribution rules in the order in which they are applied, and why each has its position.
 
-A rule takes what is known and returns what is known after it; only the fields in ``gives`` differ.
-``number`` is the rule's in docs/decisions/attribution.md. What the rules that are ``stored`` find is stored
-with a profile, because they take most of the time; what the others find is found anew.
-Rules 3, 4 and 6 (what encloses an op, its direction, compiled regions) need no kernels: analysis applies them
-to the ops that it shows.
+A rule takes the knowledge so far and returns it with the fields in ``gives`` changed. ``number`` is the
+rule's number in docs/decisions/attribution.md. Results of ``stored`` rules are stored with a profile, because
+these rules take most of the time; the other rules are applied anew. Rules 3, 4 and 6 (what encloses an op,
+its direction, compiled regions) need no kernels: analysis applies them to the ops that it shows.
 """
 
 from __future__ import annotations
@@ -52,9 +51,9 @@ from opscope.core.tables.mapped import zeros
 def take_named(
     ranges: pl.DataFrame, named: NamedOps, kernels: Launched, memops: Launched, is_op: Flags
 ) -> tuple[Launched, Launched, Flags]:
-    """Return kernels, copies and ops, with each kernel in the op that it names, unless that op launched it.
+    """Return kernels, copies and sets with the op that each one names, unless an op launched it.
 
-    An inferred name gives way to any op that launched the kernel.
+    An inferred name never replaces the op that launched the kernel.
     """
     copied = named.copied if len(named.copied) else np.full(len(memops.op), NONE, np.int32)
     if max(named.op.max(initial=NONE), copied.max(initial=NONE)) < 0:
@@ -79,7 +78,7 @@ def take_named(
     return kernels_named, take(memops, copied), ops
 
 
-#: Notes on kernels of CUDA graphs that have their op without an identifier of their node.
+#: Notes on kernels of CUDA graphs whose op was found without an identifier of their node.
 GIVEN_TO_REGION: Final = (
     "kernels, copies and sets of CUDA graphs without node ids were given to the compiled region that "
     "replayed the CUDA graph (inferred): the trace does not show which op of the region each belongs to"
@@ -96,7 +95,8 @@ STEPS_INFERRED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. ``apply`` reads only the fields ``needs`` of what is known and changes only ``gives``."""
+    """One rule. ``apply`` reads only the fields ``needs`` of the knowledge and changes only the fields
+    ``gives``."""
 
     number: str
     finds: str
@@ -104,7 +104,7 @@ class Rule:
     needs: tuple[str, ...]
     gives: tuple[str, ...]
     after: str
-    #: Its share of the time that all take, in ms on a trace of 400,000 kernels and 1.2 million ranges.
+    #: Its time in ms, on a trace of 400,000 kernels and 1.2 million ranges.
     weight: int = 1
     stored: bool = False
 
@@ -175,7 +175,7 @@ def _give_reasons(state: Known) -> Known:
         name: launched_by(link, state.call_op, why, state.mapped)
         for name, link in state.links.items()
     }
-    if state.trace.origin.get(SHARED_IDS):  # rows of which the reader could not tell the launch
+    if state.trace.origin.get(SHARED_IDS):  # rows whose launch the reader could not determine
         for name, rows in launched.items():
             without_id = state.trace[name]["correlation"].is_null().to_numpy()
             rows.reason[without_id & (rows.reason == NO_LAUNCH)] = SHARED
@@ -245,7 +245,7 @@ def _add_steps(state: Known) -> Known:
     )
 
 
-#: The rules in order; ``after`` says why a rule comes after the one before.
+#: The rules in order; ``after`` says why a rule comes after the one before it.
 RULES: Final = (
     Rule(
         "1",

@@ -58,7 +58,7 @@ def why_calls_have_none(
 def launched_by(
     link: Rows, call_op: Rows, why: NDArray[np.uint8], mapped: Mapped | None = None
 ) -> Launched:
-    """Return for a table's rows the op, or the reason for none, of their launching calls ``link``."""
+    """Return for a table's rows the op of their launching calls ``link``, or the reason why there is none."""
     count = len(link)
     op, replay = (full(mapped, count, NONE, np.int32) for _ in range(2))
     reason = full(mapped, count, NO_LAUNCH, np.uint8)

@@ -1,4 +1,5 @@
-"""Give an attributed trace other steps: those of a key node, or detected ones that are not sure."""
+"""Replace the steps of an attributed trace: by those of a key node, or by detected steps that are not
+certain."""
 
 from __future__ import annotations
 
@@ -21,10 +22,11 @@ NOTE: Final = "steps "
 def replaced_steps(
     attribution: Attribution, table: pl.DataFrame, note: str, *, keep: bool = False
 ) -> Attribution:
-    """Return the attribution with the steps ``table``, as of ``inferred_steps``, instead of all others.
+    """Return the attribution with the steps of ``table`` (as ``inferred_steps`` returns them) instead of all
+    others.
 
-    No row moves: the steps that go stand for nothing, those that come are after all other rows. ``note``
-    says where they come from; it replaces what the notes said of that. ``keep``: the others stay.
+    No row moves: replaced steps stay as rows without a meaning, new ones follow all other rows. ``note`` says
+    where the new steps come from; it replaces earlier notes on that. ``keep``: the other steps stay.
     """
     meaning = attribution.meaning
     readings, texts, reading = meaning.readings, meaning.texts, meaning.reading

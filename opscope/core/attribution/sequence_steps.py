@@ -18,18 +18,18 @@ from opscope.core.tables.lanes import lanes_of
 
 #: Parameters that name the place of a call: its node in a graph, its layer, DLProf's id.
 _PLACES: Final = ("node", "op_name", "layer", "op_id")
-#: Most ops of a process that are looked at. For 1 M ops it takes 0.5 s.
+#: Most ops of a process that are examined. 1 M ops take 0.5 s.
 MAX_OPS: Final = 4_000_000
 TOO_MANY: Final = f"more than {MAX_OPS:,} ops: the sequence was not looked at"
-#: What is left of the confidence where other threads do not take part.
+#: Factor of the confidence if other threads do not take part in the iterations.
 UNEVEN: Final = 0.5
 OTHERS: Final = "other threads do not do the same in each"
 NO_OPS: Final = "no ops in this process"
 
 
-#: XLA's path of an operation begins with the compiled function.
+#: The compiled function at the beginning of XLA's path of an operation.
 _FUNCTION: Final = re.compile(r"(?:p?jit|pmap)\((.+?)\)/")
-#: Parts of a path in a graph that run more than once in a run of it.
+#: Parts of a path in a graph that run more than once per run of the graph.
 _LOOP: Final = re.compile(r"(?:^|[/ ])(?:while|scan|map_fn|body)(?:_\d+)?(?:/|$| )")
 
 
@@ -47,11 +47,11 @@ def function_of(reading: Reading) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Symbols:
-    """What the texts of ops and layers say of their place.
+    """Numbers for the texts of ops and layers, by the place that they name.
 
-    ``number``: per reading a number that calls of one op at one place share, shapes aside (those of a
-    decoder's cache grow); -1 for what is neither op nor layer. Per number, ``named``: whether the text names
-    the place; ``graph``: a number for the graph or compiled function around it (-1: none).
+    ``number``: per reading a number shared by calls of one op at one place, whatever their shapes (those of a
+    decoder's cache grow); -1 for a range that is neither op nor layer. Per number, ``named``: whether the
+    text names the place; ``graph``: a number for the graph or compiled function around it (-1: none).
     """
 
     number: Ints
@@ -80,7 +80,7 @@ class Symbols:
 
 
 def _name(reading: Reading) -> tuple[str, tuple[str, ...]]:
-    """Return the name of an op or layer ("" for what is neither) and the texts that tell its place."""
+    """Return the name of an op or layer ("" for other ranges) and the texts that show its place."""
     if reading.role == "layer" and reading.layer:
         return "layer", (reading.layer,)
     if reading.role != "op" or reading.call is None:
@@ -97,7 +97,7 @@ def sequence_steps(
     symbols: Symbols,
     mine: NDArray[np.bool_],
 ) -> tuple[Period, int] | str:
-    """Return the iterations of the ranges ``mine``, a process's, and their thread; or why there are none."""
+    """Return the iterations of the process's ranges ``mine``, and their thread; or why there are none."""
     layer = meaning.role == ROLE["layer"]
     rows = np.flatnonzero(mine & (is_op | layer) & (symbols.number[meaning.reading] >= 0))
     if not np.any(is_op[rows]):
@@ -121,7 +121,7 @@ def sequence_steps(
     flags = symbols.named, symbols.graph
     steps: Period | str = period(reading[most[2]], start[most[2]], end[most[2]], *flags)
     if isinstance(steps, str) and len(lanes.keys) > 1:
-        # a graph's nodes run on whatever thread of a pool is free
+        # the nodes of a graph run on any free thread of a pool
         top = np.flatnonzero(outer)
         top = top[np.argsort(start[top], kind="stable")]
         again = period(reading[top], start[top], end[top], *flags)
@@ -135,7 +135,8 @@ def sequence_steps(
 
 
 def _whole(period: Period, start: Ints) -> bool:
-    """Return whether nearly all iterations have about as many ops as the usual one, those of all threads."""
+    """Return whether nearly all iterations have about as many ops, on all threads together, as the usual
+    one."""
     counts = np.diff(np.searchsorted(np.sort(start), period.bounds))
     usual = float(np.median(counts))
     near = np.abs(counts - usual) <= max(0.1 * usual, 1)

@@ -1,4 +1,4 @@
-"""Find the ranges that an inference server names by its engine's steps, and what the names tell."""
+"""Find the ranges with which an inference server names its engine's steps, and read their names."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from opscope.core.dialects.serving import BESIDE, EngineStep, Share
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE
 
-#: What a name tells of the requests of each phase.
+#: Columns for what a name says about the requests of each phase.
 SHARE: Final = ("requests", "queries", "keys", "qq", "qk")
 PHASES: Final = ("prefill", "decode")
 _PLACE: Final = {"process": pl.Int32, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64}
-#: What the name of a step tells.
+#: Columns for what the name of a step says.
 _NAMED: Final = {
     "kind": pl.String,
     "source": pl.String,
@@ -30,13 +30,14 @@ _NAMED: Final = {
 }
 #: The columns of ``served_steps``; times in ns.
 SERVED: Final = {**_PLACE, **_NAMED}
-#: The kind of a step that does both, in one word.
+#: The kind of a step that does both prefill and decode.
 _ONE_WORD: Final = {serving.MIXED: "mixed"}
 
 
 def served_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
-    """Return the steps that a server names (``SERVED``), by process and begin: of each process the outermost
-    of them on the thread with most. Names that only hold a word (``decode 3``) count where no others are."""
+    """Return the steps that a server names (``SERVED``), by process and begin: for each process the
+    outermost ones on the thread with most of them. Names with only a word (``decode 3``) count only if
+    there are no others."""
     own = _own_steps(ranges, meaning)
     named = _steps_by_reading(meaning)
     parts = [pl.DataFrame(schema=SERVED), own]
@@ -61,7 +62,8 @@ def served_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
 
 
 def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
-    """Return the steps whose kind a mark of ``opscope.step(kind=…)`` tells, with the step's own range."""
+    """Return the steps whose kind is given by a mark of ``opscope.step(kind=…)``, with the step's own
+    range."""
     read = {
         code: step
         for code, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True))
@@ -90,7 +92,7 @@ def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
 
 
 def _steps_by_reading(meaning: Meaning) -> dict[int, EngineStep]:
-    """Return the step that each reading's text tells, by the reading's number."""
+    """Return the step named by each reading's text, by the reading's number."""
     read = (
         (code, serving.engine_step(text) if is_user_range(reading) else None)
         for code, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True))
@@ -115,7 +117,7 @@ def _flags(meaning: Meaning, codes: Iterable[int]) -> NDArray[np.bool_]:
 
 
 def _table(read: dict[int, EngineStep], length: int) -> pl.DataFrame:
-    """Return what each reading tells (``_NAMED``), null for readings that tell no step."""
+    """Return the content of each reading's name (``_NAMED``); null for readings that name no step."""
     steps = [
         (
             code,

@@ -1,4 +1,4 @@
-"""Look up specs: the calls that the node names in a prepared graph stand for.
+"""Look up specs: the calls behind the node names of a prepared graph.
 
 A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs`` (with
 the call alone as ``text``). It is looked up by (process, framework, graph, key).
@@ -40,12 +40,12 @@ SAME: Final = [*_WHERE, "graph", "key"]
 
 
 def is_hlo(call: OpCall | None) -> TypeGuard[OpCall]:
-    """Return whether it is an HLO operation, which XLA's compiler names."""
+    """Return whether it is an HLO operation, named by XLA's compiler."""
     return call is not None and call.name.startswith("hlo::")
 
 
 def family(framework: str | None) -> str:
-    """Return the family of a framework or NVTX domain: specs and ranges are matched by it."""
+    """Return the family of a framework or NVTX domain, by which specs and ranges are matched."""
     name = (framework or "").removeprefix("opscope.")
     return _FAMILY.get(name, name)
 
@@ -103,7 +103,7 @@ class Specs:
             *_keys(table["family"], table["key"]),
         )
         table = table.filter(pl.col("text").is_not_null() & pl.col("key").is_not_null())
-        # two functions of one graph may have a node of one short name: then it identifies neither
+        # if two functions of one graph have a node with the same short name, the name identifies neither
         within = [*_WHERE, "graph", "short"]
         clash = pl.min_horizontal(pl.col(name).n_unique().over(within) for name in ("key", "text"))
         table = table.with_columns(pl.when(clash == 1).then("short").alias("short"))
@@ -151,7 +151,8 @@ class Specs:
         return spec_of_query, unsure & (spec_of_query >= 0)
 
     def keys_of(self, process: int, graph: str) -> dict[str, str]:
-        """Return key → text of the specs of a graph, with keys as ranges of XLA's family have them."""
+        """Return key → text of the specs of a graph, with keys in the form that ranges of XLA's family
+        have."""
         mine = self.table.filter((pl.col("process") == process) & (pl.col("graph") == graph))
         return dict(mine.select("key", "text").rows())
 
@@ -160,7 +161,7 @@ class Specs:
         if queries.is_empty() or self.table.is_empty():
             return
         specs = self.table.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
-        # Mostly a key has one text: then the time does not matter.
+        # mostly a key has only one text: then the time does not matter
         single = specs.group_by(by).agg(pl.col("row").last(), pl.col("text").n_unique())
         joined = queries.join(single, on=by, how="inner")
         plain = joined.filter(pl.col("text") == 1)
@@ -179,7 +180,7 @@ class Specs:
 
 
 def _keys(families: pl.Series, keys: pl.Series) -> tuple[pl.Series, pl.Series]:
-    """Return ``key`` without what a runtime adds to it, and ``short``, the name within its function."""
+    """Return ``key`` without additions by the runtime, and ``short``, the name within its function."""
     xla = families == "xla"
     if not xla.any():
         return keys.alias("key"), keys.alias("short")

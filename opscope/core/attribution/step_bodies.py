@@ -1,11 +1,10 @@
-"""Find where the body of a loop begins and ends around what is known of each of its steps, its core.
+"""Find where the loop body of each step begins and ends, around the known part of the step, its core.
 
-A core (an optimizer's step with its forward and backward pass; a call of a compiled function) is not all of
-its step: batches are made before it, and results are read after it. What lies between two cores is the tail
-of one body and the head of the next. The head is what also comes before the first core; the tail is the rest
-of what usually lies between. Where more lies between two cores, and forward passes are in it, the loop was
-left, for an evaluation or because the epoch was over: one step ends with its tail, the next begins with its
-head.
+A core (an optimizer's step with its forward and backward pass, or a call of a compiled function) is not the
+whole step: batches are made before it, and results are read after it. The events between two cores are the
+tail of one body and the head of the next. The head is what also comes before the first core; the tail is the
+rest of what usually lies between. If there is more between two cores, with forward passes in it, the loop was
+left, for an evaluation or at the end of an epoch: one step ends with its tail, the next begins with its head.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from opscope.core.tables.intervals import Ints
 
 _Codes: TypeAlias = NDArray[np.integer[Any]]
 
-#: Least part of the ops of a body that are in what is like a forward pass.
+#: Least share of a body's ops that a stretch must have to count as a forward pass.
 LIKE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """The outermost events of a thread, by time (ns). ``symbol``: equal for calls of one thing; ``passes``:
-    whether each is a forward pass (a layer, a compiled function); ``away``: whether it is surely no part of a
-    step (an evaluation, a checkpoint)."""
+    """The outermost events of a thread, by time (ns). ``symbol``: equal for calls of the same thing;
+    ``passes``: whether each is a forward pass (a layer, a compiled function); ``away``: whether it is
+    certainly no part of a step (an evaluation, a checkpoint)."""
 
     symbol: _Codes
     start: Ints
@@ -40,10 +39,10 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Per step its core: events ``first`` to before ``last``; ``begin`` and ``end``: when (ns) it ran.
+    """The core of each step: events ``first`` to before ``last``; ``begin`` and ``end``: when (ns) it ran.
 
-    ``late``: results may come after the end of a core, as where a function is only launched: until the next
-    body begins, the time is the step's.
+    ``late``: results may come after the end of a core, for example if the function only launches work; the
+    time until the next body then belongs to the step.
     """
 
     first: Ints
@@ -53,7 +52,7 @@ class Cores:
 
 
 def bodies(events: Events, cores: Cores) -> tuple[Ints, Ints]:
-    """Return when (ns) the body of each core begins and ends; bodies that follow each other touch."""
+    """Return when (ns) the body of each core begins and ends; consecutive bodies touch."""
     symbol = events.symbol
     count = len(cores.first)
     gaps = [
@@ -76,7 +75,7 @@ def bodies(events: Events, cores: Cores) -> tuple[Ints, Ints]:
         for index, gap in enumerate(gaps)
     ]
     evidence = [ahead[index] for index in range(count) if left[index]]
-    # where the events begin with a part of the usual, the first body may be cut
+    # if the events begin with a part of the usual sequence, the first body may be cut
     if ahead[0] < len(gaps[0]) or ahead[0] == len(usual):
         evidence.append(ahead[0])
     head = min(evidence, default=len(usual) - behind[-1])
@@ -93,7 +92,7 @@ def bodies(events: Events, cores: Cores) -> tuple[Ints, Ints]:
             if index < count:
                 begin[index] = events.start[int(cores.first[index]) - after]
             continue
-        # steps that follow each other touch where the tail ends, or where the head begins
+        # consecutive steps touch where the tail ends, or where the head begins
         edge = low + len(gap) - after
         tail_ends = max(int(cores.end[index - 1]), int(events.end[low:edge].max(initial=0)))
         head_begins = int(events.start[edge])
@@ -103,7 +102,7 @@ def bodies(events: Events, cores: Cores) -> tuple[Ints, Ints]:
 
 
 def _usual(gaps: list[_Codes]) -> _Codes:
-    """Return what most often lies between two cores; of several, the shortest."""
+    """Return the sequence that most often lies between two cores; the shortest of several."""
     if not gaps:
         return np.empty(0, np.int64)
     often = Counter(gap.tobytes() for gap in gaps)
@@ -111,7 +110,7 @@ def _usual(gaps: list[_Codes]) -> _Codes:
 
 
 def _common(codes: _Codes, other: _Codes) -> int:
-    """Return how many first symbols two sequences share."""
+    """Return how many symbols two sequences share at their beginning."""
     size = min(len(codes), len(other))
     return int(np.argmin(np.append(codes[:size] == other[:size], False)))
 
@@ -119,7 +118,8 @@ def _common(codes: _Codes, other: _Codes) -> int:
 def _is_left(
     events: Events, cores: Cores, index: int, gap: _Codes, usual: _Codes, behind: int, ahead: int
 ) -> bool:
-    """Return whether the loop was left in a gap: more is in it than usual, with forward passes."""
+    """Return whether the loop was left in a gap: it has more events than usual, with forward passes among
+    them."""
     most = len(gap)
     low = int(cores.last[index - 1])
     if events.away[low : low + most].any():
@@ -129,7 +129,7 @@ def _is_left(
     more = slice(low + min(behind, most), low + max(most - ahead, min(behind, most)))
     extra = events.symbol[more]
     if not len(extra):
-        # the usual begins and ends the gap: what repeats between is more than the usual
+        # the gap begins and ends with the usual sequence; repetitions in between are additional events
         extra = gap
     if events.passes[more].any():
         return True

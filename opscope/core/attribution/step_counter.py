@@ -1,4 +1,4 @@
-"""The names by which an op may be meant as the one that runs once in each iteration; TensorFlow's counter."""
+"""The names by which a user may give the op that runs once per iteration; and TensorFlow's step counter."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from opscope.core.tables.intervals import Ints
 
 #: The variable with which sessions and estimators of TensorFlow count iterations.
 GLOBAL_STEP: Final = "global_step"
-#: Of ops that have a key in their path, those that write the counter, best first.
+#: Ops with the key in their path that write the counter, best first.
 _WRITES: Final = ("AssignAdd", "assign_add", "add", "Assign")
 _NAMES: Final = ("op_id", "node", "op_name", "name")
 
 
 def names(reading: Reading, text: str) -> Iterator[str]:
-    """Yield the names by which a range may be meant: an op's, its node's, a layer's path, its text."""
+    """Yield the names by which a range may be given: the op's, its node's, a layer's path, its text."""
     if reading.role != "op":
         yield text
         if reading.layer:
@@ -43,7 +43,7 @@ def in_path(name: str, key: str) -> bool:
 
 
 def writer(paths: Iterable[str]) -> str:
-    """Return the path of the op that writes the counter; if none seems to, the first by name."""
+    """Return the path of the op that writes the counter; if none seems to, the first path by name."""
     return min(paths, key=_rank)
 
 
@@ -53,7 +53,7 @@ def _rank(path: str) -> tuple[int, str]:
 
 
 def counter(meaning: Meaning) -> Ints:
-    """Return which readings are the op that writes TensorFlow's counter; none if nothing writes it."""
+    """Return which readings are the op that writes TensorFlow's counter; none if no op writes it."""
     paths: dict[int, str] = {}
     for number, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
         if reading.role == "op":
@@ -74,6 +74,6 @@ def counter(meaning: Meaning) -> Ints:
 
 
 def counted(ranges: pl.DataFrame, rows: Ints, begin: int) -> Ints:
-    """Return the bounds (ns) of the iterations that the ops ``rows`` end, the first from ``begin``."""
+    """Return the bounds (ns) of the iterations that the ops ``rows`` end; the first begins at ``begin``."""
     ends = np.unique(ranges["end"].gather(rows).drop_nulls().to_numpy())
     return np.concatenate(([min(begin, int(ends[0]) - 1)], ends)) if len(ends) else ends

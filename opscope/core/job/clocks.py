@@ -29,12 +29,13 @@ from opscope.core.tables.trace import Trace
 
 
 def messages(table: pl.DataFrame, ranks: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return one row per message of which both ends are known: ``sender`` and ``receiver`` (processes),
-    ``sent`` and ``sent_end``, ``received`` and ``received_end`` (when each began and ended, ns on its clock).
+    """Return one row per message whose send and receive are both known: ``sender`` and ``receiver``
+    (processes), ``sent`` and ``sent_end``, ``received`` and ``received_end`` (when each began and ended, ns
+    on its clock).
 
     ``table`` is ``exchanges``, ``ranks`` has process and rank. The i-th send from a rank to another in a
     group is the i-th receive there; if the recordings do not begin with the same message, the counts are
-    shifted as those of collectives are. A rank of which there are several processes is left out.
+    shifted as those of collectives are. A rank with several processes is left out.
     """
     placed_ranks = ranks.drop_nulls("rank").select("process", pl.col("rank").cast(pl.Int64))
     placed_ranks = placed_ranks.unique().filter(pl.len().over("rank") == 1)
@@ -104,15 +105,16 @@ _TIMES: Final = ("start", "end", "time")
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """``on``: the processes' ``machines``; ``at``: per machine the offset of its clock to the first's, None
-    if nothing tells; ``how``: by what it was found."""
+    """Result of the alignment. ``on``: the machine of each process; ``at``: per machine the offset of its
+    clock to the first machine's, None if unknown; ``how``: the method that found it."""
 
     on: pl.DataFrame
     at: dict[str, Offset | None]
     how: dict[str, str]
 
     def by(self, name: str) -> Offset | None:
-        """Return the offset by which times of the machine ``name`` are moved: one within its error is 0."""
+        """Return the offset by which times of the machine ``name`` are moved; an offset smaller than its
+        error is 0."""
         offset = self.at[name]
         if (
             offset is None
@@ -123,7 +125,7 @@ class Placed:
         return Offset(0, 0, 0.0, offset.error, offset.spread, offset.collectives)
 
     def of_processes(self) -> dict[int, Offset]:
-        """Return the offsets by process, of those whose times move."""
+        """Return the offset of each process whose times move."""
         offsets: dict[int, Offset] = {}
         for process, name in self.on.select("process", "machine").rows():
             offset = self.by(name)
@@ -159,12 +161,12 @@ def one_clock(trace: Trace) -> bool:
 
 
 def aligned(trace: Trace) -> Trace:
-    """Return ``trace`` with all times on the clock of its lowest rank's machine, as far as it shows how.
+    """Return ``trace`` with all times on the clock of its lowest rank's machine, as far as the trace allows.
 
     With one machine, nothing is moved. Otherwise the table ``clocks`` gets, per domain, ``method``,
     ``offset_ns``, ``drift_ppm``, ``error_ns``, ``spread_ns`` and ``collectives`` (or messages). A machine
-    without either in common with another is aligned by its Unix clock, with an unknown error. An offset
-    within its error is taken to be 0.
+    that shares no collective and no message with another is aligned by its Unix clock, with an unknown error.
+    An offset within its error is taken to be 0.
     """
 
     def found() -> Pieces:
@@ -176,8 +178,8 @@ def aligned(trace: Trace) -> Trace:
 
 
 def placed(trace: Trace, pieces: Callable[[], Pieces]) -> Placed | None:
-    """Return how the clocks of the trace's machines lie to that of its lowest rank; None if they are one, or
-    were aligned before. What is doubtful is noted in the trace.
+    """Return the offsets of the machines' clocks to the lowest rank's clock; None if there is only one clock
+    or the clocks were aligned before. Doubts are added to the trace's notes.
 
     ``pieces`` returns the ``exchanges`` of all processes, in pieces.
     """
@@ -210,12 +212,14 @@ def placed(trace: Trace, pieces: Callable[[], Pieces]) -> Placed | None:
 
 
 def _clock(name: str) -> str:
-    """Return what a machine's clock is called; a machine without a name has its clock's (``clock 1``)."""
+    """Return the display name of a machine's clock; a machine without a name gets its clock's number
+    (``clock 1``)."""
     return name if name.startswith("clock ") else f"clock of {name}"
 
 
 def _met(pieces: Pieces, on: pl.DataFrame, names: list[str]) -> Met:
-    """Return what the machines, numbered as in ``names``, did together."""
+    """Return the collectives and messages that the machines, numbered as in ``names``, took part in
+    together."""
 
     def ran() -> Iterator[pl.DataFrame]:
         return (piece.drop_nulls(["start", "end"]) for piece in pieces())
@@ -311,7 +315,7 @@ def _moved_table(
 
 
 def _clocks(trace: Trace, where: Placed) -> pl.DataFrame:
-    """Return the trace's table ``clocks`` with what was found of each."""
+    """Return the trace's table ``clocks``, with the offset and the method of each clock."""
     on, first = where.on, next(iter(where.at))
     unix = on.join(trace["clocks"], on="clock_domain", suffix="_of")
     reference = unix.filter(pl.col("machine") == first)["to_unix_ns"].drop_nulls()
@@ -338,7 +342,7 @@ def _clocks(trace: Trace, where: Placed) -> pl.DataFrame:
 
 
 def gpu_key(trace: Trace) -> Callable[[int | None, int | None], tuple[object, ...]]:
-    """Return what gives the key of the GPU that a process means by a device's number.
+    """Return a function from (process, device number) to a key that identifies the GPU.
 
     The key is the device's UUID if the trace has it, else the machine of the process and the number there:
     every machine has a device 0. Its last part is None if no device is recorded.
@@ -360,8 +364,8 @@ def gpu_key(trace: Trace) -> Callable[[int | None, int | None], tuple[object, ..
 def gpus(trace: Trace) -> pl.DataFrame:
     """Return the number of the GPU (``gpu``, from 0) of each ``process`` and ``device``.
 
-    The visible GPUs come first, in the order of the table of devices, then those that are known by their work
-    alone.
+    The visible GPUs come first, in the order of the table of devices, then GPUs that only appear because work
+    ran on them.
     """
     pairs = pl.concat(
         [trace[name].select("process", "device").unique(maintain_order=True)

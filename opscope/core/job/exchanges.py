@@ -1,4 +1,4 @@
-"""List the collectives and messages of each process; ``numbering`` says which of several ranks are one.
+"""List the collectives and messages of each process; ``numbering`` matches them between ranks.
 
 On a GPU, a collective is a kernel. On a CPU, the call returns at once, and a range on the backend's own
 thread shows when it ran (``gloo:all_reduce``).
@@ -54,7 +54,8 @@ SCHEMA: Final = {
     "comms": pl.String,
     "peer": pl.Int64,
 }
-#: No buffer of a collective is larger, and no group has more ranks: thousands of them add up in 64 bits.
+#: Upper limits for the bytes of a collective and the ranks of a group; sums of thousands of such values fit
+#: in 64 bits.
 _MOST_BYTES, _MOST_RANKS = 1 << 44, 1 << 24
 #: Kineto's fields that identify a collective: its number in its group, and its id among all.
 _COMPLETED: Final = r'"completed": ?(true|false)\b'
@@ -83,9 +84,10 @@ def exchanges(attribution: Attribution) -> pl.DataFrame:
 def called(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per outermost call of a collective or message (SCHEMA), whether it ran or not.
 
-    ``start`` and ``end`` are those of what it ran; null where that was not recorded, which on a GPU is so too
-    where it never ended. ``completed``: whether it completed, where the source says that apart from a time;
-    null else. ``source``: the line that called it. ``table`` is ``exchanges``.
+    ``start`` and ``end`` are the times of the work that it launched; null if that was not recorded. On a GPU,
+    they are also null if the work never ended. ``completed``: whether it completed, if the source records
+    that separately from the time; otherwise null. ``source``: the line that called it. ``table`` is
+    ``exchanges``.
     """
     calls = _Calls(attribution)
     called_groups = _of_groups(attribution, _of_calls(attribution, calls, set()))
@@ -117,7 +119,7 @@ def _told(attribution: Attribution, op: pl.Series) -> list[pl.Series]:
 
 
 def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows by process and time, with members and sizes of their groups."""
+    """Return the rows by process and time, with the members and sizes of their groups."""
     table = table.sort("process", "called", maintain_order=True)
     members = groups(attribution.trace).select(
         "process", "group", "ranks", pl.col("size").alias("of")
@@ -141,12 +143,13 @@ def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_own_jobs(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return collectives with the groups of unrelated files apart: equal names show nothing."""
+    """Return collectives with the groups of unrelated files kept apart: equal group names mean nothing
+    there."""
     if not trace.origin.get(UNRELATED):
         return table
     first = [part.get("first_process", 0) for part in trace.origin.get("parts", ())]
     process = table["process"].fill_null(NONE).to_numpy()
-    # of very many files it is not kept which process is whose
+    # with very many files, a merge does not keep which process belongs to which file
     number = np.searchsorted(np.unique(first), process, "right") if any(first) else process + 1
     file = pl.Series("file", number).cast(pl.String)
     group = pl.concat_str(pl.col("group").cast(pl.String), pl.lit(" of file "), file)
@@ -195,7 +198,7 @@ def communicating(attribution: Attribution) -> NDArray[np.bool_]:
 
 
 def on_host(attribution: Attribution) -> dict[int, tuple[Ints, Ints]]:
-    """Return by process (-1: not recorded) when a backend ran collectives on threads of the host."""
+    """Return by process (-1: not recorded) the times at which a backend ran collectives on host threads."""
     readings = attribution.meaning.readings
     of_backend = [
         reading.call is not None and reading.call.name.startswith(_BACKENDS) for reading in readings
@@ -211,9 +214,10 @@ def on_host(attribution: Attribution) -> dict[int, tuple[Ints, Ints]]:
 
 
 def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, tuple[Ints, Ints]]:
-    """Return by process (-1: not recorded) when an op of the ``chosen`` rows ran that is no collective's.
+    """Return by process (-1: not recorded) the times at which an op of the ``chosen`` rows ran that is not a
+    collective.
 
-    While a collective's op inside such an op holds its thread up, the thread computes nothing.
+    Time in which a collective inside such an op blocks its thread is not counted as computing.
     """
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     talks = np.array([reading.direction == "communication" for reading in meaning.readings], bool)
@@ -239,9 +243,9 @@ def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, 
 
 
 def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
-    """Return which kernels are a collective's by their names; not those of ops that have no thread.
+    """Return which kernels are collectives by name and were not launched by an op that has no thread.
 
-    Such an op stands for its kernels, as in Ascend's traces, and is listed as a call.
+    An op without a thread stands for its kernels, as in Ascend's traces, and is listed as a call itself.
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
     stands = calls.is_call[attribution.meaning.reading]
@@ -298,8 +302,8 @@ class _Calls:
         self.is_pair = np.array([kind in POINT_TO_POINT for kind in self.kind], bool)
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
-        """Return group, size, kind, bytes, dtype, reduction, members, peer and its place in the group, of the
-        readings (-1: null)."""
+        """Return group, size, kind, bytes, dtype, reduction, members, peer and peer's place in the group
+        for each reading (-1: null)."""
         return [
             spread("group", self.group, codes),
             gather(pl.Series("size", self.size, pl.Int64), codes),
@@ -342,8 +346,8 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
 
 
 def _peer(call: OpCall, kind: str) -> tuple[int | None, int | None]:
-    """Return the rank at the other end of a message: among all ranks (Kineto), and in its group (PyTorch,
-    NCCL); each None if not recorded so."""
+    """Return the rank at the other end of a message, as a global rank (Kineto) and as a rank in its group
+    (PyTorch, NCCL); each is None if not recorded in that form."""
     if "+" in call.name or kind == "send_recv":
         return None, None  # NCCL's groups of messages have several
     peer = _rank(call.param("peer" if kind == "send" else "source"))
@@ -359,7 +363,7 @@ def _rank(value: object) -> int | None:
 
 
 def _at_most(value: int | None, most: int) -> int | None:
-    """The value, null where no job has it: a text can hold any number."""
+    """Return the value, or None if it is too large for a real job: text can hold any number."""
     return value if value is not None and 0 <= value <= most else None
 
 
@@ -372,7 +376,8 @@ def _reduction(call: OpCall) -> str | None:
 def _of_kernels(
     table: pl.DataFrame, rows: Ints, attribution: Attribution, calls: _Calls
 ) -> pl.DataFrame:
-    """Return the kernels ``rows``, described by the op that launched each, or by the kernel's name alone."""
+    """Return the rows ``rows`` of kernels, described by the op that launched each, or by the kernel's name
+    alone."""
     op = at(attribution.kernels.op, rows).astype(np.int64)
     reading, ranges = attribution.meaning.reading, attribution.trace["ranges"]
     described_by = attribution.climb(op, calls.is_call[reading])
@@ -403,7 +408,7 @@ def _first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.DataFrame:
     """Return the outermost calls of processes without kernels of collectives, with the backend's times.
 
-    Of a process that recorded no call, and of one with such kernels, each run of the backend is a row.
+    For a process that recorded no call, or that has kernels of collectives, each run of the backend is a row.
     """
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading
     here = ~ranges["process"].is_in(list(on_gpu)).fill_null(False).to_numpy()
@@ -430,7 +435,7 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
 
 
 def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFrame:
-    """Return what the ranges ``rows`` say of the collective that each is, with their times."""
+    """Return the collective that each row ``rows`` of ``ranges`` describes, with its times."""
     ranges, reading = attribution.trace["ranges"], attribution.meaning.reading[rows]
     described: pl.DataFrame = _time(attribution, ranges[rows], rows).select(
         "process",
@@ -445,7 +450,7 @@ def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFr
 
 
 def _time(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
-    """Return the range rows ``frame``; those without a thread, which stand for kernels, get their times."""
+    """Return the range rows ``frame``; rows without a thread stand for kernels and get the kernels' times."""
     if not frame["thread"].has_nulls():
         return frame
     times = pl.DataFrame({"op": attribution.kernels.op.astype(np.int64)}).with_columns(
@@ -462,8 +467,8 @@ def _time(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataF
 def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
     """Return ``calls`` with the time in which each ran: a backend runs its calls in order, one by one.
 
-    The first spans may be of calls before the recording began: as many are left out as needed so that no
-    call runs before it was made. Null if spans and calls do not match.
+    The first spans may belong to calls made before the recording began. As many spans are skipped as needed
+    so that no call runs before it was made. Null if spans and calls do not match.
     """
     called = calls["called"].to_numpy()
     start, end = (spans[name].to_numpy() for name in ("start", "end"))

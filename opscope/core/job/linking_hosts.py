@@ -26,17 +26,20 @@ _TIMES: Final = ("start", "end", "their_start", "their_end")
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """What hosts did together. ``ends``: per host and synchronising collective, ``node``, ``group``, ``one``
-    (the collective), ``start`` (its last rank entered) and ``end`` (its first left). ``messages``: those of
-    ``messages.messages`` between hosts, with ``sender_node`` and ``receiver_node``. Times in ns."""
+    """Collectives and messages that hosts took part in together.
+
+    ``ends``: per host and synchronising collective, ``node``, ``group``, ``one`` (the collective), ``start``
+    (when its last rank entered) and ``end`` (when its first rank left). ``messages``: the messages between
+    hosts as ``messages.messages`` returns them, with ``sender_node`` and ``receiver_node``. Times in ns.
+    """
 
     ends: pl.DataFrame
     messages: pl.DataFrame
 
 
 def solved(met: Met, hosts: int) -> dict[int, tuple[Offset, str]]:
-    """Return per host that is linked to host 0, without it, the offset of its clock to host 0's, and how
-    the link to its parent was made."""
+    """Return, for each host that is linked to host 0 (without host 0), the offset of its clock to host
+    0's, and the method that linked it to its parent."""
     links = _links(met, hosts)
     if links.is_empty():
         return {}
@@ -89,8 +92,11 @@ def _links(met: Met, hosts: int) -> pl.DataFrame:
 def _by_groups(
     host: Ints, group: Ints, count: Ints, frontier: NDArray[np.bool_], placed: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
-    """Return the hosts that share a group with one of ``frontier``, and which: in the group in which each has
-    most collectives, the one with most; the lowest of equal ones."""
+    """Return the hosts that share a group with a host of ``frontier``, each with its parent.
+
+    The parent is chosen in the group in which the host has most collectives: the host of ``frontier`` with
+    most collectives there; of equal ones, the lowest.
+    """
     from_here = frontier[host]
     rows = np.flatnonzero(from_here)
     rows = rows[np.lexsort((host[rows], -count[rows], group[rows]))]
@@ -111,10 +117,11 @@ def _by_groups(
 def _that_met(
     ends: pl.DataFrame, child: Ints, parent: Ints, frontier: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
-    """Return the pairs that took part in one collective together.
+    """Return the pairs whose two hosts took part in a common collective.
 
-    A child whose parent did not (sibling groups share a name, or the recordings do not overlap) gets the host
-    of ``frontier`` with most in common; without one it is left out.
+    If a child and its parent have no collective in common (sibling groups share a name, or the recordings do
+    not overlap), its parent becomes the host of ``frontier`` with most collectives in common; if there is
+    none, the child is left out.
     """
     pairs = pl.DataFrame({"child": child, "parent": parent})
     together = (
@@ -143,7 +150,8 @@ def _that_met(
 
 
 def _neighbours(sent: pl.DataFrame) -> pl.DataFrame:
-    """Return per ordered pair of hosts ``one`` and ``other`` the messages each way: ``least`` and ``all``."""
+    """Return for each ordered pair of hosts ``one`` and ``other`` the numbers of messages each way:
+    ``least`` (of the two ways) and ``all``."""
     ways = sent.group_by("sender_node", "receiver_node").len()
     there = ways.select(
         one="sender_node", other="receiver_node", there="len", back=pl.lit(0, pl.UInt32)
@@ -160,8 +168,8 @@ def _neighbours(sent: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_messages(neighbours: pl.DataFrame, placed: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return the hosts that exchanged messages with one that is placed, and which: messages both ways bound
-    an offset from both sides, so the one with most of these."""
+    """Return the hosts that exchanged messages with a host that is placed, each with its parent: the host
+    with most messages in both directions, because those bound an offset from both sides."""
     side, other = (neighbours[name].to_numpy() for name in ("one", "other"))
     rows = neighbours.filter(pl.Series(placed[side] & ~placed[other], dtype=pl.Boolean)).sort(
         "other", "least", "all", "one", descending=[False, True, True, False]
@@ -171,7 +179,7 @@ def _by_messages(neighbours: pl.DataFrame, placed: NDArray[np.bool_]) -> tuple[I
 
 
 def _collectives(met: Met, links: pl.DataFrame) -> pl.DataFrame:
-    """Return the entries of ``estimates`` of the links by collectives."""
+    """Return the entries of ``estimates`` for the links by collectives."""
     mine = links.filter(pl.col("method") == BY_COLLECTIVES)
     theirs = met.ends.join(mine, left_on="node", right_on="child").select(
         "pair", "parent", "one", their_start="start", their_end="end"
@@ -182,7 +190,7 @@ def _collectives(met: Met, links: pl.DataFrame) -> pl.DataFrame:
 
 
 def _messages(met: Met, links: pl.DataFrame) -> pl.DataFrame:
-    """Return the entries of the links by messages, each of which bounds one side."""
+    """Return the entries of ``estimates`` for the links by messages; each message bounds one side."""
     mine = links.filter(pl.col("method") == BY_MESSAGES).select("pair", "child", "parent")
     to_child = met.messages.join(
         mine, left_on=["sender_node", "receiver_node"], right_on=["parent", "child"]

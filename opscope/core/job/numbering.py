@@ -1,4 +1,4 @@
-"""Number the collectives of a group, so that those of equal number on several ranks are one collective."""
+"""Number the collectives of a group, so that equal numbers on several ranks mean the same collective."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from opscope.core.tables.gathered import one_piece
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.narrow import Pieces, whole
 
-#: The windows of two ranks may begin up to this many collectives apart.
+#: The recordings of two ranks may begin up to this many collectives apart.
 _MOST_APART: Final = 256
 #: A shift is taken only if it makes the spread of the ends this much smaller.
 _BETTER: Final = 0.5
-#: Shares of a rank's ends: those that lie near the median, and those whose window decides (see ``_Others``).
+#: Shares of a rank's ends: the share that lies near the median, and the share that decides in ``_Others``.
 _NEAR: Final = 0.9
 _WINDOW: Final = 0.15
 _FewShifts: TypeAlias = NDArray[np.int64]
 
 
 def matched(table: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
-    """Return ``table`` with ``number``: rows of equal group, members, size and number are one collective.
+    """Return ``table`` with ``number``: rows with equal group, members, size and number are the same
+    collective.
 
-    If every record of a group has ``comms``, that gives the numbers; else, if every record has ``seq``,
-    that does; else the collectives of a group are counted on each process. If the processes' recordings do
-    not begin with the same collective, the counts are shifted so that all kinds and sizes agree and the
-    ends are close together (``same_clock``) or at the most constant distance; they are not if fewer
-    collectives are unlike without a shift than it would leave alone. Point-to-point transfers and
-    collectives of an unknown group have no number. Nor have those of a group (without ``comms``) in which
-    there are more processes than it has ranks: several groups share the name, and nothing separates them.
+    The numbers come from ``comms`` if every record of a group has it, else from ``seq`` if every record has
+    it; otherwise the collectives of a group are counted on each process. If the processes' recordings do not
+    begin with the same collective, the counts are shifted so that all kinds and sizes agree and the ends are
+    close together (``same_clock``) or at the most constant distance. No shift is made if it would leave more
+    collectives without a partner than there are mismatches without it. Point-to-point transfers and
+    collectives of an unknown group have no number. Collectives of a group without ``comms`` that has more
+    processes than ranks have none either: several groups share its name and cannot be separated.
     """
     return whole(matched_in(one_piece(table), same_clock))
 
 
 def matched_in(pieces: Pieces, same_clock: bool) -> Pieces:
-    """Return ``matched``, of a table in pieces: the rows of a process are in one of them."""
+    """Return ``matched`` for a table in pieces; all rows of a process must be in one piece."""
 
     def made() -> Iterator[pl.DataFrame]:
         for piece, numbered in zip(pieces(), numbers(pieces, same_clock), strict=True):
@@ -49,8 +50,8 @@ def matched_in(pieces: Pieces, same_clock: bool) -> Pieces:
 
 
 def numbers(pieces: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:
-    """Yield for each piece of ``pieces`` what ``matched`` says of its rows: ``number``, and ``whole``, the
-    number of its group."""
+    """Yield, for each piece of ``pieces``, ``number`` of its rows as in ``matched``, and ``whole``, the
+    number of the group."""
     groups, comms = _groups(pieces)
     counted = groups.filter(_COUNTED)["whole"]
     shifted = _Shifts(pieces, groups, comms, same_clock) if len(counted) else None
@@ -64,13 +65,13 @@ def numbers(pieces: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:
         yield numbered.select("whole", number.alias("number"))
 
 
-#: A group's collectives are counted: nothing that was recorded numbers them.
+#: Method of groups whose collectives are counted, because nothing in the recording numbers them.
 _COUNTED: Final = pl.col("of_one") & ~pl.col("has_comms") & ~pl.col("has_seq")
 
 
 def _groups(pieces: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
-    """Return per group its number ``whole``, whether all its records have ``comms`` and ``seq``, and whether
-    it is one group that is known (``of_one``); and the numbers by ``comms``, if any are by them."""
+    """Return for each group its number ``whole``, whether all its records have ``comms`` and ``seq``, and
+    whether it is a single known group (``of_one``); also the numbers by ``comms``, if any group uses them."""
     group = list(GROUP)
     parts = [
         piece.group_by(group).agg(
@@ -101,7 +102,7 @@ def _groups(pieces: Pieces) -> tuple[pl.DataFrame, pl.DataFrame | None]:
 def _first_numbers(
     piece: pl.DataFrame, groups: pl.DataFrame, comms: pl.DataFrame | None
 ) -> pl.DataFrame:
-    """Return ``whole``, ``number`` before any shift, and whether it was ``counted``, of each row."""
+    """Return for each row ``whole``, ``number`` before any shift, and whether the number was ``counted``."""
     pair = pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False)
     numbered = piece.select("process", *GROUP, "comms", "seq", (~pair).alias("known")).join(
         groups, on=list(GROUP), how="left", nulls_equal=True, maintain_order="left"
@@ -127,7 +128,7 @@ def _first_numbers(
 
 
 class _Shifts:
-    """What is added to the counts of each process, as ``shifts`` says, of a table in pieces."""
+    """The amounts to add to the counts of each process, as ``shifts`` returns them, for a table in pieces."""
 
     def __init__(
         self, pieces: Pieces, groups: pl.DataFrame, comms: pl.DataFrame | None, same_clock: bool
@@ -157,8 +158,8 @@ class _Shifts:
     def _sides(
         self, piece: pl.DataFrame, numbered: pl.DataFrame
     ) -> Iterator[tuple[int, int, Ints, Ints, NDArray[np.float64]]]:
-        """Yield each group and process of the piece: its rows among those that were counted, and of all of
-        these the tokens and ends."""
+        """Yield each group and process of the piece: its rows among the counted rows, and their tokens and
+        ends."""
         rows = piece.select("kind", "bytes", "end").filter(numbered["counted"])
         token = rows.join(
             self._tokens, on=["kind", "bytes"], how="left", nulls_equal=True, maintain_order="left"
@@ -170,7 +171,7 @@ class _Shifts:
             yield collective, side, mine, tokens, ends
 
     def of(self, piece: pl.DataFrame, numbered: pl.DataFrame) -> pl.Series:
-        """Return what is added to each row's number."""
+        """Return the amount to add to the number of each row."""
         counted = np.flatnonzero(numbered["counted"].to_numpy())
         by = np.zeros(len(piece), np.int64)
         for collective, side, rows, token, end in (
@@ -183,7 +184,7 @@ class _Shifts:
 
 
 def _integers(column: pl.Series) -> Ints:
-    """The numbers of a column; of a null the least there is."""
+    """The numbers of a column; null becomes the lowest integer."""
     integers: Ints = column.cast(pl.Int64).fill_null(np.iinfo(np.int64).min).to_numpy()
     return integers
 
@@ -194,7 +195,7 @@ def _ends(column: pl.Series) -> NDArray[np.float64]:
 
 
 def _by_side(wholes: Ints, sides: Ints) -> Iterator[tuple[int, int, Ints]]:
-    """Yield each whole and side, and its rows, in order."""
+    """Yield each group (``whole``) and side with its rows, in order."""
     order = np.lexsort((sides, wholes))
     new = (np.diff(wholes[order]) != 0) | (np.diff(sides[order]) != 0)
     for rows in np.split(order, np.flatnonzero(new) + 1):
@@ -205,10 +206,12 @@ def _by_side(wholes: Ints, sides: Ints) -> Iterator[tuple[int, int, Ints]]:
 def shifts(
     column: pl.Series, side: pl.Series, token: pl.Series, end: pl.Series, same_clock: bool
 ) -> Ints:
-    """Return what to add to each row's count, so that rows of equal ``column`` and count are one.
+    """Return what to add to each row's count, so that rows with equal ``column`` and count are the same
+    collective.
 
-    ``side``: who counted; the rows of each are in the order of its counts. The side with most rows is not
-    moved. ``token``: what all sides of one must share. ``end`` (ns; null if not known).
+    ``side``: who counted; the rows of each side are in the order of its counts. The side with most rows is
+    not moved. ``token``: a value that all sides of one collective must share. ``end``: in ns, null if not
+    known.
     """
     wholes, sides, tokens = _integers(column), _integers(side), _integers(token)
     ends = _ends(end)
@@ -226,12 +229,12 @@ def shifts(
 
 
 class _Others:
-    """Find the shifts of other ranks' counts to those of one, ``first``.
+    """Find the shifts that match the counts of other ranks to those of the rank ``first``.
 
-    A rank's distance from ``first`` under a shift is its distance without a shift less the time between
-    two collectives of ``first``. So if its distances without a shift are even, and the times between
-    collectives are not, no shift can be better: it need not be tried. This is exact, and leaves one median
-    a rank instead of 513.
+    A rank's distance from ``first`` under a shift is its distance without a shift less the time between two
+    collectives of ``first``. So if its distances without a shift are even, and the times between collectives
+    are not, no shift can be better: it need not be tried. This is exact, and reduces the work to one median
+    per rank instead of 513.
     """
 
     def __init__(self, tokens: Ints, end: NDArray[np.float64], same_clock: bool) -> None:
@@ -241,7 +244,8 @@ class _Others:
         self._all = np.array(sorted(range(-_MOST_APART, _MOST_APART + 1), key=abs), np.int64)
 
     def shift(self, tokens: Ints, end: NDArray[np.float64]) -> int:
-        """Return what to add to the numbers of a rank to make them ``first``'s; 0 if no shift fits better."""
+        """Return the amount to add to the numbers of a rank to match those of ``first``; 0 if no shift
+        fits better."""
         tried = self._tried(tokens, end)
         shift, counts, spread, fits = self._compare(tokens, end, tried)
         best: tuple[float, int] | None = None
@@ -257,7 +261,7 @@ class _Others:
                 best = (width, shift_tried)
         if best is None:
             return 0
-        # a collective that ranks enter unlike is less strange than as many that one of them did not record
+        # mismatched collectives are less unlikely than as many collectives that one rank did not record
         both = min(len(self._tokens), len(tokens))
         unlike = int((tokens[:both] != self._tokens[:both]).sum())
         return 0 if 0 < unlike < abs(best[1]) else int(best[1])
@@ -282,7 +286,7 @@ class _Others:
         spread = float(np.median(np.abs(apart if self._same_clock else off)))
         width, window = self._widths()
         low, high = np.maximum(0, possible), np.minimum(len(self._tokens), len(tokens) + possible)
-        # entries of this shift that are near without one: all but those far, and those without a partner
+        # entries near each other under this shift: all but the far ones and those without a partner
         far = count - int(_NEAR * (count - 1)) - 1 + (len(tokens) - count)
         index = possible + _MOST_APART
         enough = (high - low + 1) // 2 - far >= window[index]
@@ -291,8 +295,8 @@ class _Others:
         return kept
 
     def _widths(self) -> tuple[NDArray[np.float64], Ints]:
-        """Return, per shift from the lowest, the least range of ``window`` of the times between collectives
-        so far apart, and ``window``."""
+        """Return, for each shift from the lowest up, the smallest spread of ``window`` of the times
+        between collectives that far apart; and ``window``."""
         if self._width is None or self._window is None:
             self._width = np.zeros(2 * _MOST_APART + 1)
             self._window = np.full(2 * _MOST_APART + 1, 1 << 60)
@@ -311,8 +315,8 @@ class _Others:
     def _compare(
         self, tokens: Ints, end: NDArray[np.float64], tried: _FewShifts
     ) -> tuple[_FewShifts, Ints, NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the shifts with how many ends are known on both sides, how these spread, and whether all
-        tokens are equal."""
+        """Return the shifts with the number of ends known on both sides, the spread of these ends, and
+        whether all tokens are equal."""
         index = np.arange(len(self._tokens)) - tried[:, None]
         there = (index >= 0) & (index < len(tokens))
         index = np.where(there, index, 0)
@@ -327,7 +331,7 @@ class _Others:
 
 
 def _medians(values: NDArray[np.float64], ints: Ints) -> NDArray[np.float64]:
-    """Return the median of each row's ``ints`` finite values; NaN of none."""
+    """Return the median of the first ``ints`` finite values of each row; NaN if there are none."""
     ordered = np.sort(values, axis=1)  # NaN last
     rows = np.arange(len(values))
     low, high = np.maximum(ints - 1, 0) // 2, np.minimum(ints // 2, values.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""Estimate offset and drift between many pairs of clocks at once, each from bounds that both clocks saw.
+"""Estimate offset and drift for many pairs of clocks at once, from events that were recorded on both clocks.
 
 A collective that synchronises bounds the offset of two clocks from both sides: neither side leaves before
 the other has entered. A message bounds it from one side: it does not arrive before it is sent. The lines
@@ -21,11 +21,12 @@ from opscope.core.tables.intervals import Ints
 _Floats: TypeAlias = NDArray[np.float64]
 _Bools: TypeAlias = NDArray[np.bool_]
 _LEAST_FOR_DRIFT: Final = 16
-#: Cells of a padded matrix, one row a pair of clocks: with 20 such matrices, 160 MB at most.
+#: Cells of a padded matrix, which has a row for each pair of clocks: 20 such matrices take 160 MB at most.
 _CELLS: Final = 1 << 20
-#: Cutting planes close on a corner of the hull each; hulls of thousands of bounds have some tens of corners.
+#: Cutting planes reach a corner of the hull in each round; hulls of thousands of bounds have some tens of
+#: corners.
 _ROUNDS: Final = 64
-#: Where no bound is, the line may be this far away (ns): nothing is known.
+#: Limit (ns) for the line where there is no bound: nothing is known there.
 _FAR: Final = 2.0**62
 
 
@@ -33,9 +34,9 @@ _FAR: Final = 2.0**62
 class Offset:
     """``theirs + offset + drift · (theirs - origin)`` is the time on the reference clock; all ns.
 
-    ``error``: how far that can be off at most; null if the bounds contradict each other, so some
-    collective is not what it was taken for, or if they leave one side open. ``spread``: the usual distance
-    of an end from that time.
+    ``error``: the largest possible error of that time; null if the bounds contradict each other (some
+    collectives were matched wrongly) or leave one side open. ``spread``: the usual distance of an end from
+    that time.
     """
 
     origin: int
@@ -46,9 +47,10 @@ class Offset:
     collectives: int
 
     def then(self, base: Offset) -> Offset:
-        """Return this offset, to a clock that is ``base`` from the reference, as one to the reference.
+        """Return this offset as one to the reference clock, where ``base`` is the offset from our clock to
+        the reference.
 
-        The errors add up; one that is not known makes the sum unknown.
+        The errors add up; if one of them is unknown, so is the sum.
         """
         error = None
         if self.error is not None and base.error is not None:
@@ -90,10 +92,10 @@ def estimates(
     """Return the offset of each pair of clocks 0, 1, …, from their clock to ours.
 
     Each entry is a collective or a message of ``pair``, with the times (ns) of ``estimate``. ``below``: they
-    did not leave before we entered; ``above``: we did not leave before they entered. The median distance
-    of the ends is the offset; if the capture is long enough, the slope (the median over entries half the
-    capture apart, after Theil and Sen) is the drift; both are moved to what the bounds allow. The bounds
-    give the error between the first and the last entry, whatever delays there were.
+    did not leave before we entered; ``above``: we did not leave before they entered. The median distance of
+    the ends is the offset; if the capture is long enough, the slope (the median over entries half the capture
+    apart, after Theil and Sen) is the drift; both are moved to what the bounds allow. The bounds give the
+    error between the first and the last entry; delays do not make it wrong.
     """
     counts = np.bincount(pair)
     order = np.lexsort((their_end, pair))
@@ -114,7 +116,8 @@ def estimates(
 
 
 def _batches(ints: Ints) -> Iterator[Ints]:
-    """Yield the pairs in batches of similar numbers of entries, none of which needs over ``_CELLS``."""
+    """Yield the pairs in batches with similar numbers of entries; no batch needs more than ``_CELLS``
+    cells."""
     order = np.argsort(-ints, kind="stable")
     position = 0
     while position < len(order):
@@ -124,7 +127,7 @@ def _batches(ints: Ints) -> Iterator[Ints]:
 
 
 class _Batch:
-    """The bounds of several pairs, a row each, as lines: which (offset, drift) pass between them."""
+    """The bounds of several pairs, one row per pair, to find the lines (offset, drift) that satisfy them."""
 
     def __init__(
         self, valid: _Bools, start: Ints, end: Ints, their_start: Ints, their_end: Ints,
@@ -135,7 +138,8 @@ class _Batch:
         self.base = end[:, :1] - self.origin
         self.at = np.where(valid, their_end - self.origin, 0).astype(np.float64)
         self.apart = (end - their_end - self.base).astype(np.float64)
-        # below ``low`` they would have left before we entered, above ``high`` we before they entered
+        # below ``low`` they would have left before we entered; above ``high`` we would have left before they
+        # entered
         self.low = np.where(below, (start - their_end - self.base).astype(np.float64), -_FAR)
         self.high = np.where(above, (end - their_start - self.base).astype(np.float64), _FAR)
         self.high_at = np.where(above, their_start - self.origin, 0).astype(np.float64)
@@ -174,7 +178,8 @@ class _Batch:
         ]
 
     def _least(self, drift: _Floats, when: _Floats | None = None) -> tuple[_Floats, _Floats]:
-        """Return the least value that a line of that drift may have at ``when``, and its slope in drift."""
+        """Return the lowest value that a line with that drift may have at ``when``, and its slope in
+        drift."""
         since = self.low_at if when is None else self.low_at - when[:, None]
         value = self.low - drift[:, None] * since
         tight = value.argmax(1)
@@ -191,9 +196,10 @@ class _Batch:
         return most[0] - least[0], most[1] - least[1]
 
     def _best(self) -> tuple[_Floats, _Floats]:
-        """Return the drift that leaves most room, and that room; no drift where that leaves room too.
+        """Return the drift that leaves the most room between the bounds, and that room; drift 0 if it leaves
+        room too.
 
-        The room is concave in the drift.
+        The room is a concave function of the drift.
         """
         none = np.zeros(len(self.rows))
         value, _ = self._room(none)
@@ -201,14 +207,14 @@ class _Batch:
             return none, value
         ends = np.full(len(self.rows), MAX_DRIFT)
         best, room = _highest(self._room, -ends, ends)
-        # over a short time a drift is no explanation of bounds that contradict each other
+        # over a short time, a drift cannot explain bounds that contradict each other
         best = np.where((room < 0) & (np.ptp(self.at, axis=1) < MIN_SPAN_NS), none, best)
         return np.where(value >= 0, none, best), np.where(value >= 0, value, room)
 
     def _edge(self, best: _Floats, far: float) -> _Floats:
         """Return the drift farthest from ``best`` towards ``far`` that leaves room.
 
-        By Newton's steps from outside: the room is concave, so that none goes too far.
+        Newton's method from outside: the room is concave, so no step goes too far.
         """
         drift = np.full(len(best), far)
         towards = np.minimum if far < 0 else np.maximum
@@ -219,7 +225,7 @@ class _Batch:
                 break
             step = drift - value / np.where(outside, slope, 1.0)
             drift = np.where(outside, towards(step, best), drift)
-        return drift  # what has no room yet is a rounding's distance outside
+        return drift  # if there is still no room here, the point is outside only by rounding
 
     def _farthest(self, when: _Floats, up: int, lowest: _Floats, highest: _Floats) -> _Floats:
         """Return the largest value of any line at ``when`` (``up`` 1), or the smallest, negated (-1)."""
@@ -238,7 +244,7 @@ def _highest(
 ) -> tuple[_Floats, _Floats]:
     """Return where the concave functions ``of`` (value and slope, each a row) are highest, and how high.
 
-    Two tangents cross above the function; where it reaches their crossing, that is the maximum.
+    Two tangents cross above the function; if the function reaches their crossing, that is the maximum.
     """
     left, right = low.copy(), high.copy()
     (left_value, left_slope), (right_value, right_slope) = of(left), of(right)
@@ -266,7 +272,7 @@ def _highest(
 
 
 def _median(values: _Floats, valid: _Bools) -> _Floats:
-    """Return the median of the valid values of each row; 0 of a row without any."""
+    """Return the median of the valid values of each row; 0 for a row without any."""
     ordered = np.sort(np.where(valid, values, np.inf), axis=1)
     counts = valid.sum(1)
     rows = np.arange(len(values))

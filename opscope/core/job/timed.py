@@ -1,4 +1,5 @@
-"""The times of collectives over all ranks: how long each rank was in one, and how much of that it waited."""
+"""The times of collectives over all ranks: how long each rank was in a collective, and how long it waited
+there."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def timed(table: pl.DataFrame, same_clock: bool) -> pl.DataFrame:
 
 
 def timed_in(pieces: Pieces, same_clock: bool) -> Pieces:
-    """Return ``exchanges`` of a job, in pieces, as ``exchanged`` does, in as many."""
+    """Return ``exchanged`` for the exchanges of a job in pieces, as the same number of pieces."""
     instance = ["whole", "number"]
     duration = pl.col("end") - pl.col("start")
     told, sums = Narrow(), Gathered(instance, pl.col("many").sum(), pl.col("shortest").min())

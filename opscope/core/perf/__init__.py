@@ -1,6 +1,6 @@
 """The performance model: FLOPs and bytes of an op from its shapes.
 
-The modules of models are loaded when a first op of theirs is priced (``places.py``).
+The modules with models are loaded when one of their ops is first priced (``places.py``).
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
 
 
 def _generated(call: OpCall) -> tuple[Cost | None, str | None]:
-    """Return the cost of a generated kernel whose name tells it, else the reason why it is not known."""
+    """Return the cost of a generated kernel if its name shows it, else the reason why it is not known."""
     try:
         figures = None if call.truncated else generated_cost(call)
         return (None, _no_model(call)) if figures is None else (_bounded(figures), None)
@@ -95,8 +95,8 @@ def _generated(call: OpCall) -> tuple[Cost | None, str | None]:
 
 
 def _figures(entry: Entry, call: OpCall) -> Cost:
-    """Return the cost from the op's model, or from the stored elements if a tensor is sparse; of a call
-    without shapes what its compiler wrote."""
+    """Return the cost from the op's model; for sparse tensors, from the number of stored elements; for a
+    call without shapes, from what its compiler wrote."""
     if not call.inputs and any(call.param(name) is not None for name in WRITTEN):
         return _write(entry, call)
     why = sparse_reason(call)
@@ -130,7 +130,7 @@ def _with_forward(model: GradModel, call: OpCall, forward: OpCall) -> Cost:
 
 
 def _whole(call: OpCall, forward: OpCall) -> Cost | None:
-    """Return the cost with the forward op's sizes, if they give the bytes that the call alone does not."""
+    """Return the cost with the forward op's sizes, if these give bytes that the call alone does not."""
     linked = grad_model(call.name)
     if linked is None:
         return None
@@ -210,13 +210,14 @@ def wants_forward(name: str) -> bool:
 
 
 def wants_lengths(name: str) -> bool:
-    """Whether the op may be an attention over a cache, whose cost is known by the sums of a server's step."""
+    """Whether the op may be attention over a cache, whose cost follows from the sums over a server step's
+    requests."""
     entry = entry_of(name)
     return entry is not None and entry.family == "attention" and not entry.name.startswith("aten::")
 
 
 def wants_model(name: str) -> bool:
-    """Whether the cost of the op is known by the model's configuration alone."""
+    """Whether the op's cost follows from the model's configuration alone."""
     return name in EXPERT_LAYERS
 
 

@@ -1,4 +1,4 @@
-"""The sums over a step's requests by which an attention over a cache is priced.
+"""The sums over a step's requests from which the cost of attention over a cache is computed.
 
 Each request has q new tokens and k keys, those in the cache and its own. All pairs are Σq·k; a causal mask
 leaves Σq·k - (Σq² - Σq)/2, as the last of q queries sees all k keys and each earlier one a key less.
@@ -11,8 +11,8 @@ from typing import Final
 
 from opscope.core.schema import OpCall
 
-#: The parameter, named as none of a trace can be, with the sums: requests, Σq, Σk, Σq², Σq·k of the prefill,
-#: then those of the decode.
+#: The parameter with the sums: requests, Σq, Σk, Σq², Σq·k of the prefill, then those of the decode. No
+#: parameter in a trace can have this name.
 LENGTHS: Final = "~lengths"
 #: The parameter that holds the layer's sliding window; 0: it has none.
 WINDOW: Final = "~window"
@@ -35,11 +35,12 @@ class Lengths:
         return self.qk - (self.qq - self.queries) // 2
 
     def within(self, window: int) -> int:
-        """Return the most pairs that a window of so many keys leaves."""
+        """Return the largest number of pairs that a sliding window of this many keys leaves."""
         return min(self.live, self.queries * window)
 
     def keys_within(self, window: int) -> int:
-        """Return the most keys that a window leaves: each request reads that of its first query."""
+        """Return the largest number of keys that a window leaves: each request reads the keys of its first
+        query."""
         return min(self.keys, self.requests * (window - 1) + self.queries)
 
     def __add__(self, other: Lengths) -> Lengths:
@@ -53,7 +54,7 @@ class Lengths:
 
 
 def lengths_of(call: OpCall) -> tuple[Lengths, Lengths] | None:
-    """Return the sums of the prefill and of the decode that complete a call; None if nothing tells them."""
+    """Return the sums of the prefill and of the decode that complete a call; None if they are unknown."""
     sums = call.param(LENGTHS)
     if not isinstance(sums, tuple) or len(sums) != 2 * _EACH:
         return None

@@ -1,7 +1,7 @@
 """What the known hardware counters count: FLOPs off and on the Tensor Cores, bytes of device memory, time.
 
-A counter is known by its name. One that is not listed here counts nothing that can be added to FLOPs or
-bytes, whatever it measures. Sources:
+A counter is known by its name. Counters that are not listed here are not added to FLOPs or bytes, whatever
+they measure. Sources:
 
 - NVIDIA's SASS counters: the roofline sections of Nsight Compute (``SpeedOfLight_HierarchicalSingle``,
   ``…Double``, ``…HalfRooflineChart.section``) take an add and a multiply as 1, a multiply-add as 2, and twice
@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-#: What a counter counts.
+#: The quantity that a counter counts.
 What = Literal[
     "vector", "tensor", "tensor instructions", "dram read", "dram written", "dram", "time"
 ]
@@ -43,17 +43,16 @@ _TENSOR_INSTRUCTIONS: Final = re.compile(r"sm__inst_executed_pipe_tensor\.sum")
 #: An entry of the counter of instructions by opcode, as the reader of Nsight Compute's reports names it.
 OPCODES: Final = "sass__inst_executed_per_opcode_with_modifier_all"
 _OPCODE: Final = re.compile(rf"{OPCODES}:(?P<name>[A-Z][A-Z0-9]*)(?P<more>[.\w]*)")
-#: The same of threads whose predicate was true: add, multiply and multiply-add instructions by opcode. A
-#: ``2``
-#: in the name marks instructions on two values.
+#: The same, counting only threads whose predicate was true: add, multiply and multiply-add instructions by
+#: opcode. A ``2`` in the name marks instructions on two values.
 THREAD_OPCODES: Final = "sass__thread_inst_executed_true_per_opcode"
 _ARITHMETIC: Final = re.compile(rf"{THREAD_OPCODES}:([DFH])(ADD|MUL|FMA)(2?)(?:_?32I|_MMA)?")
-#: The opcodes of all of them that every kernel could have: one that is not listed did not run.
+#: All of these opcodes that any kernel could have: an opcode that is not listed did not run.
 ARITHMETIC: Final = tuple(
     f"{THREAD_OPCODES}:{name}"
     for name in ("DADD", "DMUL", "DFMA", "FADD", "FMUL", "FFMA", "HADD2", "HMUL2", "HFMA2")
 )
-#: Matrix instructions by the first part of their opcode. Those whose size their name does not tell are
+#: Matrix instructions by the first part of their opcode. If the name does not show the size, the FLOPs are
 #: unknown.
 _MATRIX: Final = re.compile(r"(?:UTC)?[HDIBQO]G?MMA\Z")
 #: The sizes (m, n, k) by which opcodes are named. Volta's HMMA.884 is left out: it does its work in two or
@@ -99,7 +98,7 @@ _FIXED: Final[dict[str, tuple[What, float, str | None]]] = {
     "FETCH_SIZE": ("dram read", 1024, None),
     "WRITE_SIZE": ("dram written", 1024, None),
 }  # fmt: skip
-#: Instructions counted by opcode are all there: each is a part, and any number of them is the whole.
+#: instructions counted by opcode are complete: each is a part, and any number of them make up the whole
 OPCODE_PARTS: Final = "opcodes"
 _LANES: Final = 64
 _AMD_VALU: Final = re.compile(r"SQ_INSTS_VALU_(ADD|MUL|FMA|TRANS)_F(16|32|64)")
@@ -181,11 +180,11 @@ def _size(name: str, more: str) -> float | None:
     return None
 
 
-#: Endings of counters whose values of several kernels may be added up: a sum over the units of a device.
+#: Endings of counters whose values may be added up over kernels: a sum over the units of a device.
 _SUMS: Final = re.compile(r"[^.]*(?:\.sum)?\Z|[^.]*:.*")
 _NO_SUMS: Final = re.compile(
     r"device__attribute|derived__|launch__|profiler__|smsp__pcsamp_interval"
-    # nvprof's and AMD's: shares, rates and means have words of their own
+    # nvprof's and AMD's counters: shares, rates and means are marked by other words
     r"|.*(?:_rate|_pct|_efficiency|utili[sz]ation|_throughput|occupancy|_limit|_ratio|ipc|_av[gr]"
     r"|_m(?:ax|in)|percent|busy|stalled|cachehit|bandwidth)\Z"
     r"|(?!.*__).*_per_",
@@ -194,21 +193,21 @@ _NO_SUMS: Final = re.compile(
 
 
 def adds_up(name: str) -> bool:
-    """Return whether the values of this counter of several kernels may be added up (``….sum``, an event)."""
+    """Return whether this counter's values may be added up over kernels (``….sum``, an event)."""
     return bool(_SUMS.fullmatch(name)) and not _NO_SUMS.match(name) and divides(name) is not False
 
 
-#: What makes a counter a rate or a mean, behind the first dot of its name (at the end of PyTorch's labels).
+#: Words that mark a counter as a rate or a mean, after the first dot of its name (at the end of PyTorch's
+#: labels).
 _RATE: Final = re.compile(
     r"[^.]*\.(?:.*\.)?(?:avg|pct|ratio)(?:\..*)?\Z|[^.]*\..*(?:pct_of_peak|per_second|per_cycle).*|.* \(%\)\Z"
 )
 
 
 def divides(name: str) -> bool | None:
-    """Return whether a sample of this counter is a count, which kernels share (``….sum``).
-
-    False: a rate or a mean, of which each kernel has the mean by time (``….avg``, ``….pct``,
-    ``…per_second``, ``… (%)``). None: its name tells neither.
+    """Return whether a sample of this counter is a count, which is divided among kernels (``….sum``).
+    False: a rate or a mean, which is averaged over each kernel's time (``….avg``, ``….pct``,
+    ``…per_second``, ``… (%)``). None: its name shows neither.
     """
     if _RATE.fullmatch(name):
         return False

@@ -1,7 +1,7 @@
-"""The cost of a generated pointwise kernel that only moves data, by the ops that its name lists.
+"""The cost of a generated pointwise kernel that only moves data, from the ops that its name lists.
 
-Inductor names a kernel after what it fused: ``triton_poi_fused__to_copy_1`` casts, and does nothing else. Of
-a kernel that computes the name does not tell how often, so its FLOPs stay unknown.
+Inductor names a kernel after the ops it fused: ``triton_poi_fused__to_copy_1`` casts, and does nothing else.
+If a kernel computes, its name does not show how often, so its FLOPs stay unknown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _WHOLE: Final = frozenset(
         "_unsafe_view",
     ]
 )
-#: Families of ops that no pointwise kernel holds: such a name tells only to whom the result goes.
+#: Families of ops that no pointwise kernel contains: in a name, they only show where the result goes.
 _OTHERS: Final = ("gemm", "attention", "conv")
 _LONGEST: Final = 40
 
@@ -58,7 +58,7 @@ def generated_cost(call: OpCall) -> Cost | None:
 
 @lru_cache(maxsize=4_096)
 def only_moves(fused: str) -> bool:
-    """Whether the names of ops, joined by ``_``, are all of ops that only move data."""
+    """Whether a list of op names, joined by ``_``, contains only ops that move data."""
     parts = fused.split("_")
     if not fused or len(parts) > _LONGEST:
         return False

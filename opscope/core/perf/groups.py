@@ -1,8 +1,8 @@
-"""Rows brought together by groups (bags, segments): the operations, where the groups' sizes are data.
+"""Reductions of rows by groups (bags, segments): the number of operations if the group sizes are unknown.
 
-A group of n rows takes n − 1 additions or comparisons, with a mean's division n, and an empty one takes
-none. A trace records how many rows and groups there are, not which groups are empty: the fewest operations
-are those with the fewest empty groups.
+A group of n rows takes n − 1 additions or comparisons (a mean also divides: n); an empty group takes none. A
+trace records how many rows and groups there are, but not which groups are empty. The count is lowest if as
+few groups as possible are empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def by_group(
 ) -> tuple[int, str]:
     """Return the least number of operations per column, and a note where more are possible.
 
-    ``even``: every group has as many rows. ``unused``: any number of the rows may be left out.
+    ``even``: all groups have the same number of rows. ``unused``: any number of rows may be left out.
     """
     filled = min(rows, groups)
     most = rows if mean else rows - (filled if even else min(filled, 1))

@@ -1,7 +1,6 @@
-"""What a model's configuration tells of its layers: the ``config.json`` beside its weights, read as data.
-
-The names are those of Hugging Face's configurations; one fact has several, by the family of the model. No
-model is known by name.
+"""The facts about layers in a model's configuration: the ``config.json`` beside its weights, read as data.
+The keys are those of Hugging Face's configurations; a fact may have several keys, depending on the family
+of the model. No model is recognised by its name.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Ops that stand for a whole layer of experts, whose weights are no arguments.
+#: Ops that stand for a whole layer of experts, whose weights are not among the arguments.
 EXPERT_LAYERS: Final = ("vllm::moe_forward", "vllm::moe_forward_shared")
-#: The one of them that computes the shared experts as well.
+#: The one of these that also computes the shared experts.
 WITH_SHARED: Final = "vllm::moe_forward_shared"
-#: The parameter, named as none of a trace can be, by which a layer of experts is priced.
+#: The parameter from which a layer of experts is priced. No parameter in a trace can have this name.
 EXPERTS: Final = "~experts"
 _HIDDEN: Final = ("hidden_size", "n_embd", "d_model")
 _EXPERT_INNER: Final = ("moe_intermediate_size", "expert_intermediate_size", "intermediate_size")
@@ -22,35 +21,35 @@ _EXPERTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_
 _ACTIVE: Final = ("num_experts_per_tok", "experts_per_token", "num_experts_per_token", "moe_topk")
 _HEADS: Final = ("num_attention_heads", "n_head", "num_heads")
 _LAYERS: Final = ("num_hidden_layers", "n_layer", "num_layers")
-#: Sub-configurations that hold the language model of one with pictures or sound.
+#: Sub-configurations that hold the language model of a multimodal model.
 _NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-#: Activations without a gate: two products an expert, not three.
+#: Activations without a gate: two products per expert, not three.
 _UNGATED: Final = ("relu", "relu2")
 _LARGEST: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How an expert's weights are stored: bits an element, and a scale of so many bytes for each ``block``
-    elements (0: none)."""
+    """How an expert's weights are stored: bits per element, and the bytes of the scale of each ``block``
+    of elements (0: none)."""
 
     bits: int
     block: int = 0
     scale_bytes: int = 0
 
     def nbytes(self, elements: int) -> int:
-        """Return the bytes of so many elements with their scales."""
+        """Return the bytes of this many elements with their scales."""
         scales = -(-elements // self.block) * self.scale_bytes if self.block else 0
         return -(-elements * self.bits // 8) + scales
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The sizes that a configuration tells; None where it does not.
+    """The sizes in a configuration; None if it lacks one.
 
     ``inner``: the intermediate size of an expert; ``shared``: that of all shared experts together;
     ``active``: experts for each token. ``windows``: the sliding window of each layer in keys, 0 for none;
-    None if the configuration does not tell them.
+    None if the configuration lacks them.
     """
 
     hidden: int | None
@@ -66,7 +65,7 @@ class ModelConfig:
 
 
 def model_config(raw: Mapping[str, Any]) -> ModelConfig:
-    """Return what a configuration tells; values of a wrong type count as absent."""
+    """Return the facts in a configuration; values of a wrong type count as absent."""
     facts = next((raw[name] for name in _NESTED if isinstance(raw.get(name), dict)), raw)
     inner = _first(facts, _EXPERT_INNER)
     return ModelConfig(
@@ -88,7 +87,7 @@ def _first(facts: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    """Return a positive integer of a bearable size; None for anything else."""
+    """Return a positive integer of a plausible size; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 < value < _LARGEST else None
@@ -101,7 +100,7 @@ def _shared(facts: Mapping[str, Any], inner: int | None) -> int:
 
 
 def _weights(quantization: Any) -> Weights | None:
-    """Return how quantised weights are stored; None if they are not, or in a way that is not known."""
+    """Return how quantised weights are stored; None if they are not quantised, or in an unknown way."""
     if not isinstance(quantization, dict):
         return None
     method = quantization.get("quant_method", quantization.get("quant_algo"))
@@ -122,7 +121,8 @@ def _weights(quantization: Any) -> Weights | None:
 
 
 def _windows(facts: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the sliding window of each layer; None if which layers have one is not told."""
+    """Return the sliding window of each layer; None if the configuration does not show which layers have
+    one."""
     layers, window = _first(facts, _LAYERS), _count(facts.get("sliding_window"))
     if layers is None or layers > 4_096:
         return None

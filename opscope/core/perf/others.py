@@ -1,4 +1,4 @@
-"""Cost models of other packages: modules at the entry-point group ``opscope.costs``, which register theirs.
+"""Cost models of other packages: their modules in the entry-point group ``opscope.costs`` register them.
 
 [project.entry-points."opscope.costs"]
 mylib = "opscope_mylib.costs"
@@ -22,9 +22,10 @@ _begun = _done = False
 
 
 def load() -> None:
-    """Import the modules, once, before a first op is looked up; what they look up meanwhile is opscope's own.
+    """Import the modules, once, before an op is first looked up; ops looked up meanwhile have only opscope's
+    models.
 
-    One that fails is left out with a warning: its ops then have no cost.
+    A module that fails is left out with a warning: its ops then have no cost.
     """
     global _begun, _done
     if _done:

@@ -1,4 +1,4 @@
-"""Which module registers an op's models: each is loaded when a first op of it is priced.
+"""Which module registers an op's models; a module is loaded when one of its ops is first priced.
 
 ``places.json`` has the names by module; ``scripts/make_ops_doc.py`` writes it from what the modules register.
 """
@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 FILE: Final = "places.json"
 #: The packages whose modules register models.
 FOLDERS: Final = ("ops", "hlo", "nodes")
-#: Modules that register further names of what others registered: the first has a name that several list.
+#: Modules that register additional names for models of others. If several modules list a name, the first has
+#: it.
 ALIASES: Final = (
     "nodes.aten_names",
     "nodes.mindspore",
@@ -26,7 +27,7 @@ ALIASES: Final = (
 
 
 class Places(NamedTuple):
-    """The modules of each op's name: that of its model, and those of models of its gradient."""
+    """The modules of each op name: the module of its model, and the modules of models of its gradient."""
 
     models: Mapping[str, tuple[str, ...]]
     gradients: Mapping[str, tuple[str, ...]]
@@ -34,7 +35,7 @@ class Places(NamedTuple):
 
 @lru_cache(maxsize=1)
 def places() -> Places:
-    """Return the table that lies beside this module."""
+    """Return the table in the file beside this module."""
     text = resources.files(__package__).joinpath(FILE).read_bytes()
     table: dict[str, dict[str, list[str]]] = json.loads(text)
     return Places(_by_name(table["models"]), _by_name(table["gradients"]))
@@ -74,12 +75,12 @@ def load_all() -> None:
 
 
 def _load(modules: tuple[str, ...] | list[str]) -> None:
-    for module in modules:  # one that another thread imports at the moment is waited for
+    for module in modules:  # wait for a module that another thread imports at the moment
         import_module(f"{__package__}.{module}")
 
 
 def modules() -> list[str]:
-    """Return the modules in the folders, aliases last: each finds registered what it refers to."""
+    """Return the modules in the folders, aliases last, because they need the models they refer to."""
     module_names = []
     for folder in FOLDERS:
         package = import_module(f"{__package__}.{folder}")

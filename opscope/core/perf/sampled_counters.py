@@ -1,9 +1,9 @@
-"""Divide the hardware counters that were sampled of whole devices among the kernels that ran meanwhile.
+"""Divide hardware counters that were sampled on whole devices among the kernels that ran meanwhile.
 
-A sample is of all that ran on its device since the sample before. What it counted is divided among the
-kernels that ran in it, by their time in it; the mean of a rate over a kernel's time is the kernel's. So two
-kernels at once have equal rates, and equal counts if they took equally long: a sample cannot tell them
-apart. Copies that ran meanwhile have no share, and a rate is that of the whole sample, with its idle time.
+A sample covers all work on its device since the sample before. Its counts are divided among the kernels that
+ran in it, by their time in it; the rate of a kernel is the mean rate over its time. So two simultaneous
+kernels have equal rates, and equal counts if they took equally long: a sample cannot distinguish them. Copies
+get no share, and a rate covers the whole sample, including idle time.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace, conform, next_range_id
 
 Floats = NDArray[np.float64]
-#: The most parts of kernels in samples of a device, and values of kernels: some 2 GB and 1 GB.
+#: Limits for a device: parts of kernels in samples, and values of kernels (some 2 GB and 1 GB).
 MOST_PARTS: Final = 30_000_000
 MOST_VALUES: Final = 20_000_000
 #: A time that is not known.
 UNKNOWN: Final = -(1 << 63)
-#: The domain of the marks of kernels, and the name of what was sampled and is no kernel's.
+#: The domain of the marks of kernels, and the name of the mark for samples without a kernel.
 DOMAIN: Final = "cuda_profiler_range"
 IDLE: Final = "(no kernel)"
 
@@ -37,8 +37,8 @@ IDLE: Final = "(no kernel)"
 class Series:
     """The samples of one counter of a device, in order and without overlaps.
 
-    ``start``: UNKNOWN of a sample whose length is not known. ``value``: NaN where it is not known.
-    ``adds_up``: whether values are counts, which are divided; others are rates.
+    ``start``: UNKNOWN for a sample of unknown length. ``value``: NaN if unknown. ``adds_up``: whether values
+    are counts, which are divided; others are rates.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Series:
 
 @dataclass(slots=True)
 class Shares:
-    """What each kernel has of the samples of a device, in parallel arrays.
+    """The share of each kernel in the samples of a device, in parallel arrays.
 
-    ``kernel``: its row in what was given; ``counter``: the place of the series. ``idle``: per series the
-    sum, or the mean by time, of the samples that are no kernel's, if there are any. ``idle_samples``: how
-    many these are; ``partly``: kernels that ran in samples and out of them, or in some that are not known;
-    ``refused``: series that are divided among none, as there are too many kernels or samples.
+    ``kernel``: its row in the input; ``counter``: the place of the series. ``idle``: per series the sum, or
+    the mean by time, of the samples that belong to no kernel, if there are any. ``idle_samples``: their
+    number; ``partly``: number of kernels that ran partly outside samples or in unknown ones; ``refused``:
+    series that are not divided, because there are too many kernels or samples.
     """
 
     kernel: list[NDArray[np.signedinteger[Any]]] = field(default_factory=list)
@@ -68,10 +68,11 @@ class Shares:
 
 
 def begins(end: Ints) -> Ints:
-    """Return the start of each sample, of which only the ends are known, in order; UNKNOWN if it is not.
+    """Return the start of each sample, given the ends in order; UNKNOWN if it cannot be told.
 
-    A sample begins at the end of the one before. Samplers have one interval, so where that is more than two
-    medians away, samples were lost between: then, and where the series begins, it lasted the median.
+    A sample begins at the end of the one before. Samplers have a fixed interval, so if that end is more than
+    two medians away, samples were lost in between. Such a sample, and the first one, are taken to last the
+    median.
     """
     steps = np.diff(end)
     if not (steps > 0).any():
@@ -83,9 +84,8 @@ def begins(end: Ints) -> Ints:
 
 
 def divide(series: Sequence[Series], start: Ints, end: Ints) -> Shares:
-    """Divide the samples of one device among its kernels, of which ``start`` and ``end`` are given (ns).
-
-    Shares of a count add up to the sample exactly, if it is whole and below 2**53: they are whole then.
+    """Divide the samples of one device among its kernels, given their ``start`` and ``end`` (ns). If a
+    count is a whole number below 2**53, its shares are whole numbers that add up to it exactly.
     """
     shares = Shares()
     grids: dict[tuple[bytes, bytes], list[int]] = {}
@@ -120,8 +120,9 @@ def divide(series: Sequence[Series], start: Ints, end: Ints) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The parts of kernels in samples, by sample. ``begins``: the first part of a sample; ``until``: the time
-    of a sample's parts up to and with each as a share of that of all; ``inside``: a kernel's in samples."""
+    """The parts of kernels in samples, by sample. ``begins``: the first part of a sample; ``until``: the
+    cumulative time of a sample's parts, including each, as a share of their total; ``inside``: a kernel's
+    time in samples."""
 
     sample: Ints
     kernel: Ints
@@ -166,7 +167,7 @@ def _share(
     idle: NDArray[np.bool_],
     partly: NDArray[np.bool_],
 ) -> None:
-    """Add what each kernel has of a series."""
+    """Add the shares of the kernels in a series."""
     value = series.value[parts.sample]
     stated = np.isfinite(value)
     partly[parts.kernel[~stated]] = True
@@ -198,12 +199,12 @@ def _share(
 def _counts(value: Floats, parts: _Parts) -> Floats:
     """Return each part's share of its sample's count.
 
-    The count up to a part is rounded to a multiple of the sample's last digit (of 1, if it is whole), so that
-    the differences are exact, whatever is added up first.
+    The cumulative count is rounded to a multiple of the sample's last digit (of 1, if it is whole), so that
+    the differences are exact in any order of addition.
     """
     digit = np.abs(np.spacing(value))
     digit = np.where((np.rint(value) == value) & (digit < 1), 1.0, digit)
-    with np.errstate(invalid="ignore", over="ignore"):  # of values that are not known
+    with np.errstate(invalid="ignore", over="ignore"):  # unknown values
         until = np.rint(value * parts.until / digit) * digit
     before = np.zeros(len(until))
     before[1:] = np.where(parts.begins[1:], 0.0, until[:-1])
@@ -212,11 +213,10 @@ def _counts(value: Floats, parts: _Parts) -> Floats:
 
 
 def with_shares(trace: Trace) -> Trace:
-    """Return the trace with the shares of its kernels in what was sampled of devices in ``counters``.
+    """Return the trace with the kernels' shares of the device samples in ``counters``.
 
-    Kernels whose correlation id is not their own have a mark in ``ranges``, and so has, of each device, what
-    was sampled while no kernel ran, or for an unknown time. Notes say what is whose. Nothing changes
-    without kernels.
+    Kernels that share a correlation id get marks in ``ranges``. Each device also gets a mark for samples
+    without kernels or of unknown time. Notes explain the division. Without kernels, nothing changes.
     """
     samples = trace["samples"].filter(pl.col("device").is_not_null())
     names = samples["name"].unique(maintain_order=True).drop_nulls().cast(pl.String).to_list()
@@ -246,10 +246,10 @@ def with_shares(trace: Trace) -> Trace:
             end = own["time"].to_numpy()
             value = own["value"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
             series.append(Series(str(name), begins(end), end, value, kinds[str(name)]))
-        # what FLOPs and bytes are made of comes first, should there be too much
+        # counters that make up FLOPs and bytes come first, in case there are too many
         series.sort(key=lambda counter: (known(counter.name) is None, counter.name))
         mine = kernels.filter((pl.col("device") == device) & (pl.col("end") > pl.col("start")))
-        if device in several:  # each process sampled the device for itself
+        if device in several:  # each process sampled the device by itself
             mine = mine.filter(pl.col("process") == process)
         shares = divide(series, mine["start"].to_numpy(), mine["end"].to_numpy())
         table, marks = _tables(shares, series, mine, process, int(str(device)), free)
@@ -314,7 +314,7 @@ def _tables(
 
 
 def _note(trace: Trace, shares: Shares, device: int, kernels: pl.DataFrame) -> None:
-    """Say whose the samples of a device are, and whose not."""
+    """Note which samples of a device were divided among kernels and which were not."""
     ran = len(np.unique(np.concatenate(shares.kernel))) if shares.kernel else 0
     about = f"hardware counters of device {device}"
     for severity, message, count in (

@@ -23,7 +23,7 @@ from opscope.core.schema import (
 
 from .registry import CannotKnow, Cost, in_place, is_dispatched
 
-#: Parameters of a call whose FLOPs and bytes (read and written) its compiler wrote into the trace.
+#: Parameters of calls for which the compiler wrote FLOPs and bytes (read and written) into the trace.
 WRITTEN: Final = ("written_flops", "written_bytes")
 #: Sizes come from an untrusted trace: a product above this limit is rejected, not reported.
 LARGEST: Final = 1 << 62
@@ -72,7 +72,7 @@ def need(call: OpCall, number: int, label: str) -> TensorSpec:
     return operands[number]
 
 
-#: Kineto writes an empty list of sizes for lists of older versions, and for long ones of today.
+#: Kineto writes an empty list of sizes for lists in older versions, and for long lists in current ones.
 NO_SIZES: Final = "the trace gives neither the sizes nor the element types of a list of tensors"
 
 
@@ -238,7 +238,7 @@ def cost(
     return Cost(matrix, vector, read, written, split, why, masked, note)
 
 
-#: Real operations of one on complex numbers: four products and two additions, and so on.
+#: Real operations per operation on complex numbers: four products and two additions for a product, and so on.
 _COMPLEX_STEPS: Final = MappingProxyType(
     {
         **dict.fromkeys(("mul", "multiply", "square", "prod", "cumprod"), 6),
@@ -249,13 +249,13 @@ _COMPLEX_STEPS: Final = MappingProxyType(
 
 
 def multiply_adds(found: Cost, dtype: str) -> int:
-    """Return the ``matrix`` of which ``cost`` made the matrix FLOPs of ``found``."""
+    """Return the ``matrix`` argument from which ``cost`` made the matrix FLOPs of ``found``."""
     return found.matrix_flops // (4 if dtype in COMPLEX else 1)
 
 
 def real_steps(word: str, dtype: str) -> int:
-    """Return how many real operations an elementwise operation on numbers of ``dtype`` takes: 1 on real ones;
-    2 on complex ones where it works on both parts, as a sum does."""
+    """Return the number of real operations in an elementwise operation on numbers of ``dtype``: 1 for real
+    numbers; 2 for complex ones if it works on both parts, as a sum does."""
     return _COMPLEX_STEPS.get(word, 2) if dtype in COMPLEX else 1
 
 

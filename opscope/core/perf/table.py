@@ -36,7 +36,7 @@ SCHEMA = {
     "tc_reason": pl.String,
     "tc_unused": pl.String,
 }
-#: How many calls are priced between two words on the progress.
+#: Calls that are priced between two updates of the progress display.
 _TOLD: Final = 256
 
 
@@ -60,7 +60,7 @@ def columns(
 
 
 def no_work() -> pl.DataFrame:
-    """Return the row of a call that did nothing, whatever its shapes are."""
+    """Return the row of a call that did no work, for any shapes."""
     nothing = dict.fromkeys(SCHEMA) | {"view": False, "flops_by_dtype": "{}"}
     numbers = {name: 0 for name, kind in SCHEMA.items() if kind == pl.Int64}
     return pl.DataFrame([nothing | numbers], schema=SCHEMA)

@@ -1,6 +1,6 @@
 """Where each question is: the table of contents of opscope; made by ``scripts/make_questions.py``.
 
-A name is enough to find a question, so help and lists load none. The order of ``REPORTS`` is the order of
+Help and lists need only these names, so they load no question. The order of ``REPORTS`` is the order of
 output: move a line to move a report.
 """
 
@@ -258,7 +258,7 @@ FIRST: Final = (
     "by_kind",
     "by_op",
 )
-#: The words of --by in their order, each with the report that divides the time by it.
+#: The words that ``--by`` accepts, in order, each with the report that divides the time by it.
 DIVISIONS: Final[dict[str, str]] = {
     "kind": "by_kind",
     "op": "by_op",

@@ -1,4 +1,4 @@
-"""Why the answers of a job's ranks cannot be added up: the closed list of reasons, as in docs/scale.md."""
+"""The closed list of reasons why the answers of a job's ranks cannot be added up, as in docs/scale.md."""
 
 from __future__ import annotations
 

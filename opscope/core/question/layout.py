@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, TextIO
 from . import units
 from .names import Cut, Parts, shortened
 
-#: Width of a piped table in characters, unless ``COLUMNS`` says another: the same profile gives the same
-#: lines everywhere.
+#: Width of a piped table in characters, unless ``COLUMNS`` sets it. It is fixed, so the same profile prints
+#: the same lines everywhere.
 PIPED_WIDTH: Final = 160
 _GAP: Final = 2
 

@@ -1,8 +1,8 @@
-"""The methods of a profile that ask its questions, made from the records when they are first looked at.
+"""The methods of a profile that ask its questions, each made from its question's record at first use.
 
-A module of a question loads the analysis behind it. So a class has a small object for each method, which
-loads the module once and puts the method in its own place. ``methods.pyi`` has the types; it is made by
-``scripts/make_questions.py``, and a test compares it.
+The module of a question loads the analysis behind it. So the class holds a small placeholder for each method,
+which loads the module once and then replaces itself by the method. ``methods.pyi`` has the types; it is made
+by ``scripts/make_questions.py``, and a test compares it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WHERE: Final = ("steps", "device", "rank", "layer", "range", "key")
 
 
 class _Method:
-    """A method that is not made yet."""
+    """A placeholder for a method that has not been used yet."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -57,7 +57,7 @@ def method_of(question: Question) -> Callable[..., Any]:
     method.__name__, method.__qualname__ = question.name, f"Questions.{question.name}"
     method.__module__ = question.answer.__module__
     method.__signature__ = _signature(question)  # type: ignore[attr-defined]
-    if method.__doc__ is not None:  # python -OO
+    if method.__doc__ is not None:
         method.__doc__ = documented(method.__doc__, question)
     return method
 
@@ -70,7 +70,7 @@ def _signature(question: Question) -> inspect.Signature:
 
 
 def documented(said: str, question: Question) -> str:
-    """Return the docstring ``said`` of a method, with the columns of each frame of the question below it."""
+    """Return the docstring ``said`` of a method, followed by the columns of each frame of the question."""
     pieces = [cleandoc(said)]
     for frame in question.frames:
         wide = max(len(column.name) for column in frame.columns)

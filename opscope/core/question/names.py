@@ -18,13 +18,13 @@ from opscope.core.dialects.demangle import demangled
 from . import units
 
 Cut = Literal["end", "start"]
-#: The unit that is left out as a whole: a word of a name, an argument (``f32[64,3], i64[64]``), a frame
-#: (``a.py:1 < b.py:2``); of a text a letter.
+#: The smallest part that is dropped as a whole: a word of a name, an argument (``f32[64,3], i64[64]``), a
+#: frame (``a.py:1 < b.py:2``); for plain text, a letter.
 Parts = Literal["text", "words", "arguments", "frames"]
 
-#: The most characters of a name that are read: the longest real names have 6,000.
+#: Characters of a name that are read at most: the longest real names have 6,000.
 _READ: Final = 8_192
-#: The most words into which a name is split; the rest is one more word.
+#: Words into which a name is split at most; the rest of the name is one more word.
 _WORDS: Final = 400
 #: A word longer than ``_LONG`` is split into parts of at least ``_SHORT`` characters.
 _LONG: Final = 24
@@ -50,8 +50,8 @@ def shortened(
 ) -> list[str]:
     """Return each text in at most ``width`` characters; different texts stay different where possible.
 
-    Of parts that distinguish equally well, those at the end go first (``cut`` "start": at the start). A
-    suffix such as ``, backward and 3 others`` stays.
+    If parts distinguish equally well, those at the end are dropped first (``cut`` "start": those at the
+    start). A suffix such as ``, backward and 3 others`` stays.
     """
     if width <= 0 or all(len(text) <= width for text in texts):
         return list(texts)
@@ -65,7 +65,7 @@ def shortened(
     by_short: dict[str, list[str]] = {}
     for text in distinct:
         by_short.setdefault(short_of_text[text], []).append(text)
-    # what others show already: a name that fits, and one that no other name was shortened to
+    # texts already in use: names that fit, and short forms that only one name got
     taken = {text for text in distinct if len(text) <= width}
     taken.update(short for short, group in by_short.items() if len(group) == 1)
     for group in by_short.values():
@@ -104,7 +104,8 @@ def _syllables(word: str) -> list[str]:
 
 
 def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str, str]:
-    """Shorten the texts: drop first the words that many share, last the words that distinguish a text."""
+    """Shorten the texts: drop first the words that most texts share, last the words that distinguish a
+    text."""
     words, ends = {}, {}
     for text in texts:
         end = _ENDING.search(text)
@@ -138,7 +139,7 @@ def _without(
 ) -> str:
     """Join the words that fit in ``room`` characters, with an ellipsis for each gap."""
     last = len(words) - 1
-    # a name's first word, after its namespaces, says what it is; of a path the last word says that
+    # a name's first word, after its namespaces, says what it is; in a path the last word does
     head = last if cut == "start" else next((n for n in range(last) if words[n][-2:] != "::"), 0)
     sooner = 1 if cut == "start" else -1
     order = sorted(

@@ -15,7 +15,7 @@ _UNITS: Final = (("ns", 1), ("µs", 1_000), ("ms", 1_000_000), ("s", 1_000_000_0
 _TIME: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*(ns|us|µs|ms|s)?")
 _SHARE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) *(%)?")
 _COUNT: Final = re.compile(r"[0-9]{1,15}")
-#: The most characters of a wrong value that an error repeats.
+#: Characters of a wrong value that an error message repeats at most.
 _SHOWN: Final = 80
 
 
@@ -123,7 +123,7 @@ def share(meaning: str) -> Parameter:
 def count(
     meaning: str, *, least: int = 0, most: int | None = None, optional: bool = False
 ) -> Parameter:
-    """A whole number from ``least`` to ``most``; ``optional``: or None, without a bound."""
+    """A whole number from ``least`` to ``most``; if ``optional``, also None, which means no limit."""
     bounds = f"at least {least}" if most is None else f"from {least} to {most:,}"
 
     def read(given: object) -> int | None:
@@ -191,7 +191,7 @@ def words(meaning: str) -> Parameter:
 
 
 def value(meaning: str) -> Parameter:
-    """A Python value that only the answer itself can judge; it cannot be given as text."""
+    """A Python value that only the answer function can check; it cannot be given as text."""
 
     def read(given: object) -> object:
         if isinstance(given, str):

@@ -1,4 +1,4 @@
-"""The records of a question and of its reports, from which all that shows or merges an answer is made."""
+"""The records of a question and its reports; everything that shows or merges an answer is made from them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .parameters import Parameter, value_of, values_of
 if TYPE_CHECKING:
     import polars as pl
 
-#: Columns that add up in every table that does not say otherwise. A point in time, a mean, a maximum, or a
-#: time that holds that of other rows does not: its sum says nothing.
+#: Columns that add up in every table that does not say otherwise. The sum is meaningless for a point in time,
+#: a mean, a maximum, or a time that includes the times of other rows.
 ADDITIVE: Final = (
     "device_time device_self host_self self_time duration total kernel_time kernel_busy"
     " tensor_core_time tensor_core_undetermined_time ideal_time"
@@ -26,19 +26,19 @@ ADDITIVE: Final = (
     " self_allocated self_increase self_allocations allocations held_blocks"
     " calls kernels copies launches short_launches collectives"
 )
-#: The parameter of an answer that says whether texts stay categories; it is never passed to the answer.
+#: The parameter that says whether texts stay categories; it is never passed to the answer function.
 CATEGORIES: Final = "categories"
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the answer of a merged job may need beside its own sums."""
+    """What the answer of a merged job may need in addition to its own sums."""
 
-    #: Whether the CPU is the device.
+    #: Whether the CPU is the device that the job ran on.
     cpu_only: bool
-    #: The time (ns) in compilers; 0 where a GPU was used.
+    #: The time (ns) spent in compilers; 0 if a GPU was used.
     compiling: int
-    #: The time (ns) of which the shares of missing costs are.
+    #: The total time (ns) of which missing costs are given as shares.
     costs_of: int
     #: Returns the job's answer to another question, by its name.
     answer: Callable[[str], pl.DataFrame]
@@ -51,10 +51,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """How the answers of a job's parts add up: by sums of integers, so that their order changes nothing.
+    """How the answers of a job's parts are added up: as sums of integers, so their order changes nothing.
 
-    ``table``: the sums' name in a partial. ``of`` makes them of one part's profile, ``added`` adds up the
-    joined rows of several parts, and ``finished`` makes the answer of them.
+    ``table``: the name of the sums in a partial. ``of`` computes the sums from the profile of one part,
+    ``added`` adds up the joined rows of several parts, and ``finished`` turns the sums into the answer.
     """
 
     table: str
@@ -65,9 +65,9 @@ class Sums:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Each row is of one process alone: the answer of a job has the rows of all parts.
+    """Each row belongs to a single process: the answer of a job has the rows of all parts.
 
-    ``asked``: the parameters with which the rows are kept.
+    ``asked``: the parameters of the answer whose rows are kept.
     """
 
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -75,12 +75,13 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Lacks:
-    """The answers of parts cannot be added up; ``why`` says so to the user."""
+    """The answers of parts cannot be added up; ``why`` is the reason shown to the user."""
 
     why: str
 
 
-#: How a merged job answers; None: by the same function, of what a merge keeps (steps, collectives, totals).
+#: How a merged job answers. None: the same function computes it from the data that a merge keeps (steps,
+#: collectives, totals).
 Merging: TypeAlias = "Sums | Rows | Sequence[Rows] | Lacks | None"
 
 
@@ -113,11 +114,13 @@ class Report:
     shown: str = ""
     #: How to show the columns whose unit alone does not define it.
     forms: Sequence[Column] = ()
-    #: Makes the terminal's table (of report, profile, view), if the frame's rows alone are not enough.
+    #: Function (of report, profile, view) that makes the terminal's table, if the rows of the frame alone are
+    #: not enough.
     table: Callable[[Report, Any, View], Table] | None = None
-    #: The columns whose values add up over rows; None: those that do so in every table (``ADDITIVE``).
+    #: The columns whose values add up over rows; None: the columns that do so in every table (``ADDITIVE``).
     sums: str | None = None
-    #: The report of the first screen whose place it takes where kernels were recorded and none has an op.
+    #: Name of the report on the first screen that this one replaces if kernels were recorded but none has an
+    #: op.
     without_ops: str | None = None
     #: Whether ``--json`` and ``--formats`` write it if no reports are named.
     written: bool = True
@@ -127,29 +130,29 @@ class Report:
     by: str | None = None
     #: Whether it has rows only if a GPU was used.
     gpu_only: bool = False
-    #: Whether a lean profile (``opscope.load``) has all that it needs; such a profile loads faster.
+    #: Whether a lean profile (``opscope.load``), which loads faster, has all that the report needs.
     lean: bool = False
     #: Other names that ``--reports`` accepts.
     aliases: Sequence[str] = ()
-    #: Puts the rows of the answer in another order.
+    #: Function that reorders the rows of the answer.
     arranged: Callable[[pl.DataFrame], pl.DataFrame] | None = None
-    #: The question; its record fills it in.
+    #: The question; the question's record sets it.
     question: Question | None = field(default=None, compare=False, repr=False)
 
     @property
     def of(self) -> Question:
-        """The question whose answer it shows."""
+        """The question whose answer this report shows."""
         assert self.question is not None, f"{self.name} stands in no question"
         return self.question
 
     @property
     def holds(self) -> Frame:
-        """Its rows and columns, with units and meanings."""
+        """The meaning of a row, and the columns with units and meanings."""
         return self.of.frame(self.asked)
 
     @property
     def keys(self) -> list[str]:
-        """The columns that the terminal shows, in order; none: all."""
+        """The columns that the terminal shows, in order; empty means all."""
         return self.shown.split()
 
     def frame(self, profile: Any) -> pl.DataFrame:
@@ -163,8 +166,8 @@ class Report:
     def asking(self, given: Mapping[str, str]) -> Report:
         """Return the report with parameters that are given as text. Raises WrongParameter.
 
-        Where these are what another report of the question is asked with (``idle:by=stream``), it has that
-        report's title and columns; where no report is, all columns.
+        If another report of the question has the same parameters (``idle:by=stream``), the title and columns
+        of that report are used; otherwise all columns are shown.
         """
         of, values = self.of, self.of.from_text(given)
         asked = {**self.asked, **values}
@@ -215,15 +218,16 @@ class Question:
     frames: Sequence[Frame]
     #: What each parameter of ``answer`` accepts.
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    #: How a job's answer is made of its ranks' partials.
+    #: How the answer of a merged job is made from the partials of its ranks.
     merged: Merging = None
-    #: How terminal, files and pages show it; none: only Python asks it.
+    #: How the terminal, files and pages show the answer; empty: it is available in Python only.
     reports: Sequence[Report] = ()
-    #: Whether the answer is kept by a profile, for those who ask again.
+    #: Whether a profile caches the answer.
     kept: bool = True
-    #: Whether texts are returned as String; false: as ``answer`` returns them.
+    #: Whether texts are returned as String; if false, they are returned as ``answer`` made them.
     as_text: bool = True
-    #: Whether a profile answers for a part of it, by ``steps=`` and the other arguments of ``select``.
+    #: Whether the question can be asked about part of a profile, with ``steps=`` and the other arguments of
+    #: ``select``.
     selectable: bool = True
 
     def __post_init__(self) -> None:
@@ -239,7 +243,7 @@ class Question:
 
     @property
     def name(self) -> str:
-        """The question's name: that of the method which asks it."""
+        """The question's name, which is also the name of the Profile method that asks it."""
         return self.frames[0].method
 
     @property
@@ -254,12 +258,12 @@ class Question:
         return next((name for name, kind in kinds if kind.kind is kind.VAR_POSITIONAL), None)
 
     def value(self, name: str, asked: Mapping[str, Any]) -> Any:
-        """Return the value of a parameter: that in ``asked``, else its default."""
+        """Return the value of a parameter: the one in ``asked``, else its default."""
         default = () if name == self.several else self.signature[name].default
         return asked.get(name, default)
 
     def frame(self, asked: Mapping[str, Any]) -> Frame:
-        """Return the frame of the call with these arguments, else the first frame."""
+        """Return the frame that documents a call with these arguments, else the first frame."""
         words = [
             word
             for value in asked.values()
@@ -269,7 +273,7 @@ class Question:
         return next((frame for frame in self.frames if frame.call == call), self.frames[0])
 
     def bound(self, given: Sequence[object], named: Mapping[str, object]) -> dict[str, Any]:
-        """Return each parameter's value, those not given by their defaults.
+        """Return the value of every parameter; a parameter that was not given has its default.
 
         Raises TypeError for a wrong number or name of arguments, WrongParameter for a wrong value.
         """
@@ -285,7 +289,7 @@ class Question:
         return values
 
     def key(self, values: Mapping[str, Any]) -> str:
-        """Return the name under which the answer with these values (``bound``) is kept."""
+        """Return the name under which a profile caches the answer with these values (``bound``)."""
         words = [self.name]
         for value in values.values():
             words += map(str, value) if isinstance(value, (tuple, list)) else [str(value)]
@@ -297,7 +301,7 @@ class Question:
 
 
 def why_not_merged(report: Report) -> str | None:
-    """Return why a job that was merged lacks the report; None where nothing is known."""
+    """Return why a merged job lacks the report; None if no reason is known."""
     merged = report.of.merged
     return merged.why if isinstance(merged, Lacks) else None
 

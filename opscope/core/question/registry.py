@@ -69,7 +69,8 @@ def frames() -> Iterator[Frame]:
 
 
 def merging(kind: type[_How]) -> Iterator[tuple[Question, _How]]:
-    """Yield what of this kind the questions say of how a merged job answers them, in their order."""
+    """Yield how the questions that merge in this way (a class of ``record``) do so, in the order of the
+    questions."""
     for name in index.QUESTIONS:
         of = question(name)
         for how in of.merged if isinstance(of.merged, Sequence) else (of.merged,):
@@ -88,7 +89,8 @@ def divided(by: str) -> list[str]:
 
 
 def chosen(names: Iterable[str]) -> dict[str, Report]:
-    """Return the reports of these names and aliases, by their own names, in the order of output.
+    """Return the reports that these names and aliases mean, by the reports' own names, in the order of
+    output.
 
     A name may have parameters (``short_kernels:below=5us``, ``idle:by=stream:kernel_wait=50us``). Raises
     UnknownReport, and WrongParameter for a parameter that its question refuses.
@@ -106,7 +108,7 @@ def chosen(names: Iterable[str]) -> dict[str, Report]:
 
 
 def named(names: Iterable[str] | Mapping[str, Report]) -> Mapping[str, Report]:
-    """Return the reports with these own names; of a mapping, itself."""
+    """Return the reports with these own names; a mapping is returned unchanged."""
     if isinstance(names, Mapping):
         return names
     return {name: reports()[name] for name in names}
@@ -129,5 +131,5 @@ def own_name(name: str) -> str:
 
 
 def forget() -> None:
-    """Clear the cache, so that a question is looked for again."""
+    """Clear the cache, so that questions are looked up again."""
     question.cache_clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-#: How the notes begin that say where steps come from, and their words for a summary's line.
+#: How the notes on where steps come from begin, and the short words for each in a summary's line.
 _SOURCES: Final = {
     "steps inferred from ": "found by",
     "steps detected from ": "perhaps, found by",
@@ -14,7 +14,7 @@ _HAND: Final = 6
 
 
 def step_notes(profile: Any) -> list[str]:
-    """Return why the profile has the steps that it has, and which of them are warm-up."""
+    """Return the lines that say where the profile's steps come from and which of them are warm-up."""
     notes = [note for note in _whats(profile) if note.startswith(tuple(_SOURCES))]
     steps = profile.steps()
     warm = steps.filter(steps["warm_up"].fill_null(False))

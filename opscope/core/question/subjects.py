@@ -1,4 +1,4 @@
-"""What each question is about: the subject of the room in which its module stands."""
+"""The subject of each question, given by the folder that its module is in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from .index import QUESTIONS, REPORTS
 
-#: Room below ``opscope.core`` → subject, in the order of lists.
+#: Folder below ``opscope.core`` → subject, in the order of lists.
 SUBJECTS: Final = {
     "analysis.summary": "Where the time went",
     "advice": "What bounds it, and what to change",

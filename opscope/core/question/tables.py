@@ -63,10 +63,8 @@ def totals(
     ranks |= {"rated": 9, "intensity": 8, "attained_bandwidth": 7, "over_reason": 6}
     if keys[0] != "layer":
         ranks["layer"] = 5
-    ranks |= {
-        next((key for key in ("name", "op") if key in keys), ""): -1
-    }  # the row's subject stays
-    chosen = {form.key: form.rank for form in forms}  # a report's own forms know its columns best
+    ranks |= {next((key for key in ("name", "op") if key in keys), ""): -1}
+    chosen = {form.key: form.rank for form in forms}
     shown_columns = [
         replace(column, rank=chosen.get(column.key) or ranks.get(column.key, 0))
         for column in columns(keys, documented, forms)

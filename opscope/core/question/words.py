@@ -1,6 +1,6 @@
-"""The vocabulary: the one unit and meaning that a column's name has in the frames of several questions.
+"""The vocabulary: unit and meaning of each column name that the frames of several questions share.
 
-A name that one question alone uses stands in that question.
+A name that only one question uses is documented in that question.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from .column import UNITS, Column
 
 
 def read_words(text: str) -> dict[str, Column]:
-    """Return the columns that a text describes: a line ``name: unit: meaning`` each, continued in lines that
-    are indented further. Raises TypeError for another line, and for a unit that is none."""
+    """Return the columns that a text describes: a line ``name: unit: meaning`` each, continued in lines
+    that are indented further. Raises TypeError for a line of any other form and for an unknown unit."""
     columns: dict[str, Column] = {}
     lines = [line for line in text.split("\n") if line.strip()]
     margin = min((len(line) - len(line.lstrip()) for line in lines), default=0)
@@ -33,7 +33,7 @@ def read_words(text: str) -> dict[str, Column]:
     return columns
 
 
-#: The unit and meaning of a column name in every frame that does not say otherwise.
+#: The unit and meaning of a column in every frame that does not define it otherwise.
 WORDS: Final[Mapping[str, Column]] = MappingProxyType(
     read_words(
         """
@@ -241,9 +241,9 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
 def columns(names: str, *own: str, **otherwise: tuple[str, str]) -> tuple[Column, ...]:
     """Return the columns with these space-separated names, as defined in ``WORDS``.
 
-    ``own`` texts (``read_words``) and ``otherwise`` (unit, meaning) are of names that ``WORDS`` lacks or that
-    mean something else here; the last one counts. Raises KeyError for a name in none, TypeError for a wrong
-    text.
+    ``own`` (texts for ``read_words``) and ``otherwise`` (unit, meaning) define names that ``WORDS`` lacks or
+    that mean something else here; the last definition counts. Raises KeyError for a name without a
+    definition, TypeError for a wrong text.
     """
     words = {name: word for text in own for name, word in read_words(text).items()}
     words |= {name: Column(name, *about) for name, about in otherwise.items()}

@@ -1,1 +1,1 @@
-"""The trace as tables, and the passes over columns and intervals that all other packages use."""
+"""The trace as tables, and the operations on columns and intervals that all other packages use."""

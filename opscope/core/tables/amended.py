@@ -1,9 +1,9 @@
-"""Apply what opscope's NVTX says about a range beside its text: a step's number, how a range ended.
+"""Apply what opscope's NVTX adds to a range besides its text: a step's number, and how a range ended.
 
-NVTX keeps every text that it ever got, so the range of every step has the text ``step``, and its number is
-the payload. A result mark with a text that is not a call's result is about the range around the mark:
-``unended`` says that nothing ended the range; any other text replaces the range's text (the framework ran
-the op again in another way).
+NVTX keeps every text for ever, so the range of every step has the text ``step`` and carries its number as
+payload. A result mark whose text is not a call's result refers to the range around the mark: ``unended`` says
+that nothing ended the range; any other text replaces the range's text (the framework ran the op again in
+another way).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from opscope.core.schema import STEP, UNCLOSED, UNENDED
 
 from .intervals import Ints, nest
 
-#: Part of the attrs of a range that nothing ended.
+#: Key in the attrs of a range that nothing ended.
 UNCLOSED_MARK: Final = UNCLOSED.strip("{}")
 _OURS: Final = "opscope."
 _STEPS: Final = "opscope.step"
@@ -33,7 +33,7 @@ def amended(ranges: pl.DataFrame) -> pl.DataFrame:
 
 
 def unclosed(attrs: pl.Expr) -> pl.Expr:
-    """Return ``attrs`` (JSON) with the mark of a range that nothing ended."""
+    """Return ``attrs`` (JSON) with the flag of a range that nothing ended."""
     more = UNCLOSED.removeprefix("{")
     members = attrs.str.strip_chars_end().str.strip_suffix("}")
     return (

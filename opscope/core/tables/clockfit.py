@@ -15,7 +15,8 @@ _Floats = npt.NDArray[np.float64]
 
 #: Two clocks of one machine drift apart more slowly than this (crystals: under 100 ppm).
 MAX_DRIFT: Final = 1e-3
-#: The same limit for a profiler's and a program's clock, one of which the system keeps to the true time.
+#: The same limit between a profiler's clock and a program's clock, if the system corrects one of them to the
+#: true time.
 NEAR_DRIFT: Final = 2e-4
 #: Readings over less time than this cannot distinguish drift from the width of their brackets.
 MIN_SPAN_NS: Final = 10_000_000
@@ -27,7 +28,7 @@ class ClockFit:
 
     ``error_ns`` bounds how far that may be off from the first reading's begin to the last one's end, given
     that each call really ran inside its bracket. ``slack_ns`` is the room that the fit leaves. It is negative
-    if no offset and drift fit all brackets, so some reading is not what it was taken for; the error is then
+    if no offset and drift fit all brackets, so some reading was matched to a wrong call; the error is then
     the distance from the far end of the bracket that fits worst.
     """
 
@@ -53,9 +54,9 @@ def fit(
     Each reading says that the offset at that moment is between ``before - start`` and ``after - end`` (ns).
     For a given drift, the offsets that satisfy all readings form one interval; the drift is the one that
     leaves most room, and the offset is the middle. The true offset and drift satisfy every reading, however
-    long a bracket was interrupted, so delays do no harm and the tightest brackets decide. The error is the
-    largest distance of any other offset and drift that satisfy the readings from the chosen ones. The
-    clocks drift by less than ``most_drift``. Raises ValueError without a reading.
+    long a bracket was interrupted, so delays do no harm and the tightest brackets decide. The error is how
+    far any other offset and drift that satisfy the readings can be from the chosen ones. The clocks drift by
+    less than ``most_drift``. Raises ValueError without a reading.
     """
     if not len(before):
         raise ValueError("no readings to fit")
@@ -63,7 +64,7 @@ def fit(
     at = (start - origin).astype(np.float64)
     low = (before - start - base).astype(np.float64)
     high = (after - end - base).astype(np.float64)
-    # Whatever the drift, only bounds on the hull decide: a few of hundreds of readings.
+    # for any drift, only bounds on the hull matter: a few of hundreds of readings
     lower, upper = _hull(at, low), _hull(at, -high)
 
     def room(drift: _Floats) -> tuple[_Floats, _Floats]:
@@ -135,15 +136,17 @@ def _zeros(x: _Floats, y: _Floats) -> _Floats:
 #: Readings at most _GAP_NS apart, and at most _GROUP_NS in all, form a group: within it clocks hardly drift.
 _GAP_NS: Final = 20_000_000
 _GROUP_NS: Final = 40_000_000
-#: A group's _PIVOTS tightest brackets each propose shifts, with the _NEAREST calls nearest to the guess.
+#: The _PIVOTS tightest brackets of a group each propose shifts, with the _NEAREST calls nearest to the guess.
 _PIVOTS: Final = 4
 _NEAREST: Final = 2048
-#: Most shifts of a group that are tried; each matches at least _WORTH of what the group's best matches.
+#: Most shifts of a group that are tried; each matches at least the share _WORTH of what the group's best
+#: matches.
 _TRIED: Final = 128
 _WORTH: Final = 0.5
-#: Readings, evenly spread over all, that judge a line beside those of the groups that proposed it.
+#: Readings, evenly spread over all, that help to judge a line, besides those of the groups that proposed it.
 _JUDGES: Final = 256
-#: A rival differs from the best in over _OTHER of its matches, and matches at least _AS_GOOD of the best's.
+#: A rival assignment differs from the best in over the share _OTHER of its matches, and matches at least the
+#: share _AS_GOOD as many.
 _OTHER: Final = 0.25
 _AS_GOOD: Final = 0.8
 
@@ -194,7 +197,7 @@ def match(before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: 
 
 
 def _groups(before: Ints) -> list[Ints]:
-    """Return the readings' numbers in groups of readings near each other."""
+    """Return the numbers of the readings in groups of readings close in time."""
     edges, first = [], 0
     for index in range(1, len(before)):
         since = int(before[index] - before[first])
@@ -205,7 +208,7 @@ def _groups(before: Ints) -> list[Ints]:
 
 
 def _judges(count: int, ints: Ints, two: Ints) -> Ints:
-    """Return the readings that judge a line: those of both groups, and some of all others."""
+    """Return the readings that judge a line: those of both groups, and a sample of all others."""
     evenly = np.linspace(0, count - 1, min(count, _JUDGES)).astype(np.int64)
     return np.unique(np.concatenate((ints, two, evenly)))
 
@@ -221,7 +224,7 @@ def _lines(
     two: Ints,
     judges: Ints,
 ) -> Iterator[tuple[Ints, Ints]]:
-    """Yield the shifts of the ``judges`` and how far each may be off (ns), for lines through two groups."""
+    """Yield the shifts at the ``judges``, and how far each may be off (ns), for lines through two groups."""
     when = before[judges]
     ends = [
         _shifts(before[group], after[group], start, end, guess, reach)
@@ -247,7 +250,8 @@ def _lines(
 def _shifts(
     before: Ints, after: Ints, start: Ints, end: Ints, guess: int, reach: int
 ) -> list[_Shift]:
-    """Return shifts that put calls into a group's brackets; per assignment the one of least margin."""
+    """Return shifts that put calls into a group's brackets; for each assignment, the shift with the least
+    margin."""
     best_of_rows: dict[bytes, tuple[int, _Shift]] = {}
     width = after - before
     length = end - start
@@ -284,7 +288,7 @@ def _inside(low: Ints, high: Ints, start: Ints, end: Ints, margin: Ints | int) -
 
 
 def _settle(before: Ints, after: Ints, start: Ints, end: Ints, rows: Ints) -> Ints:
-    """Return the assignment of all readings, repeated with the clock fit that it gives."""
+    """Return the assignment of all readings, refined by repeating it with the clock fit that it gives."""
     for _ in range(3):
         hit = rows >= 0
         fitted = fit(before[hit], after[hit], start[rows[hit]], end[rows[hit]], NEAR_DRIFT)

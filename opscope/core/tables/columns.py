@@ -1,4 +1,4 @@
-"""Compute columns by code: once per distinct value, then spread over the rows with that value."""
+"""Compute columns by code: once per distinct value, then spread to the rows with that value."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from .pool import Pool
 #: Rows handled at a time where all at once would take too much memory.
 PIECE: Final = 250_000
 _FEW: Final = 32
-#: After so many pieces what they read of mapped columns is given back.
+#: Number of pieces after which the memory of mapped columns is given back.
 _KEPT: Final = 4
 #: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
-#: Rows of a piece that a thread works on: 50 to 100 bytes each while it does, and four pieces at a time.
+#: Rows of a piece that a thread works on: 50 to 100 bytes each meanwhile, and up to four pieces at a time.
 _PART: Final = 500_000
 T = TypeVar("T")
 
 
 def pieces(count: int, most: int = 0) -> Iterator[slice]:
-    """Yield slices that split ``count`` rows, of ``most`` rows each (at most PIECE); an empty one of none."""
+    """Yield slices that split ``count`` rows, of ``most`` rows each (at most PIECE); a single empty slice
+    for 0 rows."""
     most = min(most, PIECE) or PIECE
     for number, begin in enumerate(range(0, max(count, 1), most)):
         yield slice(begin, min(begin + most, count))
-        # to give back and read again costs a twentieth of an export's time if each piece does it
+        # doing it for each piece would cost a twentieth of an export's time
         if count > PIECE and (number % _KEPT == _KEPT - 1 or begin + most >= count):
             let_go()
 
@@ -74,7 +75,7 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
 def ahead(work: Callable[[slice], T], count: int) -> Iterator[tuple[slice, T]]:
     """Yield each piece of ``count`` rows and its ``work``, in order; threads work ahead of the caller.
 
-    NumPy and Polars release the GIL. At most two pieces are in work or wait.
+    NumPy and Polars release the GIL. At most two pieces are being worked on or wait to be taken.
     """
     parts = list(pieces(count, _PART))
     if len(parts) < 2:
@@ -95,7 +96,7 @@ def ahead(work: Callable[[slice], T], count: int) -> Iterator[tuple[slice, T]]:
 
 
 def hand_back() -> None:
-    """Return memory that threads have freed to the system: glibc keeps it in an arena per thread.
+    """Return memory that threads have freed to the operating system: glibc keeps it in an arena per thread.
 
     It is 0.4 GiB after ten million kernels. Without glibc, nothing is done.
     """
@@ -105,7 +106,7 @@ def hand_back() -> None:
 
 
 def grouped(keys: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield each distinct key and its places in order. Few keys are scanned for, many are sorted."""
+    """Yield each distinct key and its places in order. A few keys are found by scanning, many by sorting."""
     distinct = np.unique(keys)
     if len(distinct) <= _FEW:
         for key in distinct.tolist():
@@ -153,9 +154,10 @@ def as_text(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def sharing_nulls(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame whose columns without any value are one per dtype, under their names.
+    """Return the frame in which all columns without any value share one null column per dtype, under their
+    own names.
 
-    Of three million ranges each such column takes 24 MB, and a trace of one process has five.
+    Such a column of three million ranges takes 24 MB, and a trace of one process has five.
     """
     null_columns: dict[pl.DataType, pl.Series] = {}
     columns = []
@@ -193,8 +195,8 @@ def compact(
 
 
 def numbers_of(distinct: pl.Series) -> Callable[[pl.Series], NDArray[np.int32]]:
-    """Return a function that gives a Categorical column, or a part of one, as the places of its values in
-    ``distinct``, which has each of them once."""
+    """Return a function from a Categorical column, or a part of it, to the places of its values in
+    ``distinct``, which has each value once."""
     physical = distinct.to_physical()
     top: Any = physical.max()
     null_at = len(distinct)  # unused if the distinct values include no null
@@ -248,8 +250,8 @@ def combined(
 def _numbering(
     parts: Iterable[NDArray[np.int64]], size: int, count: int
 ) -> tuple[NDArray[np.int64], Callable[[NDArray[np.int64]], NDArray[np.int32]]]:
-    """Return the distinct keys of all parts (``count``, all less than ``size``) in order, and a function that
-    gives keys as places in them."""
+    """Return the distinct keys of all parts (``count``, all less than ``size``) in order, and a function
+    that maps keys to their places."""
     if size > 4 * count + (1 << 20):
         distinct_parts = [np.unique(part) for part in parts]
         distinct = (
@@ -278,8 +280,8 @@ def pairs(
         values, indices = zip(*unique_pairs, strict=True)
         codes, other, number = pairs(*(left_code.reshape(-1) for left_code in indices))
         return values[0][codes].astype(np.int64), values[1][other].astype(np.int64), number
-    # of one value on a side, as most traces have one process and one device, the other side is the key: each
-    # step of the product takes 8 bytes a row
+    # with a single value on one side (most traces have one process and one device), the other side is the
+    # key; each step of the product would take 8 bytes a row
     key = (right if tall == 1 else left).astype(np.int64)
     key -= least if tall == 1 else low
     if tall > 1 and wide > 1:
@@ -294,8 +296,8 @@ def pairs(
 def combinations(*columns: NDArray[Any]) -> tuple[int, NDArray[np.int32]]:
     """Return how many distinct combinations the rows of integer columns have, and the number of each row's.
 
-    The numbers are in the order of the combinations. Columns are put into one number as long as 62 bits
-    hold it, as each step of ``pairs`` sorts all rows.
+    The numbers are in the order of the combinations. As many columns as fit into 62 bits are packed into one
+    number, because each step of ``pairs`` sorts all rows.
     """
     key: NDArray[np.int64] | None = None
     size = 1
@@ -326,7 +328,7 @@ def _number(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int3
         if size >= 1 << (63 - bits):
             distinct, inverse = np.unique(key, return_inverse=True)
             return distinct, inverse.reshape(-1).astype(np.int32)
-        # key and row in one number: of 1 M it takes 0.07 s, ``np.unique`` 0.3 s
+        # key and row packed into one number: 0.07 s for 1 M rows, where ``np.unique`` takes 0.3 s
         packed = key.astype(np.int64) << bits
         packed |= np.arange(len(key))
         packed.sort()
@@ -350,8 +352,8 @@ def _number(key: NDArray[Any], size: int) -> tuple[NDArray[Any], NDArray[np.int3
 
 
 def distinct_values(column: pl.Series) -> pl.Series:
-    """Return the distinct values of a Categorical column, with null; ``unique`` would sort all of it. Texts
-    of a merged profile are String."""
+    """Return the distinct values of a Categorical column, with null, without sorting it as ``unique``
+    does. Also takes String columns, as in merged profiles."""
     if column.dtype == pl.String:
         return column.unique(maintain_order=True)
     top: Any = column.to_physical().max()
@@ -365,7 +367,7 @@ def distinct_values(column: pl.Series) -> pl.Series:
 
 
 def known(column: pl.Series, otherwise: int) -> pl.Series:
-    """Return the column with ``otherwise`` in place of nulls; itself if it has none."""
+    """Return the column with nulls replaced by ``otherwise``; unchanged if it has none."""
     return column.fill_null(otherwise) if column.null_count() else column
 
 
@@ -387,13 +389,13 @@ def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArr
 
 
 def least(column: pl.Series) -> int | None:
-    """Return the lowest number of a column, None if it has none; a long one is read piece by piece."""
+    """Return the lowest number of a column, None if it is empty; a long column is read piece by piece."""
     minima = [column[part].min() for part in pieces(len(column))]
     return min((int(minimum) for minimum in minima if minimum is not None), default=None)  # type: ignore[arg-type]
 
 
 def most(column: pl.Series) -> int | None:
-    """Return the highest number of a column, likewise."""
+    """Return the highest number of a column, None if it is empty; a long column is read piece by piece."""
     maxima = [column[part].max() for part in pieces(len(column))]
     return max((int(maximum) for maximum in maxima if maximum is not None), default=None)  # type: ignore[arg-type]
 
@@ -401,7 +403,7 @@ def most(column: pl.Series) -> int | None:
 def gathered(
     column: pl.Series, rows: NDArray[Any], mapped: Mapped | None = None, otherwise: int = -1
 ) -> NDArray[np.int64]:
-    """Return the values of an integer column in ``rows``, ``otherwise`` where it has none, piece by piece."""
+    """Return the values of an integer column in ``rows``, with ``otherwise`` for nulls, piece by piece."""
     values = zeros(mapped, len(rows), np.int64)
     for part in pieces(len(rows)):
         values[part] = column.gather(rows[part]).fill_null(otherwise).to_numpy()
@@ -422,7 +424,7 @@ class LookUp:
         self._low = int(min(low for low, _ in extents))
         high = int(max(most for _, most in extents))
         self._table: NDArray[np.int32] | None = None
-        if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: a table beats a sort
+        if high - self._low < 8 * len(ids) + 1024:  # ids are mostly dense: use a table, not a sort
             self._table = full(mapped, high - self._low + 1, -1, np.int32)
             for part in pieces(len(ids)):
                 self._table[ids[part] - self._low] = rows[part]
@@ -444,17 +446,18 @@ class LookUp:
 
 
 def to_read(file: Path) -> Any:
-    """Return the path, or the opened file where the path is not UTF-8. Raises OSError."""
+    """Return the path, or the opened file if the path is not UTF-8. Raises OSError."""
     return file if _is_utf8(file) else _open(file, "rb")
 
 
 def to_write(file: Path) -> Any:
-    """Return the path, or the new file, opened, where the path is not UTF-8. Raises OSError."""
+    """Return the path, or the new file, opened, if the path is not UTF-8. Raises OSError."""
     return file if _is_utf8(file) else _open(file, "wb")
 
 
 def utf8(text: str) -> str:
-    """Return a text with "?" for each byte of a file's name, or half of a character, that UTF-8 has not."""
+    """Return a text with "?" for each byte of a file name, or half of a character, that is not valid
+    UTF-8."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
@@ -467,5 +470,5 @@ def _is_utf8(file: Path) -> bool:
 
 
 def _open(file: Path, mode: str) -> IO[bytes]:
-    # Polars keeps a descriptor of its own; this one is closed with the object
+    # Polars duplicates the descriptor; this one is closed with the object
     return file.open(mode)

@@ -1,9 +1,8 @@
-"""Count records once that a trace holds twice, and tell of those that only look so.
+"""Remove duplicate records of a trace, and note records that only look like duplicates.
 
-Files are joined, events appended again, rows of a table written twice: all times would double. What has a
-correlation id and is equal in every column is one record. Rows without such an id may be equal by chance
-(times in whole microseconds); where at least half of a table's rows are there again, they are counted once
-too.
+Joined files, events appended twice, or table rows written twice would double all times. Records with a
+correlation id that are equal in every column are duplicates. Rows without such an id may be equal by chance
+(times in whole microseconds); they are removed only if at least half of a table's rows are repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from polars import selectors as cs
 
 from .trace import Trace
 
-#: Tables whose rows take time or memory, with the column that tells when.
+#: Tables whose rows take time or memory, with the column that holds their time.
 _TIMED: Final = {
     "kernels": "start",
     "memops": "start",
@@ -25,16 +24,17 @@ _TIMED: Final = {
     "ranges": "start",
     "allocations": "time",
 }
-#: What readers number themselves.
+#: Columns that readers number themselves.
 _NUMBER: Final = "id"
-#: So many equal rows are told. Of the ranges of two real traces 12 of 40,794 and 14 of 25,545 are equal.
+#: Number of equal rows from which a note is made. In the ranges of two real traces, 12 of 40,794 and 14 of
+#: 25,545 are equal.
 _SOME: Final = 10
 _SHARE: Final = 100
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def without_doubles(trace: Trace) -> Trace:
-    """Return the trace with each record once; notes say what was counted once, and what looks alike."""
+    """Return the trace with each record once; notes say what was removed, and what only looks repeated."""
     changed = {}
     for name, column in _TIMED.items():
         table = trace[name]
@@ -68,8 +68,8 @@ def without_doubles(trace: Trace) -> Trace:
 def _again(table: pl.DataFrame, column: str) -> pl.Series | None:
     """Return which rows equal an earlier one in all columns; None if none does.
 
-    Only rows whose numbers have a sum that another row has are compared: of three million ranges that begin
-    in whole microseconds the sums take 0.3 s, a comparison of all would take 3.
+    Only rows whose numbers have the same sum as another row are compared: the sums of three million ranges
+    that begin in whole microseconds take 0.3 s, comparing all rows would take 3 s.
     """
     times = table[column]
     if len(times) < 2 or times.null_count():

@@ -1,4 +1,5 @@
-"""A forest given by its nodes' parents: levels, totals over descendants, ancestors that are alike."""
+"""A forest given by the parents of its nodes: levels, totals over descendants, ancestors with an equal
+code."""
 
 from __future__ import annotations
 
@@ -11,21 +12,21 @@ from opscope.core.once import once
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints, depth
 
-#: So many levels are walked one by one: most nests end sooner, and need no order of all nodes.
+#: Levels that are walked one by one: most nests are no deeper, and then need no ordering of all nodes.
 _CLIMBED: Final = 16
-#: Nodes that are walked from at a time: their ancestors stay in the processor's cache.
+#: Nodes handled at a time, so that their ancestors stay in the processor's cache.
 _PART: Final = 250_000
 
 
 class Forest:
     """Answers questions about all nodes of a forest at once.
 
-    ``parent``: the place of each node's parent, -1 for a root. It must have no circle. The passes are one a
+    ``parent``: the place of each node's parent, -1 for a root. It must have no cycle. There is one pass per
     level, so that 60,000 nested nodes take as long as 60,000 levels of one node each: under a second.
     """
 
     def __init__(self, parent: NDArray[np.signedinteger[Any]]) -> None:
-        # half the memory, which stays with every profile
+        # int32: half the memory, which stays with every profile
         self.parent: NDArray[np.int32] = parent.astype(np.int32, copy=False)
 
     def __len__(self) -> int:
@@ -109,7 +110,7 @@ class Forest:
     def inside_alike(
         self, code: NDArray[np.integer[Any]], rows: Ints | None = None
     ) -> NDArray[np.bool_]:
-        """Return whether a strict ancestor of each node (of ``rows`` if given) has the node's ``code`` (a
+        """Return whether a strict ancestor of each node (of ``rows`` if given) has the same ``code`` (a
         number from 0)."""
         count = len(self) if rows is None else len(rows)
         is_alike = np.zeros(count, bool)
@@ -123,7 +124,8 @@ class Forest:
     def _climb(
         self, code: NDArray[np.integer[Any]], nodes: Ints, is_alike: NDArray[np.bool_]
     ) -> bool:
-        """Set in ``is_alike`` the nodes with an ancestor of their code; return whether none was too deep."""
+        """Set in ``is_alike`` the nodes with an ancestor of the same code; return whether no node was too
+        deep for it."""
         mine, here, which = code[nodes], self.parent[nodes], np.arange(len(nodes))
         for _ in range(_CLIMBED):
             left = np.flatnonzero(here >= 0)
@@ -140,8 +142,8 @@ class Forest:
     def _ordered_alike(self, code: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
         """``inside_alike`` for nests of any depth.
 
-        Of the nodes of one code, in the order of ``place``, one is inside another if an earlier one's
-        descendants reach beyond it.
+        Among the nodes of one code, in the order of ``place``, a node is inside another if the descendants of
+        an earlier one reach beyond it.
         """
         is_alike = np.zeros(len(self), bool)
         if not len(self) or not (self.parent != NONE).any():
@@ -152,12 +154,13 @@ class Forest:
         wide = len(self) + 1
         base = code[by_code].astype(np.int64) * wide
         reach = np.maximum.accumulate(base + (self.place + self.size)[by_code])
-        # the reach of a smaller code is below every place of a larger one
+        # the reach of a smaller code is less than every place of a larger code
         is_alike[by_code[1:]] = reach[:-1] > (base + self.place[by_code])[1:]
         return is_alike
 
 
 def _sort(numbers: NDArray[np.integer[Any]]) -> Ints:
-    """Return the stable order of numbers from 0. Of 16 bits, NumPy sorts 3 M in 0.04 s, of 64 in 0.25."""
+    """Return the stable order of numbers from 0. NumPy sorts 3 M numbers in 0.04 s if they have 16 bits,
+    in 0.25 s if 64."""
     small = numbers.astype(np.uint16) if int(numbers.max(initial=0)) < 1 << 16 else numbers
     return np.argsort(small, kind="stable")

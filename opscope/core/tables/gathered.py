@@ -1,4 +1,4 @@
-"""Add up sums of a table's pieces by key, so that no more than the sums is in memory."""
+"""Add up the sums of a table's pieces by key, so that only the sums are in memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from opscope.core.tables.narrow import MOST, Pieces
 
 
 class Gathered:
-    """Sums by ``key`` of pieces of a table; those of several pieces are added up as they come."""
+    """Sums by ``key`` over pieces of a table; the sums of several pieces are added up as the pieces
+    arrive."""
 
     def __init__(self, key: list[str], *sums: pl.Expr) -> None:
-        """``sums``: how rows of equal key are made one. Without any, equal rows are one."""
+        """``sums``: how rows with equal key are combined. Without any, duplicates are dropped."""
         self._key, self._sums = key, sums
         self._parts: list[pl.DataFrame] = []
         self._rows = 0
@@ -31,5 +32,5 @@ class Gathered:
 
 
 def one_piece(frame: pl.DataFrame) -> Pieces:
-    """Return the table as pieces: one."""
+    """Return the table as an iterable of one piece."""
     return lambda: iter((frame,))

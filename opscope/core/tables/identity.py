@@ -1,8 +1,8 @@
-"""Decide which files are of one job and of one process, from all that they say of themselves.
+"""Decide which files belong to one job and to one process, from what they record about themselves.
 
 A file says who recorded it (host, process id, start, rank, world size), when (Unix time or a clock of its
-own), and by which events. What two files say may contradict that they are of one job, may show it, or
-neither. Only what is shown joins processes; only what contradicts is refused.
+own), and by which events. The facts of two files may prove that they belong to one job, contradict it, or
+leave it open. Processes are joined only on proof; files are refused only on a contradiction.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from opscope.core.tables.trace import UNRELATED, Trace, concat, unite
 
 #: Key of a trace's origin: when a session began (ns), which orders the sessions of one process.
 SESSION: Final = "session_start"
-#: The profilers that record a process once at a time.
+#: The profilers that can record a process only once at a time.
 _ALONE: Final = ("kineto",)
-#: Recordings of one job on Unix clocks begin within this of each other (ns).
+#: Recordings of one job begin within this time (ns) of each other on Unix clocks.
 _NEAR: Final = 3600 * 10**9
-#: Fewer events than these may be equal by chance on a clock that begins at 0.
+#: Fewer events than this may be equal by chance on a clock that begins at 0.
 _FEW: Final = 3
-#: Of so many files that say the same of themselves all pairs are compared.
+#: Up to this many files with equal facts, all pairs are compared.
 _FEW_FILES: Final = 32
 _TIMED: Final = ("ranges", "calls", "kernels", "memops")
-#: What a file has of CUDA graphs, by the calls that show it.
+#: Whether a file captures or replays CUDA graphs, by the calls that show it.
 _GRAPHS: Final = (("replays", GRAPH_LAUNCH), ("captures", r"StreamBeginCapture|GraphInstantiate"))
 _NUMBER: Final = re.compile(r"[0-9]+")
 _WAY: Final = "leave one out, or say --unrelated to see them side by side"
@@ -43,14 +43,14 @@ _SIDE_BY_SIDE: Final = (
 
 
 class Conflict(NamedTuple):
-    """Why files are not of one job: the file, and what contradicts, which names the other file."""
+    """Why files do not belong to one job: the file, and the contradiction, which names the other file."""
 
     path: str
     what: str
 
 
 class Member(NamedTuple):
-    """A process of a file, as the trace numbers it."""
+    """A process of a file, with its number in the trace."""
 
     process: int
     host: str | None
@@ -62,11 +62,12 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a file says of itself. ``span``: first start and last end (ns) of its events, None without any.
+    """The facts that a file records about itself. ``span``: first start and last end (ns) of its events, None
+    without any.
 
-    ``events``: rows and a digest of the times of its events, in whatever order. ``steps``: its first and last
-    step. ``graphs``: whether it replays CUDA graphs, or only captures them. ``unnamed``: the numbers of the
-    devices that ran something and have no UUID.
+    ``events``: number of rows and a digest of the times of its events that does not depend on their order.
+    ``steps``: its first and last step. ``graphs``: whether it replays CUDA graphs, or only captures them.
+    ``unnamed``: the numbers of the devices that ran something and have no UUID.
     """
 
     path: str
@@ -81,13 +82,13 @@ class Facts:
     unnamed: frozenset[int] = frozenset()
 
     def values(self, name: str) -> set[Any]:
-        """Return what its processes say of ``name``, where they say it."""
+        """Return the values of ``name`` of the file's processes, leaving out unknown ones."""
         return {value for each in self.members if (value := getattr(each, name)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What files are to each other: ``same`` has pairs of files of one process (the earlier one first)."""
+    """The relation between files: ``same`` has pairs of files of one process (the earlier one first)."""
 
     conflict: Conflict | None = None
     same: list[tuple[int, int]] = field(default_factory=list)
@@ -95,18 +96,18 @@ class Decision:
     devices: str | None = None
 
     def notes(self, unrelated: bool) -> list[tuple[str, str]]:
-        """Return what the user must know of it: severity and text."""
+        """Return what the user must know about it: severity and text."""
         notes = [("warning", what) for what in (self.warning, self.devices) if what is not None]
         return [("info", _SIDE_BY_SIDE), *notes] if unrelated else notes
 
 
 def facts_of(path: str, trace: Trace) -> Facts:
-    """Return what a trace says of itself; ``path`` is how the user named it."""
+    """Return the facts of a trace; ``path`` is the name that the user gave."""
     return _facts(path, trace.origin, trace.tables, _span(trace), more_of(trace))
 
 
 def more_of(trace: Trace) -> dict[str, Any]:
-    """Return the facts (JSON) that a trace's own tables of processes and bounds lack, for its partial."""
+    """Return, for a trace's partial, the facts (JSON) that its tables of processes and bounds do not have."""
     rows, digest = 0, 0
     for name in _TIMED:
         times = trace[name].select("start", "end").drop_nulls()
@@ -140,11 +141,11 @@ def _without_uuid(trace: Trace) -> list[int]:
 def facts_of_partial(
     path: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFrame]
 ) -> Facts:
-    """Return what a partial says of the file that it was made of; an older one says less."""
+    """Return the facts of the file that a partial was made from; older partials have fewer facts."""
     bounds = tables.get("bounds", pl.DataFrame())
     span: Any = (bounds["start"].min(), bounds["end"].max()) if len(bounds) else None
     named = {name.removeprefix("trace."): frame for name, frame in tables.items()}
-    # the partial's own table of devices is another
+    # the partial's table of devices has another form
     named["devices"] = tables.get("trace.devices", pl.DataFrame())
     more = about.get("identity") or {}
     return _facts(path, about["origin"], named, span, more)
@@ -182,7 +183,7 @@ def _facts(
 
 
 def decide(files: Sequence[Facts], unrelated: bool = False) -> Decision:
-    """Return what the files are to each other. ``unrelated``: nothing but equal files is a conflict."""
+    """Return the relation between the files. ``unrelated``: only equal files are a conflict."""
     conflict = _copies(files)
     if conflict is not None or unrelated or len(files) < 2:
         return Decision(conflict)
@@ -197,9 +198,10 @@ def decide(files: Sequence[Facts], unrelated: bool = False) -> Decision:
 
 
 def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace | Conflict:
-    """Return the traces in ``paths`` joined, those of one process as its windows; or why they are not.
+    """Return the traces in ``paths`` joined, with files of one process as its windows; or why they cannot be
+    joined.
 
-    ``unrelated``: they are of several jobs.
+    ``unrelated``: the files belong to several jobs.
     """
     if len(parts) < 2:
         return concat(parts)
@@ -242,7 +244,7 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
 
 
 def _windows(parts: Sequence[Trace], first: Sequence[int]) -> Iterable[tuple[list[int], int, int]]:
-    """Yield the processes of each part that was recorded throughout, and the span of its events."""
+    """Yield the processes of each part that was recorded as one window, and the span of its events."""
     for part, base in zip(parts, first, strict=True):
         span = _span(part)
         if span is not None and not len(part["windows"]):
@@ -269,9 +271,9 @@ def _window(trace: Trace, rows: list[tuple[int, int, int]]) -> Trace:
 def _sessions(
     parts: Sequence[Trace], files: Sequence[Facts], same: Iterable[tuple[int, int]]
 ) -> list[Trace]:
-    """Return the parts with sessions of one process on its one clock, each on threads of its own.
+    """Return the parts with the sessions of one process on one clock, each on threads of its own.
 
-    A session's times begin at 0. When it began is known to a millisecond, so what two sessions ran on one
+    A session's times begin at 0. Its begin is known to a millisecond, so work that two sessions ran on one
     thread in turn may seem to overlap by as much.
     """
     moved = list(parts)
@@ -324,7 +326,8 @@ def _worlds(files: Sequence[Facts]) -> Conflict | None:
 
 
 def _pairs(said: Iterable[set[Any]]) -> Iterable[tuple[Any, int, int]]:
-    """Yield (value, file, file) for files that say the same: all pairs of few, neighbours of many."""
+    """Yield (value, file, file) for files with an equal value: all pairs of a few files, neighbours of
+    many."""
     by: dict[Any, list[int]] = defaultdict(list)
     for number, values in enumerate(said):
         for value in values:
@@ -336,7 +339,7 @@ def _pairs(said: Iterable[set[Any]]) -> Iterable[tuple[Any, int, int]]:
 
 
 def _for_captures(one: Facts, other: Facts) -> bool:
-    """Whether one file is given for the CUDA graphs that it captured and the other replays."""
+    """Return whether one file is given only for the CUDA graphs that it captured and the other replays."""
     return {one.graphs, other.graphs} == {"replays", "captures"}
 
 
@@ -346,7 +349,8 @@ def _differ(one: Facts, other: Facts, name: str) -> bool:
 
 
 def _claims(files: Sequence[Facts]) -> Conflict | None:
-    """Return the conflict of two processes of one rank, or of one that was recorded twice at one time."""
+    """Return the conflict if two processes have one rank, or one process was recorded twice at the same
+    time."""
     for rank, one, other in _pairs(each.values("rank") for each in files):
         a, b = files[one], files[other]
         if a.format != b.format or _for_captures(a, b):
@@ -380,7 +384,7 @@ def _overlap(one: Facts, other: Facts, within: int = 0) -> bool:
 
 
 def _same(files: Sequence[Facts]) -> list[tuple[int, int]]:
-    """Return the pairs of files that one process wrote, in turn or as sessions beside each other."""
+    """Return the pairs of files of one process, as windows in turn or as sessions at the same time."""
     found = []
     said = [
         {
@@ -391,7 +395,7 @@ def _same(files: Sequence[Facts]) -> list[tuple[int, int]]:
         for each in files
     ]
     pairs = list(_pairs(said))
-    # a process id that two files have at one time is that of two processes, as in containers
+    # a process id in two files at the same time means two processes, as in containers
     shared = {who for who, one, other in pairs if _overlap(files[one], files[other])}
     for who, one, other in pairs:
         a, b = files[one], files[other]
@@ -413,20 +417,20 @@ def _same(files: Sequence[Facts]) -> list[tuple[int, int]]:
     return found
 
 
-#: How ONNX Runtime ends the name of a profile: the local time at which the session began.
+#: The end of a profile name of ONNX Runtime: the local time at which the session began.
 _BEGAN: Final = re.compile(
     r"_([0-9]{4})-([0-9]{2})-([0-9]{2})_([0-9]{2})-([0-9]{2})-([0-9]{2})(?:_([0-9]{1,3}))?\.json"
 )
 
 
 def session_start(name: str) -> int | None:
-    """Return when a session of ONNX Runtime began (ns, local time), by its profile's name."""
+    """Return when a session of ONNX Runtime began (ns, local time), from its profile's name."""
     found = _BEGAN.search(name)
     if found is None:
         return None
     try:
         second = np.datetime64("{}-{}-{}T{}:{}:{}".format(*found.groups()[:6]), "s")
-    except ValueError:  # no such day
+    except ValueError:  # not a valid date
         return None
     return (int(second.astype(np.int64)) * 1000 + int(found[7] or 0)) * 10**6
 
@@ -453,7 +457,7 @@ def _components(count: int, links: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def _near(files: Sequence[Facts], numbers: Sequence[int], within: int) -> Iterable[tuple[int, int]]:
-    """Yield links between files on Unix clocks whose spans are within ``within`` (ns) of another's."""
+    """Yield links between files on Unix clocks whose spans are within ``within`` (ns) of each other."""
     spans = sorted((files[number].span or (0, 0), number) for number in numbers)
     last: tuple[int, int] | None = None
     for (begin, end), number in spans:
@@ -464,14 +468,14 @@ def _near(files: Sequence[Facts], numbers: Sequence[int], within: int) -> Iterab
 
 
 def _apart(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> Conflict | None:
-    """Return the conflict of files whose Unix times are far apart, and that no process links."""
+    """Return the conflict of files whose Unix times are far apart and that share no process."""
     timed = [n for n, each in enumerate(files) if each.unix and each.span is not None]
     ranked = _pairs(each.values("rank") for each in files)
     captures = [(one, other) for _, one, other in ranked if _for_captures(files[one], files[other])]
     if not any(each.values("rank") for each in files) and {"replays", "captures"} <= {
         each.graphs for each in files
     }:
-        return None  # a capture and its replays, whose ranks are not known
+        return None  # a capture and its replays, with unknown ranks
     of = _components(len(files), [*same, *captures, *_near(files, timed, _NEAR)])
     for number in timed:
         if of[number] != of[timed[0]]:
@@ -487,8 +491,8 @@ def _apart(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> Conflict 
 
 
 def _alike(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> str | None:
-    """Return the warning that files of several processes ran on devices of one number, and nothing tells
-    whether they are one device: no UUID, and one host or none. None where something does."""
+    """Return the warning that processes of several files used devices of the same number, and that it is
+    unknown whether these are one device (no UUID, and one host or none). None if it is known."""
     of = _components(len(files), same)
     users: dict[tuple[Any, int], int] = {}
     for number, each in enumerate(files):
@@ -512,14 +516,14 @@ def _alike(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> str | Non
 
 
 def _unproven(files: Sequence[Facts], same: Sequence[tuple[int, int]]) -> str | None:
-    """Return the warning that nothing shows that the files are of one job; None where something does."""
+    """Return the warning that nothing proves that the files belong to one job; None if something does."""
     links = list(same)
     timed = [n for n, each in enumerate(files) if each.unix and each.span is not None]
     links += _near(files, timed, 0)
     keys: dict[Any, int] = {}
     for number, each in enumerate(files):
         said: list[Any] = []
-        if not each.unix:  # two runs on one machine or device at other times are two jobs
+        if not each.unix:  # two runs on one machine or device at different times are two jobs
             said += [("host", host) for host in each.values("host")]
             said += [("uuid", uuid) for uuid in each.uuids]
         said += [("ranks",)] if each.values("rank") else []

@@ -1,8 +1,9 @@
-"""Clip or leave out records whose times cannot be, of any reader, and note which.
+"""Clip or leave out records with impossible times, for every reader, and note which.
 
 Rules, each counted and named in the notes of the trace:
 
-* What has no start, or an end that is missing or before it, has no time: left out (``readers/sound.py``).
+* Records without a start, or with an end that is missing or before the start, are left out
+  (``readers/sound.py``).
 * What began at time 0, or more than an hour away from all that the host recorded, has no time: left out.
   CUPTI writes 0 for a time that it could not collect. What began then, an hour before all else, and ended
   among it has none either, even if all of a table did. So has device work that began before all launches and
@@ -34,29 +35,31 @@ from opscope.core.question import units
 from .intervals import Ints
 from .trace import Trace
 
-#: In attrs of a kernel: the time that it took is not known, only that it took no longer.
+#: Key in the attrs of a kernel whose time is not known, only an upper bound of it.
 CLIPPED: Final = '"clipped":true'
-#: What no clocks of one machine differ by, and no profiler waits for (ns).
+#: More than the clocks of one machine differ by, and more than any profiler waits (ns).
 FAR: Final = 3600 * 10**9
-#: Times of two records may be rounded to microseconds, each on its own (ns).
+#: Each of two times may have been rounded to microseconds separately (ns).
 _ROUNDED: Final = 2_000
-#: So much longer than all else on its stream is no time of a kernel, whatever the order of the stream.
+#: A kernel that is this many times longer than all other work on its stream has a wrong time, whatever the
+#: stream's order.
 _ABSURD: Final = 10
-#: Of CUDA graphs, whose kernels may run at the same time.
+#: The same for CUDA graphs, whose kernels may run at the same time.
 _NEVER: Final = 100
-#: One of so many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
+#: One in this many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
 _FEW: Final = 100
-#: So many of the longest ranges and calls are looked at for whether they outlive the range they began in.
+#: Number of the longest ranges and calls that are checked for outliving the range they began in.
 _LOOKED_AT: Final = 20
-#: Of several streams, one of so many: 3 of 59 do in DLProf's database of a small net.
+#: The same over several streams: 3 of 59 do in DLProf's database of a small net.
 _FEW_OF_SEVERAL: Final = 10
 #: No kernel runs for a day (ns).
 _DAY: Final = 24 * FAR
-#: Device work may go on so long after all else (ns), or ten times as long as the trace.
+#: Device work may end this long after all else (ns), or after ten times the length of the trace.
 _AFTER: Final = 10**9
-#: So many pieces of work in the time of another show the order of their stream; so many others confirm it.
+#: Pieces of work inside the time of another that prove that the stream is in order; and other pieces that
+#: confirm it.
 _INSIDE, _OTHERS, _CLEAR = 2, 3, 5
-#: At most this part of a stream's work is wrong; else it runs no order.
+#: Largest share of a stream's work that may be wrong; beyond it, the stream is not in order.
 _WRONG: Final = 4
 _DEVICE: Final = ("kernels", "memops")
 _TIMED: Final = {
@@ -68,26 +71,26 @@ _TIMED: Final = {
     "allocations": "time",
 }
 _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
-#: From this part of kernels without a duration on, it is no chance; of rounded times, no rounding.
+#: From this share of kernels without a duration on, it is not chance; with rounded times, not rounding.
 _BARE, _ROUNDED_OFF = 0.01, 0.5
-#: So many kernels of one stream that begin at one time are no chance.
+#: From this many kernels of one stream with equal begin on, it is not chance.
 _FEWEST: Final = 3
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
-#: What the notes on impossible times say, those of readers and of linking (``early_kernels``) too.
+#: How the notes on impossible times begin, including those of readers and of linking (``early_kernels``).
 _NOT_KNOWN: Final = "how long they took is not known"
 NO_TIME: Final = "left out: their times were not recorded"
 BARE_SAID: Final = "have no duration"
 AT_ZERO_SAID: Final = "begin at time 0"
 AT_ONCE_SAID: Final = "begin at one and the same time"
 IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{AT_ZERO_SAID}|{AT_ONCE_SAID}|{NO_TIME}|clocks differ, so idle"
-#: From this part of a device's records, or of ops, without a time on, what rests on idle time is not known;
-#: from this part of the kernels' time that may be too long on.
+#: If this share of a device's records, or of ops, has no time, results that rest on idle time are unknown; so
+#: they are if this share of the kernels' time may be too long.
 _MATTERS, _LONG_MATTERS = 0.01, 0.1
 
 
 def without_impossible(trace: Trace) -> Trace:
-    """Return the trace without impossible times; notes say what was clipped and left out."""
+    """Return the trace without impossible times; notes say what was clipped or left out."""
     if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
         return trace  # a file of totals: its reader laid the times end to end
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
@@ -99,7 +102,8 @@ def without_impossible(trace: Trace) -> Trace:
 
 
 def lack_of_times(trace: Trace, *names: str) -> str | None:
-    """What is not known of the times in these tables (kernels, memops; ranges); None if of too few rows."""
+    """Return what is unknown about the times in these tables (kernels, memops; ranges); None if only few
+    rows are affected."""
     said = trace["notes"]["what"].cast(pl.String)
     if not said.str.contains(IMPOSSIBLE).any():
         return None
@@ -122,8 +126,8 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
 
 
 def _note_untimed(trace: Trace) -> None:
-    """Note kernels without a duration (no kernel takes less than a clock's tick, but times may be rounded),
-    and those of which most began at time 0, where the host did not."""
+    """Note kernels without a duration (no kernel takes less than a clock's tick, but times may be
+    rounded), and tables in which most kernels began at time 0 although the host did not."""
     kernels = trace["kernels"]
     if not len(kernels) or _has_nests(trace):
         return
@@ -173,8 +177,8 @@ def _without_far(trace: Trace) -> Trace:
 def _leave_out(
     trace: Trace, name: str, wrong: pl.Series, where: str, all_of_them: bool = False
 ) -> Trace:
-    """Return the trace without these rows of a table, which a note counts; all that it has stay, unless
-    ``all_of_them``."""
+    """Return the trace without these rows of a table, which a note counts. If these are all rows, they
+    stay, unless ``all_of_them`` is set."""
     count, table = int(wrong.sum()), trace[name]
     if not count or (count == len(table) and not all_of_them):
         return trace
@@ -186,7 +190,8 @@ def _leave_out(
 
 
 def _without_spans(trace: Trace) -> Trace:
-    """Leave out what began at time 0 or before, an hour before all else, and yet ended among it."""
+    """Leave out records that began at time 0 or before, an hour before all else, and yet ended among the
+    rest."""
     starts = [times.filter(times > 0).min() for times in (trace[n][c] for n, c in _TIMED.items())]
     following: Any = min((low for low in starts if low is not None), default=None)
     if following is None or following <= FAR:
@@ -198,7 +203,8 @@ def _without_spans(trace: Trace) -> Trace:
 
 
 def _without_long(trace: Trace) -> Trace:
-    """Leave out kernels that last over an hour, which none does: one beside others was clipped before."""
+    """Leave out kernels of over an hour, which do not exist; those beside other work on a stream were
+    clipped before."""
     kernels = trace["kernels"]
     if not len(kernels) or _has_nests(trace):
         return trace
@@ -207,7 +213,8 @@ def _without_long(trace: Trace) -> Trace:
 
 
 def _without_lone(trace: Trace) -> Trace:
-    """Leave out what has no duration and lies an hour from its like: of ranges, several at one instant."""
+    """Leave out records without a duration an hour away from others of their table; for ranges, only
+    several at one instant."""
     for name in ("kernels", "memops", "ranges"):
         table = trace[name]
         low, high = _bounds(table)
@@ -225,7 +232,8 @@ def _without_lone(trace: Trace) -> Trace:
 
 
 def _without_crossing_at_zero(trace: Trace) -> Trace:
-    """Leave out ranges at time 0 that end inside a later range of their thread: what a thread does nests."""
+    """Leave out ranges at time 0 that end inside a later range of their thread, because ranges of a thread
+    nest."""
     ranges = trace["ranges"]
     if not len(ranges) or ranges["start"].min() != 0:
         return trace
@@ -249,8 +257,8 @@ def _without_crossing_at_zero(trace: Trace) -> Trace:
 
 
 def _without_launched_later(trace: Trace) -> Trace:
-    """Leave out device work that began before all launches of its process, and a second before its own; at
-    time 0, any time before."""
+    """Leave out device work that began before all launches of its process and over a second before its own
+    launch; for time 0, any time before."""
     calls = (
         trace["calls"].select("process", "start", "correlation").filter(pl.col("correlation") > 0)
     )
@@ -261,7 +269,7 @@ def _without_launched_later(trace: Trace) -> Trace:
         if first is None or last is None or (first > last - _AFTER and first != 0):
             continue
         if table["start"].median() == first:
-            continue  # most began at one time, so it is no time
+            continue  # most work has that one begin, so it is not a real time
         begun = calls.group_by("process").agg(pl.col("start").min().alias("begun"))
         rows = table.with_row_index("row").select("row", "process", "correlation", "start")
         rows = rows.join(begun, on="process", nulls_equal=True)
@@ -280,7 +288,7 @@ def _without_launched_later(trace: Trace) -> Trace:
 
 
 def _typical(times: pl.Series) -> tuple[int, int]:
-    """Return the first and last time that is not further than an hour from the median's neighbours."""
+    """Return the first and last time within an hour of their neighbours, going out from the median."""
     ordered = np.sort(times.drop_nulls().to_numpy())
     middle = len(ordered) // 2
     breaks = np.flatnonzero(np.diff(ordered) > FAR)
@@ -297,8 +305,8 @@ def _far(
     host: list[tuple[int, int]],
     since_boot: bool,
 ) -> tuple[pl.Series, str]:
-    """Return which of the times cannot be, and where they are, in words. ``since_boot``: the clock counts
-    from the machine's start, as ROCm's does: no kernel ran at 0."""
+    """Return which times are impossible, and where they are, in words. ``since_boot``: the clock counts
+    from the machine's start, as ROCm's does, so no kernel ran at 0."""
     zero = (times == 0).fill_null(False)
     nothing = zero & ~zero
     rest: Any = times.filter(times > 0).min()
@@ -306,7 +314,7 @@ def _far(
     following = min([rest] if rest is not None else others, default=0)
     apart = following > FAR
     if name in _DEVICE and host and int(zero.sum()) > 1:
-        # relative times may begin with one kernel; several began at 0 only if the host did
+        # relative times may begin with one kernel at 0; several began at 0 only if the host did
         apart |= 0 < host[0][0] <= following
     apart |= name in _DEVICE and since_boot and following > _AFTER
     if zero.any() and apart:
@@ -325,9 +333,9 @@ def _far(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Kernels and copies by stream and start. ``row``: of ``kernels``, and after those of ``memops``;
-    ``launch``: equal for the work of one CUDA graph's launch, which may run at the same time. ``known``:
-    whether its stream is; others may be of several."""
+    """Kernels and copies by stream and start. ``row``: rows of ``kernels`` first, then those of
+    ``memops``; ``launch``: equal for the work of one CUDA graph's launch, which may run at the same time.
+    ``known``: whether its stream is known; other work may belong to several streams."""
 
     row: Ints
     lane: NDArray[np.integer[Any]]
@@ -365,14 +373,15 @@ def _without_overlaps(trace: Trace) -> Trace:
 
 
 def _has_nests(trace: Trace) -> bool:
-    """Whether lines of work are no streams: a TPU's show a loop and the operations in it, and no launches."""
+    """Return whether rows are not streams: a TPU's rows hold a loop and the operations in it, and no
+    launches."""
     on_gpu = len(trace["calls"]) > 0 or _on_cuda(trace)
     return trace.origin.get("format") == "xplane" and not on_gpu
 
 
 def _by_stream(trace: Trace) -> _Work | None:
-    """Return the work on known streams, or None if there is none. Sorts only where it must: a million
-    kernels in order take 30 ms."""
+    """Return the work on known streams, or None if there is none. Sorts only if needed: a million kernels
+    that are in order take 30 ms."""
     columns = [
         trace[name].select(
             pl.col("process", "device", "context", "stream").cast(pl.Int64).fill_null(_NULL),
@@ -407,8 +416,8 @@ def _by_stream(trace: Trace) -> _Work | None:
 
 
 def _launches(trace: Trace, work: _Work, begin: int, after: int) -> Ints:
-    """Return a number for the launch of each row: its own, or that of its CUDA graph; nodes of a graph
-    without a launch record share one number."""
+    """Return a launch number for each row: its own, or that of its CUDA graph; nodes of a graph without a
+    launch record share one number."""
     rows = work.row[begin:after]
     kernels = len(trace["kernels"])
     found = np.empty(len(rows), np.int64)
@@ -423,12 +432,14 @@ def _launches(trace: Trace, work: _Work, begin: int, after: int) -> Ints:
 
 
 def _clips(trace: Trace, work: _Work) -> dict[int, int]:
-    """Return the new end of each row of one stream that did not last as long as it says."""
+    """Return the new end of each row of one stream whose duration is impossible."""
     start, end, launch = work.start, work.end, work.launch
     after = np.searchsorted(start, end - _ROUNDED, side="left")
     long = np.flatnonzero(after - np.arange(len(start)) > 1)
     inside = np.zeros(len(start), np.int64)
-    with_own = inside.copy()  # of its own launch too, which a CUDA graph may run at the same time
+    with_own = (
+        inside.copy()
+    )  # work of the same launch too, which a CUDA graph may run at the same time
     like_it = inside.copy()  # kernels in a kernel, copies in a copy: clocks of both may differ
     is_copy = work.row >= len(trace["kernels"])
     following = np.full(len(start), -1, np.int64)
@@ -466,7 +477,7 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
 
 
 def _communicates(trace: Trace, row: int) -> bool:
-    """Whether the row may be a collective, which AMD's and Ascend's queues run beside other work."""
+    """Return whether the row may be a collective, which AMD's and Ascend's queues run beside other work."""
     if row >= len(trace["kernels"]):
         return True
     name = str(trace["kernels"]["name"][row]).lower()
@@ -474,7 +485,7 @@ def _communicates(trace: Trace, row: int) -> bool:
 
 
 def _on_cuda(trace: Trace) -> bool:
-    """Whether streams are CUDA's, which run in order whatever launches on them."""
+    """Return whether streams are CUDA's, which run in order whichever call launched the work."""
     if trace.origin.get("format") in ("nsys", "nvprof", "dlprof", "pyprof"):
         return True
     calls = trace["calls"]["name"].head(1000).drop_nulls().unique().cast(pl.String)
@@ -499,7 +510,7 @@ def _clip(trace: Trace, clips: dict[int, int]) -> Trace:
 
 
 def clip_marks(trace: Trace, table: pl.DataFrame) -> pl.Series:
-    """Return which rows of a table of device work were clipped: their time is not known."""
+    """Return which rows of a table of device work were clipped, so their time is not known."""
     none: pl.Series = pl.Series([False]).new_from_index(0, len(table))
     noted = trace["notes"]["what"].cast(pl.String).str.contains(_NOT_KNOWN, literal=True).any()
     if not noted or "attrs" not in table.columns:  # a search in a million texts takes 20 ms
@@ -509,7 +520,8 @@ def clip_marks(trace: Trace, table: pl.DataFrame) -> pl.Series:
 
 
 def with_ends(table: pl.DataFrame, ends: dict[int, int], mark: bool = True) -> pl.DataFrame:
-    """Return the table with new ends of some rows; kernels are marked, as nothing follows from their time."""
+    """Return the table with new ends for some rows; kernels are marked, because their durations are no
+    longer reliable."""
     rows = pl.Series(list(ends), dtype=pl.UInt32)
     end = table["end"].clone().scatter(rows, pl.Series(list(ends.values()), dtype=pl.Int64))
     table = table.with_columns(end.alias("end"))
@@ -560,8 +572,8 @@ def _beyond(name: str, lasted: int, which: object) -> str:
 
 
 def _clip_outliving(trace: Trace) -> Trace:
-    """Clip ranges and calls that outlive a range of their thread that they began in, and are ten times as
-    long, where the thread's next range begins. A user's ranges may overlap."""
+    """Clip ranges and calls that outlive the range of their thread that they began in and are ten times as
+    long, at the begin of the thread's next range. User ranges are left alone, because they may overlap."""
     changed = {}
     for name in ("ranges", "calls"):
         table = trace[name]
@@ -596,7 +608,8 @@ def _clip_outliving(trace: Trace) -> Trace:
 
 
 def _clip_host_at_end(trace: Trace) -> Trace:
-    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began."""
+    """Clip ranges and calls that end over an hour, and a hundred times the trace's length, after the last
+    begin."""
     starts = [trace[name][column] for name, column in _TIMED.items() if len(trace[name])]
     first: Any = min((column.min() for column in starts), default=None)  # type: ignore[type-var]
     last: Any = max((column.max() for column in starts), default=None)  # type: ignore[type-var]
@@ -658,7 +671,8 @@ def _clip_at_end(trace: Trace) -> Trace:
 
 
 def _endless(start: Ints, end: Ints) -> Ints:
-    """Return which work lasted an hour, and a hundred times as long as all other together; or a day."""
+    """Return which work lasted over an hour and a hundred times as long as all other work together; or
+    over a day."""
     lasted = end - start
     rows = np.flatnonzero(lasted > FAR)
     rest = np.delete(np.arange(len(start)), rows)

@@ -1,4 +1,5 @@
-"""Read what each range means: dialects read each distinct text once; rows share the readings."""
+"""Read what each range means: dialects read each distinct text once, and rows with equal text share the
+reading."""
 
 from __future__ import annotations
 
@@ -26,10 +27,10 @@ ROLE: Final = {name: number for number, name in enumerate(ROLES)}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What the ranges of a trace mean. Immutable; ``ExtendedReadings`` makes another with more readings.
+    """What the ranges of a trace mean. Immutable; ``ExtendedReadings`` makes a copy with more readings.
 
-    ``reading``: per range row, the place of its reading in ``readings``. ``seq``, ``fwd_thread``: per
-    row, from the columns or else from the text.
+    ``reading``: per range row, the place of its reading in ``readings``. ``seq``, ``fwd_thread``: per row,
+    from the columns if they have them, else from the text.
     """
 
     readings: tuple[Reading, ...]
@@ -106,7 +107,7 @@ def interpret(trace: Trace, mapped: Mapped | None = None) -> Meaning:
 
 
 def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
-    """Return each distinct text without what differs from call to call, and its seq.
+    """Return each distinct text without the parts that differ from call to call, and its seq.
 
     None if there is nothing to strip, for example because the reader has done so.
     """
@@ -122,7 +123,7 @@ def _strip(ranges: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _stripped(column: pl.Series) -> tuple[pl.DataFrame, bool]:
-    """Return what ``_strip`` tells of some texts, and whether that is more than they do."""
+    """Return the stripped texts and their seq, and whether anything was stripped."""
     text, seq = column, pl.Series([None], dtype=pl.Int64).new_from_index(0, len(column))
     for name in STRIPPING:
         result = _dialect(name).strip(text)

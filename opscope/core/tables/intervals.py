@@ -18,17 +18,17 @@ from opscope.core.tables.mapped import Mapped, zeros
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 NONE = -1
-#: Rows that are nested at a time: each takes 100 bytes while they are.
+#: Rows that are nested at a time: each takes 100 bytes meanwhile.
 _APART: Final = 250_000
-#: So many times that are nested at once; what is longer is cut where intervals are open.
+#: Most intervals that are nested at once; longer runs are cut while intervals are open.
 _LONG: Final = 4
 
 
 def in_order(start: Ints, rows: Ints, mapped: Mapped | None = None) -> Ints:
-    """Return ``rows`` in the order of their ``start``; uncopied if they are so already.
+    """Return ``rows`` in the order of their ``start``; not copied if they are in order already.
 
-    Rows that are nearly in order, as those of a trace are, are put in order piece by piece: a row can go
-    where it belongs once no later piece has an earlier one.
+    Rows that are nearly in order, as in most traces, are sorted piece by piece: a row has its final place
+    once no later piece has an earlier start.
     """
     firsts: list[int] = []
     ordered, last = True, np.iinfo(np.int64).min
@@ -41,7 +41,7 @@ def in_order(start: Ints, rows: Ints, mapped: Mapped | None = None) -> Ints:
     if ordered:
         return rows
     never = np.iinfo(np.int64).max
-    earliest = np.minimum.accumulate([never, *firsts[::-1]])[::-1]  # of a piece and all after it
+    earliest = np.minimum.accumulate([never, *firsts[::-1]])[::-1]  # the least start from here on
     made, done = zeros(mapped, len(rows), np.int64), 0
     waiting, since = rows[:0], start[:0]
     for number, part in enumerate(pieces(len(rows))):
@@ -59,8 +59,8 @@ def in_order(start: Ints, rows: Ints, mapped: Mapped | None = None) -> Ints:
 def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
     """Yield slices of ``rows`` (by start) of some 250,000 rows or more, cut where no interval (ns) is open.
 
-    What lies in what is found in each slice by itself. Where something is open all the time, all is
-    one slice.
+    Enclosing intervals can be found in each slice separately. If some interval is always open, there is a
+    single slice.
     """
     begin, reach = 0, np.iinfo(np.int64).min
     for part in pieces(len(rows)):
@@ -77,9 +77,10 @@ def apart(start: Ints, end: Ints, rows: Ints) -> Iterator[slice]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Some ``rows`` of intervals by start, a slice of all, and those ``held``: open since an earlier window.
+    """Some ``rows`` of intervals by start, a slice of all, and the rows ``held`` that are open since an
+    earlier window.
 
-    ``until``: when the next window begins (ns), if anything is open then; None: nothing is.
+    ``until``: when the next window begins (ns), if anything is open then; otherwise None.
     """
 
     held: Ints
@@ -88,9 +89,8 @@ class Window:
 
 
 def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
-    """Yield the slices of ``apart``, and of a slice with many more rows parts of it: where something is open
-    all the time, what is open at a cut is held for what follows. So what an interval lies in is found in
-    its window."""
+    """Yield the slices of ``apart``, with much longer slices split into parts: intervals open at a cut are
+    held for the parts that follow. So the interval around any interval is in its window."""
     nothing = rows[:0]
     for some in apart(start, end, rows):
         if some.stop - some.start <= _LONG * _APART:
@@ -98,7 +98,8 @@ def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
             continue
         begin, open_rows = some.start, nothing
         while begin < some.stop:
-            # with more held a window is longer, so that all are not looked at again for a few
+            # windows grow with the number of held intervals, so that these are not examined again for only a
+            # few rows
             cut = _next_start(start, rows, begin + max(_APART, 2 * len(open_rows)), some.stop)
             until = int(start[rows[cut]]) if cut < some.stop else None
             yield Window(open_rows, slice(begin, cut), until)
@@ -109,7 +110,8 @@ def windows(start: Ints, end: Ints, rows: Ints) -> Iterator[Window]:
 
 
 def _next_start(start: Ints, rows: Ints, position: int, stop: int) -> int:
-    """Return the first place from ``position`` on whose row starts later than that before; else ``stop``."""
+    """Return the first place from ``position`` on whose row starts later than the previous row; else
+    ``stop``."""
     while position < stop:
         times = start[rows[position - 1 : min(position + _APART, stop)]]
         later = np.flatnonzero(times[1:] > times[:-1])
@@ -155,8 +157,8 @@ class Nest:
 def nest(start: Ints, end: Ints) -> Nest:
     """Return the nesting of intervals; those of length 0 contain nothing and are left out.
 
-    Of two equal intervals, the earlier row is the outer one. Pointer jumping finds each parent in about as
-    many rounds as the logarithm of the longest run of siblings.
+    Of two equal intervals, the earlier row is the outer one. Pointer jumping finds all parents in about
+    log2(longest run of siblings) rounds.
     """
     rows = np.flatnonzero(end > start)
     # a stable sort by end (descending), then by start: nearly sorted input costs next to nothing
@@ -172,7 +174,7 @@ def _has_ties(start: Ints) -> bool:
 
 
 def _previous_not_less(values: Ints) -> Ints:
-    """Return for each place the nearest earlier place with a value that is no less, or -1."""
+    """Return for each place the nearest earlier place whose value is not less, or -1."""
     index = np.arange(-1, len(values) - 1, dtype=np.int64)
     pending = np.arange(1, len(values), dtype=np.int64)
     pending = pending[values[index[pending]] < values[pending]]
@@ -195,7 +197,7 @@ def distinct(*times: Ints) -> Ints:
 
 
 def nearest(parent: Ints, wanted: NDArray[np.bool_]) -> Ints:
-    """Return for each node of a forest the nearest of itself and its ancestors that is ``wanted``, or -1."""
+    """Return for each node of a forest the nearest ``wanted`` node among itself and its ancestors, or -1."""
     here = np.arange(len(parent), dtype=np.int64)
     holder = np.where(wanted, here, parent)
     while True:
@@ -247,7 +249,7 @@ def union_length(start: Ints, end: Ints) -> int:
 
 
 def _in_order(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the intervals with a length above 0, by start; uncopied if that is so already."""
+    """Return the intervals with a length above 0, by start; not copied if they are in that form already."""
     keep = end > start
     if not keep.all():
         start, end = start[keep], end[keep]

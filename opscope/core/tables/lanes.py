@@ -1,4 +1,5 @@
-"""Number the threads and streams of a trace: what tells a row's place becomes one small integer, its lane."""
+"""Number the threads and streams of a trace: the columns that identify a thread become one small integer,
+its lane."""
 
 from __future__ import annotations
 
@@ -14,13 +15,13 @@ from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.mapped import Mapped, zeros
 
-#: The number of a row of a piece; no table has a column of this name.
+#: Name of the column with row numbers within a piece; no table has a column of this name.
 _ROW: Final = "row of the piece"
 
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """``keys``: the (process, thread) of each lane, -1 where unknown. ``of``: each row's lane."""
+    """``keys``: the (process, thread) of each lane, -1 where unknown. ``of``: the lane of each row."""
 
     keys: list[tuple[int, int]]
     of: NDArray[np.unsignedinteger[Any]]
@@ -42,11 +43,11 @@ def lanes(frame: pl.DataFrame, mapped: Mapped | None = None) -> Lanes:
 def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None = None) -> Lanes:
     """Return the lanes of rows with these processes and threads, piece by piece."""
     count = len(process)
-    threads = distinct_numbers(thread)  # thread ids are large and few
+    threads = distinct_numbers(thread)  # thread ids are large numbers but few
     low = min((int(process[part].min()) for part in pieces(count) if count), default=0)
 
     def codes(part: slice) -> tuple[Ints, NDArray[Any]]:
-        """The first row of each run of one lane, and its code."""
+        """The first row of each run of rows with equal lane, and the lane's code."""
         there, on = process[part], thread[part]
         differs = np.flatnonzero((there[1:] != there[:-1]) | (on[1:] != on[:-1])) + 1
         first = np.concatenate((np.zeros(min(1, len(there)), np.int64), differs))
@@ -65,8 +66,8 @@ def lanes_of(process: NDArray[Any], thread: NDArray[Any], mapped: Mapped | None 
 
 
 def open_ranges(calls: pl.DataFrame, ranges: pl.DataFrame, rows: Ints) -> Ints:
-    """Return for each call the place in ``rows`` of the innermost of these ranges that is open at its start
-    on its thread; -1: none."""
+    """Return for each call the place in ``rows`` of the innermost of these ranges that is open on its
+    thread when the call starts; -1: none."""
     range_of_call = np.full(len(calls), NONE, np.int64)
     if not len(calls) or not len(rows):
         return range_of_call
@@ -83,12 +84,13 @@ def open_ranges(calls: pl.DataFrame, ranges: pl.DataFrame, rows: Ints) -> Ints:
 
 
 def distinct_numbers(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the distinct values in order, found piece by piece: to sort all takes their memory again."""
+    """Return the distinct values in order, found piece by piece: sorting all would need their memory
+    again."""
     return _unite(np.unique(_change(values[part])) for part in pieces(len(values)))
 
 
 def _change(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the first of each run of equal values: most columns have long ones."""
+    """Return the first row of each run of equal values: in most columns, runs are long."""
     first = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=first[1:])
     return values[first]
@@ -105,9 +107,10 @@ def _unite(parts: Iterable[NDArray[Any]]) -> NDArray[Any]:
 def numbered_by(
     frame: pl.DataFrame, columns: Sequence[str]
 ) -> tuple[list[tuple[Any, ...]], NDArray[np.unsignedinteger[Any]]]:
-    """Return the distinct values of ``columns``, None for null, by first appearance, and which each row has.
+    """Return the distinct values of ``columns`` (None for null) in order of first appearance, and the number
+    of each row's value.
 
-    It works piece by piece: to group ten million rows at once takes 0.5 GB.
+    It works piece by piece: grouping ten million rows at once takes 0.5 GB.
     """
     keys: dict[tuple[Any, ...], int] = {}
     of: NDArray[Any] = np.zeros(len(frame), np.uint8)
@@ -130,7 +133,8 @@ def numbered_by(
 
 
 def _alike(piece: pl.DataFrame) -> bool:
-    """Whether all rows are equal, as process and device are in most traces: cheaper than to group them."""
+    """Return whether all rows are equal, as process and device are in most traces; cheaper than grouping
+    them."""
     return len(piece) > 0 and all(
         column.null_count() in (0, len(piece)) and column.min() == column.max() for column in piece
     )
@@ -144,8 +148,8 @@ def rows_of(
 ) -> Iterator[tuple[int, Ints]]:
     """Yield the number and the rows, in order, of each of ``count`` lanes that has ``chosen`` rows (or any).
 
-    Rows are counted, then put where those of their lane are, piece by piece: nothing of all rows is in memory
-    but the result, and with ``mapped`` that neither.
+    Rows are counted, then written to their lane's place, piece by piece. Only the result is in memory, and
+    with ``mapped`` not even that.
     """
     begin = np.zeros(count + 1, np.int64)
     for part in pieces(len(of)):
@@ -160,7 +164,7 @@ def rows_of(
         here += part.start
         lanes_here = np.flatnonzero(counts)
         if len(lanes_here) > 1:
-            here = here[np.argsort(lane, kind="stable")]  # of 8 and 16 bits: by counting
+            here = here[np.argsort(lane, kind="stable")]  # NumPy sorts 8 and 16 bits by counting
             moved = next_place[lanes_here] - (np.cumsum(counts[lanes_here]) - counts[lanes_here])
             order[np.arange(len(here)) + np.repeat(moved, counts[lanes_here])] = here
         elif len(lanes_here):

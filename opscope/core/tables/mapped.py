@@ -1,8 +1,8 @@
-"""Keep long columns in files that are mapped: they take memory only while they are read, a part at a time.
+"""Keep long columns in mapped files: they take memory only while they are read, a part at a time.
 
-A page of such a file that was read is memory of the process until ``let_go``. After that it is read again,
-from the system's cache or the file. Whoever goes through many rows lets go between parts of them, as
-``columns.pieces`` does.
+A page of such a file stays in the memory of the process until ``let_go``; later reads fetch it from the
+system's cache or the file. Code that goes through many rows calls it between parts, as ``columns.pieces``
+does.
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-#: Whether memory of a mapped file can be given back. On Windows not; nor can its folder be removed then.
+#: Whether the memory of a mapped file can be given back. On Windows it cannot, and the folder cannot be
+#: removed meanwhile.
 POSSIBLE: Final = hasattr(mmap, "MADV_DONTNEED")
-#: Columns of fewer bytes stay in memory.
+#: Columns with fewer bytes stay in memory.
 LEAST: Final = 4 << 20
 #: Bytes that are written at a time.
 _AT_ONCE: Final = 16 << 20
 _Kind = TypeVar("_Kind", bound=np.generic)
-#: The maps that anything still holds, and the address of each.
+#: The maps that are still in use, and the address of each.
 _maps: Final[weakref.WeakKeyDictionary[mmap.mmap, int]] = weakref.WeakKeyDictionary()
 _changing: Final = threading.Lock()
 _log: Final = logging.getLogger(__name__)
 
 
 def let_go() -> None:
-    """Give back the memory of what was read of mapped columns. Their values stay; they are read again."""
+    """Give back the memory of mapped columns that were read. Their values stay available and are read
+    again."""
     if not _maps or not POSSIBLE:
         return
     with _changing:
@@ -52,12 +54,12 @@ def is_mapped(values: NDArray[Any]) -> bool:
 
 
 def zeros(mapped: Mapped | None, count: int, dtype: Any) -> NDArray[Any]:
-    """Return an array of so many zeros to be filled, in a mapped file or, without ``mapped``, in memory."""
+    """Return a writable array of zeros, in a mapped file or, without ``mapped``, in memory."""
     return np.zeros(count, dtype) if mapped is None else mapped.zeros(count, dtype)
 
 
 def full(mapped: Mapped | None, count: int, value: Any, dtype: Any) -> NDArray[Any]:
-    """Return an array of so many equal numbers to be filled, likewise."""
+    """Return a writable array of equal numbers, in a mapped file or, without ``mapped``, in memory."""
     values = zeros(mapped, count, dtype)
     step = max(1, _AT_ONCE // values.itemsize)
     for begin in range(0, count, step):
@@ -68,18 +70,18 @@ def full(mapped: Mapped | None, count: int, value: Any, dtype: Any) -> NDArray[A
 
 
 class _HasNulls(Exception):
-    """A column cannot lie in a file."""
+    """A column cannot be stored in a file."""
 
 
 class Mapped:
-    """Puts columns into files in a folder. The files have no names: each is gone with its column."""
+    """Puts columns into files in a folder. The files have no names, so each disappears with its column."""
 
     def __init__(self, folder: Path, needed: bool = True) -> None:
         """``needed``: a file that cannot be written is an error; if not, its column stays in memory."""
         self._folder, self._needed = folder, needed
 
     def array(self, values: NDArray[_Kind]) -> NDArray[_Kind]:
-        """Return an equal array, which can only be read; a short one itself. Raises OSError."""
+        """Return an equal, read-only array; a short one is returned unchanged. Raises OSError."""
         if values.nbytes < LEAST or is_mapped(values):
             return values
         mapped_values: NDArray[_Kind] | None = self._mapped([values], values.dtype)
@@ -96,7 +98,8 @@ class Mapped:
 
     def _blank(self, size: int, dtype: Any) -> NDArray[Any]:
         with tempfile.TemporaryFile(dir=self._folder) as file:
-            # on a full disk this fails; to write into the map of a file with holes would end the process
+            # on a full disk this fails cleanly, where writing to the map of a sparse file would crash the
+            # process
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
             else:
@@ -106,7 +109,8 @@ class Mapped:
             return self._of_file(mmap.mmap(file.fileno(), size), dtype)
 
     def column(self, values: pl.Series) -> pl.Series:
-        """Return an equal column; itself if it is short, has nulls, or is neither numbers nor categories."""
+        """Return an equal column; unchanged if it is short, has nulls, or is neither numbers nor
+        categories."""
         size = values.dtype.is_numeric() and values.estimated_size()
         if values.dtype == pl.Categorical:
             size = 4 * len(values)
@@ -119,19 +123,21 @@ class Mapped:
         mapped = self._mapped(chunks, chunks[0].dtype)
         if mapped is None:
             return values
-        column = pl.Series(values.name, mapped)  # uncopied
+        column = pl.Series(values.name, mapped)  # without a copy
         return column.cat.to(pl.Categorical) if values.dtype == pl.Categorical else column
 
     def pieces(
         self, name: str, dtype: Any, parts: Iterable[pl.Series], count: int
     ) -> pl.Series | None:
-        """Return the column of ``count`` rows that the ``parts`` make; None if it cannot be in a file: if it
-        is short, has nulls, or is neither numbers nor categories."""
+        """Return the column of ``count`` rows made of ``parts``; None if it cannot be in a file: if it is
+        short, has nulls, or is neither numbers nor categories."""
         categories = dtype == pl.Categorical
         physical = pl.Series(name, [], dtype).to_physical().to_numpy().dtype
         if not (categories or dtype.is_numeric()) or count * physical.itemsize < LEAST:
             return None
-        categories_alive: list[pl.Series] = []  # categories last as long as a column of them
+        categories_alive: list[
+            pl.Series
+        ] = []  # keep the categories alive as long as a column of them
 
         def arrays() -> Iterator[NDArray[Any]]:
             for part in parts:
@@ -150,7 +156,7 @@ class Mapped:
         return column.cat.to(pl.Categorical) if categories else column
 
     def _mapped(self, parts: Iterable[NDArray[Any]], dtype: Any) -> NDArray[Any] | None:
-        """Return the parts as one array in a file; None if there is no room for it and it is not needed."""
+        """Return the parts as one array in a file; None if there is no room and the file is not required."""
         return self._if_room(lambda: self._written(parts, dtype))
 
     def _if_room(self, make: Callable[[], NDArray[Any]]) -> NDArray[Any] | None:

@@ -1,4 +1,4 @@
-"""Keep many rows of a table in few bytes, and give them out again in pieces, exactly as they were."""
+"""Keep many rows of a table in few bytes, and return them in pieces, exactly as they were."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
-#: Give the rows of a table in order, a frame at a time, anew at each call. Rows of one process are in one of
-#: them.
+#: Function that returns the rows of a table in order, a frame at a time. All rows of a process are in one
+#: frame.
 Pieces: TypeAlias = Callable[[], Iterator[pl.DataFrame]]
-#: A piece has about so many rows: of the collectives 130 MB.
+#: Approximate rows of a piece: 130 MB of collectives.
 MOST: Final = 1 << 20
-#: Times near another, which they are kept as the distance from.
+#: Time columns that are stored as the distance from another time column.
 _BESIDE: Final = {"end": "start", "called": "start"}
 _WIDTHS: Final = ((1 << 8, pl.UInt8), (1 << 16, pl.UInt16), (1 << 32, pl.UInt32))
-#: Texts of which every second is another one stay as they are.
+#: If more than every second text is distinct, texts are stored as they are.
 _ALIKE: Final = 0.5
 
 
 class Narrow:
     """The rows of a table, in the parts that were added.
 
-    Integers are kept as the distance from the part's least, in as few bytes as that takes; texts as numbers
-    of the part's distinct texts; a column of nulls takes nothing. 50 M collectives of 100,000 ranks take
-    1.4 GB, where the frame takes 5.2.
+    Integers are kept as the distance from the part's minimum, in as few bytes as possible; texts as numbers
+    of the part's distinct texts; a column of nulls takes nothing. 50 M collectives of 100,000 ranks take 1.4
+    GB, where the frame takes 5.2.
     """
 
     def __init__(self, parts: Iterable[pl.DataFrame] = ()) -> None:
@@ -71,7 +71,7 @@ class Narrow:
 
 
 def each(pieces: Pieces, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Pieces:
-    """Return the pieces, each changed."""
+    """Return the pieces with a function applied to each."""
     return lambda: map(change, pieces())
 
 
@@ -84,7 +84,7 @@ def whole(pieces: Pieces) -> pl.DataFrame:
 
 
 class Frames(dict[str, pl.DataFrame]):
-    """Frames by name, of which some are given as pieces and put together each time that one asks for them."""
+    """Frames by name. Some are given as pieces, which are joined each time the frame is requested."""
 
     def __init__(self, frames: dict[str, pl.DataFrame], pieces: dict[str, Pieces]) -> None:
         super().__init__(frames)
@@ -109,7 +109,7 @@ class Frames(dict[str, pl.DataFrame]):
 
 
 def _narrowed(frame: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Return the columns as they are kept, and what is added to the integers."""
+    """Return the columns in their stored form, and the amounts that were subtracted from the integers."""
     columns, lows = [], {}
     for column in frame.get_columns():
         if column.null_count() == len(column):

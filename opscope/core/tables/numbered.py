@@ -1,4 +1,4 @@
-"""How many records are missing between those that a profiler numbered one after another."""
+"""Count the records that are missing from a sequence that a profiler numbered."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import polars as pl
 
 from .trace import Trace
 
-#: Key of a trace's origin: by process (as text), how many numbers are missing; null where that is not known.
+#: Key of a trace's origin: the number of missing records by process (as text); null if unknown.
 MISSING_NUMBERS: Final = "missing_numbers"
-#: Key of a trace's origin: the profiler numbers what its filters leave out, too.
+#: Key of a trace's origin: the profiler also numbers records that its filters leave out.
 FILTERED: Final = "numbers_of_filtered"
-#: Of fewer records nothing is concluded: the tables of a manual have 7, of 13 numbers.
+#: Nothing is concluded from fewer records: the tables of a manual have 7, of 13 numbers.
 _FEWEST: Final = 20
-#: More numbers that are missing in a row may be those of a time in which nothing was recorded.
+#: A longer run of missing numbers may come from a time in which nothing was recorded.
 _IN_A_ROW: Final = 64
 
 
 def missing_numbers(numbers: pl.Series, first: int) -> int | None:
-    """Return how many numbers from ``first`` to the largest are missing; None where that tells nothing."""
+    """Return how many numbers from ``first`` to the largest are missing; None if that proves nothing."""
     present = np.unique(numbers.drop_nulls().to_numpy())
     if len(present) < max(_FEWEST, len(numbers) // 2) or present[0] < first:
         return None
@@ -29,8 +29,8 @@ def missing_numbers(numbers: pl.Series, first: int) -> int | None:
 
 
 def numbers_of(trace: Trace, process: int) -> tuple[int | None, bool]:
-    """Return how many numbers of a process's kernels are missing in its file (None if not known), and whether
-    a filter may have left them out."""
+    """Return how many kernel numbers of a process are missing in its file (None if unknown), and whether a
+    filter may have left them out."""
     first, of = 0, trace.origin
     for part in trace.origin.get("parts", ()):
         begun = int(part.get("first_process", 0))

@@ -1,6 +1,6 @@
-"""A column of integers of which some are not known: a column in memory, or numbers and flags in mapped files.
+"""A column of integers, some of them unknown: in memory, or as numbers and flags in mapped files.
 
-Polars' columns with nulls cannot lie in mapped files. One of which nothing is known takes no memory.
+Polars columns with nulls cannot lie in mapped files. A column without any known value takes no memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Numbers:
 
     @classmethod
     def of(cls, column: pl.Series) -> Numbers:
-        """Return the numbers of a column, which is not copied."""
+        """Return the numbers of a column, without copying it."""
         nothing = np.empty(0, np.int64)
         return cls(column.cast(pl.Int64), nothing, nothing.astype(bool), len(column))
 
@@ -54,7 +54,7 @@ class Numbers:
         return self.gather(np.arange(self._many)) if self._column is None else self._column
 
     def gather(self, rows: NDArray[Any]) -> pl.Series:
-        """Return the numbers of some rows; a row of -1 has none."""
+        """Return the numbers of some rows; null for row -1."""
         if self._column is not None:
             places = pl.Series(rows, dtype=pl.Int64)
             some: pl.Series = self._column.gather(
@@ -93,7 +93,7 @@ class Numbers:
         return max(maxima, default=None)
 
     def extended(self, count: int) -> Numbers:
-        """Return the numbers with those of so many more rows, which are not known."""
+        """Return the numbers followed by this many unknown ones."""
         if not count:
             return self
         if self._column is not None:
@@ -106,7 +106,7 @@ class Numbers:
         return longer
 
     def moved(self, mapped: Mapped) -> Numbers:
-        """Return the same in mapped files."""
+        """Return the same numbers in mapped files."""
         if self._column is not None:
             column = self._column
             parts = (column[part] for part in pieces(len(column)))

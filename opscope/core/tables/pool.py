@@ -1,7 +1,7 @@
-"""A pool of threads that works without threads once Python ends.
+"""A pool of threads that runs work directly once Python is shutting down.
 
-A capture may last until the program does. By then no pool takes work ("cannot schedule new futures after
-interpreter shutdown"), and from Python 3.12 on no thread can be started; the profile is written all the same.
+A capture may last until the program ends. By then pools refuse work ("cannot schedule new futures after
+interpreter shutdown"), and from Python 3.12 on no thread can be started; the profile must still be written.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 class Pool(ThreadPoolExecutor):
-    """Like ``ThreadPoolExecutor``; as Python ends, ``submit`` calls the function itself."""
+    """Like ``ThreadPoolExecutor``; while Python shuts down, ``submit`` calls the function itself."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return the future of ``fn(*args, **kwargs)``, which is done already if no thread can do it."""
+        """Return the future of ``fn(*args, **kwargs)``; it is already done if no thread could run it."""
         try:
             return super().submit(fn, *args, **kwargs)
         except RuntimeError:

@@ -112,7 +112,7 @@ def _row(params: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_facts(trace: Trace) -> Trace:
-    """Return ``trace`` with null fields of ``processes`` filled from what each process wrote of itself.
+    """Return ``trace`` with null fields of ``processes`` filled from the specs that each process wrote.
 
     An NVTX tool does not know ranks, world sizes, frameworks and parents, and may not know the host's name.
     """
@@ -126,7 +126,7 @@ def with_facts(trace: Trace) -> Trace:
     for row in processes.iter_rows(named=True):
         facts = facts_of.get(row["process"], {})
         if facts.get("pid", row["pid"]) != row["pid"]:
-            facts = {}  # they describe the process that it was forked from
+            facts = {}  # such specs describe the process that it was forked from
         versions_there = dict(json.loads(row["versions"]) if row["versions"] else {})
         versions = {**facts.get("versions", {}), **versions_there}
         frameworks = [name for name in FRAMEWORKS if name in versions]
@@ -146,7 +146,7 @@ def with_facts(trace: Trace) -> Trace:
 def _note_untraced(
     trace: Trace, facts_of: dict[int, dict[str, Any]], numbers: dict[int, int]
 ) -> None:
-    """Add a note on forked processes that are not in the trace."""
+    """Add a note on forked processes that were not recorded."""
     ranges = trace["ranges"]
     forks = ranges.filter(
         (pl.col("category") == "spec")
@@ -169,7 +169,7 @@ def _note_untraced(
 
 
 def _facts(trace: Trace) -> dict[int, dict[str, Any]]:
-    """Return what each process last wrote of itself, without values of another type than expected."""
+    """Return the latest facts that each process wrote, without values of an unexpected type."""
     ranges = trace["ranges"]
     if not (ranges["category"] == "spec").any():
         return {}

@@ -1,4 +1,5 @@
-"""Which backends recorded a trace, and why, in words: what ``opscope run`` and the summary say of it."""
+"""The backends that recorded a trace, and why they were chosen, in words for ``opscope run`` and the
+summary."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any
 
 
 def recorded_by(origin: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the backend of most processes and why it is that one; None if the trace does not say.
+    """Return the backend of most processes and why it was chosen; None if the trace does not say.
 
     The reason also names the backends of other processes.
     """

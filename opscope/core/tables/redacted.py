@@ -12,7 +12,7 @@ from opscope.core import progress, redaction
 
 from .trace import Trace
 
-#: Columns of texts that are not a framework's own: a private copy has no folders in them.
+#: Columns of texts that do not come from a framework: a private copy has no folders in them.
 _TEXTS: Final[Mapping[str, tuple[str, ...]]] = {
     "processes": ("name", "framework"),
     "threads": ("name",),
@@ -55,7 +55,7 @@ def redacted(trace: Trace, private: bool = False) -> Trace:
 
 
 def hide_in_origin(origin: dict[str, Any]) -> dict[str, Any]:
-    """Return what a trace says of its source, with the secrets in its texts and commands hidden."""
+    """Return a trace's origin with the secrets in its texts and commands hidden."""
     hidden: dict[str, Any] = _origin(origin, redaction.redact_text, False)
     return hidden
 
@@ -77,7 +77,7 @@ def _change(
 
 
 def _number_equals(new: Mapping[str, str]) -> dict[str, str]:
-    """Return the new texts with those numbered whose ends were cut and that are the same without them."""
+    """Return the new texts; texts that became equal because their ends were cut are numbered."""
     times: Counter[str] = Counter()
     apart = {}
     for old, value in new.items():
@@ -88,7 +88,8 @@ def _number_equals(new: Mapping[str, str]) -> dict[str, str]:
 
 
 def _ranges(frame: pl.DataFrame, text: Callable[[str], str]) -> pl.DataFrame:
-    """Leave folders out of range texts: of a framework's ops those of their lines; others are searched."""
+    """Remove folders from range texts: in a framework's ops only from source lines, in other texts
+    everywhere."""
     domain = pl.col("domain").cast(pl.String)
     call = (domain.str.starts_with("opscope.") & (domain != "opscope.user")).fill_null(False)
     shown = pl.when(call).then(_without_folders("text")).otherwise(pl.col("text"))
@@ -129,7 +130,7 @@ def _origin(value: Any, text: Callable[[str], str], private: bool) -> Any:
         return {
             key: _entry(key, item, text, private)
             for key, item in value.items()
-            if not (private and key == "source_files")  # paths and what they hold
+            if not (private and key == "source_files")  # paths, and lists and mappings of them
         }
     if isinstance(value, (list, tuple)):
         return [_origin(item, text, private) for item in value]

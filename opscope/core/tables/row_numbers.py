@@ -25,7 +25,7 @@ class Numbering:
 
     @property
     def many(self) -> int:
-        """How many numbers are given out so far."""
+        """How many numbers have been assigned so far."""
         return self._columns[-1].many
 
     def of(self, *columns: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
@@ -45,7 +45,7 @@ class _Column:
 
     def __init__(self) -> None:
         self._only: int | None = None
-        self._came = 0  # how many numbers came in while there was one value
+        self._came = 0  # how many incoming numbers existed while there was one value
         self._pairs: tuple[_Pairs, _Pairs] | None = None
 
     @property
@@ -61,7 +61,7 @@ class _Column:
                 self._only, self._came = low, max(self._came, int(left.max()) + 1)
                 return left
             self._pairs = _Pairs(), _Pairs()
-            if self._only is not None:  # until now the pair (number, value) had that number
+            if self._only is not None:  # until now, the pair (number, value) had that number
                 came = np.arange(self._came, dtype=np.int32)
                 self._number(self._pairs, came, np.full(self._came, self._only))
         return self._number(self._pairs, left, column)
@@ -70,7 +70,7 @@ class _Column:
     def _number(
         pairs: tuple[_Pairs, _Pairs], left: NDArray[np.int32], column: NDArray[np.integer[Any]]
     ) -> NDArray[np.int32]:
-        # number the values first, so that a table of pairs has places for these only
+        # number the values first, so that a table of pairs only needs places for these
         values = pairs[0].of(np.zeros(len(left), np.int32), column.astype(np.int64) + 1)
         return pairs[1].of(left, values)
 

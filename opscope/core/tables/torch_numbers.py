@@ -1,4 +1,4 @@
-"""Strip the numbers of each call from PyTorch's range texts, a column at a time.
+"""Strip the numbers that differ with each call from PyTorch's range texts, a column at a time.
 
 ``emit_nvtx`` writes each call's numbers into its text (``aten::mm, seq = 5, op_id = 7, sizes = …``), so
 thirty million ranges have as many texts. Two regular expressions take 0.4 µs per text, and keeping a text
@@ -43,7 +43,8 @@ def _whole(texts: pl.Series) -> pl.DataFrame:
 
 
 def _merge(chosen: pl.Series, first: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of ``first`` in the places that are ``chosen``, those of ``others`` between them."""
+    """Return the rows of ``first`` in the ``chosen`` places and those of ``others`` in the remaining
+    places."""
     mine = chosen.to_numpy()
     index = np.where(mine, np.cumsum(mine) - 1, len(first) + np.cumsum(~mine) - 1)
     return pl.concat([first, others])[pl.Series(index.astype(np.uint32))]
@@ -52,7 +53,7 @@ def _merge(chosen: pl.Series, first: pl.DataFrame, others: pl.DataFrame) -> pl.D
 def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataFrame:
     """Split texts that contain one of the words, which begin at the bytes ``seq`` and ``identity``.
 
-    Texts that differ from PyTorch's form take the slow way.
+    Texts that are not in PyTorch's form are split by the slow method.
     """
     size = texts.str.len_bytes()
     sizes = texts.str.find(_SIZES, literal=True).fill_null(size)
@@ -91,7 +92,7 @@ def _numbered(texts: pl.Series, seq: pl.Series, identity: pl.Series) -> pl.DataF
 
 
 def _number(digits: pl.Series) -> pl.Series:
-    """Return texts of digits alone as numbers; others are null."""
+    """Return texts that are only digits as numbers; others are null."""
     words = digits.cast(pl.String)
     signed = words.str.starts_with("-") | words.str.starts_with("+")
     wrong = (signed | (words.str.len_bytes() > _DIGITS)).fill_null(False)
@@ -117,7 +118,8 @@ def _without_inputs(tails: pl.Series) -> pl.Series:
 
 
 def _join(head: pl.Series, tail: pl.Series) -> pl.Series:
-    """Return head and tail with what ``strip`` leaves of the numbers in between; makes each pair once."""
+    """Return head and tail joined with what ``strip`` leaves of the numbers between them; each pair is
+    made once."""
     columns = [column.cast(pl.String).cast(pl.Categorical) for column in (head, tail)]
     number, (before, behind) = combined(columns)
     texts = pl.select(pl.concat_str(before, pl.lit(torch_nvtx.STRIPPED), behind).alias("text"))

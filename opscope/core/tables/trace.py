@@ -1,4 +1,4 @@
-"""Trace: the tables of one or many processes, which every reader returns and every analysis takes."""
+"""Trace: the tables of one or several processes, which every reader returns and every analysis takes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ _POLARS: Final[Mapping[str, Any]] = {
     "bool": pl.Boolean,
     "cat": pl.Categorical,
 }
-#: Key of a trace's origin that says what was selected of it.
+#: Key of a trace's origin: the part of the trace that was selected.
 SELECTED: Final = "selected"
-#: Key of a trace's origin that holds the configuration of the model that ran, as it was read.
+#: Key of a trace's origin: the configuration of the model that ran, as it was read.
 MODEL_CONFIG: Final = "model_config"
-#: Key of a trace's origin that says that its files were given as those of several jobs.
+#: Key of a trace's origin: the files were given as those of several jobs.
 UNRELATED: Final = "unrelated"
 #: Columns with numbers that are unique within one trace; joining traces shifts them.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
 _RANGE_IDS: Final = {"ranges": "id", "counters": "range_id"}
-#: CUPTI numbers CUDA graphs and their nodes from 1 and writes 0 for work that no CUDA graph launched. Kineto
-#: has written that 0 for every kernel, copy and set since 2026; read as a node, it costs each of them its op.
+#: CUPTI numbers CUDA graphs and their nodes from 1 and writes 0 for work that no CUDA graph launched. Since
+#: 2026, Kineto writes that 0 for every kernel, copy and set; taken for a node, it would make each of them
+#: lose its op.
 _ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
     "kernels": ("graph", "graph_node"),
     "memops": ("graph_node",),
@@ -40,7 +41,7 @@ _ZERO_IS_NONE: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-#: Analyses of one trace may run in several threads.
+#: Lock: analyses of one trace may run in several threads.
 _noting: Final = threading.Lock()
 
 
@@ -58,7 +59,7 @@ def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
     extra = set(frame.columns) - set(schema)
     if extra:
         raise ValueError(f"table {table!r} has no column {', '.join(sorted(extra))}")
-    if not frame.width:  # Polars would make a row of its own for the nulls
+    if not frame.width:  # Polars would create a new row for the nulls
         return pl.DataFrame(schema=schema)
     if frame.schema != schema:
         frame = frame.select(
@@ -80,7 +81,7 @@ def range_ids(ranges: pl.DataFrame) -> pl.Series:
 
 
 def next_range_id(ranges: pl.DataFrame) -> int:
-    """Return the lowest id that is above the ids of all rows of ``ranges``."""
+    """Return the lowest id that is above all ids of ``ranges``."""
     top: Any = ranges["id"].max()
     following = 0 if top is None else int(top) + 1
     return max(following, len(ranges)) if ranges["id"].null_count() else following
@@ -142,7 +143,8 @@ class Trace:
         return self.tables[table]
 
     def numbers(self, table: str, column: str) -> Numbers:
-        """Return a column of integers; rows that the table got since it was read have none if it is apart."""
+        """Return a column of integers. If the column is kept apart, rows added to the table since it was
+        read are null."""
         numbers_apart = self.apart.get((table, column))
         if numbers_apart is None:
             return Numbers.of(self[table][column])
@@ -160,7 +162,7 @@ class Trace:
         )
 
     def note(self, severity: str, message: str, how_many: int = 1, *, first: bool = False) -> None:
-        """Add a row to ``notes``: something that the user must know, ``first``: before all others."""
+        """Add a row to ``notes``, something that the user must know; ``first``: put it before all others."""
         row = pl.DataFrame(
             {"severity": [severity], "what": [utf8(message)], "how_many": [how_many]},
             schema=table_schema("notes"),
@@ -222,7 +224,8 @@ def _merge_processes(trace: Trace) -> Trace:
 
 
 def unite(trace: Trace, same: Mapping[int, int]) -> Trace:
-    """Return the trace with the rows of processes given to another: ``{process: the one that it is}``."""
+    """Return the trace with the rows of some processes given to others: ``{process: the process that it
+    belongs to}``."""
     if not same:
         return trace
     old, new = list(same), list(same.values())

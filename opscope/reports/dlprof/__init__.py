@@ -17,7 +17,7 @@ REPORTS: Final[tuple[str, ...]] = (
     "summary", "detail", "iteration", "kernel", "tensor", "op_type", "group_node", "expert_systems",
 )  # fmt: skip
 FORMATS: Final = ("csv", "json", "parquet")
-#: What DLProf calls all reports.
+#: DLProf's word for all reports.
 ALL: Final = "all"
 
 
@@ -106,9 +106,9 @@ def write(
     """Write ``base_report[_domain].ext`` for each report, format and domain; on an error, none.
 
     ``domains``: the NVTX domains that get files of their own, besides the reports of all ops; None: every
-    domain of the user's. The names of the files are DLProf's (``dlprof_detailed.csv``). ``profile_name``
-    stands in the summary; without ``shapes`` the detailed report has no data type and no shapes of inputs.
-    Returns the paths.
+    domain that the user's program made. The names of the files are DLProf's (``dlprof_detailed.csv``).
+    ``profile_name`` stands in the summary; without ``shapes`` the detailed report has no data type and no
+    shapes of inputs. Returns the paths.
 
     Raises ReportError for an unknown report, format, domain, key op or range, and where a file exists and
     ``force`` is not given; OSError if the folder cannot be written.
@@ -146,12 +146,13 @@ def write(
                     files.write_section(sections, kind, path)
                     paths_made.append(path)
                 del sections
-                hand_back()  # of a million ops, glibc keeps what the last report needed
+                hand_back()  # after a million ops, glibc keeps the memory of the last report
         return files.place(paths_made, folder)
 
 
 def _suffix(domain: str | None) -> str:
-    """Return what a domain adds to a file's name; signs that no file's name may have become ``_``."""
+    """Return the suffix that a domain adds to file names; characters not allowed in file names become
+    ``_``."""
     if domain is None:
         return ""
     return "_" + "".join(sign if sign.isalnum() or sign in "-." else "_" for sign in domain)

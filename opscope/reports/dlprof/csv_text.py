@@ -1,4 +1,4 @@
-"""DLProf's CSV: titled sections, a blank line between them, names in quotes, averages with one decimal."""
+"""DLProf's CSV: titled sections separated by blank lines, names in quotes, averages with one decimal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .sections import QUOTED, Section
 
 #: Rows of one piece of text: a piece of the widest report takes 0.1 GB.
 _ROWS: Final = 100_000
-#: Columns of opscope's own whose figures need more than one decimal.
+#: opscope's own columns whose figures need more than one decimal.
 _EXACT: Final = frozenset(
     {"Attained FLOP/s", "Arithmetic Intensity (FLOP/B)", "Roofline Efficiency %"}
 )
@@ -35,7 +35,7 @@ def csv_pieces(sections: Iterable[Section]) -> Iterator[bytes]:
             lines = part.select(
                 pl.concat_str([_text(part[name]) for name in part.columns], separator=",")
             )
-            # Polars writes the lines as they are: a list of Python's strings takes three times as long
+            # Polars writes the lines: a list of Python strings takes three times as long
             piece = BytesIO()
             lines.write_csv(piece, include_header=False, quote_style="never")
             yield piece.getvalue()
@@ -51,7 +51,7 @@ def _plain(value: object) -> str:
 
 
 def _field(text: str) -> str:
-    """Return a text that DLProf writes without quotes, in quotes only if it needs them."""
+    """Return a text that DLProf writes without quotes; it is quoted only if necessary."""
     if any(sign in text for sign in ',"\n\r'):
         return _quote(text)
     return text
@@ -83,10 +83,10 @@ def _text(column: pl.Series) -> pl.Series:
 
 
 def _tenths(column: pl.Series) -> pl.Series:
-    """Return numbers with one decimal as C writes them: the decimal that is nearest to the binary value."""
+    """Return numbers with one decimal, rounded as C does: to the decimal nearest to the binary value."""
     integers = column.cast(pl.Int64, strict=False)
     texts: pl.Series = (integers.cast(pl.String) + ".0").fill_null("")
-    # most averages are of one value; a loop writes only the others
+    # most averages equal a single value; the loop writes only the others
     places = np.flatnonzero((column != integers).fill_null(False).to_numpy())
     if not len(places):
         return texts

@@ -16,7 +16,7 @@ from opscope.core.tables.columns import to_write
 from .csv_text import csv_pieces
 from .sections import Section
 
-#: Rows of one piece of JSON: a million kernels at once take 1.5 GB.
+#: Rows of a piece of JSON: a million kernels at once take 1.5 GB.
 _ROWS: Final = 50_000
 
 
@@ -34,7 +34,7 @@ def write_section(sections: Sequence[Section], kind: str, path: Path) -> None:
 
 
 def _as_one(sections: Sequence[Section]) -> pl.DataFrame:
-    """Return the sections as one frame: a report of several has a row for each figure."""
+    """Return the sections as one frame; a report with several sections has a row for each figure."""
     if len(sections) == 1:
         return sections[0].frame
     rows = [
@@ -70,7 +70,7 @@ def write_json(sections: Sequence[Section], file: IO[str]) -> None:
 
 
 def place(paths: Iterable[Path], folder: Path) -> list[Path]:
-    """Move finished files into ``folder``; each replaces a file of its name at once."""
+    """Move finished files into ``folder``; each replaces a file of the same name atomically."""
     targets = []
     for path in paths:
         target = folder / path.name

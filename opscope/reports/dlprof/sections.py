@@ -14,9 +14,9 @@ from opscope.core.dlprof.model import Model
 from opscope.profile import Profile
 from opscope.version import __version__
 
-#: How the rules of DLProf begin in the ``known_as`` of a detector.
+#: How a DLProf rule begins in the ``known_as`` of a detector.
 _DLPROF: Final = "DLProf: "
-#: The detector that reports a key op would answer.
+#: The detector that is answered by giving a key op.
 _ITERATIONS: Final = "no_iterations"
 
 
@@ -32,10 +32,10 @@ def rules() -> Mapping[str, tuple[str, ...]]:
 
 
 def findings(profile: Profile, model: Model) -> tuple[pl.DataFrame, list[str]]:
-    """Return what was found, in DLProf's columns with opscope's detector and times (ns) after, and notes.
+    """Return the findings in DLProf's columns, followed by opscope's detector and times (ns); and notes.
 
-    Notes say what could not be told, and what was looked for and not found. The detectors look at the whole
-    profile. Where a key op makes iterations, their absence is no finding.
+    Notes list what could not be decided, and what was looked for but not found. The detectors examine the
+    whole profile. If a key op defines the iterations, the lack of marked iterations is not reported.
     """
     answers = {name: rule for rule, names in rules().items() for name in names}
     said = profile.advice(detectors=sorted(answers))
@@ -91,8 +91,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """``name``: what the summary calls the profile, if anything. ``shapes``: whether the detailed report has
-    the data type and the shapes of the inputs."""
+    """``name``: the profile's name in the summary, if any. ``shapes``: whether the detailed report has the
+    data type and shapes of the inputs."""
 
     name: str | None = None
     shapes: bool = True
@@ -139,7 +139,7 @@ def _of(
     return lambda _, model, __: [Section(title, table(model))]
 
 
-#: Each report's sections, and the name of its files, which is DLProf's.
+#: Each report's sections, and DLProf's name for its file.
 MAKERS: Final[Mapping[str, tuple[str, Callable[[Profile, Model, Wishes], list[Section]]]]] = {
     "summary": ("summary", _summary),
     "detail": ("detailed", _detail),

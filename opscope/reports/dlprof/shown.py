@@ -1,4 +1,5 @@
-"""A section as the terminal shows it: figures with units, the columns that matter most kept longest."""
+"""A section as the terminal shows it: figures with units; a narrow terminal drops the least important
+columns first."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     import polars as pl
 
-#: What PyProf writes if a value is not known.
+#: What PyProf writes for an unknown value.
 UNKNOWN: Final = "-"
 
 
@@ -75,9 +75,9 @@ def write(
 ) -> None:  # fmt: skip
     """Write the pieces of ``Profile.pyprof`` with a line of headings before them.
 
-    ``csv``: CSV with every field in quotes. ``width``: columns of together so many characters, in which a
-    call stack is its last file. Else the values, which contain no spaces, are separated by a space. Raises
-    TooNarrow before anything is written.
+    ``csv``: CSV with every field in quotes. ``width``: aligned columns with this total width, where a call
+    stack is shown by its last file. Otherwise the values, which contain no spaces, are separated by a space.
+    Raises TooNarrow before anything is written.
     """
     lay = _Columnated(widths(columns, width)) if width else None
     titles = [COLUMNS[name].title for name in columns]
@@ -106,7 +106,7 @@ def _visible(text: str) -> str:
 
 
 def _texts(piece: pl.DataFrame) -> pl.DataFrame:
-    """Return all columns as text; what is not known is a dash."""
+    """Return all columns as text; an unknown value is a dash."""
     import polars as pl
 
     return piece.select(pl.all().cast(pl.String).fill_null(UNKNOWN))
@@ -121,7 +121,7 @@ def _join(texts: pl.DataFrame, separator: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Columnated:
-    """Lays out pieces in columns as wide as ``wide`` says: texts are cut, numbers are not."""
+    """Lays out pieces in columns of the widths ``wide``: texts are cut, numbers are not."""
 
     wide: dict[str, int]
 

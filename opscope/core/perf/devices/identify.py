@@ -27,7 +27,7 @@ _CPU_PARTS: Final = (
 )
 #: An example of how a user describes a CPU.
 CPU_EXAMPLE: Final = "CPU avx512 8 cores 2.5 GHz 100 GB/s 32 MB"
-#: What ``opscope doctor --measure`` writes of a CPU; its cache and its name may be missing.
+#: Pattern of what ``opscope doctor --measure`` writes about a CPU; its cache and its name may be missing.
 CPU_MEASURED: Final = "CPU 8 cores f32 900 GFLOP/s f64 450 GFLOP/s 40 GB/s 32 MB of AMD EPYC 9B14"
 _CPU_MEMORY: Final = re.compile(r"([\d.]+)\s*GB/s", re.IGNORECASE)
 _CPU_CACHE: Final = re.compile(r"([\d.]+)\s*MB\b", re.IGNORECASE)

@@ -1,7 +1,7 @@
 """Decide from a kernel's name whether it computes on Tensor Cores, and whether by a fast algorithm.
 
-AMD's matrix cores are included. A name proves that a kernel uses them (it names an instruction, or a
-library whose kernels of that name all use them), or that it does not (the kernel adds, moves, converts), or
+AMD's matrix cores are included. A name proves that a kernel uses them (it contains an instruction, or all
+kernels of a library with that name use them), or that it does not (the kernel adds, moves, converts), or it
 proves nothing. tests/core/perf/kernel_names.csv has labelled names by library, with source and explanation.
 """
 
@@ -293,8 +293,8 @@ _END: Final = re.compile(r"[(<>,]")
 
 
 def search_name(kernel: str) -> str:
-    """Return the demangled name of a kernel, as far as patterns search it."""
-    # what is longer than any symbol is none, and is not copied
+    """Return the demangled name of a kernel, cut to the length that patterns search."""
+    # a longer text cannot be a symbol, and is not copied
     name = kernel[:LONGEST].strip() if len(kernel) > LONGEST else demangled(kernel.strip()) or ""
     return name[:SEARCHED]
 

@@ -1,4 +1,4 @@
-"""The vendor of a trace's devices, and what its own tools are called: the one table of both."""
+"""The table of vendors: how to recognise a trace's vendor, and the names of the vendor's own tools."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import polars as pl
 from opscope.core.perf.devices.of_trace import trace_device
 from opscope.core.tables.trace import Trace
 
-#: Key of a trace's origin: the vendor, where the events name it and no device does.
+#: Key of a trace's origin: the vendor, if events name it but no device does.
 VENDOR: Final = "vendor"
 
 
@@ -47,12 +47,12 @@ TOOLS: Final[Mapping[str, Tools]] = {
     "cambricon": Tools(),
     "moore threads": Tools(),
 }
-#: How the names of other vendors' devices begin.
+#: Prefixes of other vendors' device names.
 _NAMES: Final = (
     ("ascend", "huawei"), ("tpu", "google"), ("mtia", "meta"), ("intel", "intel"), ("gaudi", "habana"),
     ("hpu", "habana"), ("spyre", "ibm"), ("aiu", "ibm"), ("mlu", "cambricon"), ("mtt ", "moore threads"),
 )  # fmt: skip
-#: What the categories of events and the names of processes and calls begin with.
+#: Prefixes of the categories of events and of the names of processes and calls.
 _EVENTS: Final = (
     (re.compile(r"mtia", re.IGNORECASE), "meta"),
     (re.compile(r"xpu_|ze[A-Z]|urEnqueue"), "intel"),
@@ -72,10 +72,10 @@ _FORMATS: Final = {
 
 
 def vendor_of(trace: Trace, calls: Collection[str]) -> str | None:
-    """Return the vendor by the devices, else by ``calls``, the names of the runtime's, else by events, else
-    by the trace's format; None where these name none, or several.
+    """Return the vendor by the devices, else by ``calls`` (the names of runtime calls), else by events, else
+    by the trace's format; None if these name no vendor or several.
 
-    Devices of several models count as the first, as everywhere.
+    If devices of several models are present, the first counts, as everywhere.
     """
     if trace.has("devices") and len(trace["devices"]):
         device, _ = trace_device(trace["devices"])
@@ -95,9 +95,9 @@ def vendor_of(trace: Trace, calls: Collection[str]) -> str | None:
 
 
 def vendor_of_events(texts: Iterable[str]) -> str | None:
-    """Return the vendor that categories of events and names of processes name; None for none or several.
+    """Return the vendor that categories of events and names of processes show; None for none or several.
 
-    Never NVIDIA: profilers of others call categories ``cuda_runtime`` too.
+    Never NVIDIA: other vendors' profilers use categories such as ``cuda_runtime`` too.
     """
     vendors = _name(texts) - {"nvidia"}
     return vendors.pop() if len(vendors) == 1 else None
@@ -116,9 +116,10 @@ def call_names(trace: Trace, most: int = 1000) -> list[str]:
 
 
 def recorders(vendor: str | None, short: bool = False) -> list[str]:
-    """What records kernels of this vendor's devices: opscope, and the vendor's own tool if opscope reads it.
+    """Return the tools that record kernels on this vendor's devices: opscope, and the vendor's own tool if
+    opscope reads its files.
 
-    ``short``: the tool's command alone.
+    ``short``: only the tool's command.
     """
     tools = TOOLS.get(vendor or "", Tools())
     own = tools.tracer if short else tools.recorder

@@ -78,8 +78,8 @@ def fused_convolution(call: OpCall) -> Cost:
     source="sum of the called instructions, loops times iterations",
 )
 def compiled_call(call: OpCall) -> Cost:
-    """The FLOPs of all called instructions. The bytes are not known: no call shows what of a loop's state
-    stays in place.
+    """The FLOPs of all called instructions. The bytes are unknown: no call shows which part of a loop's
+    state stays in place.
     """
     unknown = call.param("unknown")
     if unknown is not None:

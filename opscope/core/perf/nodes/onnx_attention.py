@@ -1,7 +1,7 @@
 """Cost models of ONNX's attention nodes: ai.onnx's, and those that ONNX Runtime fuses (com.microsoft).
 
 Where operands lie is in microsoft/onnxruntime, docs/ContribOperators.md, and onnx/onnx, docs/Operators.md.
-Of cached keys as many count as a query may see; where that number is data, the cost cannot be known.
+Only the cached keys that a query may see count; if their number is data, the cost is unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SOURCE: Final = "2·B·H·Nq·Nk·(d_qk + d_v); an input projection 2·B·N·in
     variants={"quantised": "QAttention"},
 )
 def attention(call: OpCall) -> Cost:
-    """com.microsoft's has a weight, with which it projects its input; ai.onnx's has keys and values."""
+    """com.microsoft's node has a weight that projects its input; ai.onnx's node has keys and values."""
     x, second = need(call, 0, "input"), call.tensor(1)
     if second is None:
         raise CannotKnow("the trace has no shape for the weight or the keys")
@@ -93,7 +93,7 @@ def multi_head(call: OpCall) -> Cost:
     query, key, value = need(call, 0, "query"), call.tensor(1), call.tensor(2)
     q = sizes(query)
     past = call.tensor(6)
-    if call.arg(8) is not None:  # the length of the past, as data, with a buffer that is larger
+    if call.arg(8) is not None:  # the length of the past is data, with a larger buffer
         raise CannotKnow(_SHARED)
     if len(q) == 5:
         batch, queries, heads, _, each = q
@@ -132,7 +132,7 @@ def grouped(call: OpCall) -> Cost:
     present = results[1] if len(results) > 1 else None
     keys = queries
     if past is not None and sizes(past)[2]:
-        # a cache that grows is as long as what it holds; one that does not is a buffer
+        # a growing cache is as long as its content; a cache of constant size is a buffer
         if present is None or sizes(present)[2] <= sizes(past)[2]:
             raise CannotKnow(_SHARED)
         keys = sizes(present)[2]

@@ -1,7 +1,6 @@
-"""Cost models of TensorRT's layers, from what the engine inspector states of them.
-
-A layer fuses others. Its products are counted in full; of the elementwise operations fused behind a
-product (bias, activation, an added residual) nothing is counted, as for the ops of other frameworks.
+"""Cost models of TensorRT's layers, from the description by the engine inspector. A layer fuses others.
+Its products are counted in full; elementwise operations fused behind a product (bias, activation, an added
+residual) are not counted, as for the ops of other frameworks.
 """
 
 from __future__ import annotations
@@ -222,7 +221,7 @@ def quantized(call: OpCall) -> Cost:
     source="0: elements change their arrangement or their dtype",
 )
 def reformat(call: OpCall) -> Cost:
-    """No arithmetic: what comes in is read, what goes out is written."""
+    """No arithmetic: the input is read and the output is written."""
     given, results = _whole(call)
     return cost(given[:1], results, dtype=_precision(call))
 
@@ -233,7 +232,7 @@ def reformat(call: OpCall) -> Cost:
     source="0: data moves",
 )
 def moved(call: OpCall) -> Cost:
-    """No arithmetic; what is written is read."""
+    """No arithmetic: as many elements are read as are written."""
     results = outputs(call)
     if not results:
         raise CannotKnow(NO_OUTPUTS)
@@ -273,7 +272,7 @@ NOT_STATED: Final = (
     source="the elementwise parts that the kernel's name lists, per output",
 )
 def generated(call: OpCall) -> Cost:
-    """Known where all parts work on each element: one operation each. A reduction's size is not stated."""
+    """Known if all parts work on each element: one operation each. The size of a reduction is not stated."""
     given, results = _whole(call)
     parts = as_texts(call)
     if not parts:
