@@ -82,6 +82,9 @@ WITHOUT_GRAPHS: Final = (
 )
 A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
+ANY_STREAM: Final = (
+    "the trace records no launches: a stream of which nothing is in the file is not seen"
+)
 LEFT_OUT: Final = (
     "numbers that the profiler gave to kernels are missing: lost, or left out by a filter"
 )
@@ -138,6 +141,8 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         fewer = 0 if work is None else _lost_kernels(work)
         if reason == NO_LAUNCHES:
             fewer, reason = _without_launches(attribution, process, fewer)
+        numbered = called or numbers_of(trace, process)[0] is not None
+        seen = None if numbered else ANY_STREAM
         known = reason is None and called
         bare = np.flatnonzero(mine & ~linked & ~graphed) if known else None
         without = None if bare is None else _without_launch(attribution, bare, process)
@@ -155,7 +160,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
                 if process in runs
                 else _lost_ops(work, int((attribution.is_op & (of_range == process)).sum())),
                 "lost_steps": _missing_steps(attribution, process),
-                "reason": reason or (WITHOUT_GRAPHS if replays else None),
+                "reason": reason or (WITHOUT_GRAPHS if replays else seen),
             }
         )
     return pl.DataFrame(rows, schema=SCHEMA)
@@ -504,7 +509,8 @@ def idle_unknown(profile: Answers) -> str | None:
     said = _drop(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
     if len(said):
         number = int(said["how_many"].sum())
-        return _not_known(f"the recorder dropped records ({units.count(number)})")
+        what = units.text(said["what"][0]) if len(said) == 1 else "records were dropped"
+        return _not_known(f"{what} ({units.count(number)})")
     lost = profile.ask("lost_kernels")
     if not lost.filter(pl.col("lost_share") >= LEAST).is_empty():
         return _not_known(in_words(lost) or "")
