@@ -74,6 +74,8 @@ _BARE, _ROUNDED_OFF = 0.01, 0.5
 _FEWEST: Final = 3
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
+#: What the reader says of a trace with the program's ranges and without any op, call or kernel.
+ONLY_RANGES: Final = "the file has ranges alone, and no ops"
 #: What the notes on impossible times say, those of readers and of linking (``early_kernels``) too.
 _NOT_KNOWN: Final = "how long they took is not known"
 NO_TIME: Final = "left out: their times were not recorded"

@@ -126,7 +126,7 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
         _parts(trace, process, start[order]),
         streams,
         devices,
-        trace.has("calls") and (linked or not wrong.any()),
+        trace.has("calls") and (linked or not len(call)),
         NOT_TIMED if _made_up(trace) else unknown,
         _waits(trace, streams),
         why if wrong.any() else None,
