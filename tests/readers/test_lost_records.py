@@ -100,7 +100,8 @@ def is_task_of(stream: int, event: dict) -> bool:
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize(
-    ("stream", "shows"), [(2, "it computed"), (3, "tasks of coll"), (12, "tasks of coll"), (4, None)]
+    ("stream", "shows"),
+    [(2, "it computed"), (3, "tasks of coll"), (12, "tasks of coll"), (4, None)],
 )
 def test_a_stream_that_an_ascend_lost_whole_is_told(shared, tmp_path, stream, shows, named):
     """By CANN's own analysis, by the planes of collectives, or by its name: stream 4 waits, and ran two tasks

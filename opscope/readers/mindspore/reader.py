@@ -279,7 +279,11 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
         rank.users += line.users
         rank.cpu += line.cpu
         rank.notes += [
-            ("warning" if NO_TIME in message or message.startswith(LOST) else "info", message, count)
+            (
+                "warning" if NO_TIME in message or message.startswith(LOST) else "info",
+                message,
+                count,
+            )
             for message, count in line.notes.items()
         ]
     return timelines

@@ -58,7 +58,9 @@ _TENSOR: Final = re.compile(r"(input|output)_([0-9]{1,3})\Z")
 _HARDWARE: Final = "Ascend Hardware"
 #: What the file itself shows of tasks that are not in it, as where a whole stream was lost.
 LOST: Final = "records of the device dropped: "
-_IDLE_COMPUTING: Final = f"{LOST}times at which it computed, by the file's own analysis, and no task ran"
+_IDLE_COMPUTING: Final = (
+    f"{LOST}times at which it computed, by the file's own analysis, and no task ran"
+)
 _BARE_FLOWS: Final = f"{LOST}arrows from launches that end where no task ran"
 _BARE_STREAMS: Final = f"{LOST}streams that the file names, and of which it has no task"
 _BARE_PLANES: Final = f"{LOST}tasks of collectives, on streams of which there is no other task"
@@ -234,7 +236,9 @@ def _of(path: Path, events: Sequence[Any], device: int) -> Timeline:
     if lanes:
         ends = [e for e in events if e.ph == "f" and lanes.get(e.pid, "").startswith(_HARDWARE)]
         arrows = nodes.frame([{"device": devices.get(e.pid, device)} for e in ends])
-        arrows = arrows.with_columns(_ns([e.ts for e in ends]).alias(name) for name in ("start", "end"))
+        arrows = arrows.with_columns(
+            _ns([e.ts for e in ends]).alias(name) for name in ("start", "end")
+        )
         _name(timeline, done, times, lanes, threads, device, devices, arrows)
     else:
         _number(timeline, done, times, threads, device)

@@ -130,7 +130,10 @@ def cut(profile: Profile, low: float, high: float) -> Profile:
     first, last = int(calls["start"].min()), int(calls["start"].max())
     since, until = (first + round(share * (last - first)) for share in (low, high))
     left = pl.col("start").is_between(since, until, closed="left").not_()
-    tables = {name: profile.trace[name].filter(left) for name in ("calls", "kernels", "ranges", "memops", "syncs")}
+    tables = {
+        name: profile.trace[name].filter(left)
+        for name in ("calls", "kernels", "ranges", "memops", "syncs")
+    }
     return Profile(profile.trace.replace(**tables))
 
 
@@ -173,7 +176,11 @@ def test_ranges_alone_carry_no_cause(tmp_path):
     marks = [{"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1, "ts": 100 * n, "dur": 90,
               "name": f"ProfilerStep#{n}"} for n in range(9)]  # fmt: skip
     marks += [mark | {"name": "nccl:all_reduce", "dur": 10} for mark in marks]
-    document = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}], "traceEvents": marks}
+    document = {
+        "schemaVersion": 1,
+        "deviceProperties": [{"id": 0, "name": "NVIDIA H100"}],
+        "traceEvents": marks,
+    }
     (tmp_path / "t.json").write_text(json.dumps(document))
     profile = opscope.load(tmp_path / "t.json")
     finding, text = profile.diagnosis().select("finding", "text").row(0)
