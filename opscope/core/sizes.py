@@ -7,7 +7,6 @@ It is of sizes, counts and lengths alike: of tensors (``rangetext``), grids, byt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 #: The largest numbers of 32 and 64 bits, with and without a sign.
@@ -40,6 +39,6 @@ def has_other(text: str) -> bool:
     return _IN_TEXT.search(text) is not None
 
 
-def as_floats() -> Iterable[float]:
+def as_floats() -> tuple[float, ...]:
     """Return ``NONE_GIVEN`` as a counter has them, in double precision."""
     return tuple(map(float, NONE_GIVEN))

@@ -1,8 +1,8 @@
-"""How many calls were made while nothing was recorded, as where a ring buffer wrapped or a file lost its middle.
+"""How many calls were made while nothing was recorded, as where a ring wrapped or a file lost its middle.
 
-The ids of calls go on while they are not recorded. Calls that no profiler records take ids too, but not while a
-program pauses: of 22 real traces, pauses of up to 30 s took 23 ids at most, and where as many ids are missing as
-here, ops were recorded meanwhile.
+The ids of calls go on while they are not recorded. Calls that no profiler records take ids too, but not
+while a program pauses: of 22 real traces, pauses of up to 30 s took 23 ids at most, and where as many ids
+are missing as here, ops were recorded meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import SELECTED, Trace
 
-#: The least of calls, and of their share of all, that are missing in a stretch; the least of its share of the time.
+#: The least of calls, and of their share of all, that are missing in a stretch, and of its share of the time.
 _CALLS, _SHARE, _TIME = 20, 0.02, 0.01
 #: Calls are missing as often as others are recorded, times these: a profiler that replays kernels for their
 #: counters, or loads a library, makes 30 times as many.
@@ -27,8 +27,8 @@ _MOST: Final = 64
 
 
 def unrecorded(trace: Trace, process: int) -> tuple[int, int]:
-    """Return how many calls of a process are missing in stretches in which none of its calls and ranges began,
-    and how long these are (ns)."""
+    """Return how many calls of a process are missing in stretches in which none of its calls and ranges
+    began, and how long these are (ns)."""
     of = pl.col("process").fill_null(NONE) == process
     calls = trace["calls"].filter(of & pl.col("correlation").is_not_null()).sort("start")
     if len(calls) < _CALLS or len(trace["windows"]) or SELECTED in trace.origin:

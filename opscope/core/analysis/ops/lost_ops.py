@@ -80,8 +80,8 @@ def error_of(share: float, slots: Sequence[tuple[Ints, int]], all_steps_equal: b
         low, high = (_mean_present(steps, least, share + by) for by in (-step, step))
         mean, square = (_mean_present(steps, least, share, power) for power in (1, 2))
         slope += count * (high - low) / (2 * step)
-        variance += count * (square - mean**2)
-    return float(np.sqrt(variance) / abs(slope))
+        variance += count * (square - mean * mean)
+    return variance**0.5 / abs(slope)
 
 
 def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> float:
@@ -170,8 +170,8 @@ def op_names(attribution: Attribution, rows: Ints) -> Ints:
 
 def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> tuple[int, int] | None:
     """Return how many nodes of ONNX Runtime's graph are missing, and the standard error: each run of a
-    session runs each once, but those in the body of another. ``steps``: their number, and what gives the step at each time (below 0 for
-    none)."""
+    session runs each once, but those in the body of another. ``steps``: their number, and what gives the
+    step at each time (below 0 for none)."""
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     of = (ranges["process"].fill_null(NONE) == process).to_numpy()
     rows = np.flatnonzero(attribution.is_op[: len(ranges)] & of)
