@@ -5,6 +5,7 @@ Each file holds 40 kernels of 1 ms, one every 2 ms, launched 0.1 ms before, five
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -443,3 +444,18 @@ def test_layers_of_tensorrt_with_sizes_and_times_that_are_none(shared, tmp_path,
     left = opscope.load(tmp_path)
     assert left.summary()["kernel_time"][0] < whole.summary()["kernel_time"][0]
     assert any(text.startswith("layers") and "left out" in text for text in warnings(left))
+
+
+@pytest.mark.parametrize(("factor", "says"), [(1000, "twenty others of their stream"), (0.001, "less than 100 ns")])
+def test_durations_in_another_unit_carry_no_cause(shared, tmp_path, factor, says):
+    """ns written for µs, or ms: the starts are right."""
+    with gzip.open(shared / "kineto/nccl_meta.json.gz") as file:
+        document = json.load(file)
+    for one in document["traceEvents"]:
+        if "dur" in one:
+            one["dur"] = float(one["dur"]) * factor
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    profile = opscope.load(tmp_path / "t.json")
+    assert any(says in text for text in warnings(profile))
+    assert profile.diagnosis()["finding"].to_list()[0] == "cannot tell"
+    assert says in str(profile.of(idle_unknown))
