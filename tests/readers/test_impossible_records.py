@@ -446,7 +446,9 @@ def test_layers_of_tensorrt_with_sizes_and_times_that_are_none(shared, tmp_path,
     assert any(text.startswith("layers") and "left out" in text for text in warnings(left))
 
 
-@pytest.mark.parametrize(("factor", "says"), [(1000, "twenty others of their stream"), (0.001, "less than 100 ns")])
+@pytest.mark.parametrize(
+    ("factor", "says"), [(1000, "twenty others of their stream"), (0.001, "less than 100 ns")]
+)
 def test_durations_in_another_unit_carry_no_cause(shared, tmp_path, factor, says):
     """ns written for µs, or ms: the starts are right."""
     with gzip.open(shared / "kineto/nccl_meta.json.gz") as file:

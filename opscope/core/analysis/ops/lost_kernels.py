@@ -160,7 +160,8 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops, error = (None, 0) if nodes is None else nodes
         else:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
-        quiet = unrecorded(trace, process)
+        # of a trace of chosen rows ids are missing everywhere
+        quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
         # kernels without a launch count in no step, and are there
         number = int((of_call[lost] == process).sum()) + max(fewer - (without or 0), 0)
         rows.append(

@@ -81,7 +81,7 @@ def error_of(share: float, slots: Sequence[tuple[Ints, int]], all_steps_equal: b
         mean, square = (_mean_present(steps, least, share, power) for power in (1, 2))
         slope += count * (high - low) / (2 * step)
         variance += count * (square - mean * mean)
-    return variance**0.5 / abs(slope)
+    return float(variance**0.5 / abs(slope))
 
 
 def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> float:
@@ -91,7 +91,8 @@ def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> flo
         comb(steps, k) * (1 - missing) ** k * missing ** (steps - k)
         for k in range(least, steps + 1)
     ]
-    return sum(k**power * weight for k, weight in enumerate(at, start=least)) / sum(at)
+    weighed = sum(k**power * weight for k, weight in enumerate(at, start=least))
+    return float(weighed / sum(at))
 
 
 def presence(slot: Ints, step: Ints) -> Ints:
