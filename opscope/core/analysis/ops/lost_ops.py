@@ -41,7 +41,12 @@ _MOST_STEPS: Final = 64
 def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = False) -> float | None:
     """Return the share of records that are missing, from groups of slots: in how many steps each is, and of
     how many steps. None where nothing repeats."""
-    groups = _groups(slots, all_steps_equal)
+    groups = []
+    for present, steps in slots:
+        least = 1 if all_steps_equal else steps // 2 + 1
+        usual = present[present >= least]
+        if _STEPS <= steps <= _MOST_STEPS and len(usual):
+            groups.append((steps, least, len(usual), int(usual.sum())))
     if sum(group[2] for group in groups) < _SLOTS:
         return None
     records = sum(group[3] for group in groups)
@@ -55,33 +60,20 @@ def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = Fal
     return high if high < _MOST * 0.999 else None
 
 
-def _groups(
-    slots: Sequence[tuple[Ints, int]], all_steps_equal: bool
-) -> list[tuple[int, int, int, int]]:
-    """Return of each group its steps, in how many of them a slot is at least, how many slots are, and how
-    many records they have."""
-    groups = []
-    for present, steps in slots:
-        least = 1 if all_steps_equal else steps // 2 + 1
-        usual = present[present >= least]
-        if _STEPS <= steps <= _MOST_STEPS and len(usual):
-            groups.append((steps, least, len(usual), int(usual.sum())))
-    return groups
-
-
-def error_of(share: float, slots: Sequence[tuple[Ints, int]], all_steps_equal: bool) -> float:
-    """Return the standard error of ``share``, which ``share_missing`` gave: chance in which records are
-    missing, of few slots or steps."""
+def error_of(share: float, present: Ints, steps: int) -> float:
+    """Return the standard error of the number of records that steps lack which are all equal, of which
+    ``share`` is missing. What a slot lacks that any step has is known: only slots that no step has are not.
+    """
     if share < _SURELY:
         return 0.0
-    groups, step = _groups(slots, all_steps_equal), min(share, 1 - share) / 100
-    slope = variance = 0.0
-    for steps, least, count, _ in groups:
-        low, high = (_mean_present(steps, least, share + by) for by in (-step, step))
-        mean, square = (_mean_present(steps, least, share, power) for power in (1, 2))
-        slope += count * (high - low) / (2 * step)
-        variance += count * (square - mean * mean)
-    return float(variance**0.5 / abs(slope))
+    seen, step = len(present), min(share, 1 - share) / 100
+    low, high = (_mean_present(steps, 1, share + by) for by in (-step, step))
+    mean, square = (_mean_present(steps, 1, share, power) for power in (1, 2))
+    of_share = ((square - mean * mean) / seen) ** 0.5 * 2 * step / abs(high - low)
+    unseen = share**steps
+    by_chance = seen * unseen / (1 - unseen) ** 2
+    by_share = seen * steps * share ** (steps - 1) / (1 - unseen) ** 2 * of_share
+    return float(steps * (by_chance + by_share**2) ** 0.5)
 
 
 def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> float:
@@ -216,5 +208,4 @@ def _estimate(rows: int, slot: Ints, step: Ints, steps: int) -> tuple[int, int] 
     share = share_missing(slots, all_steps_equal=True)
     if share is None:
         return None
-    error = error_of(share, slots, all_steps_equal=True)
-    return round(rows * share / (1 - share)), round(rows * error / (1 - share) ** 2)
+    return round(rows * share / (1 - share)), round(error_of(share, *slots[0]))
