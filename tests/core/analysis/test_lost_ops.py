@@ -196,7 +196,7 @@ def test_the_number_of_lost_nodes_says_how_far_it_may_be_off(tmp_path, runs, sha
         gone = set(np.random.default_rng(seed).choice(every, round(share * every), False).tolist())
         profile = session(tmp_path / "onnxruntime_profile_1.json", runs, gone)
         number, error = profile.lost_kernels().select("lost_ops", "lost_error").row(0)
-        assert abs(number - len(gone)) <= max(2, 3 * error)
+        assert abs(number - len(gone)) <= max(runs, 3 * error)  # a node that no run has
         (said,) = losses(profile)
         near = 2 * error <= max(2, 0.1 * number)
         assert near == (" to " not in said)
