@@ -56,6 +56,8 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("host_samples", "cpu"): (0, LONGEST),
     **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
+#: Digits of the largest number of 64 bits.
+_DIGITS: Final = 20
 #: Of 64 bits without a sign a column has none.
 _NO_SIZES: Final = NONE_GIVEN[:3]
 #: Of a device's name, in characters; the longest real one has 60.
@@ -222,8 +224,11 @@ def _extents(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
 
 
 def _odd_extent(text: str | None) -> bool:
-    parts = (text or "").split(",")
-    return any(part.strip().lstrip("-").isdigit() and not is_size(int(part)) for part in parts)
+    parts = [part.strip().lstrip("-") for part in (text or "").split(",")]
+    numbers = [part for part in parts if part.isdecimal()]
+    # of more digits than any number here has, Python makes no number
+    odd = any(len(part) > _DIGITS or not is_size(int(part)) for part in numbers)
+    return odd or any(part.strip().startswith("-") for part in (text or "").split(","))
 
 
 def _count(name: str, column: str, count: int, notes: list[Note]) -> None:
