@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final, NoReturn
 
 from .schema import LAYOUTS, Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
+from .sizes import is_size
 
 #: A text for NVTX is cut above this many bytes of UTF-8.
 TEXT_LIMIT: Final = 4096
@@ -31,7 +32,7 @@ _NAME = re.compile(r"[\w:./$+-]+\Z")
 _NAME_AT = re.compile(r"[\w:./$+-]+")
 _DTYPE = re.compile(r"[A-Za-z?]\w*\Z")
 _DTYPE_AT = re.compile(r"[A-Za-z?]\w*")
-_INT_AT = re.compile(r"-?[0-9]{1,19}")
+_INT_AT = re.compile(r"-?[0-9]{1,20}")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*\Z")
 _SYMBOL_AT = re.compile(r"[A-Za-z_]\w*")
 _FRAME_AT = re.compile(r"([\w:./$+-]+):([0-9]{1,10})(?![\w:./$+-])")
@@ -391,7 +392,8 @@ class _Parser:
         number = _INT_AT.match(self.text, self.at)
         if number is not None:
             self.at = number.end()
-            return int(number.group())
+            size = int(number.group())
+            return size if size < 0 or is_size(size) else "?"
         return self.word(_SYMBOL_AT, "a dimension")
 
     def params(self, into: list[tuple[str, ParamValue]]) -> None:

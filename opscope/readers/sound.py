@@ -5,12 +5,14 @@ Notes count both. Every reader passes its tables through here before they become
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import polars as pl
 
 from opscope.core.schema import TABLES
+from opscope.core.sizes import NONE_GIVEN, as_floats, is_size
 from opscope.core.tables.columns import distinct_values, least, most, pieces
 from opscope.core.tables.impossible import NO_TIME
 from opscope.core.tables.trace import Trace, conform, table_schema
@@ -55,8 +57,11 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("host_samples", "cpu"): (0, LONGEST),
     **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
+#: Of 64 bits without a sign a column has none.
+_NO_SIZES: Final = NONE_GIVEN[:3]
 #: Of a device's name, in characters; the longest real one has 60.
 _LONGEST_NAME: Final = 256
+#: A grid or block: up to three numbers.
 _EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
 #: What a wait among the kernels tells.
 _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
@@ -76,9 +81,7 @@ def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note
     notes: list[Note] = []
     for name, frame in tables.items():
         mended = _small(name, _time(name, frame, notes, opened), notes)
-        tables[name] = _bounded(name, mended, notes)
-    if "kernels" in tables:
-        tables["kernels"] = _launched(tables["kernels"], notes)
+        tables[name] = _extents(name, _bounded(name, mended, notes), notes)
     if "name" in tables.get("devices", pl.DataFrame()).columns:
         short = pl.col("name").cast(pl.String).str.head(_LONGEST_NAME)
         tables["devices"] = tables["devices"].with_columns(short)
@@ -186,26 +189,46 @@ def _bounded(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
         if table != name or column not in frame.columns or not frame.schema[column].is_integer():
             continue
         values = frame[column]
-        if _least([values.min()]) >= low and _most([values.max()]) <= high:
+        largest = _most([values.max()])
+        if _least([values.min()]) >= low and largest <= high and largest < _NO_SIZES[0]:
             continue
-        fits = pl.col(column).is_between(low, high)
+        fits = pl.col(column).is_between(low, high) & pl.col(column).is_in(_NO_SIZES).not_()
         frame = frame.with_columns(pl.when(fits).then(column).alias(column))
         _count(name, column, frame[column].null_count() - values.null_count(), notes)
     return frame
 
 
-def _launched(kernels: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
-    """Return the kernels; a grid or block that is not up to three numbers (``900,1,1``) is null."""
-    for column in ("grid", "block"):
-        if column not in kernels.columns or kernels[column].dtype == pl.Null:
+def _extents(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
+    """Return the frame without grids and blocks (``x,y,z``) of numbers that are no sizes, and without values
+    of counters that are none."""
+    for column in ("grid", "block") if name == "kernels" else ():
+        if column not in frame.columns or frame[column].null_count() == len(frame):
             continue
-        texts = distinct_values(kernels[column]).drop_nulls()
-        wrong = texts.filter(~texts.cast(pl.String).str.contains(_EXTENT))
-        if len(wrong):
-            is_wrong = kernels[column].is_in(wrong.implode()).fill_null(False)
-            kernels = kernels.with_columns(pl.when(~is_wrong).then(column).alias(column))
-            _count("kernels", column, int(is_wrong.sum()), notes)
-    return kernels
+        texts = distinct_values(frame[column]).cast(pl.String)
+        odd = texts.filter(
+            pl.Series([_odd_extent(text) for text in texts.to_list()], dtype=pl.Boolean)
+        )
+        if len(odd):
+            wrong = frame[column].cast(pl.String).is_in(odd.implode()).fill_null(False)
+            frame = frame.with_columns(
+                pl.when(~wrong).then(pl.col(column)).otherwise(None).alias(column)
+            )
+            _count(name, column, int(wrong.sum()), notes)
+    if name == "counters" and frame.schema.get("value") == pl.Float64:
+        value = pl.col("value")
+        wrong = frame.select((value.is_in(as_floats()) | (value >= 2.0**63)).fill_null(False))
+        count = int(wrong["value"].sum())
+        if count:
+            notes.append(("warning", "values of counters that are no measurement, left out", count))
+            frame = frame.filter(~wrong["value"])
+    return frame
+
+
+def _odd_extent(text: str | None) -> bool:
+    """Return whether a grid or block is not up to three sizes (``900,1,1``)."""
+    if text is None:
+        return False
+    return re.match(_EXTENT, text) is None or not all(is_size(int(part)) for part in text.split(","))
 
 
 def _count(name: str, column: str, count: int, notes: list[Note]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import opscope
+from opscope.core.analysis.summary.summary_table import summary_facts, summary_table
 from opscope.readers import BadInput
 from opscope.scale import packed
 from opscope.scale.merge import merge
@@ -372,3 +373,23 @@ def test_ranks_on_one_device_number_without_a_uuid_have_one_warning(
         files.append(str(path))
     told = [what for what in warnings(*files) if "without a UUID" in what]
     assert [said in what for what in told] == ([True] if said else [])
+
+
+def test_a_rank_whose_clock_began_again_gives_no_wall_time_of_years(shared, tmp_path):
+    """Each rank's own wall time is known; that of both, and how busy devices were in it, is not."""
+    paths = []
+    for rank in (0, 1):
+        with gzip.open(shared / f"kineto/sampled_rank{rank}.json.gz") as file:
+            document = json.load(file)
+        events = document["traceEvents"]
+        first = min(float(one["ts"]) for one in events if one.get("ph") == "X")
+        for one in events if rank else ():
+            if "ts" in one:
+                one["ts"] = float(one["ts"]) - first
+        paths.append(tmp_path / f"rank{rank}.json")
+        paths[-1].write_text(json.dumps(document))
+    profile = opscope.load(paths)
+    (line,) = (text for text in summary_facts(profile) if "2 processes" in text)
+    assert "busy" not in line
+    rows = [list(row.values()) for row in summary_table(profile).rows]
+    assert [row[1] for row in rows if row[0] == "wall time"] == ["–"]

@@ -5,6 +5,7 @@ Each file holds 40 kernels of 1 ms, one every 2 ms, launched 0.1 ms before, five
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -336,3 +337,127 @@ def test_ranges_whose_text_is_cut_off_are_told(tmp_path: Path) -> None:
     texts.write_bytes(b"".join(texts.read_bytes().splitlines(keepends=True)[:2]))
     notes = opscope.load(folder).trace["notes"].filter(severity="warning")
     assert "records whose text was lost" in notes["what"].to_list()
+
+
+NO_SIZES = (-1, 2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+
+
+def warnings(profile: opscope.Profile) -> list[str]:
+    notes = profile.trace["notes"].filter(severity="warning")
+    return [str(text) for text in notes["what"].to_list()]
+
+
+@pytest.mark.parametrize("size", NO_SIZES[:4])
+@pytest.mark.parametrize(("make", "table"), [(nsys, "KERNEL"), (nvprof, "CONCURRENT_KERNEL")])
+def test_a_grid_and_registers_that_are_none_are_not_known(tmp_path, make, table, size):
+    path = make(tmp_path, TIMES)
+    with sqlite3.connect(path) as db:
+        db.execute(
+            f"UPDATE CUPTI_ACTIVITY_KIND_{table} SET gridX = {size}, registersPerThread = {size}"
+        )
+    db.close()
+    profile = opscope.load(path)
+    for column in ("grid", "registers"):
+        assert profile.trace["kernels"][column].null_count() == COUNT
+        assert any(f"values of kernels.{column} out of range" in text for text in warnings(profile))
+
+
+def with_sizes(path: Path, size: int, **sizes: Any) -> Path:
+    """The made trace of torch.profiler with a matrix product around each launch, and a copy."""
+    document = json.loads(kineto(path.parent, TIMES).read_text())
+    events = document["traceEvents"]
+    for one in events:
+        if one["cat"] == "kernel":
+            one["args"] |= {"grid": [8, 8, 1], "block": [128, 1, 1]} | sizes
+    dims = {
+        "Input Dims": [[size if "dims" in sizes else 64, 64], [64, 64]],
+        "Input type": ["float", "float"],
+    }
+    events += [
+        event("cpu_op", "aten::mm", 1, 1, start - 1_000, end + 1_000, **dims)
+        for start, end, _ in CALLS
+    ]
+    args = {"device": 0, "stream": 7, "bytes": sizes.get("bytes", 4096)}
+    last = TIMES[-1][1]
+    events.append(event("gpu_memcpy", "Memcpy HtoD", 0, 7, last + MS, last + 2 * MS, **args))
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize("size", NO_SIZES)
+@pytest.mark.parametrize(
+    "of", ["grid", "block", "registers per thread", "shared memory", "bytes", "dims"]
+)
+def test_sizes_of_torch_s_profiler_that_are_none_are_not_known(tmp_path, of, size):
+    value = [size, 1, 1] if of in ("grid", "block") else size
+    profile = opscope.load(with_sizes(tmp_path / "a.json", size, **{of: value}))
+    assert all(row["detector"] for row in profile.advice().iter_rows(named=True))
+    told = " ".join(warnings(profile))
+    if of == "dims":
+        assert profile.summary()["flops_share"].to_list() == [0.0]
+        assert ("ops with sizes that are none" in told) == (size > 0)
+        return
+    where = {"registers per thread": "registers", "shared memory": "shared_dynamic"}.get(of, of)
+    table = "memops" if of == "bytes" else "kernels"
+    assert profile.trace[table][where].null_count() == len(profile.trace[table])
+    assert f"values of {table}.{where} out of range" in told
+    assert warnings(opscope.load(with_sizes(tmp_path / "b.json", 64))) == []
+
+
+@pytest.mark.parametrize("size", ["4,294,967,295", "18,446,744,073,709,551,615", "1e30"])
+def test_counters_and_durations_of_nsight_compute_that_are_none_are_left_out(
+    shared, tmp_path, size
+):
+    text = (shared / "ncu/roofline_rtx5070/gemm_tiled.csv").read_text()
+    path = tmp_path / "a.csv"
+    for real, column in (
+        ("53,261,312", "dram__bytes_op_read.sum"),
+        ("10,195,552", "gpu__time_duration.sum"),
+    ):
+        assert real in text
+        path.write_text(text.replace(real, size))
+        profile = opscope.load(path)
+        assert column not in profile.trace["counters"]["name"].to_list()
+        assert any(
+            "counters that are no measurement, left out" in text for text in warnings(profile)
+        )
+    assert not len(profile.trace["kernels"])
+    path.write_text(text.replace('"(64, 64, 1)"', '"(4294967295, 64, 1)"'))
+    assert opscope.load(path).trace["kernels"]["grid"].to_list() == [None]
+
+
+@pytest.mark.parametrize("size", [2**31 - 1, 2**32 - 1, 2**63 - 1, 2**64 - 1])
+def test_layers_of_tensorrt_with_sizes_and_times_that_are_none(shared, tmp_path, size):
+    for path in (shared / "tensorrt/trex").glob("resnet_pt_a100_fp16*"):
+        (tmp_path / path.name).write_text(path.read_text())
+    whole = opscope.load(tmp_path)
+    graph = tmp_path / "resnet_pt_a100_fp16.graph.json"
+    text = graph.read_text()
+    graph.write_text(text.replace("[32,3,224,224]", f"[{size},3,224,224]"))
+    known = opscope.load(tmp_path).summary()["flops_share"][0]
+    assert known < whole.summary()["flops_share"][0]
+    graph.write_text(text)
+    profile = tmp_path / "resnet_pt_a100_fp16.profile.json"
+    layers = json.loads(profile.read_text())
+    layers[1] |= dict.fromkeys(("timeMs", "averageMs", "medianMs"), size)
+    profile.write_text(json.dumps(layers))
+    left = opscope.load(tmp_path)
+    assert left.summary()["kernel_time"][0] < whole.summary()["kernel_time"][0]
+    assert any(text.startswith("layers") and "left out" in text for text in warnings(left))
+
+
+@pytest.mark.parametrize(
+    ("factor", "says"), [(1000, "twenty others of their stream"), (0.001, "less than 100 ns")]
+)
+def test_durations_in_another_unit_carry_no_cause(shared, tmp_path, factor, says):
+    """ns written for µs, or ms: the starts are right."""
+    with gzip.open(shared / "kineto/nccl_meta.json.gz") as file:
+        document = json.load(file)
+    for one in document["traceEvents"]:
+        if "dur" in one:
+            one["dur"] = float(one["dur"]) * factor
+    (tmp_path / "t.json").write_text(json.dumps(document))
+    profile = opscope.load(tmp_path / "t.json")
+    assert any(says in text for text in warnings(profile))
+    assert profile.diagnosis()["finding"].to_list()[0] == "cannot tell"
+    assert says in str(profile.of(idle_unknown))

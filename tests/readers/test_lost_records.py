@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -89,4 +90,49 @@ def test_kernels_that_steps_of_a_static_graph_lack_are_counted(shared, share):
     for row in left.lost_kernels().iter_rows(named=True):
         number = int(gone[process == row["process"]].sum())
         assert abs(row["lost_kernels"] - number) <= max(2, 0.1 * number)
+        assert row["reason"] == lost_kernels.ANY_STREAM
     assert (left.of(idle_unknown) is None) == (share == 0)
+
+
+def is_task_of(stream: int, event: dict) -> bool:
+    return (event["ph"], event["pid"], event["tid"]) == ("X", 3, stream)
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize(
+    ("stream", "shows"),
+    [(2, "it computed"), (3, "tasks of coll"), (12, "tasks of coll"), (4, None)],
+)
+def test_a_stream_that_an_ascend_lost_whole_is_told(shared, tmp_path, stream, shows, named):
+    """By CANN's own analysis, by the planes of collectives, or by its name: stream 4 waits, and ran two tasks
+    of the AI CPU; without its name nothing tells of it."""
+    events = json.loads((shared / "mindspore/msprof_device0/msprof_0_2_1.json").read_text())
+    path = tmp_path / "msprof_0_2_1.json"
+    path.write_text(json.dumps(events))
+    whole = opscope.load(path)
+    assert (losses(whole), whole.of(idle_unknown)) == ([], None)
+    left = [event for event in events if not is_task_of(stream, event)]
+    if not named:
+        left = [event for event in left if (event["pid"], event["tid"]) != (3, stream)]
+    path.write_text(json.dumps(left))
+    profile = opscope.load(path)
+    said = " ".join(losses(profile))
+    assert ("streams that the file names" in said) == named
+    assert shows is None or shows in said
+    told = named or shows is not None
+    assert (profile.of(idle_unknown) is not None) == told
+    assert profile.lost_kernels()["reason"].to_list() == [lost_kernels.NO_LAUNCHES]
+    if told:
+        assert profile.diagnosis()["finding"].to_list() == ["cannot tell"]
+
+
+def test_arrows_that_end_where_no_kernel_ran_are_told(shared, tmp_path):
+    path = shared.parent / "cases/torch_npu_trace_view/trace_view.json"
+    assert losses(opscope.load(path)) == []
+    events = json.loads(path.read_text())
+    kernels = [event for event in events if event["name"].startswith("aclnn")]
+    for gone in (kernels[:1], kernels):
+        (tmp_path / path.name).write_text(json.dumps([e for e in events if e not in gone]))
+        (said,) = losses(opscope.load(tmp_path / path.name))
+        assert "arrows from launches that end where no task ran" in said
+        assert ("(6)" in said) == (gone == kernels)

@@ -34,7 +34,7 @@ from opscope.core.analysis.ops.lost_kernels import CUT_OFF
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.perf.devices.vendors import recorders
-from opscope.core.tables.impossible import lack_of_times
+from opscope.core.tables.impossible import ONLY_RANGES, lack_of_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ class _Diagnosis(Parts):
         if work is None:
             of_ops = lack_of_times(self.facts.trace, "ranges") or self.facts.ops_lost
         if of_ops is not None:
-            return f"{of_ops}, so what a step went into is not known", words.FEWER_RECORDS
+            to_try = run if of_ops == ONLY_RANGES else words.FEWER_RECORDS
+            return f"{of_ops}, so what a step went into is not known", to_try
         if work is not None and count and work.untimed is not None:
             if work.untimed != NOT_TIMED:
                 clocks = words.OTHER_CLOCKS if LATE_SAID in work.untimed else words.FEWER_RECORDS

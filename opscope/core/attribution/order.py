@@ -42,6 +42,7 @@ from opscope.core.attribution.reasons import (
 from opscope.core.attribution.result_marks import merge_results
 from opscope.core.dialects.launches import SHARED_IDS
 from opscope.core.schema import OPTIMIZER_STEPS
+from opscope.core.sizes import NO_SIZES, has_other
 from opscope.core.tables.columns import at, pieces
 from opscope.core.tables.interpret import interpret
 from opscope.core.tables.intervals import NONE
@@ -123,7 +124,13 @@ def _name_ops(state: Known) -> Known:
 
 
 def _read_texts(state: Known) -> Known:
-    return replace(state, meaning=interpret(state.trace, state.mapped))
+    meaning = interpret(state.trace, state.mapped)
+    odd = np.flatnonzero([has_other(text) for text in meaning.texts])
+    number = int(np.isin(meaning.reading, odd).sum()) if len(odd) else 0
+    specs = state.trace["specs"]["text"].cast(pl.String).drop_nulls().to_list()
+    number += sum(map(has_other, specs))
+    notes = (Note("warning", NO_SIZES, number),) if number else ()
+    return replace(state, meaning=meaning, notes=state.notes + notes)
 
 
 def _explain_nodes(state: Known) -> Known:
@@ -269,8 +276,8 @@ RULES: Final = (
         "texts",
         "what each range means",
         _read_texts,
-        needs=("trace",),
-        gives=("meaning",),
+        needs=("trace", "notes"),
+        gives=("meaning", "notes"),
         after="the ranges of rule 0 have texts too; the next rule that adds ranges adds the steps",
         weight=100,
     ),

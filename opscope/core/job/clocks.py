@@ -157,7 +157,9 @@ def one_clock(trace: Trace) -> bool:
     """Return whether the times of all processes are on one clock."""
     on = machines(trace)
     clocks = trace["clocks"].filter(pl.col("clock_domain").is_in(on["clock_domain"].implode()))
-    return on["machine"].n_unique() < 2 or bool(clocks["method"].is_not_null().all())
+    return on["machine"].n_unique() < 2 or bool(
+        (clocks["method"].fill_null(UNKNOWN) != UNKNOWN).all()
+    )
 
 
 def aligned(trace: Trace) -> Trace:

@@ -16,7 +16,8 @@ Rules, each counted and named in the notes of the trace:
   a second, and a hundred times.
 * What a thread does nests. An op or call that outlives a range that it began in, and is ten times as long,
   is clipped where the thread's next range begins.
-* A kernel without a duration took an unknown time. One that lasts over an hour is left out.
+* A kernel without a duration took an unknown time. One that lasts over an hour is left out. Where most take
+  less than 100 ns, or last until twenty others of their stream have begun, durations are in another unit.
 * Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
   and calls, from an hour on; sooner where they outlive a range of their thread that they began in.
 """
@@ -75,14 +76,21 @@ _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
 _BARE, _ROUNDED_OFF = 0.01, 0.5
 #: From this many kernels of one stream with equal begin on, it is not chance.
 _FEWEST: Final = 3
+#: What most kernels last for no less (ns), and how many kernels are enough to say so.
+_SHORTEST, _MANY = 100, 20
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
+#: What the reader says of a trace with the program's ranges and without any op, call or kernel.
+ONLY_RANGES: Final = "the file has ranges alone, and no ops"
 #: How the notes on impossible times begin, including those of readers and of linking (``early_kernels``).
 _NOT_KNOWN: Final = "how long they took is not known"
 NO_TIME: Final = "left out: their times were not recorded"
 BARE_SAID: Final = "have no duration"
 AT_ZERO_SAID: Final = "begin at time 0"
 AT_ONCE_SAID: Final = "begin at one and the same time"
+#: Of durations in another unit than the starts.
+TOO_SHORT_SAID: Final = "take less than 100 ns, most of them"
+TOO_LONG_SAID: Final = "last until twenty others of their stream have begun, most of them"
 IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{AT_ZERO_SAID}|{AT_ONCE_SAID}|{NO_TIME}|clocks differ, so idle"
 #: If this share of a device's records, or of ops, has no time, results that rest on idle time are unknown; so
 #: they are if this share of the kernels' time may be too long.
@@ -96,6 +104,7 @@ def without_impossible(trace: Trace) -> Trace:
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
     trace = _without_launched_later(trace)
     _note_untimed(trace)
+    _note_other_unit(trace)
     trace = _without_overlaps(trace)
     trace = _clip_at_end(_clip_host_at_end(_clip_outliving(trace)))
     return _without_long(trace)
@@ -114,7 +123,7 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     if count and count >= _MATTERS * (count + kept):
         verb = "has" if count == 1 else "have"
         return f"{units.count(count)} of {units.count(count + kept)} {noun} {verb} no time"
-    for why in (BARE_SAID, AT_ZERO_SAID, AT_ONCE_SAID):
+    for why in (BARE_SAID, AT_ZERO_SAID, AT_ONCE_SAID, TOO_SHORT_SAID, TOO_LONG_SAID):
         if said.str.contains(f"^{of} {why}: ").any():
             return f"kernels {why}"
     kernels = trace["kernels"] if "kernels" in names else trace["kernels"].clear()
@@ -123,6 +132,26 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     if not most or most < _LONG_MATTERS * int(lasted.sum()):
         return None
     return f"how long kernels took that ran into others is not known (up to {units.time(most)})"
+
+
+def _note_other_unit(trace: Trace) -> None:
+    """Note kernels of which most are shorter than any launch takes a GPU, or last as no stream lets them."""
+    kernels = trace["kernels"]
+    if len(kernels) < _MANY or _has_nests(trace):
+        return
+    lasted = kernels["end"] - kernels["start"]
+    usual: Any = lasted.filter(lasted > 0).median()
+    why = TOO_SHORT_SAID if usual is not None and usual < _SHORTEST else None
+    if _on_cuda(trace):
+        lane = ["process", "device", "context", "stream"]
+        of_stream = kernels.filter(pl.col("graph_node").is_null()).sort("start")
+        later = of_stream.select(
+            (pl.col("end") > pl.col("start").shift(-_MANY).over(lane) + _ROUNDED).fill_null(False)
+        )
+        why = TOO_LONG_SAID if 2 * int(later["end"].sum()) > len(kernels) else why
+    if why is not None:
+        text = f"kernels {why}: durations may be in another unit, so {_NOT_KNOWN}"
+        trace.note("warning", text, len(kernels))
 
 
 def _note_untimed(trace: Trace) -> None:

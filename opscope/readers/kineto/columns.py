@@ -304,21 +304,25 @@ class Columns:
         return np.array([written == phase for written, _ in self._pairs], np.bool_)[rows.pairs]
 
 
-def ints(values: Sequence[int | None]) -> NDArray[np.int64]:
-    """An integer column; NONE for None."""
+#: What 64 bits hold at most, for sizes beyond: no size, so that they are counted (``readers/sound.py``).
+_NO_SIZE: Final = (1 << 63) - 1
+
+
+def ints(values: Sequence[int | None], beyond: int | None = None) -> NDArray[np.int64]:
+    """An integer column; NONE for None, and ``beyond`` for what 64 bits cannot hold."""
     try:
         return np.fromiter(values, np.int64, len(values))
     except TypeError:  # some values are None, or all
         pass
     except OverflowError:  # beyond 64 bits, such as AccumulateGrad's 2**64 - 1: treated as absent
-        values = [v if v is not None and -(1 << 63) < v < 1 << 63 else None for v in values]
+        values = [v if v is None or -(1 << 63) < v < 1 << 63 else beyond for v in values]
     if values[0] is values[-1] is None and values.count(None) == len(values):
         return np.full(len(values), NONE)
     numbers = [NONE if value is None else value for value in values]
     try:
         return np.fromiter(numbers, np.int64, len(numbers))
     except OverflowError:
-        return ints([v if -(1 << 63) < v < 1 << 63 else None for v in numbers])
+        return ints([v if -(1 << 63) < v < 1 << 63 else beyond for v in numbers])
 
 
 def _host(columns: Columns, kind: str, rows: Block) -> None:
@@ -416,13 +420,13 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
     if kind == "kernel":
         data["grid"] = columns.triples.of(list(map(bytes, [a.grid for a in args])))
         data["block"] = columns.triples.of(list(map(bytes, [a.block for a in args])))
-        data["registers"] = ints([a.registers for a in args])
-        data["shared"] = ints([a.shared for a in args])
+        data["registers"] = ints([a.registers for a in args], _NO_SIZE)
+        data["shared"] = ints([a.shared for a in args], _NO_SIZE)
         data["graph"] = ints([a.graph for a in args])
         data["graph_node"] = ints([a.graph_node for a in args])
         data["attrs"] = columns.attrs_of(args)
     elif kind in ("memcpy", "memset"):
-        data["bytes"] = ints([a.bytes for a in args])
+        data["bytes"] = ints([a.bytes for a in args], _NO_SIZE)
         data["graph_node"] = ints([a.graph_node for a in args])
     elif kind == "sync":
         data["kind"] = columns.names.of(

@@ -28,6 +28,7 @@ import polars as pl
 from opscope.core.dialects.launches import LAUNCH, SHARED_IDS
 from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
 from opscope.core.tables.columns import matching, utf8
+from opscope.core.tables.impossible import ONLY_RANGES
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers import foreign
 from opscope.readers.errors import TRUNCATED, BadInput, cut_off
@@ -46,6 +47,8 @@ from .target import devices, process_row, threads
 
 #: Keys that Kineto always writes, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
+#: What a program's ranges are around.
+_WORK: Final = ("op", "call", "python")
 #: Calls of CUDA and HIP that give a device no work, such as the profiler's own ``cudaDeviceSynchronize``.
 _WITHOUT_WORK: Final = re.compile(
     r"(?:__)?(?:cu|cuda|hip)(?!\w*(?:Launch|Mem(?:cpy|set)|Graph))\w+\Z"
@@ -130,6 +133,8 @@ def read(path: str | PathLike[str]) -> Trace:
         trace.note("warning", "the profiler recorded nothing: the trace has no events")
     if idle_gpu:
         trace.note("warning", _NO_KERNELS)
+    if not any(len(columns[kind]) for kind in (*_WORK, *DEVICE)) and len(columns["user"]):
+        trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
     if placed.ambiguous:

@@ -23,7 +23,7 @@ from opscope.readers.sound import sound_trace
 
 from . import cpu_files, minddata, nodes, tables, timeline, totals
 from .files import TOTALS, File, files_in, kind_of, processes_in, rank_of, rank_twice, what_without
-from .timeline import Timeline
+from .timeline import LOST, Timeline
 
 #: Most timelines of one device; CANN writes one for each iteration.
 _MOST_FILES: Final = 1000
@@ -279,7 +279,11 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
         rank.users += line.users
         rank.cpu += line.cpu
         rank.notes += [
-            ("warning" if NO_TIME in message else "info", message, count)
+            (
+                "warning" if NO_TIME in message or message.startswith(LOST) else "info",
+                message,
+                count,
+            )
             for message, count in line.notes.items()
         ]
     return timelines

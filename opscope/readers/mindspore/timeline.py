@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import polars as pl
 
 from opscope.core import progress
+from opscope.core.tables.columns import at
 from opscope.core.tables.impossible import NO_TIME
+from opscope.core.tables.intervals import merge
 from opscope.readers.errors import BadInput
 from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.owners import owner
@@ -52,6 +55,17 @@ _STEP_LANE: Final = re.compile(r"Step Trace\b|Model ID:")
 _LABEL: Final = re.compile(r"NPU[ _]?([0-9]{1,6})")
 _PLANE: Final = re.compile(r"Plane [0-9]+")
 _TENSOR: Final = re.compile(r"(input|output)_([0-9]{1,3})\Z")
+_HARDWARE: Final = "Ascend Hardware"
+#: What the file itself shows of tasks that are not in it, as where a whole stream was lost.
+LOST: Final = "records of the device dropped: "
+_IDLE_COMPUTING: Final = (
+    f"{LOST}times at which it computed, by the file's own analysis, and no task ran"
+)
+_BARE_FLOWS: Final = f"{LOST}arrows from launches that end where no task ran"
+_BARE_STREAMS: Final = f"{LOST}streams that the file names, and of which it has no task"
+_BARE_PLANES: Final = f"{LOST}tasks of collectives, on streams of which there is no other task"
+#: Times in two lanes of one file differ by as much, ns.
+_ROUNDED: Final = 1000
 #: Sizes that are no rank: the collective has no peer there.
 _NOTIFY: Final = re.compile(r"(?i)notify")
 
@@ -220,7 +234,12 @@ def _of(path: Path, events: Sequence[Any], device: int) -> Timeline:
     if odd.any():
         timeline.notes[f"events whose time or duration is not a number, {NO_TIME}"] = int(odd.sum())
     if lanes:
-        _name(timeline, done, times, lanes, threads, device, devices)
+        ends = [e for e in events if e.ph == "f" and lanes.get(e.pid, "").startswith(_HARDWARE)]
+        arrows = nodes.frame([{"device": devices.get(e.pid, device)} for e in ends])
+        arrows = arrows.with_columns(
+            _ns([e.ts for e in ends]).alias(name) for name in ("start", "end")
+        )
+        _name(timeline, done, times, lanes, threads, device, devices, arrows)
     else:
         _number(timeline, done, times, threads, device)
     return timeline
@@ -260,11 +279,13 @@ def _name(
     threads: dict[tuple[int | str, int | str], str],
     device: int,
     devices: dict[int | str, int],
+    arrows: pl.DataFrame,
 ) -> None:
     tasks: list[dict[str, object]] = []
     done: list[pl.DataFrame] = []
     planes: list[dict[str, object]] = []
     wholes: list[dict[str, object]] = []
+    computing: list[dict[str, object]] = []
     other: Counter[str] = Counter()
     for event, start, end in zip(events, times["start"], times["end"], strict=True):
         if start is None or end is None:
@@ -274,7 +295,7 @@ def _name(
         location = {"device": devices.get(event.pid, device), "start": start, "end": end}
         if _step(timeline, event, threads, start, end):
             continue
-        if lane.startswith("Ascend Hardware"):
+        if lane.startswith(_HARDWARE):
             if event.cat or _STEP_LANE.match(threads.get((event.pid, event.tid), "")):
                 continue  # parts of a step
             tasks.append(location | _task(event, args, threads))
@@ -291,13 +312,61 @@ def _name(
             timeline.cpu.append((event.name, _int(event.tid), start, end))
         elif lane in ("python", "python3") or lane.startswith(("MSTX", "msproftx")):
             timeline.users.append((event.name, _int(event.tid), start, end))
-        elif not lane.startswith(("Overlap Analysis", "Scope Layer")):
+        elif lane.startswith("Overlap Analysis"):
+            if event.name == "Computing":
+                computing.append(location)
+        elif not lane.startswith("Scope Layer"):
             other[lane or "a lane without a name"] += 1
     for lane, count in other.items():
         timeline.notes[
             f"events of the lane {lane[:40]}, which are no work of the device, left out"
         ] = count
-    timeline.ran = _with_collectives(pl.concat([*done, _frame(tasks)]), planes, wholes)
+    on_device = pl.concat([*done, _frame(tasks)])
+    used = {(event.pid, event.tid) for event in events}
+    bare = sum(
+        lanes.get(lane[0], "").startswith(_HARDWARE) and _stream(name) is not None
+        for lane, name in threads.items()
+        if lane not in used
+    )
+    timeline.notes.update(_lost(on_device, bare, _frame(planes), nodes.frame(computing), arrows))
+    timeline.ran = _with_collectives(on_device, planes, wholes)
+
+
+def _lost(
+    tasks: pl.DataFrame,
+    bare_streams: int,
+    planes: pl.DataFrame,
+    computing: pl.DataFrame,
+    arrows: pl.DataFrame,
+) -> dict[str, int]:
+    """Return what the file shows of tasks that it lacks (``LOST``), and how often. A file without any task
+    is one of another part, or of none."""
+    if tasks.is_empty():
+        return {}
+    of_planes = planes.drop_nulls("stream")
+    bare = of_planes.join(tasks, on=["device", "stream"], how="anti")
+    if len(bare) == len(of_planes):  # as where the planes' streams have numbers of their own
+        bare = bare.clear()
+    works = tasks.join(of_planes, on=["device", "stream"], how="anti")
+    found = {
+        _BARE_FLOWS: _without_task(arrows, tasks),
+        _IDLE_COMPUTING: _without_task(computing, works),
+        _BARE_PLANES: len(bare),
+        _BARE_STREAMS: bare_streams,
+    }
+    return {message: count for message, count in found.items() if count}
+
+
+def _without_task(spans: pl.DataFrame, tasks: pl.DataFrame) -> int:
+    """Return in how many of the spans none of the tasks ran."""
+    number = 0
+    for (device,), mine in spans.drop_nulls("start").group_by("device"):
+        of_device = tasks.filter(pl.col("device") == device)
+        low, high = merge(*(of_device[name].to_numpy() for name in ("start", "end")))
+        start, end = (mine[name].to_numpy() for name in ("start", "end"))
+        last = np.searchsorted(low, end + _ROUNDED) - 1  # begins before the span ends
+        number += int(((last < 0) | (at(high, last, 0) <= start - _ROUNDED)).sum())
+    return number
 
 
 def _frame(tasks: list[dict[str, object]]) -> pl.DataFrame:

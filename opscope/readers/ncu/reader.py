@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from opscope.core.sizes import HOUR, as_floats
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.heads import NSIGHT_COMPUTE, PACKED
@@ -127,8 +128,9 @@ def _durations(measured: Measured) -> pl.Series:
     both = measured.launches.select("launch").join(
         mine, on="launch", how="left", maintain_order="left"
     )
-    usable = both["value"].is_between(0, 2**53, closed="right")
-    rounded: pl.Series = both["value"].set(~usable.fill_null(True), None).round().cast(pl.Int64)
+    value = both["value"]
+    usable = value.is_between(0, HOUR, closed="right") & ~value.is_in(as_floats())
+    rounded: pl.Series = value.set(~usable.fill_null(True), None).round().cast(pl.Int64)
     return rounded
 
 

@@ -196,7 +196,7 @@ def _alone(run: Run, parts: Parts) -> Trace:
     contents = {
         "agents": "what the devices are",
         "system": "what the machine is",
-        "names": "names of kernels",
+        "names": "names of kernels, without both the start and the end of each",
     }
     raise BadInput(
         file, f"only {contents[kind]}: open its folder, or the table of what ran beside it"

@@ -154,7 +154,7 @@ def _texts(texts: object) -> dict[str, str]:
 def _profile(part: Part, document: list[Any]) -> None:
     runs: int | None = None
     rows = []
-    nameless = 0
+    nameless, timeless = 0, list[str]()
     for entry in document:
         if not isinstance(entry, Mapping):
             raise BadInput(part.path, "a layer's times are not an object")
@@ -166,15 +166,20 @@ def _profile(part: Part, document: list[Any]) -> None:
             nameless += total is not None
             continue
         if total is None or total < 0:
-            raise BadInput(part.path, f"the layer {name[:80]!r} has no time")
+            timeless.append(name)
+            continue
         mean, median, share = (
             number(entry.get(k)) for k in ("averageMs", "medianMs", "percentage")
         )
         rows.append(LayerTime(name, total, mean, median, share))
+    if timeless and not rows:
+        raise BadInput(part.path, f"the layer {timeless[0][:80]!r} has no time")
     if not rows:
         raise BadInput(part.path, "it has times of no layer")
     if nameless:
         part.notes.append(("warning", "layers without a name, left out", nameless))
+    if timeless:
+        part.notes.append(("warning", "layers without a time, left out", len(timeless)))
     part.times = Times(runs, tuple(named_apart(rows)))
     part.kinds.add("times")
 

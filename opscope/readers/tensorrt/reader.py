@@ -17,6 +17,7 @@ import polars as pl
 
 from opscope.core.rangetext import format_call
 from opscope.core.schema import OpCall, ParamValue
+from opscope.core.sizes import is_kernel_time
 from opscope.core.tables.columns import utf8
 from opscope.core.tables.trace import Trace
 from opscope.core.tensorrt_layers import (
@@ -30,7 +31,7 @@ from opscope.core.tensorrt_layers import (
     bare_call,
 )
 from opscope.readers.errors import BadInput
-from opscope.readers.sound import LONGEST, sound_trace
+from opscope.readers.sound import sound_trace
 
 from .belonging import Engine, alone, stem, together
 from .parts import LayerTime, Stated
@@ -285,7 +286,7 @@ def _kernels(
 
 
 def _possible(layer_time: LayerTime, runs: int | None) -> bool:
-    return 0 <= mean_ms(layer_time, runs) * 1e6 <= LONGEST
+    return is_kernel_time(mean_ms(layer_time, runs) * 1e6)
 
 
 def _differ(layer_time: LayerTime, runs: int | None) -> bool:

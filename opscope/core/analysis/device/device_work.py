@@ -29,6 +29,10 @@ COPY: Final = 2
 _NULL: Final = -(1 << 40)  # no number of a process, device or stream
 
 
+#: So many kernels, copies and sets without a launch among them: the calls that are there tell nothing.
+_MANY: Final = 20
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
     """Kernels, copies and sets by start; every array has one entry a row.
@@ -126,7 +130,7 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
         _parts(trace, process, start[order]),
         streams,
         devices,
-        trace.has("calls") and (linked or not wrong.any()),
+        trace.has("calls") and (linked or (len(call) < _MANY and not wrong.any())),
         NOT_TIMED if totals_only(trace) else unknown,
         _waits(trace, streams),
         why if wrong.any() else None,

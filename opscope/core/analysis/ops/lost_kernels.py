@@ -26,12 +26,13 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.amended import UNCLOSED_MARK
 from opscope.core.tables.columns import at, matching
-from opscope.core.tables.impossible import lack_of_times
+from opscope.core.tables.impossible import ONLY_RANGES, lack_of_times
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.lanes import distinct_numbers
 from opscope.core.tables.numbered import numbers_of
 from opscope.core.tables.trace import SELECTED, Trace
 
+from .lost_calls import unrecorded
 from .lost_ops import (
     lost_graph_kernels,
     lost_nodes,
@@ -58,6 +59,8 @@ _AT_EDGE: Final = 2
 _DIFFER: Final = 0.005
 #: Of fewer kernels that repeat, a share is no estimate.
 _COMPARED: Final = 20
+#: An estimate is near where two standard errors are no more than this share of it.
+_NEAR: Final = 0.1
 #: Steps are alike if the numbers of their ops differ by less than this share.
 _ALIKE: Final = 0.01
 #: What a recorder says of records that it could not keep.
@@ -82,6 +85,9 @@ WITHOUT_GRAPHS: Final = (
 )
 A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
+ANY_STREAM: Final = (
+    "the trace records no launches: a stream of which nothing is in the file is not seen"
+)
 LEFT_OUT: Final = (
     "numbers that the profiler gave to kernels are missing: lost, or left out by a filter"
 )
@@ -94,6 +100,9 @@ SCHEMA: Final = {
     "lost_launches": pl.Int64,
     "lost_ops": pl.Int64,
     "lost_steps": pl.Int64,
+    "lost_error": pl.Int64,
+    "lost_calls": pl.Int64,
+    "lost_time": pl.Int64,
     "reason": pl.String,
 }
 
@@ -101,6 +110,8 @@ SCHEMA: Final = {
 def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     """Return one row per process with kernels or launches, or with runs of ONNX Runtime: ``SCHEMA``.
 
+    ``lost_error``: the standard error of it, or of ``lost_ops``, where steps that each lack some tell it.
+    ``lost_calls`` and ``lost_time``: calls that were numbered while nothing was recorded (``unrecorded``).
     ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell. ``lost_launches``:
     kernels without a launch record, although later calls were recorded. ``lost_ops``: an estimate from
     steps that run the same kernels; null where none do. ``lost_steps``: numbers that are
@@ -123,6 +134,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         graphed = graphed | at(by_graph, links.call, False)
     rows: list[dict[str, Any]] = []
     launched = distinct_numbers(of_call[launches])
+    numbered_calls = set(of_call[calls["correlation"].is_not_null().to_numpy()].tolist())
     for process in sorted({*distinct_numbers(of_kernel), *launched, *runs}):
         mine = of_kernel == process
         replays = bool((by_graph & (of_call == process)).any())
@@ -135,12 +147,21 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             int((mine & (linked | graphed)).sum()),
         )
         work = _work_of_steps(attribution, process, launches, lost)
-        fewer = 0 if work is None else _lost_kernels(work)
+        fewer, error = 0 if work is None else _lost_kernels(work), 0
         if reason == NO_LAUNCHES:
-            fewer, reason = _without_launches(attribution, process, fewer)
-        known = reason is None and called
+            fewer, error, reason = _without_launches(attribution, process, fewer)
+        numbered = called or numbers_of(trace, process)[0] is not None
+        seen = None if numbered else ANY_STREAM
+        known = (reason is None and called) or (reason == NO_LAUNCHES and process in numbered_calls)
         bare = np.flatnonzero(mine & ~linked & ~graphed) if known else None
         without = None if bare is None else _without_launch(attribution, bare, process)
+        if process in runs:
+            nodes = lost_nodes(attribution, process, _numbered(attribution, process))
+            ops, error = (None, 0) if nodes is None else nodes
+        else:
+            ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
+        # of a trace of chosen rows ids are missing everywhere
+        quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
         # kernels without a launch count in no step, and are there
         number = int((of_call[lost] == process).sum()) + max(fewer - (without or 0), 0)
         rows.append(
@@ -151,11 +172,12 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
                 "lost_kernels": None if reason else number,
                 "lost_share": None if reason else number / max(number + kernels, 1),
                 "lost_launches": without,
-                "lost_ops": lost_nodes(attribution, process, _numbered(attribution, process))
-                if process in runs
-                else _lost_ops(work, int((attribution.is_op & (of_range == process)).sum())),
+                "lost_ops": ops,
                 "lost_steps": _missing_steps(attribution, process),
-                "reason": reason or (WITHOUT_GRAPHS if replays else None),
+                "lost_error": error,
+                "lost_calls": quiet[0],
+                "lost_time": quiet[1],
+                "reason": reason or (WITHOUT_GRAPHS if replays else seen),
             }
         )
     return pl.DataFrame(rows, schema=SCHEMA)
@@ -170,18 +192,20 @@ def _of_onnxruntime(trace: Trace) -> set[int]:
     return set(own["process"].drop_nulls().unique()) - set(trace["kernels"]["process"].unique())
 
 
-def _without_launches(attribution: Attribution, process: int, fewer: int) -> tuple[int, str | None]:
-    """Return how many kernels are missing where no launch was recorded, and why that is not known: ``fewer``
-    by steps, by nodes that steps lack, or by the numbers that the profiler gave them."""
+def _without_launches(
+    attribution: Attribution, process: int, fewer: int
+) -> tuple[int, int, str | None]:
+    """Return how many kernels are missing where no launch was recorded, the standard error, and why that is
+    not known: ``fewer`` by steps, by nodes that steps lack, or by the numbers that the profiler gave them."""
     if fewer:
-        return fewer, None
+        return fewer, 0, None
     nodes = lost_graph_kernels(attribution, process, _numbered(attribution, process))
     if nodes is not None:
-        return nodes, None
+        return *nodes, None
     missing, filtered = numbers_of(attribution.trace, process)
     if missing is None or (filtered and not missing):
-        return 0, NO_LAUNCHES
-    return missing, f"{LEFT_OUT} ({units.count(missing)} numbers)" if filtered else None
+        return 0, 0, NO_LAUNCHES
+    return missing, 0, f"{LEFT_OUT} ({units.count(missing)} numbers)" if filtered else None
 
 
 def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int) -> str | None:
@@ -504,8 +528,12 @@ def idle_unknown(profile: Answers) -> str | None:
     said = _drop(profile.trace).filter(pl.col("what").cast(pl.String).str.contains(_AMID))
     if len(said):
         number = int(said["how_many"].sum())
-        return _not_known(f"the recorder dropped records ({units.count(number)})")
+        what = units.text(said["what"][0]) if len(said) == 1 else "records were dropped"
+        return _not_known(f"{what} ({units.count(number)})")
     lost = profile.ask("lost_kernels")
+    quiet = _quiet(lost)
+    if quiet is not None:
+        return _not_known(quiet)
     if not lost.filter(pl.col("lost_share") >= LEAST).is_empty():
         return _not_known(in_words(lost) or "")
     for process, kernels in _left_out(lost).select("process", "kernels").iter_rows():
@@ -527,15 +555,29 @@ def _left_out(lost: pl.DataFrame) -> pl.DataFrame:
 
 def ops_unknown(profile: Answers) -> str | None:
     """Why it is not known what ran outside any op: ops are missing. None if less than 1 % of them are."""
-    missing = int(profile.ask("lost_kernels")["lost_ops"].sum() or 0)
+    said = profile.trace["notes"]["what"].cast(pl.String)
+    if said.str.starts_with(ONLY_RANGES).any():
+        return ONLY_RANGES
+    lost = profile.ask("lost_kernels")
+    missing = int(lost["lost_ops"].sum() or 0)
     if not missing or missing < LEAST * (missing + int(profile.attribution.is_op.sum())):
         return None
-    return _ops_missing(missing)
+    return _ops_missing(lost)
 
 
-def _ops_missing(number: int) -> str:
+def _ops_missing(lost: pl.DataFrame) -> str:
+    number = int(lost["lost_ops"].sum() or 0)
     verb = "is" if number == 1 else "are"
-    return f"about {units.counted(number, 'op', 'ops')} {verb} missing in the file"
+    said = units.counted(number, "op", "ops")
+    return f"about {said}{_between(number, lost)} {verb} missing in the file"
+
+
+def _between(number: int, lost: pl.DataFrame) -> str:
+    """Return between which numbers the estimate is right in 95 of 100 cases; nothing where it is near."""
+    error = 2 * int(lost["lost_error"].sum() or 0)
+    if error <= max(_AT_EDGE, _NEAR * number):
+        return ""
+    return f" ({units.count(max(number - error, 0))} to {units.count(number + error)})"
 
 
 def not_comparable(profile: Answers) -> str | None:
@@ -566,6 +608,17 @@ def _drop(trace: Trace) -> pl.DataFrame:
     return notes.filter(serious & dropped)
 
 
+def _quiet(lost: pl.DataFrame) -> str | None:
+    """Say how long nothing was recorded while calls were made; None where that was never so."""
+    calls, time = (int(lost[name].sum() or 0) for name in ("lost_calls", "lost_time"))
+    if not calls:
+        return None
+    return (
+        f"nothing was recorded for {units.time(time)}, in which about {units.count(calls)} calls were made,"
+        " by the numbers of the calls before and after"
+    )
+
+
 def in_words(lost: pl.DataFrame) -> str | None:
     """Return the estimate in words: ``about 30 of 32 kernels (93.8 %) are missing``; None where none is."""
     known = lost.filter(pl.col("lost_kernels").is_not_null())
@@ -576,6 +629,7 @@ def in_words(lost: pl.DataFrame) -> str | None:
     verb = "is" if missing == 1 else "are"
     return (
         f"about {units.count(missing)} of {units.count(whole)} kernels ({units.share(missing / whole)})"
+        f"{_between(missing, known)}"
         f" {verb} missing in the file"
     )
 
@@ -588,13 +642,13 @@ def losses(profile: Answers) -> list[str]:
         "lost_launches": ("launch of a kernel", "launches of kernels"),
         "lost_steps": ("step", "steps"),
     }
-    ops = int(lost["lost_ops"].sum() or 0)
-    found.append(_ops_missing(ops) if ops else None)
+    found.append(_ops_missing(lost) if lost["lost_ops"].sum() else None)
     for name, (noun, plural) in nouns.items():
         number = int(lost[name].sum() or 0)
         verb = "is" if number == 1 else "are"
         said = f"{units.counted(number, noun, plural)} {verb} missing in the file"
         found.append(said if number else None)
+    found.append(_quiet(lost))
     found += _left_out(lost)["reason"].to_list()
     for what, number in _drop(profile.trace).select("what", "how_many").rows():
         found.append(units.text(what) + (f" ({units.count(number)})" if (number or 0) > 1 else ""))
@@ -619,7 +673,7 @@ QUESTION = Question(
             "one row per process that launched or ran kernels",
             columns(
                 "process kernels kernel_launches lost_kernels lost_share lost_launches lost_ops "
-                "lost_steps reason",
+                "lost_steps lost_error lost_calls lost_time reason",
                 """
                 kernels: count: kernels in the file
                 kernel_launches: count: calls that launch a kernel each, CUDA graphs left out
@@ -632,6 +686,11 @@ QUESTION = Question(
                     under other ops or under fewer; null where no steps do
                 lost_steps: count: steps whose numbers are missing between others, and whose times are or are
                     in the step before
+                lost_error: count: standard error of lost_kernels, or of lost_ops, where steps tell it that
+                    lack some each
+                lost_calls: count: calls that were numbered while nothing was recorded, as where a ring
+                    wrapped
+                lost_time: ns: how long that was
                 reason: text: why the number of lost kernels is not known, or what it leaves out
                 """,
             ),

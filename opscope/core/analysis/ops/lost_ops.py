@@ -26,6 +26,8 @@ _STEPS, _SLOTS = 3, 20
 #: More than this share of missing records is told from nothing.
 _MOST: Final = 0.9
 _HALVINGS: Final = 50
+#: Below this share nothing is missing.
+_SURELY: Final = 1e-9
 #: So many kernels of a step may lie outside its marks.
 _AT_EDGE: Final = 2
 #: A node of MindSpore's static graph, which each step runs once.
@@ -58,13 +60,31 @@ def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = Fal
     return high if high < _MOST * 0.999 else None
 
 
-def _mean_present(steps: int, least: int, missing: float) -> float:
-    """Return in how many of the steps a slot is on average, of those that are in ``least`` or more."""
+def error_of(share: float, present: Ints, steps: int) -> float:
+    """Return the standard error of the number of records that steps lack which are all equal, of which
+    ``share`` is missing. What a slot lacks that any step has is known: only slots that no step has are not.
+    """
+    if share < _SURELY:
+        return 0.0
+    seen, step = len(present), min(share, 1 - share) / 100
+    low, high = (_mean_present(steps, 1, share + by) for by in (-step, step))
+    mean, square = (_mean_present(steps, 1, share, power) for power in (1, 2))
+    of_share = ((square - mean * mean) / seen) ** 0.5 * 2 * step / abs(high - low)
+    unseen = share**steps
+    by_chance = seen * unseen / (1 - unseen) ** 2
+    by_share = seen * steps * share ** (steps - 1) / (1 - unseen) ** 2 * of_share
+    return float(steps * (by_chance + by_share**2) ** 0.5)
+
+
+def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> float:
+    """Return in how many of the steps a slot is on average, of those that are in ``least`` or more; or the
+    mean of a ``power`` of that."""
     at = [
         comb(steps, k) * (1 - missing) ** k * missing ** (steps - k)
         for k in range(least, steps + 1)
     ]
-    return sum(k * weight for k, weight in enumerate(at, start=least)) / sum(at)
+    weighed = sum(k**power * weight for k, weight in enumerate(at, start=least))
+    return float(weighed / sum(at))
 
 
 def presence(slot: Ints, step: Ints) -> Ints:
@@ -141,10 +161,10 @@ def op_names(attribution: Attribution, rows: Ints) -> Ints:
     return np.where(rows >= 0, names, NONE).astype(np.int64)
 
 
-def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> int | None:
-    """Return how many nodes of ONNX Runtime's graph are missing: each run of a session runs each once, but
-    those in the body of another. ``steps``: their number, and what gives the step at each time (below 0 for
-    none)."""
+def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> tuple[int, int] | None:
+    """Return how many nodes of ONNX Runtime's graph are missing, and the standard error: each run of a
+    session runs each once, but those in the body of another. ``steps``: their number, and what gives the
+    step at each time (below 0 for none)."""
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     of = (ranges["process"].fill_null(NONE) == process).to_numpy()
     rows = np.flatnonzero(attribution.is_op[: len(ranges)] & of)
@@ -157,28 +177,35 @@ def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> int | No
     around = np.searchsorted(low, start, "left") - 1
     step = steps[1](start)
     kept = (step >= 0) & ~((around >= 0) & (start < at(high, around, 0)))
-    share = _share(op_names(attribution, rows)[kept], step[kept], steps[0])
-    return None if share is None else round(len(rows) * share / (1 - share))
+    return _estimate(len(rows), op_names(attribution, rows)[kept], step[kept], steps[0])
 
 
-def lost_graph_kernels(attribution: Attribution, process: int, steps: Steps) -> int | None:
-    """Return how many kernels of MindSpore's static graph are missing: each step runs each node once."""
+def lost_graph_kernels(
+    attribution: Attribution, process: int, steps: Steps
+) -> tuple[int, int] | None:
+    """Return how many kernels of MindSpore's static graph are missing, and the standard error: each step
+    runs each node once."""
     kernels = attribution.trace["kernels"]
     of = (kernels["process"].fill_null(NONE) == process).to_numpy()
     rows = np.flatnonzero(of & matching(kernels["op_key"], _GRAPH_NODE))
     step = steps[1](kernels["start"].to_numpy()[rows])
     node = kernels["op_key"].gather(rows).to_physical().cast(pl.Int64).to_numpy()
     inside = step >= 0
-    share = _share(node[inside], step[inside], steps[0])
-    if share is None:
+    missing = _estimate(len(rows), node[inside], step[inside], steps[0])
+    if missing is None:
         return None
     # a step's first kernel may begin before its mark (four pipeline ranks: 2.6 ms)
     at_edge = min(int((~inside).sum()), _AT_EDGE * steps[0])
-    return max(0, round(len(rows) * share / (1 - share)) - at_edge)
+    return max(0, missing[0] - at_edge), missing[1]
 
 
-def _share(slot: Ints, step: Ints, steps: int) -> float | None:
-    """Return the share that is missing; None where a step has nothing, as it may not have been recorded."""
+def _estimate(rows: int, slot: Ints, step: Ints, steps: int) -> tuple[int, int] | None:
+    """Return how many rows are missing beside ``rows``, and the standard error; None where a step has
+    nothing, as it may not have been recorded."""
     if not len(slot) or len(np.unique(step)) < steps:
         return None
-    return share_missing([(presence(slot, step), steps)], all_steps_equal=True)
+    slots = [(presence(slot, step), steps)]
+    share = share_missing(slots, all_steps_equal=True)
+    if share is None:
+        return None
+    return round(rows * share / (1 - share)), round(error_of(share, *slots[0]))

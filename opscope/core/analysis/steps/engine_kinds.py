@@ -21,6 +21,7 @@ from opscope.core.attribution.inferred_steps import LEAST
 from opscope.core.dialects import Reading
 from opscope.core.perf import op_type
 from opscope.core.schema import TensorSpec
+from opscope.core.sizes import LARGEST
 from opscope.core.tables.intervals import NONE, Ints
 
 BY_ATTENTION, BY_PRODUCTS, BY_TIMES = "attention", "rows of products", "times"
@@ -114,7 +115,7 @@ def _rows(reading: Reading) -> int:
     if reading.call is None or op_type(reading.call.name) != "gemm":
         return 0
     shape = next((shape for shape in _shapes(reading) if len(shape) >= 2), ())
-    return int(np.prod(shape[:-1], dtype=np.float64)) if shape else 0
+    return min(int(np.prod(shape[:-1], dtype=np.float64)), LARGEST) if shape else 0
 
 
 def _lengths(reading: Reading) -> tuple[int, int, int]:

@@ -12,11 +12,14 @@ from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses, totals_
 from opscope.core.analysis.ops.ops import served_words
 from opscope.core.analysis.ops.totals import distinct_texts
 from opscope.core.attribution.early_kernels import LATE_SAID
+from opscope.core.job.clocks import one_clock
 from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.step_notes import source_of_steps
 from opscope.core.schema import COMPILE
 from opscope.core.tables.recorded_by import recorded_by
+
+_DAY: Final = 24 * 3600 * 10**9
 
 
 def summary_facts(profile: Answers) -> list[str]:
@@ -25,7 +28,7 @@ def summary_facts(profile: Answers) -> list[str]:
     The line has what the times below it are of: how busy the device was, how much of its time has an op,
     how much of the work has known FLOPs, and what recording cost.
     """
-    row, on_cpu = _first(profile.summary()), profile.cpu_only
+    row, on_cpu = _on_one_clock(profile), profile.cpu_only
     facts = [_steps_in_words(profile, row)]
     if row.get("files_read") != row.get("files"):
         facts.insert(0, f"{row['files_read']} of {row['files']} files")
@@ -47,6 +50,14 @@ def summary_facts(profile: Answers) -> list[str]:
     if row.get("own_steps_share") is not None:
         facts.append(f"recording took {units.share(row['own_steps_share'])} of the steps")
     return ["; ".join(facts), *_amiss(profile, row)]
+
+
+def _on_one_clock(profile: Answers) -> dict[str, Any]:
+    """Return the summary's row, without a wall time over a day long between clocks that nothing aligns."""
+    row = _first(profile.summary())
+    if (row.get("wall_time") or 0) > _DAY and not one_clock(profile.trace):
+        row |= {"wall_time": None, "window_time": None}
+    return row
 
 
 def _steps_in_words(profile: Answers, row: Mapping[str, Any]) -> str:
@@ -92,7 +103,7 @@ def summary_table(profile: Answers, first: bool = False) -> Table:
 
     ``first``: it stands below the wall time, whose facts it does not repeat.
     """
-    row = _first(profile.summary())
+    row = _on_one_clock(profile)
     on_cpu = profile.cpu_only
     lines: list[tuple[str, str, str]] = []
     lost = profile.of(losses)
