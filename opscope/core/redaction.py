@@ -641,9 +641,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
         quote = argument[0] if argument[:1] in ("'", '"') and argument[-1:] == argument[:1] else ""
         word = argument[1:-1] if quote and len(argument) > 1 else argument
         hidden = ""
-        if takes and command[number - 1] == "--secret" and _is_known(word):
-            pass  # --secret dbPassword S
-        elif takes and not word.startswith("--") and (word[:1] != "-" or len(word) > 2):
+        named = command[number - 1] == "--secret" and _is_known(word)  # --secret dbPassword S
+        if takes and not named and not word.startswith("--") and (word[:1] != "-" or len(word) > 2):
             later = takes == Sureness.IF_MIXED and command[number - 1][:1] == "-"
             hidden = HIDDEN if _worth(word, Sureness.IF_DRAWN if later else takes, True) else ""
             takes = takes if several else Sureness.NOT
@@ -678,8 +677,7 @@ def _is_known(word: str) -> bool:
     """Whether a word is a name that only a secret has."""
     if not word.isidentifier() or sureness(word) != Sureness.SURE:
         return False
-    words = _words(word)
-    return len(words) > 1 or words[0] in _data()["words"]["passwords"]
+    return len(_words(word)) > 1 or word.lower() in _data()["words"]["passwords"]
 
 
 def _in_quotes(word: str, counts: Counter[str]) -> str:

@@ -228,7 +228,9 @@ def _odd_extent(text: str | None) -> bool:
     """Return whether a grid or block is not up to three sizes (``900,1,1``)."""
     if text is None:
         return False
-    return re.match(_EXTENT, text) is None or not all(is_size(int(part)) for part in text.split(","))
+    return re.match(_EXTENT, text) is None or not all(
+        is_size(int(part)) for part in text.split(",")
+    )
 
 
 def _count(name: str, column: str, count: int, notes: list[Note]) -> None:

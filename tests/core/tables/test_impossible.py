@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from opscope import readers
 from opscope.cli import start as application
 from opscope.core.tables.impossible import without_impossible
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import Trace, conform
 from opscope.profile import Profile
 from opscope.readers.sound import sound_trace
 from opscope.reports.next_steps import next_steps
@@ -472,10 +472,17 @@ def test_kernels_that_all_begin_at_time_0_ran_at_an_unknown_time() -> None:
 
 
 def test_a_grid_that_no_device_has_is_null_and_told() -> None:
-    from opscope.readers.sound import sound_trace
-
     texts = ["900,1,1", "64, 1, 1", "99999999999999999999,1,1", "²,1,1", "x", "1,2,3,4", None]
     kernels = [dict(row, grid=text) for row, text in zip(row_of(7), texts, strict=True)]
     trace = sound_trace({"kernels": pl.DataFrame(kernels)}, {})
     assert trace["kernels"]["grid"].cast(pl.String).to_list() == [*texts[:2], *[None] * 5]
     assert ("values of kernels.grid out of range, read as null", 4) in notes(trace)
+
+
+def test_a_table_without_a_known_time_says_nothing_of_the_others() -> None:
+    timed = without_impossible(traced(row_of(3)))
+    lost = pl.DataFrame(
+        [{"process": 0, "time": None, "bytes": 1}], schema_overrides={"time": pl.Int64}
+    )
+    both = without_impossible(traced(row_of(3)).replace(allocations=conform("allocations", lost)))
+    assert both["kernels"].equals(timed["kernels"])
