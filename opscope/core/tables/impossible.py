@@ -637,16 +637,11 @@ def _clip_outliving(trace: Trace) -> Trace:
 
 
 def _clip_host_at_end(trace: Trace) -> Trace:
-<<<<<<< HEAD
     """Clip ranges and calls that end over an hour, and a hundred times the trace's length, after the last
     begin."""
-    starts = [trace[name][column] for name, column in _TIMED.items() if len(trace[name])]
-=======
-    """Clip ranges and calls that end over an hour, and a hundred times the trace, after all else began."""
     # a table may have no row of known time
     starts = [trace[name][column].drop_nulls() for name, column in _TIMED.items()]
     starts = [column for column in starts if len(column)]
->>>>>>> wt-b42
     first: Any = min((column.min() for column in starts), default=None)  # type: ignore[type-var]
     last: Any = max((column.max() for column in starts), default=None)  # type: ignore[type-var]
     if first is None or last is None:
