@@ -1,6 +1,7 @@
-"""What a question may look at: a trace, the op behind each kernel, and what other questions made of them.
+"""The object that a question examines: a trace, the op behind each kernel, and the answers to other
+questions.
 
-A detector of another package gets the same object.
+Detectors of other packages get the same object.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _Part = TypeVar("_Part")
 class Answers(Questions):
     """A trace, and the answers to the questions that were asked of it so far.
 
-    Each question of ``core/question/index.py`` is a method. ``of`` makes what several questions share.
+    Each question of ``core/question/index.py`` is a method. ``of`` computes intermediate results that several
+    questions share.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -41,7 +43,7 @@ class Answers(Questions):
         self._frames: dict[str, pl.DataFrame] = {}
         self._texts: dict[str, tuple[pl.DataFrame, pl.DataFrame]] = {}
         self._parts: dict[Callable[[Any], Any], Any] = {}
-        #: Of a selection: what it is a part of, and which of its kernels are kept.
+        #: For a selection: the whole that it is part of, and which of its kernels are kept.
         self._part_of: tuple[Answers, NDArray[np.bool_]] | None = None
 
     @once
@@ -50,7 +52,7 @@ class Answers(Questions):
         return attribute(self.trace)
 
     def of(self, part: Callable[[Any], _Part]) -> _Part:
-        """Return what ``part`` makes of this object; it is made once, by one thread."""
+        """Return the result of ``part`` applied to this object; it is computed once, by one thread."""
         with lock_of(self, f"{part.__module__}.{part.__qualname__}"):
             if part not in self._parts:
                 self._parts[part] = self._make(part)
@@ -90,11 +92,11 @@ class Answers(Questions):
         return question.answer(self, *given, **values)
 
     def _frame(self, name: str, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-        """Return the frame of this name, made once."""
+        """Return the frame of this name, computed once."""
         with lock_of(self, f"frame of {name}"):
             if name not in self._frames:
                 self._frames[name] = make()
-                hand_back()  # of a million kernels, glibc keeps 0.3 GB of what the frame needed
+                hand_back()  # after a million kernels, glibc keeps 0.3 GB that the frame needed
             return self._frames[name]
 
     def _as_text(self, name: str, frame: pl.DataFrame) -> pl.DataFrame:
@@ -108,10 +110,10 @@ class Answers(Questions):
     def _columns_of(
         self, name: str, columns: Collection[str], row: int | None = None
     ) -> pl.DataFrame:
-        """Return the frame kept as ``name`` with texts as categories, at least ``columns`` of it, of one
-        ``row`` alone if it is given.
+        """Return at least ``columns`` of the frame kept as ``name``, with texts as categories; only one
+        ``row`` if given.
 
-        A profile that was saved reads these alone, and gives them up after their use.
+        A saved profile reads only these columns, and releases them after use.
         """
         frame = self._frames[name] if name in self._frames else self.ask(name, categories=True)
         return frame if row is None else frame[row]
@@ -119,14 +121,14 @@ class Answers(Questions):
     def _own_columns(
         self, table: str, wanted: Sequence[str], row: int | None = None
     ) -> tuple[pl.DataFrame, int]:
-        """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of
-        rows; of a saved table that was not read yet, only these are read."""
+        """Return columns of a trace table, only one ``row`` if given, and the table's number of rows. Of a
+        saved table that was not read yet, only these columns are read."""
         rows = self.trace[table]
         columns = rows.select(wanted)
         return columns if row is None else columns[row], len(rows)
 
     def _with_steps(self, steps: pl.DataFrame, note: str, keep: bool) -> Self:
-        """Return this profile with ``steps`` in place of its own; ``keep``: beside its own."""
+        """Return this profile with ``steps`` in place of its own; with ``keep``, in addition to its own."""
         attribution = replaced_steps(self.attribution, steps, note, keep=keep)
         part = type(self)(attribution.trace)
         part.attribution = attribution
@@ -134,11 +136,11 @@ class Answers(Questions):
 
     @property
     def _made(self) -> set[str]:
-        """The names of the frames that were made so far."""
+        """The names of the frames computed so far."""
         return {*self._frames}
 
     def _give_back(self) -> None:
-        """Forget the frames that can be read again: of a profile that was saved, those that it stores."""
+        """Release the frames that can be read again: those that a saved profile stores."""
 
     def _all_notes(self) -> pl.DataFrame:
         """The notes of reading, and of linking kernels to ops."""
@@ -146,7 +148,8 @@ class Answers(Questions):
         return self.trace["notes"]
 
     def _is_at_hand(self, name: str) -> bool:
-        """Whether the answer to a question without parameters was made, or was saved with the profile."""
+        """Whether the answer to a question without parameters was computed already, or was saved with the
+        profile."""
         return name in self._frames
 
     @property
@@ -162,7 +165,8 @@ class Answers(Questions):
 
     @property
     def merged_of(self) -> str | None:
-        """Of which part of a job a profile was merged from partials: ``997 of 1,000 ranks``; else None."""
+        """The part of a job that a profile was merged from: ``997 of 1,000 ranks``; None if it was not
+        merged."""
         return None
 
     @property
@@ -184,8 +188,8 @@ class Answers(Questions):
     def device(self) -> tuple[Device | None, str | None]:
         """The device's limits and None, or None and the reason why the limits are not known.
 
-        Limits are dense peaks in FLOP/s and bandwidth in bytes/s; their ``note`` says what in the trace does
-        not fit them.
+        Limits are dense peaks in FLOP/s and bandwidth in bytes/s; their ``note`` lists contradictions in the
+        trace.
         """
         on_gpu = any(len(self.trace[table]) for table in ("kernels", "memops"))
         return trace_device(self.trace["devices"], on_gpu, self.trace["processes"]["versions"])

@@ -1,1 +1,1 @@
-"""The critical path of a trace: which work, one piece at a time, made the run as long as it was."""
+"""The critical path of a trace: the chain of work that determined how long the run took."""

@@ -1,4 +1,5 @@
-"""What made the run as long as it was: the critical path, piece by piece, and its totals."""
+"""The critical path, piece by piece, and its totals: the chain of work that determined how long the run
+took."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ SCHEMA: Final = {
     "device": pl.Int32,
     "stream": pl.Int64,
 }
-#: What the totals may be divided by, with the columns of each.
+#: The words that totals can be divided by, with the columns of each.
 BY: Final = {
     "kind": ("kind",),
     "op": ("op", "kind"),
@@ -68,7 +69,7 @@ def critical_path(ops: Ops, graph: Graph | None) -> pl.DataFrame:
     step = ops.context.step(process, thread, start)
     layer, source = gather(about.layer, code), gather(about.source, code)
     bare = np.flatnonzero((op < 0) & ~device)
-    if len(bare):  # outside any op the layer is that of the thread
+    if len(bare):  # outside any op, the layer is the one open on the thread
         where = process[bare], thread[bare], start[bare]
         layer = layer.scatter(bare, ops.context.layer(*where))
     on_thread = pl.Series(thread >= 0) & ~pl.Series(device)
@@ -101,10 +102,10 @@ def critical_path(ops: Ops, graph: Graph | None) -> pl.DataFrame:
 
 
 def critical_totals(path: pl.DataFrame, by: str) -> pl.DataFrame:
-    """Return the path's time by ``kind``, ``op``, ``layer``, ``kernel`` or ``step``, the most first.
+    """Return the path's time by ``kind``, ``op``, ``layer``, ``kernel`` or ``step``, the largest first.
 
-    Columns: those of ``BY``, time (ns), share (of the whole path), pieces. The times add up to the path's,
-    but for ``kernel``, which has device work alone. Raises ValueError for another ``by``.
+    Columns: those of ``BY``, time (ns), share (of the whole path), pieces. The times add up to the path's
+    length, except for ``kernel``, which has only device work. Raises ValueError for another ``by``.
     """
     if by not in BY:
         raise ValueError(f"by must be {', '.join(BY)}, not {by!r}")
@@ -157,7 +158,7 @@ def _places(graph: Graph, path: Pieces) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def _op_rows(ops: Ops, graph: Graph, path: Pieces) -> Ints:
-    """Return the row of the op of each piece, -1 for none; of a call the innermost op around it."""
+    """Return the row of the op of each piece, -1 for none; for a call, the innermost op around it."""
     rows = np.where(path.event >= 0, path.event, at(graph.work.op, path.work)).astype(np.int64)
     calls = path.event < NONE
     for lane in np.unique(path.lane[calls]).tolist():
@@ -172,7 +173,8 @@ def _op_rows(ops: Ops, graph: Graph, path: Pieces) -> Ints:
 
 
 def _names(ops: Ops, graph: Graph, path: Pieces, op: pl.Series) -> pl.Series:
-    """Return the name of each piece: of the device work, the call, else the op; Categorical."""
+    """Return the name of each piece: that of the device work, else of the call, else of the op;
+    Categorical."""
     worked = np.flatnonzero(path.work >= 0)
     called = np.flatnonzero(path.event < NONE)
     found = op.cast(pl.String)
@@ -196,7 +198,7 @@ def answer(profile: Answers, *, categories: bool = False) -> pl.DataFrame:
     ``notes(critical_path=True)`` says which dependencies are inferred because the trace does not record
     them.
     """
-    # of a million kernels the graph takes 0.3 GB, so only what_if keeps it: it asks again and again
+    # for a million kernels the graph takes 0.3 GB, so only what_if, which reuses it, keeps it
     timeline = profile.of(full_graph) if profile._has(full_graph) else make_graph(profile)
     return critical_path(profile.of(op_index), timeline)
 

@@ -1,4 +1,4 @@
-"""The table of the reports of the critical path: below it, what the path takes for granted."""
+"""The table of the reports of the critical path, with the path's assumptions below it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def with_notes(report: Report, profile: Answers, view: View) -> Table:
 
 
 def notes(profile: Answers) -> list[str]:
-    """Return what the profile's critical path infers or lacks, a sentence each, with how many times."""
+    """Return what the profile's critical path infers or lacks, one sentence each, with the number of
+    cases."""
     return [
         f"{subject.removeprefix(_PREFIX)} ({count:,})"
         for subject, count in profile.notes(critical_path=True)

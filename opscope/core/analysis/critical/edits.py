@@ -1,8 +1,8 @@
 """Edits of the timeline, replayed: how long the window and each step take if some of its work changes.
 
-An edit names rows and spans, where ``what_if`` names ops and kernels. Several edits are replayed together:
-where they touch the same work the smallest factor counts, because work that one change halves and another
-removes is gone once.
+An edit names rows and spans, while ``what_if`` names ops and kernels. Several edits are replayed together. If
+they touch the same work, the smallest factor counts, because work that one edit halves and another removes is
+removed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from opscope.core.analysis.critical.graph import Graph
     from opscope.core.analysis.critical.scaled import Scaled
 
-#: No factor may be larger: times stay far below 64 bits.
+#: The largest factor, so that times stay far below 64 bits.
 MOST: Final = 1000.0
 _SPAN = ("process", "thread", "start", "end", "factor")
 
@@ -34,7 +34,7 @@ class Edit:
 
     ``kernels``, ``memops``: rows of the trace's tables, with the factor of each. ``launches``: rows of
     ``calls`` whose time, and the delay until their work starts, is scaled. ``waits``: rows of ``calls`` that
-    no longer wait for the device; a call whose factor in ``launches`` is 0 is gone, and waits no more
+    no longer wait for the device; a call whose factor in ``launches`` is 0 is removed and does not wait
     either. ``host``: spans of threads (columns process, thread, start, end, factor; ns) whose own time is
     scaled; time in which a thread waits for the device is not its own.
     """
@@ -49,8 +49,8 @@ class Edit:
 def edited(ops: Ops, graph: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
     """Return the window's time with all ``edits`` made, then each step's (``scaled.SCHEMA``; ns).
 
-    Without an edit the times are those measured. Raises ValueError for a row that the trace does not have,
-    and for a factor that is negative, not finite, or above 1000.
+    Without an edit, the times are the measured ones. Raises ValueError for a row that the trace does not
+    have, and for a factor that is negative, not finite, or above 1000.
     """
     from opscope.core.analysis.critical.scaled import Scaled  # lazy: most detectors make no edit
 
@@ -82,7 +82,7 @@ def edited(ops: Ops, graph: Graph, edits: Sequence[Edit]) -> pl.DataFrame:
 
 
 def _check(factor: Floats, subject: str) -> Floats:
-    """Return the factors. Raises ValueError if one means nothing."""
+    """Return the factors. Raises ValueError for an invalid factor."""
     if not (np.isfinite(factor) & (factor >= 0) & (factor <= MOST)).all():
         raise ValueError(f"{subject}: a factor is not between 0 and {MOST:g}")
     return factor
@@ -98,7 +98,7 @@ def _rows(rows: Ints, count: int, subject: str) -> Ints:
 def _smallest(
     count: int, parts: Sequence[tuple[Ints, Floats] | None], subject: str
 ) -> Floats | None:
-    """Return the smallest factor that a part gives to each of ``count`` rows, else 1; None without parts."""
+    """Return for each of ``count`` rows the smallest factor in any part, else 1; None without parts."""
     given = [part for part in parts if part is not None and len(part[0])]
     if not given:
         return None
@@ -136,7 +136,7 @@ def _type(spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _scale_threads(changed: Scaled, spans: pl.DataFrame) -> None:
-    """Scale what the threads did themselves in the ``spans``; where these overlap, the smallest counts."""
+    """Scale the own work of threads in the ``spans``; where spans overlap, the smallest factor counts."""
     graph = changed.made
     process, thread, start, end = (spans[name].to_numpy() for name in _SPAN[:4])
     lane = graph.host.lane_of(process, thread)
@@ -154,8 +154,9 @@ def _scale_threads(changed: Scaled, spans: pl.DataFrame) -> None:
 def _least(count: int, first: Ints, last: Ints, factor: Floats) -> Floats:
     """Return for each of ``count`` places the least factor of the stretches ``[first, last)`` over it, or 1.
 
-    Each stretch is two overlapping ones of a power of two; from the longest down, each hands its least to
-    its halves: as many passes as the logarithm of ``count``, however the stretches overlap.
+    Each stretch is covered by two overlapping ones whose length is a power of two. From the longest down,
+    each passes its least factor to its halves. This takes log2(``count``) passes, however the stretches
+    overlap.
     """
     level = np.frexp(last - first)[1] - 1  # the largest power of two that fits
     least = np.full(count, np.inf)

@@ -1,12 +1,12 @@
-"""The graph of a trace: moments of threads and starts of device work, and what each of them waited for.
+"""The dependency graph of a trace: moments of threads and starts of device work, with what each waited for.
 
 A node is a moment of a thread (a launch, a call that waits, a hand-over between threads) or the start of
-device work. Nodes are lane by lane (threads, then streams), in each lane in order: the node before is one
-predecessor, whose edge needs no row. Edges between lanes are rows. What ran between two nodes of a thread
-is the weight of the later one, so ops need no nodes of their own: a million kernels make two million nodes.
-
-Every delay is the typical one of the trace, at most the measured one; what was measured beyond that is
-added to the edge that ended last. So the longest path to a node is its measured time, exactly.
+device work. Nodes are stored lane by lane (threads, then streams), in order within each lane: the previous
+node is a predecessor without an edge row. Edges between lanes have rows. The work between two nodes of a
+thread is the weight of the later one, so ops need no nodes of their own: a million kernels make two million
+nodes. Every delay is the typical one in the trace, but not more than the measured one; the rest of the
+measured delay is added to the edge that ended last. So the longest path to a node is its measured time,
+exactly.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from opscope.core.tables.columns import compact, hand_back
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
-#: What a node is. The numbers order nodes of one time: a return before a launch, that before the work.
+#: Kinds of nodes. The numbers order nodes of equal time: a return before a launch, a launch before the work.
 RETURN, FORK, BEGIN, DONE, JOIN, LAUNCH, CALL, MARK, WORK, MEET, ARRIVE, LAST = range(12)
 _KINDS: Final = LAST + 1
-#: Predecessors of a node that are no row of the edges: the start of the window, the node before.
+#: Special predecessors of a node, without an edge row: the start of the window, the previous node.
 FROM_START, IN_LANE = -2, -1
-#: Notes on what the graph takes for granted, and on what it had to leave out.
+#: Notes on the graph's assumptions, and on what it had to leave out.
 FOLLOWS_MAIN: Final = (
     "critical path: the trace does not say what starts the work of other threads; it is taken to begin when"
     " the main thread gets there, and the main thread to wait for it where it recorded nothing meanwhile"
@@ -66,8 +66,8 @@ class Graph:
     """Nodes lane by lane and the edges between lanes; times in ns since ``low``, the window's start.
 
     Per node: ``time``, ``kind``, ``lane``, ``ref`` (the place of its work, or the row of its call, else -1),
-    ``duration`` (of the work that starts there), ``weight`` (thread: the work since the node before;
-    stream: from the end of the work before to the start), ``first`` (it has no node before it), ``rooted``
+    ``duration`` (of the work that starts there), ``weight`` (thread: the work since the node before; stream:
+    from the end of the work before to the start), ``first`` (no node is before it in its lane), ``rooted``
     (it follows the window's start). Per edge: ``source``, ``target``, ``delay`` from the source's end, and
     ``shared``: the delay is the transfer of a collective that others entered last. ``bound``: the edge that
     ended last, FROM_START or IN_LANE. ``threads``: number of thread lanes. ``steps``: the step ranges that
@@ -103,7 +103,7 @@ class Graph:
 
     @once
     def passes(self) -> Passes:
-        """The order in which a replay takes the nodes."""
+        """The order in which a replay computes the nodes."""
         return passes(self)
 
     @property
@@ -128,8 +128,8 @@ def window(trace: Trace) -> tuple[int, int] | None:
 
 
 def graph(attribution: Attribution) -> Graph | None:
-    """Return the graph of an attributed trace; None if nothing in it has times, or all
-    began and ended at one time: the wall time is not known then (``windows.between``)."""
+    """Return the graph of an attributed trace; None if nothing in it has times, or if everything began and
+    ended at one time, so that the wall time is unknown (``windows.between``)."""
     trace = attribution.trace
     bounds = window(trace)
     if bounds is None or bounds[0] == bounds[1]:
@@ -141,8 +141,8 @@ def graph(attribution: Attribution) -> Graph | None:
     met = meetings(attribution, work)
     nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
     graph_of_run = _link(trace, nodes, waiting, hands, met, high)
-    del nodes  # and what linking them took: 0.1 GB after a million kernels
-    if not len(graph_of_run):  # what has times is neither a thread's nor a device's
+    del nodes  # free the memory of the linking too: 0.1 GB after a million kernels
+    if not len(graph_of_run):  # the work that has times belongs to no thread and no device
         return None
     _bind(graph_of_run)
     hand_back()  # 0.3 GB after a million kernels
@@ -155,8 +155,8 @@ def graph(attribution: Attribution) -> Graph | None:
 
 
 def for_replays(graph: Graph) -> Graph:
-    """Return the graph with its passes, and without what only the critical path and ``what_if`` need: the
-    threads' ops and calls, and what each node was bound by."""
+    """Return the graph with its passes, but without data that only the critical path and ``what_if`` need:
+    the threads' ops and calls, and the edge that bound each node."""
     threads = graph.host
     threads = replace(
         threads,
@@ -180,7 +180,7 @@ def _note(trace: Trace, graph: Graph, waiting: Waits, hands: Bursts) -> None:
 
 
 class _Nodes:
-    """The nodes, lane by lane, and where each call's, burst's and work's nodes are."""
+    """The nodes, lane by lane, and the positions of the nodes of each call, burst and piece of work."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class _Nodes:
         )
         time = np.concatenate([part[2] for part in parts])
         del parts, process, thread, end
-        on_lane = lane >= 0  # a call of no thread has no place
+        on_lane = lane >= 0  # a call without a thread has no place
         if not on_lane.all():
             kind, lane, time, ref = kind[on_lane], lane[on_lane], time[on_lane], ref[on_lane]
         time -= low
@@ -239,7 +239,7 @@ class _Nodes:
         del order, on_lane
         meet = np.arange(met.many)
         self.host_nodes = len(kind) + met.many
-        # device work: each its start; a collective that ranks met in, its end too
+        # device work: its start; for a collective in which ranks met, also its end
         ends = np.zeros(len(work), bool)
         ends[met.place] = True
         of_work = np.repeat(np.arange(len(work), dtype=np.int32), 1 + ends)
@@ -280,7 +280,7 @@ class _Nodes:
         self.first[1:] = self.lane[1:] != self.lane[:-1]
 
     def places(self, kind: int, count: int) -> Ints:
-        """Return the node of this kind for each ref below ``count``, -1 for none."""
+        """Return the node of this kind for each ref below ``count``, -1 if there is none."""
         nodes = np.full(count, NONE, np.int64)
         here = np.flatnonzero(self.kind == kind)
         nodes[self.ref[here]] = here
@@ -292,8 +292,8 @@ def _order(
 ) -> NDArray[np.intp]:
     """Return the stable order by ``lane`` if given, then by ``time``, then by ``kind``.
 
-    One sort of a number made of all three merges the runs that are in order already. Of 2.6 M nodes it takes
-    0.03 s, ``np.lexsort`` 0.16 s.
+    All three are packed into one number, because a single sort profits from runs that are in order already:
+    2.6 M nodes take 0.03 s, and 0.16 s with ``np.lexsort``.
     """
     if not len(time):
         return np.empty(0, np.intp)
@@ -377,7 +377,7 @@ def _link(
     )
     shared = np.repeat([part[3] for part in parts], [len(part[0]) for part in parts])
     del parts, launch
-    # a call that waited: its own part is what such calls take when they need not wait
+    # a call that waited: its own part is the usual duration of such calls when they need not wait
     waited = np.unique(back)
     own[waited] = np.minimum(
         own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended)
@@ -394,7 +394,7 @@ def _link(
     rooted = nodes.first & (kind != MEET)
     has_edge = np.zeros(len(time), bool)
     has_edge[target] = True
-    # work of which nothing is known before it stays where it was; a thread begins with the window
+    # work without known predecessors stays at its time; a thread begins with the window
     rooted[device] &= ~has_edge[device]
     rooted[kind == BEGIN] = False
     rooted |= nodes.first & ~has_edge
@@ -411,11 +411,11 @@ def _link(
 
 
 def _own(nodes: _Nodes, hands: Bursts) -> Ints:
-    """Return the time of each thread's node since the node before, without the time it waited for bursts."""
+    """Return for each thread node the thread's own time since the previous node, without waits for bursts."""
     time = nodes.time
     own = np.diff(time, prepend=0)
     own[nodes.first] = time[nodes.first]
-    own[nodes.kind == BEGIN] = 0  # what came before is idle: it waits for the main thread
+    own[nodes.kind == BEGIN] = 0  # the time before is idle: it waits for the main thread
     main = nodes.host.main[hands.lane]
     for lane in np.unique(main[hands.waits]).tolist():
         waits = hands.waits & (main == lane)
@@ -429,8 +429,9 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
 
 
 def _typical(nodes: _Nodes, called: Ints, launched: Ints) -> tuple[int, int]:
-    """Return the median delay from launch to start on an idle stream, and from work to the next that was
-    waiting for it (ns). Where none was seen: the shortest delay, and 0."""
+    """Return the typical (median) delays: from launch to start on an idle stream, and from the end of work
+    to the start of the next work that was waiting for it (ns). Without examples: the shortest delay, and
+    0."""
     work = nodes.work
     if not len(work):
         return 0, 0
@@ -450,9 +451,9 @@ def _typical(nodes: _Nodes, called: Ints, launched: Ints) -> tuple[int, int]:
 
 
 def _gaps(nodes: _Nodes, gap: int) -> Ints:
-    """Return for each device node the time from the end of the work before it in its stream.
+    """Return for each device node the time since the end of the previous work in its stream.
 
-    At most the typical ``gap``; negative where the work before had not ended.
+    It is at most the typical ``gap``; it is negative if the previous work had not ended.
     """
     part = slice(nodes.host_nodes, len(nodes.time))
     time, duration, kind = nodes.time[part], nodes.duration[part], nodes.kind[part]
@@ -464,7 +465,8 @@ def _gaps(nodes: _Nodes, gap: int) -> Ints:
 
 
 def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
-    """Return work that follows longer work of its own stream, which ran beside the work in between."""
+    """Return work that follows longer work of its own stream, where other work in between ran beside the
+    longer one."""
     work = nodes.work
     source, target = [], []
     for lane in range(len(work.keys)):
@@ -486,7 +488,7 @@ def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
 def _late(
     nodes: _Nodes, called: Ints, launched: Ints, delay: int, gap: int, waiting: Waits
 ) -> Ints:
-    """Return the places of work that began later than its launch and its stream's earlier work explain."""
+    """Return the places of work that began later than its launch and earlier work of its stream explain."""
     work = nodes.work
     ready = np.full(len(work), np.iinfo(np.int64).min // 2)
     ready[1:] = np.where(work.lane[1:] == work.lane[:-1], work.end[:-1], ready[1:]) + gap
@@ -496,7 +498,8 @@ def _late(
 
 
 def _returns(trace: Trace, nodes: _Nodes, call: Ints, late: Ints) -> Ints:
-    """Return for each wait the typical time from the end of the work to the return, by the call's name."""
+    """Return for each wait the typical time from the end of the work to the call's return, by the call's
+    name."""
     codes, names = compact(trace["calls"]["name"])
     code = codes[call]
     took = trace["calls"]["end"].to_numpy()[call] - nodes.called[call]
@@ -518,15 +521,15 @@ def _own_calls(
     target: Ints,
     ended: Ints,
 ) -> Ints:
-    """Return what each call that waited takes by itself: the shortest of its name that need not wait, or
-    where all waited the shortest that was left once the work had ended."""
+    """Return the own time of each call that waited: the shortest duration of calls of its name that need
+    not wait; or, if all waited, the shortest remaining time after the work had ended."""
     codes, names = compact(trace["calls"]["name"])
     lasted = (trace["calls"]["end"] - trace["calls"]["start"]).fill_null(0).to_numpy()
     call = nodes.ref[waited]
     last = np.full(len(nodes.time), np.iinfo(np.int64).min)
     np.maximum.at(last, target, ended[source])
     free = np.concatenate([call[last[waited] + nodes.low <= nodes.called[call]], waiting.idle])
-    # of one long wait, all would be its own: the whole time would stay if the work took none
+    # with a single long wait, its whole time would count as its own and would stay even if the work took none
     held = np.clip(last[waited] + nodes.low - nodes.called[call], 0, lasted[call])
     durations = lasted[call] - held
     for code_of_name in range(len(names)):
@@ -539,7 +542,7 @@ def _own_calls(
 
 
 def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]:
-    """Return an order in which all edges lead forward, but those that contradict the times."""
+    """Return an order in which all edges lead forward, except edges that contradict the times."""
     key = nodes.time.copy()
     key[started] = np.maximum(key[started], nodes.time[launched])
     work = nodes.work
@@ -554,9 +557,9 @@ def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]
 
 
 def _bind(graph: Graph) -> None:
-    """Find what each node waited for last, and add what it waited beyond that to the same delay."""
+    """Find what each node waited for last, and add the rest of its waiting to the delay of that edge."""
     time, least = graph.time, np.iinfo(np.int64).min
-    # when what is before in the lane, or the window's start, lets it begin
+    # the time at which the previous node in the lane, or the window's start, lets it begin
     best = graph.weight.copy()
     best[1:] += graph.duration[:-1]
     np.maximum(best, 0, out=best)
@@ -589,14 +592,14 @@ def _bind(graph: Graph) -> None:
 
 
 def make_graph(profile: Answers) -> Graph | None:
-    """Make the graph of the timeline anew, and note what it takes for granted."""
+    """Compute the graph of the timeline anew, and note its assumptions."""
     timeline = None if _why_none(profile) else graph(profile.attribution)
     profile._give(assumptions, _assumed(profile, timeline))
     return timeline
 
 
 def assumptions(profile: Answers) -> dict[str, int]:
-    """What the critical path takes for granted, and how often."""
+    """The assumptions behind the critical path, with the number of cases."""
     return _assumed(profile, None if _why_none(profile) else graph(profile.attribution))
 
 

@@ -1,9 +1,10 @@
-"""The order in which a replay takes a graph's nodes, found once for a graph whatever durations are replayed.
+"""The order in which a replay computes a graph's nodes, which depends only on the graph, not on the
+durations.
 
-A replay is passes over lanes. Lanes wait for each other, so nodes are taken in chunks: inside a chunk main
+A replay is passes over lanes. Lanes wait for each other, so nodes are computed in chunks: inside a chunk main
 threads come first, then the threads that they start, then streams, and any other dependency between lanes
-ends the chunk. A trace without such waits is one chunk; each wait adds at most one. Where chunks are small,
-nodes are taken one at a time.
+ends the chunk. A trace without such waits is one chunk; each wait adds at most one. If chunks are small,
+nodes are computed one at a time.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from opscope.core.tables.intervals import Ints
 if TYPE_CHECKING:
     from opscope.core.analysis.critical.graph import Graph
 
-#: Nodes of a chunk below which a pass of NumPy over it takes longer than its nodes one at a time.
+#: For chunks with fewer nodes than this, a NumPy pass takes longer than computing the nodes one at a time.
 _SMALL: Final = 200
 #: Stages of lanes: main threads, other threads, streams.
 _STAGES: Final = 3
 
 
 class Pass(NamedTuple):
-    """Nodes that are taken together: the ways ``[first, last)`` to them and the events ``[begin, end)`` among
-    them, the number of pieces of lanes, and ``dense``: nodes are taken one at a time."""
+    """Nodes that are computed together: the ways ``[first, last)`` to them, the events ``[begin, end)``
+    among them, the number of pieces of lanes, and ``dense``: whether nodes are computed one at a time."""
 
     first: int
     last: int
@@ -37,7 +38,7 @@ class Pass(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """The passes of a graph. A place is a node's number in the order in which nodes are taken.
+    """The passes of a graph. A place is a node's number in the order of computation.
 
     ``order``: the node of each place. ``head``: the places where a piece of a lane begins in a pass. A way
     to a node is an edge, or from the node before in its lane where a piece begins. ``way``: those by the
@@ -113,7 +114,7 @@ def passes(graph: Graph) -> Passes:
 
 
 def _stage(graph: Graph) -> NDArray[np.uint8]:
-    """Return each node's place in the order in which lanes can be taken: main threads, others, streams."""
+    """Return the stage of each node: main threads are computed first, then other threads, then streams."""
     stages = np.full(len(graph), 2, np.uint8)
     mains = np.append(graph.host.main == np.arange(graph.threads), False)
     on_host = np.minimum(graph.lane[: graph.host_nodes], graph.threads)
@@ -127,7 +128,8 @@ def _ends(
     target: NDArray[np.int32],
     closing: NDArray[np.bool_],
 ) -> Ints:
-    """Return the positions at which a chunk ends: no ``closing`` edge begins and ends in one chunk."""
+    """Return the positions at which chunks end, so that no ``closing`` edge begins and ends in the same
+    chunk."""
     source, target = source[closing], target[closing]
     order = np.argsort(source, kind="stable")
     source, nearest = source[order], target[order]
@@ -145,10 +147,11 @@ def _ends(
 def _order(
     position: NDArray[np.int32], stage: NDArray[np.uint8], bounds: Ints
 ) -> tuple[NDArray[np.int32], Ints, NDArray[np.bool_]]:
-    """Return the node of each place, the places between passes, and which take nodes one at a time.
+    """Return the node of each place, the places that separate passes, and which passes compute nodes one at a
+    time.
 
-    ``bounds``: the positions between chunks. A large chunk is a pass for each stage, in each lane by lane;
-    small chunks that follow each other are one, in the order of positions.
+    ``bounds``: the positions that separate chunks. A large chunk becomes a pass per stage, each ordered by
+    lane; consecutive small chunks become one pass, in the order of positions.
     """
     count = len(position)
     kind = np.int32 if _STAGES * count < 1 << 31 else np.int64

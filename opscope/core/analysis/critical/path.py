@@ -1,4 +1,4 @@
-"""The critical path: from the end of the window back along what each piece of work waited for last."""
+"""The critical path: from the end of the window backwards along what each piece of work waited for last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from opscope.core.analysis.critical.work import COMMUNICATION, COPY, KERNEL, SET
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, distinct, nest
 
-#: What the time of a piece went to, in the order of ``KINDS``.
+#: What the time of a piece was spent on, in the order of ``KINDS``.
 KINDS: Final = (
     "op", "call", "host", "launch", "kernel", "copy", "set", "communication", "gap", "sync",
     "unexplained",
@@ -68,7 +68,7 @@ def path_nodes(graph: Graph) -> Ints:
 def pieces(graph: Graph) -> Pieces:
     """Return what each moment of the window was spent on along the critical path.
 
-    The times of the pieces add up to the window's length exactly.
+    The times of the pieces add up exactly to the window's length.
     """
     node = path_nodes(graph)
     before = np.append(node[1:], NONE)
@@ -90,14 +90,14 @@ def pieces(graph: Graph) -> Pieces:
     delay[on_device & (before < 0)] = UNEXPLAINED
     delay[arrive | meets] = COMMUNICATION_
     lane = np.where(on_device | from_device | meets | met, NONE, graph.lane[node])
-    # the delay's work: on a device what waits, in a call what the call waited for
+    # the work that the delay belongs to: on a device the waiting work, in a call the work it waited for
     waits = np.where(on_device, ref, np.where(from_device, theirs, NONE))
     waits[meets] = theirs[meets]
     kinds = _OF_WORK[graph.work.what[np.where(worked, theirs, 0)]] if len(graph.work) else delay
     # a gap beyond the typical one has no explanation in the trace
     typical = np.where(delay == GAP, np.minimum(middle + graph.gap, end), end)
     none = np.full(len(node), NONE)
-    parts = [  # by time from the last to the first: the lower end and what fills the time above it
+    parts = [  # backwards in time: the lower end of each interval, and what fills the time above it
         (typical, np.full(len(node), UNEXPLAINED, np.uint8), none, waits),
         (middle, delay, lane, waits),
         (begin, kinds, none, np.where(worked, theirs, NONE)),
@@ -112,7 +112,7 @@ def pieces(graph: Graph) -> Pieces:
     kind = np.concatenate((np.array([UNEXPLAINED, tail_kind], np.uint8), kind))
     on = np.concatenate(([NONE, NONE if tail else int(graph.lane[node[0]])], on))
     work = np.concatenate(([NONE, int(ref[0]) if tail else NONE], work))
-    # times never go up along the path: what clocks or rounding let overlap is charged once
+    # times never increase along the path: overlaps from clocks or rounding are counted once
     low = np.clip(np.minimum.accumulate(low), 0, length)
     low[-1] = 0
     high = np.concatenate(([length], low[:-1]))
@@ -156,7 +156,7 @@ def _with_events(graph: Graph, path: Pieces) -> Pieces:
             if len(mine)
             else (np.full(len(start), NONE))
         )
-        # one row where an op goes on over the end of a piece
+        # one row if an op continues beyond the end of a piece
         same = (event[1:] == event[:-1]) & (start[1:] == end[:-1])
         head = np.concatenate(([True], ~same))
         tail = np.concatenate((~same, [True]))

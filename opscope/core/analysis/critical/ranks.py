@@ -1,4 +1,4 @@
-"""Where ranks meet: a collective ends on no rank before the last rank has entered it."""
+"""Collectives as meetings of ranks: no rank can end a collective before the last rank has entered it."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Meeting:
 
     @property
     def many(self) -> int:
-        """How many collectives there are."""
+        """The number of collectives."""
         return len(self.entered)
 
 
 def meetings(attribution: Attribution, work: Work) -> Meeting:
     """Return the collectives whose kernels on several processes are in the trace, on one clock.
 
-    Left out is a collective that some rank left before the last had entered, as the recorded times say.
+    A collective is left out if, by the recorded times, some rank left before the last had entered.
     """
     trace = attribution.trace
     none = np.empty(0, np.int64)
     kernels = np.flatnonzero(work.what == COMMUNICATION)
     if not len(kernels) or trace["kernels"]["process"].n_unique() < 2 or not one_clock(trace):
         return Meeting(none, none, none)
-    from opscope.core.job.timed import exchanged  # lazy: one process alone exchanges nothing
+    from opscope.core.job.timed import exchanged  # lazy: a single process exchanges nothing
 
     measured = exchanged(attribution).filter(
         pl.col("number").is_not_null() & pl.col("start").is_not_null()

@@ -1,8 +1,8 @@
 """Replay the graph with other durations: when does everything begin if some work takes less time?
 
-A node begins when all that it waits for has ended: the longest path in a graph without circles. Along one
-lane that is a running maximum, so a lane is one pass of NumPy; ``passes.py`` has the order of lanes, and
-where nodes are taken one at a time.
+A node begins when everything that it waits for has ended: this is the longest path in an acyclic graph. Along
+one lane it is a running maximum, so a lane is one NumPy pass; ``passes.py`` determines the order of lanes,
+and where nodes are computed one at a time.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _LEAST: Final = np.iinfo(np.int64).min // 4
 def replay(graph: Graph, duration: Ints, weight: Ints, delay: Ints) -> Ints:
     """Return when each node is reached (ns since the window's start), given durations, weights and delays.
 
-    With those of the graph itself it returns ``made.time`` exactly.
+    With the graph's own values it returns ``made.time`` exactly.
     """
     order = graph.passes
     count = len(graph)
-    # what a node takes after the one before it in its lane
+    # the time from the previous node in the lane to each node
     after = weight.copy()
     after[1:] += duration[:-1]
     np.maximum(after, 0, out=after)
     after[graph.first] = np.where(graph.rooted, weight, _LEAST)[graph.first]
     takes = after[order.order]
     del after
-    # what each way to a node takes, from the start of its source on
+    # the time of each way to a node, from the start of its source on
     cost = duration[graph.source]
     cost += delay
     cost = np.concatenate([cost, takes[order.head]])[order.way]
     takes[order.head] = 0
-    passed = np.cumsum(takes, out=takes)  # only differences within a piece of a lane count
-    # a node is reached ``passed`` after its event, if times of events are less what passed until them
+    passed = np.cumsum(takes, out=takes)  # only differences within a piece of a lane matter
+    # a node is reached ``passed`` after its event, if the time passed until events is subtracted from them
     from_source = np.append(passed, 0)[order.source]
     from_source += cost
     from_source -= np.repeat(passed[order.event], np.diff(order.way_of, append=len(order.way)))
@@ -62,7 +62,7 @@ def _pass(order: Passes, one: Pass, cost: Ints, top: Ints) -> None:
     came += cost[first:last]
     here = np.maximum.reduceat(came, order.way_of[begin:end] - first)
     if pieces > 1:
-        # each piece of a lane far above the one before, so that one pass is all of theirs
+        # offset each piece of a lane far above the one before, so that one pass handles all of them
         least = int(np.minimum.reduce(here))
         spread = int(np.maximum.reduce(here)) - least + 1
         number = order.piece[begin:end]
@@ -100,7 +100,7 @@ def _one_by_one(order: Passes, one: Pass, cost: Ints, top: Ints) -> None:
 
 
 def wall(graph: Graph, reached: Ints, duration: Ints) -> int:
-    """Return when all has ended, given when each node is reached."""
+    """Return when everything has ended, given when each node is reached."""
     unseen = (
         graph.high - graph.low - int(graph.finish.max()) if len(graph) else graph.high - graph.low
     )

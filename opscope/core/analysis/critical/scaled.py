@@ -1,4 +1,4 @@
-"""The durations of a graph, scaled by what a change does to them, and the times that the replay gives."""
+"""The durations of a graph, scaled by a change, and the times that the replay of the change gives."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _Row = tuple[int | None, int | None, int, int, int | None]
 class Scaled:
     """A graph with its own durations, weights and delays, which the methods change; times in ns.
 
-    ``removed``: the time of waits that are taken away, which no duration holds.
+    ``removed``: the time of removed waits, which is not part of any duration.
     """
 
     made: Graph
@@ -67,10 +67,9 @@ class Scaled:
         self.delay[launching] = scaled(self.delay[launching], per_edge)
 
     def host(self, nodes: Ints, edges: Ints, factor: Floats) -> None:
-        """Scale what a thread did itself before each of its ``nodes``, by the mean factor of that time.
+        """Scale what a thread did itself before each of its ``nodes``, by the mean factor over that time.
 
-        ``factor`` is that of the time from each of ``edges`` (ns since the window's start, the first 0) to
-        the next.
+        ``factor`` applies from each of ``edges`` (ns since the window's start, the first 0) to the next.
         """
         graph = self.made
         passed = np.concatenate(([0.0], np.cumsum(np.diff(edges) * factor[:-1])))
@@ -81,18 +80,18 @@ class Scaled:
         lasted, changed = time - before, np.diff(until, prepend=0.0)
         mean = np.divide(changed, lasted, out=np.ones(len(nodes)), where=lasted > 0)
         own = self.weight[nodes]
-        # sums of fractions end a little off whole numbers, which must not cost a nanosecond
+        # sums of fractions are slightly off whole numbers; this must not cost a nanosecond
         new = np.floor(own * mean + 1e-3).astype(np.int64)
         self.weight[nodes] = np.where(mean == 1.0, own, new)
 
     def unwaited(self, call: NDArray[np.bool_]) -> None:
-        """Let the calls flagged in ``call`` (per row of calls) wait for no device work."""
+        """Make the calls flagged in ``call`` (per row of calls) wait for no device work."""
         graph = self.made
         gone = graph.kind[graph.target] == RETURN
         gone[gone] = call[graph.ref[graph.target[gone]]]
         if not gone.any():
             return
-        node = np.unique(graph.target[gone])  # the call's begin is before its return in the thread
+        node = np.unique(graph.target[gone])  # the call's begin precedes its return in the thread
         waited = graph.time[node] - graph.time[node - 1] - graph.weight[node]
         self.removed += int(np.maximum(waited, 0).sum())
         kept = ~gone
@@ -106,7 +105,7 @@ class Scaled:
         )
 
     def times(self, ops: Ops) -> pl.DataFrame:
-        """Return the window's time, then each step's, as SCHEMA has them."""
+        """Return the window's time, then each step's, in the form of SCHEMA."""
         graph = self.made
         reached = replay(graph, self.duration, self.weight, self.delay)
         removed = self.removed + sum(

@@ -1,4 +1,4 @@
-"""What waits for device work: blocking calls, and streams that wait for an event of another stream."""
+"""Waits for device work: by blocking calls, and by streams that wait for an event of another stream."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from opscope.core.tables.columns import at, compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
-#: Calls that return once the device's work (or that of a stream or an event) is done.
+#: Calls that return once the work of the device (or of a stream or an event) is done.
 _DEVICE: Final = re.compile(r"\A(cuda|hip)(Device|Thread)Synchronize|\A(cu|hip)CtxSynchronize")
 _STREAM: Final = re.compile(r"\A(cuda|cu|hip)StreamSynchronize")
 _EVENT: Final = re.compile(r"\A(cuda|cu|hip)EventSynchronize")
-#: Calls that may wait for the device: they count where work ended during the call.
+#: Calls that may wait for the device: they count if work ended during the call.
 _PERHAPS: Final = re.compile(
     r"\A(cuda|cu|hip)(Free|MemFree|FreeHost|MemHostAlloc|HostAlloc|MallocHost|HostFree|HostUnregister"
     r"|HostRegister)(?!Async)"
@@ -47,8 +47,8 @@ class Waits:
 
     ``call``, ``source``: a row of ``calls`` and a place of the work; one row for each stream that the call
     waits for. ``before``, ``after``: the work ``after`` begins no sooner than ``before`` ends. ``idle``: the
-    synchronising calls that had nothing to wait for. ``notes``: what was inferred or is missing, with how
-    many times.
+    synchronising calls that had nothing to wait for. ``notes``: what was inferred or is missing, with the
+    number of cases.
     """
 
     call: Ints
@@ -59,18 +59,20 @@ class Waits:
     notes: dict[str, int] = field(default_factory=dict)
 
 
-#: Work that begins this soon (ns) after another stream's work ended, later than its own stream explains,
-#: waited for it. In a training's trace 96 of 444 late starts lie within 10 us of such an end, 33 within 4 us,
-#: and only 13 more within 50 us: a longer time would rather find coincidences.
+#: Longest time (ns) between the end of work on another stream and the start of work that is then taken to
+#: have waited for it, if its own stream does not explain the late start. In a training's trace 96 of 444 late
+#: starts are within 10 us of such an end, 33 within 4 us, and only 13 more within 50 us: a longer limit would
+#: mostly find coincidences.
 _SOON: Final = 10_000
 _WAIT_CALLS: Final = r"\A(cuda|cu|hip)StreamWaitEvent"
 
 
 def coinciding(trace: Trace, work: Work, late: Ints) -> tuple[Ints, Ints]:
-    """Return for the places ``late`` of work that began later than its stream and launch explain the work of
-    another stream of the device that ended just before: the pairs found, as (before, after).
+    """Return, for the places ``late`` of work that began later than its stream and launch explain, the work
+    of another stream of the device that ended just before, as pairs (before, after).
 
-    None where the trace has synchronisation events, which say so, or no call that makes a stream wait.
+    None if the trace has synchronisation events, which show this exactly, or no call that makes a stream
+    wait.
     """
     none = np.empty(0, np.int64)
     are_stated = trace["syncs"]["record"].is_not_null().any()
@@ -95,7 +97,7 @@ def coinciding(trace: Trace, work: Work, late: Ints) -> tuple[Ints, Ints]:
 
 
 class _Streams:
-    """Finds in each stream what was launched before a time and had ended by another."""
+    """Finds in each stream the work that was launched before a time and had ended by another time."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -188,7 +190,7 @@ def _syncs(trace: Trace) -> pl.DataFrame:
 def _copies(
     trace: Trace, work: Work, codes: NDArray[np.int32], names: list[str | None]
 ) -> tuple[Ints, Ints]:
-    """Return the copies whose call returned only once the copy had ended: the host waited for them."""
+    """Return the copies whose call returned only after the copy had ended, so the host waited for them."""
     place = np.flatnonzero((work.what == COPY) & (work.call >= 0))
     call = work.call[place]
     copies = np.array([bool(_COPIES.search(name or "")) for name in names] or [False])[codes[call]]
@@ -223,7 +225,7 @@ def _calls(
     stream, device = (
         table[name].fill_null(NONE).cast(pl.Int64).to_numpy() for name in ("stream", "device")
     )
-    # an event whose record is known is found by its record
+    # if the record of an event is known, the event is found by it
     kinds = np.where(
         (table["what"] == "event").fill_null(False) & (table["recorded"] >= 0), 9, kinds
     )
@@ -233,7 +235,7 @@ def _calls(
         here = (process == key[0]) & ((device < 0) | (device == key[1]))
         last = np.where(here, streams.last(lane, begin, end), NONE)
         streams_waited = np.flatnonzero((last >= 0) & (kinds == 1))
-        # a later call of the same thread that waits for the same work learns nothing new
+        # a later call of the same thread that waits for the same work adds nothing
         _, _, once = pairs(thread[streams_waited], last[streams_waited])
         streams_waited = (
             streams_waited[np.sort(np.unique(once, return_index=True)[1])]
@@ -322,7 +324,7 @@ def _events(
     ended = at(work.end, source[by_call]) <= trace["calls"]["end"].to_numpy()[call[by_call]]
     by_call = by_call[ended]
     both = np.flatnonzero(is_wait & (source >= 0) & (target >= 0))
-    # the events of a stream's own work say nothing new
+    # events of a stream's own work add nothing
     both = both[work.lane[source[both]] != work.lane[target[both]]]
     both = both[work.end[source[both]] <= work.start[target[both]]]
     return (call[by_call], source[by_call]), source[both], target[both]

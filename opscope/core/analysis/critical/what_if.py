@@ -1,4 +1,5 @@
-"""What if some work took less time, or more? The graph replayed with scaled durations."""
+"""Predict how long the run would take if some work took less or more time: replay the graph with scaled
+durations."""
 
 from __future__ import annotations
 
@@ -33,11 +34,11 @@ class NothingSelected(ValueError):
 class Change:
     """Factors for durations: 0 removes the work, 1 leaves it as it is.
 
-    ``ops``: by name, for the host's time inside an op and the device work launched there; of nested ops that
-    are named, the innermost decides. ``kernels``: by name. In both ``*`` stands for any text. ``copies``,
-    ``communication``: for the device work of that kind. ``launches``: for the calls that launch work and
-    the delay until it starts. ``host``: for all time of threads in which they do not wait.
-    Raises ValueError for a factor that is negative, not finite, or above 1000.
+    ``ops``: by name, for the host's time inside an op and the device work launched there; if nested ops are
+    named, the innermost decides. ``kernels``: by name. In both ``*`` stands for any text. ``copies``,
+    ``communication``: for the device work of that kind. ``launches``: for the calls that launch work and the
+    delay until it starts. ``host``: for all time of threads in which they do not wait. Raises ValueError for
+    a factor that is negative, not finite, or above 1000.
     """
 
     ops: Mapping[str, float] = field(default_factory=dict)
@@ -75,8 +76,8 @@ def what_if(ops: Ops, graph: Graph, change: Change) -> pl.DataFrame:
     """Return the window's time with ``change``, then each step's: SCHEMA, one row each (ns).
 
     The first row is the whole window (``step`` is null); ``removed_time`` is the sum of all durations that
-    the change takes away, on the path or not: no saving can be larger. A step's time is that from its start
-    to its end on the thread that marks it. Raises NothingSelected for a name that nothing has.
+    the change removes, on the path or not; no saving can be larger. A step's time is that from its start to
+    its end on the thread that marks it. Raises NothingSelected for a name that does not occur.
     """
     changed = Scaled.of(graph)
     changed.device(_device_factors(ops, graph, change))
@@ -118,7 +119,7 @@ def _wanted(ops: Ops, change: Change) -> tuple[NDArray[np.bool_], Floats]:
 def _by_name(
     texts: list[str | None], factors: Mapping[str, float], noun: str, unnamed: float = 1.0
 ) -> Floats:
-    """Return the factor of each text; of several that fit, the last given."""
+    """Return the factor of each text; if several patterns match, the last one given counts."""
     found = np.full(len(texts), unnamed)
     for name, factor in factors.items():
         pattern = re.compile(".*".join(map(re.escape, name.split("*"))), re.DOTALL)
@@ -130,7 +131,7 @@ def _by_name(
 
 
 def _scale_host(ops: Ops, changed: Scaled, change: Change) -> None:
-    """Scale what the threads did themselves between their nodes."""
+    """Scale the threads' own work between their nodes."""
     if not change.ops and change.host == 1.0 and change.launches == 1.0:
         return
     graph = changed.made

@@ -15,9 +15,10 @@ from opscope.core.job.exchanges import communicating
 from opscope.core.tables.columns import at, compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
-#: What a row of the work is.
+#: Kinds of rows.
 KERNEL, COPY, SET, COMMUNICATION = range(4)
-#: The launch of work without a launch record: before anything in the trace, as the records begin later.
+#: Launch number of work without a launch record: before all others, because the recording began after the
+#: launch.
 _BEFORE: Final = np.iinfo(np.int64).min // 4
 _STREAM: Final = ("process", "device", "context", "stream")
 
@@ -29,8 +30,8 @@ class Work:
     ``row``: the row of ``kernels``, or of ``memops`` where ``what`` is COPY or SET. ``call``: the row of
     ``calls`` that launched it, -1 for none; ``op``: the row of ``ranges``. ``lane``: the number of its
     stream; ``first`` has each stream's first place and the number of all work at its end. ``keys``: each
-    stream's (process, device, context, stream), -1 where unknown. ``launched``: when its stream had all
-    launches up to this one (the start of its call; work without a call was launched before all others).
+    stream's (process, device, context, stream), -1 where unknown. ``launched``: when the stream had received
+    all launches up to this one (the start of its call; work without a call was launched before all others).
     """
 
     row: NDArray[np.int32]

@@ -1,1 +1,1 @@
-"""What each device did: its use, idle time, launches, queues, copies, sequences of kernels."""
+"""The activity of each device: use, idle time, launches, queues, copies, sequences of kernels."""

@@ -1,4 +1,4 @@
-"""The bandwidth that copies and sets reach, by kind: as a summary, and over time."""
+"""The bandwidth of copies and sets, by kind: as a summary, and over time."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def bandwidth_curve(memops: pl.DataFrame, most: int = POINTS) -> pl.DataFrame:
     """Return the bandwidth of each process, device and kind of copy over time: process, device, kind, time
     (ns), moving_bandwidth (bytes/s, of all copies of the kind that run then, added up).
 
-    A value holds until the next row of its kind. Of a kind with more than ``most`` changes, the points that
-    stay keep the extremes. Copies without bytes or without a length are left out.
+    A value holds until the next row of its kind. If a kind has more than ``most`` changes, points are left
+    out, but the extremes are kept. Copies without bytes or without a length are left out.
     """
     sized = memops.filter(pl.col("bytes").is_not_null() & (pl.col("end") > pl.col("start")))
     parts = []
@@ -125,11 +125,11 @@ def moving(start: Ints, end: Ints, size: Ints) -> tuple[Ints, NDArray[np.float64
     """
     rate = size / (end - start) * 1e9
     time = np.concatenate((end, start))
-    order = np.argsort(time, kind="stable")  # at one time, what ends is taken off first
+    order = np.argsort(time, kind="stable")  # at equal times, ending copies are subtracted first
     change = np.concatenate((-rate, rate))[order]
     running = np.cumsum(np.repeat(np.array([-1, 1]), len(start))[order])
     value = np.cumsum(change)
-    # floating-point remainders of what has ended do not stay: sums begin anew where nothing runs
+    # sums restart where nothing runs, so that floating-point remainders of ended copies do not stay
     idle = np.where(running == 0, value, 0.0)
     since = np.maximum.accumulate(np.where(running == 0, np.arange(len(value)), -1))
     value = value - np.where(since >= 0, idle[since], 0.0)

@@ -1,4 +1,4 @@
-"""How the columns about the use of devices are shown: short headings, so that a table fits on a line."""
+"""How the columns about device use are shown: with short headings, so that a table fits on a line."""
 
 from __future__ import annotations
 

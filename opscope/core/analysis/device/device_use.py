@@ -1,7 +1,7 @@
 """How well kernels fill each device: utilization, SM efficiency, occupancy, Tensor Cores; figures and curves.
 
 The definitions are those of the PyTorch profiler's TensorBoard plug-in (torch-tb-profiler 0.4.3,
-``gpu_metrics_parser.py``), with its window: the steps, and what they launched.
+``gpu_metrics_parser.py``), with its window: the steps, and the work that they launched.
 
 - utilization: time in which a kernel ran / window;
 - SM efficiency, estimated: at each instant the blocks of the kernels that run, at most one a multiprocessor,
@@ -41,9 +41,9 @@ from opscope.core.tables.trace import Trace
 
 #: The columns of ``kernels`` that are needed.
 NEEDED: Final = ("process", "device", "start", "end", "call_start", "tensor_core")
-#: Why no utilization is known.
+#: Reason for an unknown utilization.
 NO_GAPS: Final = "the source has the times that kernels took, but not when they ran"
-#: The most points that a curve may have for a device.
+#: The most points of a device's curve.
 MOST_BUCKETS: Final = 100_000
 _SUMS: Final = {
     "kernel_busy": pl.Int64,
@@ -79,7 +79,7 @@ CURVE: Final = {
 
 
 def used_kernels(ops: Ops) -> pl.DataFrame:
-    """Return the columns ``NEEDED`` of ``Profile.kernels`` without the others."""
+    """Return the columns ``NEEDED`` of ``Profile.kernels``, without computing the others."""
     trace, launched = ops.attribution.trace, ops.attribution.kernels
     call_start = gather(trace["calls"]["start"], launched.call).alias("call_start")
     return (
@@ -105,7 +105,7 @@ class _Device:
 
     @property
     def made_up(self) -> bool:
-        """Whether a reader laid the kernels end to end, as the source only says how long they took."""
+        """Whether a reader laid the kernels end to end, because the source only has their durations."""
         if self.launched:
             return False
         low, high = self.bounds
@@ -124,9 +124,10 @@ class _Device:
         return int(self.window[0][0]), int(self.window[1][-1])
 
     def segments(self) -> Iterator[_Segment]:
-        """Yield the window in parts of time in which some 250,000 kernels start, with what runs in each.
+        """Yield parts of the window in which some 250,000 kernels start each, with the kernels that run in
+        them.
 
-        What is integrated over time adds up over them; of ten million kernels at once it takes 1 GB more.
+        Integrals over time add up over the parts; for ten million kernels at once they would take 1 GB more.
         """
         low, high = self.bounds
         since, open_rows = low, self.rows[:0]
@@ -148,8 +149,8 @@ class _Device:
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """A part of a device's window: its ``bounds``, which kernels run in it, by start, and when; ``counted``:
-    those that begin in it, and are in the window."""
+    """A part of a device's window: its ``bounds``, the kernels that run in it (by start) with their times,
+    and ``counted``: the kernels that begin in it and are in the window."""
 
     bounds: tuple[int, int]
     rows: NDArray[np.int32]
@@ -162,9 +163,9 @@ def device_use(trace: Trace, kernels: pl.DataFrame, launched: Launches) -> pl.Da
     """Return one row per process and device that ran kernels: ``USE``; times in ns, shares in 0 … 1.
 
     ``kernels`` is ``Profile.kernels``' frame, a row for each of the trace's kernels: start, end, call_start,
-    tensor_core. The window is that of ``_windows``. A figure is null if no kernel in the window tells it;
-    where only some do, ``sm_efficiency`` counts the others as 0 and the occupancies leave them out:
-    ``grid_known`` and ``occupancy_known`` are the parts of the kernels' time that are known.
+    tensor_core. The window is that of ``_windows``. A figure is null if no kernel in the window has its data.
+    If only some have, ``sm_efficiency`` counts the others as 0 and the occupancies leave them out;
+    ``grid_known`` and ``occupancy_known`` are the known shares of the kernels' time.
     """
     tables = []
     for device in _devices(trace, kernels):
@@ -195,7 +196,7 @@ def device_curve(
 ) -> pl.DataFrame:
     """Return the figures of ``device_use`` over time: ``buckets`` equal parts of each device's window.
 
-    A part is a row of ``CURVE``: start, end (ns) and what happened in it; the parts of a device add up to
+    A part is a row of ``CURVE``: start, end (ns) and its figures; the parts of a device add up to
     ``device_use``. Raises ValueError for fewer than 1 or more than 100,000 buckets.
     """
     if not 1 <= buckets <= MOST_BUCKETS:
@@ -221,10 +222,10 @@ def device_curve(
 
 @dataclass(slots=True)
 class _Sums:
-    """What is integrated over the time of one device, between each edge (ns) and the next: ``sums``.
+    """The integrals over the time of a device, between each edge (ns) and the next: ``sums``.
 
-    ``sized``, ``decided``: whether of any kernel the blocks, or the use of Tensor Cores, are known;
-    ``inside``: how many kernels are in the window.
+    ``sized``, ``decided``: whether the number of blocks, or the use of Tensor Cores, is known for any kernel;
+    ``inside``: the number of kernels in the window.
     """
 
     edges: Ints
@@ -262,7 +263,7 @@ class _Sums:
         return found
 
     def figures(self, device: _Device) -> pl.DataFrame:
-        """Return the sums between each edge and the next, and the figures that follow."""
+        """Return the sums between each edge and the next, and the figures computed from them."""
         sms = {"sm_time": self.sums["sm_time"] / (self.sm_count or 1)}
         inside = {"inside": _integral(*device.window, self.edges)}
         frame = pl.DataFrame({**inside, **self.sums, **sms})
@@ -282,7 +283,7 @@ class _Sums:
         ).with_columns(_over("tensor_core_time", "kernel_time").alias("tensor_core_share"))
 
 
-#: What is integrated; the rates have parts of kernels' time.
+#: The quantities that are integrated; for the rates, also the kernel time for which they are known.
 _RATES: Final = ("achieved", "theoretical")
 _INTEGRALS: Final = (
     *("kernel_busy", "kernel_time", "tensor_core_time", "tensor_core_undetermined_time"),
@@ -292,7 +293,7 @@ _INTEGRALS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of kernels: by their launch configuration, and whether they use Tensor Cores."""
+    """Known facts about kernels: from their launch configuration, and whether they use Tensor Cores."""
 
     code: NDArray[np.int32]
     blocks: Ints  # -1: not known
@@ -313,7 +314,7 @@ class _Known:
         )
 
     def tensor_core(self, rows: NDArray[np.int32]) -> NDArray[np.int8]:
-        """Return whether kernels use Tensor Cores: 1, 0, or -1 where that is not known."""
+        """Return whether kernels use Tensor Cores: 1, 0, or -1 if unknown."""
         flags: NDArray[np.int8] = (
             self.on_tensor_cores.gather(rows).cast(pl.Int8).fill_null(NONE).to_numpy()
         )
@@ -358,8 +359,8 @@ def _integrals(
 def _occupying(segment: _Segment, blocks: Ints, sm_count: int | None, times: _Times) -> Ints:
     """Return the time (ns) of multiprocessors that have a block.
 
-    At each instant they are the blocks of all that runs, at most ``sm_count``: whole numbers, added up
-    exactly. Of a kernel that runs alone they need no count instant by instant.
+    At each instant, this is the number of blocks of all running kernels, at most ``sm_count``: whole numbers,
+    added up exactly. A kernel that runs alone needs no count at each instant.
     """
     if not sm_count:
         return np.zeros(len(times.edges) - 1, np.int64)
@@ -373,12 +374,13 @@ def _occupying(segment: _Segment, blocks: Ints, sm_count: int | None, times: _Ti
 
 @dataclass(frozen=True, slots=True)
 class _Times:
-    """How long intervals, by start, are open between each edge and the next; all are inside the edges."""
+    """How long intervals, by start, are open between each edge and the next; all intervals are inside the
+    edges."""
 
     edges: Ints
-    cuts: Ints  # those that start in part i are the ones from cuts[i] to cuts[i + 1]
+    cuts: Ints  # the intervals that start in part i are those from cuts[i] to cuts[i + 1]
     first: Ints  # how long each is open in the part in which it starts
-    over: Ints  # those that are open in later parts too
+    over: Ints  # intervals that are open in later parts too
     since: Ints  # from when
     end: Ints
 
@@ -415,8 +417,8 @@ def _integral(
 ) -> NDArray[np.generic]:
     """Return how long (ns, weighted) intervals are open between each edge and the next, added up.
 
-    Until a time t that is the sum of t - start over what has started, less that of t - end over what has
-    ended: two sorted columns and their prefix sums, exact for any overlaps.
+    Up to a time t, this is the sum of t - start over all started intervals minus the sum of t - end over all
+    ended ones: two sorted columns and their prefix sums, exact for any overlaps.
     """
     total = np.zeros(len(edges), np.int64 if weight is None else weight.dtype)
     for times, sign in ((start, 1), (end, -1)):
@@ -431,7 +433,7 @@ def _integral(
 
 
 def _cap(start: Ints, end: Ints, blocks: Ints, sm_count: int, edges: Ints) -> Ints:
-    """Return the time (ns) of blocks, at each instant at most ``sm_count``, between the edges."""
+    """Return the block time (ns) between the edges, counting at each instant at most ``sm_count`` blocks."""
     if not len(start):
         return np.zeros(len(edges) - 1, np.int64)
     time = np.concatenate((start, end))
@@ -478,9 +480,9 @@ def _devices(trace: Trace, kernels: pl.DataFrame) -> Iterator[_Device]:
 def _windows(trace: Trace, kernels: pl.DataFrame) -> dict[int, tuple[Ints, Ints]]:
     """Return the time of each process in which its kernels count, as disjoint intervals.
 
-    It is the time from the first step's start until the last step has ended and so has what the steps
-    launched; without steps, from the first event to the last, on host and device. If the kernels were
-    captured only in windows, it is the part of that time inside them.
+    It is the time from the first step's start until the last step and all work launched by the steps have
+    ended; without steps, from the first event to the last, on host and device. If the kernels were captured
+    only in windows, it is the part of that time inside them.
     """
     windows: dict[int, tuple[Ints, Ints]] = {}
     steps = captured_steps(trace, ended_steps(trace["ranges"]))
@@ -521,7 +523,7 @@ def windowed_kernels(profile: Answers) -> pl.DataFrame:
     return used_kernels(profile.of(op_index))
 
 
-#: What is not known where kernels are missing: lower bounds, without it.
+#: Figures that are unknown if kernels are missing; others are lower bounds.
 _NOT_USED: Final = tuple(
     pl.lit(None, _SUMS[name]).alias(name)
     for name in ("kernel_busy", "gpu_utilization", "sm_efficiency")
@@ -544,7 +546,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     return frame
 
 
-#: What a figure that is not known is called, by its column.
+#: Name of each unknown figure, by its column.
 _KNOWN: Final = (
     ("grid_known", "SM efficiency is a lower bound: the grids of {} of kernel time are known"),
     ("occupancy_known", "the occupancies are those of {} of kernel time"),
@@ -552,7 +554,7 @@ _KNOWN: Final = (
 
 
 def device_use_table(report: Report, profile: Answers, view: View) -> Table:
-    """Return the devices, with what the figures mean and what is missing for them."""
+    """Return the devices, with notes on the meaning of the figures and on missing data."""
     frame = report.frame(profile)
     table = listed(report, frame, view)
     notes = list(table.footnotes)

@@ -1,4 +1,4 @@
-"""All that ran on devices as one table of arrays: kernels, copies and sets by start, with their launch."""
+"""All work on devices as one table of arrays: kernels, copies and sets by start, with their launch."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from opscope.core.tables.columns import at, hand_back, pairs
 from opscope.core.tables.intervals import NONE, Ints, merge
 from opscope.core.tables.trace import Trace
 
-#: Why idle time is not known: a file of totals.
+#: Reason for unknown idle time: the file has only totals.
 NOT_TIMED: Final = "the file has totals and no times: when each kernel ran is not known"
-#: What a row is.
+#: Kinds of rows.
 COMPUTATION: Final = 0
 COMMUNICATION: Final = 1
 COPY: Final = 2
-_NULL: Final = -(1 << 40)  # no number of a process, device or stream
+_NULL: Final = -(1 << 40)  # not the number of any process, device or stream
 
 
 #: So many kernels, copies and sets without a launch among them: the calls that are there tell nothing.
@@ -37,16 +37,16 @@ _MANY: Final = 20
 class DeviceWork:
     """Kernels, copies and sets by start; every array has one entry a row.
 
-    ``kind``: COMPUTATION, COMMUNICATION (kernels of collectives) or COPY (copies and sets).
-    ``row``: the row of ``kernels``, or of ``memops`` if ``kind`` is COPY. ``start``, ``end`` (ns).
-    ``call``: the row of ``calls`` that launched it (-1: not recorded); a CUDA graph's launch launches many.
-    ``called``, ``returned`` (ns): when that call began and ended; 0 without a call. ``stream``: the row of
-    ``streams`` (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``:
-    the captured window in which it began, so that what lies between two windows is no idle time.
-    ``with_calls``: whether the trace records launches that tell what the work waited for; ``unlinked``: why
-    those that it records do not (``call`` is then -1), else None. ``untimed``: why it is not known what ran
-    when: files of totals only have the lengths, and lost kernels may have run in what looks idle; None where
-    it is. ``waits``: when each stream waited, as far as that is recorded, by the row of ``streams``.
+    ``kind``: COMPUTATION, COMMUNICATION (kernels of collectives) or COPY (copies and sets). ``row``: the row
+    of ``kernels``, or of ``memops`` if ``kind`` is COPY. ``start``, ``end`` (ns). ``call``: the row of
+    ``calls`` that launched it (-1: not recorded); a CUDA graph's launch launches many. ``called``,
+    ``returned`` (ns): when that call began and ended; 0 without a call. ``stream``: the row of ``streams``
+    (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``: the captured
+    window in which it began, because time between two windows is not idle time. ``with_calls``: whether the
+    trace records launches, which show what the work waited for; ``unlinked``: why the recorded launches
+    cannot be used (``call`` is then -1), else None. ``untimed``: why it is unknown what ran when (files of
+    totals have only durations; lost kernels may have run in time that looks idle), else None. ``waits``: when
+    each stream waited, as far as recorded, by the row of ``streams``.
     """
 
     kind: NDArray[np.uint8]
@@ -68,7 +68,7 @@ class DeviceWork:
 
     @property
     def timed(self) -> bool:
-        """Whether it is known what ran when, and so when nothing did."""
+        """Whether it is known when work ran, and therefore when the device was idle."""
         return self.untimed is None
 
     def lanes(self, key: NDArray[np.int32]) -> Iterator[tuple[int, Ints]]:
@@ -84,7 +84,7 @@ class DeviceWork:
 
 
 def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
-    """Return the kernels, copies and sets of a trace by start; ``unknown``: why idle time is not known."""
+    """Return the kernels, copies and sets of a trace by start; ``unknown``: why idle time is unknown."""
     attribution = ops.attribution
     trace = attribution.trace
     tables = ((trace["kernels"], attribution.kernels), (trace["memops"], attribution.memops))
@@ -98,7 +98,7 @@ def device_work(ops: Ops, unknown: str | None = None) -> DeviceWork:
     row = np.concatenate([np.arange(kernels, dtype=np.int32), np.arange(copies, dtype=np.int32)])
     call = np.concatenate([_calls(launched) for _, launched in tables])
 
-    def column(name: str) -> Ints:  # 8 bytes a row: each is given up when it is paired
+    def column(name: str) -> Ints:  # 8 bytes a row: each column is released once it is paired
         return np.concatenate(
             [table[name].cast(pl.Int64).fill_null(_NULL).to_numpy() for table, _ in tables]
         )
@@ -149,12 +149,13 @@ def _waits(trace: Trace, streams: pl.DataFrame) -> dict[int, tuple[Ints, Ints]]:
 
 
 def _calls(launched: Launched) -> NDArray[np.int32]:
-    """Return the call that launched each row: for a CUDA graph's work the call that replayed the graph."""
+    """Return the call that launched each row: for the work of a CUDA graph, the call that replayed the
+    graph."""
     return np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int32)
 
 
 def _by_start(start: Ints) -> Ints | slice:
-    """Return the rows by start; a slice where they are in order already, as NumPy then copies nothing."""
+    """Return the rows by start; a slice if they are in order already, because NumPy then copies nothing."""
     if not len(start) or bool((start[1:] >= start[:-1]).all()):
         return slice(None)
     return np.argsort(start, kind="stable")
@@ -168,7 +169,7 @@ def _name(columns: dict[str, NDArray[Any]]) -> pl.DataFrame:
 
 
 def _parts(trace: Trace, process: Ints, start: Ints) -> NDArray[np.int32]:
-    """Return the number of the captured window in which each row begins; 0 where all was captured."""
+    """Return the number of the captured window in which each row begins; 0 if everything was captured."""
     parts = np.zeros(len(start), np.int32)
     for (number,), windows in trace["windows"].group_by("process"):
         low, _ = merge(windows["start"].to_numpy(), windows["end"].to_numpy())
@@ -188,5 +189,5 @@ __all__ = ["COMMUNICATION", "COMPUTATION", "COPY", "NONE", "DeviceWork", "device
 def work_on_devices(profile: Answers) -> DeviceWork:
     """All that ran on devices, by start."""
     work = device_work(profile.of(op_index), profile.of(idle_unknown))
-    hand_back()  # of a million kernels, what making it took is 0.05 GB
+    hand_back()  # free memory: for a million kernels, 0.05 GB
     return work

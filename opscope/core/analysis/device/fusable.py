@@ -1,6 +1,6 @@
-"""Kernels that a fusion would join: chains of pointwise or of short kernels, one directly after the other.
+"""Chains of pointwise or short kernels, one directly after the other, which a fusion could join.
 
-All savings are estimates, and upper bounds: a fusion may be impossible (another op needs the intermediate
+All savings are estimates and upper bounds: a fusion may be impossible (another op needs the intermediate
 tensor, the host decides in between), and then nothing is saved.
 """
 
@@ -26,12 +26,12 @@ from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
-#: The two kinds of chains. A kernel may be in one of each.
+#: The two kinds of chains. A kernel may be in one chain of each kind.
 POINTWISE: Final = "pointwise"
 SHORT_ONES: Final = "short"
-#: Kernels with a longer gap (ns) between them are not one chain: it has other causes than launches.
+#: Largest gap (ns) between kernels of a chain: longer gaps have causes other than launches.
 FAR: Final = 100_000
-#: PyTorch's launchers of functions of one element, which also make its copies between dtypes and layouts.
+#: PyTorch's launchers of elementwise functions, which also make its copies between dtypes and layouts.
 _ELEMENTWISE: Final = r"(vectorized|unrolled|legacy|\b)_?elementwise_kernel"
 SCHEMA: Final = {
     "chain": pl.String,
@@ -54,11 +54,11 @@ NEEDED: Final = (
     *(*_PLACE, "start", "end", "duration", "name"),
     *("op", "op_type", "direction", "layer", "step", "bytes"),
 )
-#: Families of ops that compute elements from elements and need nothing else, such as a row's largest.
+#: Families of elementwise ops, which need nothing else, such as the maximum of a row.
 _FAMILIES: Final = ("elementwise", "activation", "dropout")
-#: Runs of equal ops that the text of a chain names.
+#: The most runs of equal ops that the text of a chain names.
 _NAMED: Final = 12
-#: Odd numbers that mix the numbers of a chain's ops and their places.
+#: Odd numbers that mix the numbers of a chain's ops and their places into a signature.
 _ODD: Final = (
     (0x9E3779B97F4A7C15, 0xD1B54A32D192ED03),
     (0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9),
@@ -81,9 +81,9 @@ def fusable_kernels(
 
     ``saving_most``: the gaps inside the chain and, of the kernels' time, at most what reading and writing
     ``intermediate_bytes`` takes at ``bandwidth`` (bytes/s), and never more than all but the longest kernel.
-    Without both figures it is the gaps and all but the longest kernel. ``intermediate_bytes`` is, for each
-    two neighbours, the smaller of what they read and write, as what lies between them is part of both.
-    ``kernels`` and ``memops`` are ``Profile``'s frames.
+    Without both figures it is the gaps and all but the longest kernel. ``intermediate_bytes`` sums, over each
+    two neighbours, the smaller of the bytes that the first writes and the second reads, because the
+    intermediate tensor is part of both. ``kernels`` and ``memops`` are ``Profile``'s frames.
     """
     if kernels.is_empty():
         return pl.DataFrame(schema=SCHEMA)
@@ -99,7 +99,8 @@ def fusable_kernels(
 
 
 def _order(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.DataFrame:
-    """Return kernels and copies in the order of each stream, with what decides where a chain goes on."""
+    """Return kernels and copies in the order of each stream, with the values that decide whether a chain
+    continues."""
     span = [*_PLACE, "start", "end"]
     communicates = kinds.communicates(kernels["name"], kernels["direction"])
     short = (kernels["duration"] < below) & pl.Series(~communicates)
@@ -123,7 +124,7 @@ def _order(kernels: pl.DataFrame, memops: pl.DataFrame, below: int) -> pl.DataFr
 
 
 def pointwise(kernels: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return which kernels compute elements from elements: the name proves it, else the op's family tells."""
+    """Return which kernels are elementwise, as proven by their name, else by the op's family."""
     names, texts = compact(kernels["name"])
     families, labels = compact(kernels["op_type"])
     of_name, of_family, row = pairs(names, families)
@@ -207,7 +208,7 @@ def _chains(
 
 
 def _changes(ordered: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return which rows cannot go on with the chain of the row before."""
+    """Return which rows cannot continue the chain of the previous row."""
     number: Ints | NDArray[np.int32] = np.zeros(len(ordered), np.int32)
     for name in (*_PLACE, *_SAME):
         column = ordered[name]
@@ -222,14 +223,14 @@ def _changes(ordered: pl.DataFrame) -> NDArray[np.bool_]:
 
 
 def _gaps(frame: pl.DataFrame) -> Ints:
-    """Return the time between the end of the row before and the start of each; 0 if they overlap."""
+    """Return the time between the end of the previous row and the start of each; 0 if they overlap."""
     end = frame["end"].to_numpy()
     gaps: Ints = np.maximum(frame["start"].to_numpy() - np.roll(end, 1), 0)
     return gaps
 
 
 def _signature(frame: pl.DataFrame, number: Ints, begin: Ints) -> pl.Series:
-    """Return for each chain a number of 128 bits, as text, which chains of equal ops share."""
+    """Return for each chain a 128-bit number, as text, that chains of equal ops share."""
     (ops, known), (names, _) = compact(frame["op"]), compact(frame["name"])
     # as in the text: the op, or the kernel's name where there is none
     code = np.where(frame["op"].is_null().to_numpy(), len(known) + names, ops).astype(np.uint64)
@@ -245,8 +246,8 @@ def _signature(frame: pl.DataFrame, number: Ints, begin: Ints) -> pl.Series:
 
 
 def _texts(frame: pl.DataFrame, number: Ints, begin: pl.Series) -> pl.Series:
-    """Return the ops of the chains that begin at these rows: ``aten::mul ×2, aten::add``; the kernel's name
-    where there is no op. Of a long chain the first."""
+    """Return the ops of the chains that begin at these rows: ``aten::mul ×2, aten::add``; the kernel's
+    name if there is no op. For a long chain, only the first ones."""
     wanted = number[begin.to_numpy()]
     chosen = np.zeros(int(number.max()) + 1, bool)
     chosen[wanted] = True
@@ -293,7 +294,7 @@ def answer(profile: Answers, below: int = SHORT) -> pl.DataFrame:
 
 
 def fusable_table(report: Report, profile: Answers, view: View) -> Table:
-    """Return the chains, with what the estimates mean."""
+    """Return the chains, with notes on the meaning of the estimates."""
     frame = report.frame(profile)
     table = listed(report, frame, view)
     notes = list(table.footnotes)

@@ -1,10 +1,10 @@
 """Idle time of devices and streams, by what the next kernel waited for: the host, its launch, or other work.
 
-The kinds are those of Holistic Trace Analysis. A gap is *host wait* if the launch of what ends it began after
-the work before it had ended: the host was late. Else it is *kernel wait* if it is shorter than 30 µs: what
-it takes to start a kernel. Else it is *other*: the kernel was queued, and waited for an event, another stream
-or a resource. So it is, too, where the device recorded that the stream waited for most of the gap. Without a
-launch record the kind is *unknown*.
+The kinds are those of Holistic Trace Analysis. A gap is *host wait* if the launch of the work after it began
+after the work before it had ended: the host was late. Otherwise it is *kernel wait* if it is shorter than 30
+µs, the time that it takes to start a kernel. Otherwise it is *other*: the kernel was queued, and waited for
+an event, another stream or a resource. A gap is also *other* if the device recorded that the stream waited
+for most of it. Without a launch record the kind is *unknown*.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.intervals import NONE, Ints
 
-#: A gap of a queued kernel below this many ns is the time that it takes to start a kernel (HTA's default).
+#: A gap before a queued kernel that is shorter than this (ns) is the time it takes to start a kernel (HTA's
+#: default).
 KERNEL_WAIT: Final = 30_000
 #: The kinds of gaps, by number.
 KINDS: Final = ("host_wait", "kernel_wait", "other_wait", "unknown_wait")
@@ -54,8 +55,8 @@ class Gaps:
     """The times in which a device (or stream) ran nothing, between two pieces of work; by lane and start.
 
     ``lane``: row of ``work.devices`` or ``work.streams``. ``start``, ``end`` (ns). ``kind``: place in KINDS.
-    ``after``: the row of ``work`` that ends the gap. ``low``, ``high`` (ns): first start and last end of each
-    stretch of work that was captured in one piece, and ``of`` its lane.
+    ``after``: the row of ``work`` that ends the gap. ``low``, ``high`` (ns): first start and last end of the
+    work in each captured window, and ``of`` its lane.
     """
 
     lane: NDArray[np.int32]
@@ -69,9 +70,10 @@ class Gaps:
 
 
 def gaps_between(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> Gaps:
-    """Return the gaps of each device or stream; a queued kernel's gap of ``least`` ns is *other*.
+    """Return the gaps of each device or stream; a gap of ``least`` ns or more before a queued kernel is
+    *other*.
 
-    None where it is not known what ran when (``work.untimed``).
+    None if it is not known what ran when (``work.untimed``).
     """
     parts: list[tuple[Ints, Ints, Ints, int]] = []
     stretches: list[tuple[int, int, int]] = []
@@ -154,7 +156,8 @@ def idle(work: DeviceWork, by: By = "device", least: int = KERNEL_WAIT) -> pl.Da
 
 
 def _sums(group: NDArray[np.integer], length: Ints, count: int) -> Ints:
-    """Return the sum of the lengths (ns) of each place; ``bincount`` would add floating-point numbers."""
+    """Return the sum of the lengths (ns) of each place; exact, unlike ``bincount``, which adds
+    floating-point numbers."""
     sums = np.zeros(count, np.int64)
     np.add.at(sums, group, length)
     return sums
@@ -162,7 +165,9 @@ def _sums(group: NDArray[np.integer], length: Ints, count: int) -> Ints:
 
 def reasoned(frame: pl.DataFrame, with_calls: bool, unlinked: str | None = None) -> pl.DataFrame:
     """Return the frame with ``reason``; without launches in the trace, the known kinds are null, not 0.
-    ``unlinked``: why launches of the trace are of no use."""
+
+    ``unlinked``: why the launches in the trace cannot be used.
+    """
     if not with_calls:
         nothing = (pl.lit(None, pl.Int64).alias(name) for name in KINDS[:UNKNOWN])
         return frame.with_columns(*nothing, pl.lit(unlinked or NO_LAUNCHES).alias("reason"))

@@ -1,9 +1,8 @@
-"""What the host did while a device waited for it: the ops in which most of the host wait lies.
-
-The thread that ended a gap is that of the launch. Its time in the gap is cut wherever an op, a CUDA call, a
-phase or a user range begins or ends, and each piece goes to the innermost op open there. If none is, the
-thread may have waited for another (autograd's for the one that calls ``backward``): then the piece goes to
-the op open on the thread that marks the steps.
+"""What the host did while a device waited for it: the ops with most of the host wait. || The thread that
+ended a gap is the launching thread. Its time in the gap is cut wherever an op, a CUDA call, a phase or a
+user range begins or ends, and each piece counts for the innermost op open there. If no op is open, the
+thread may have waited for another (autograd's thread for the one that calls ``backward``): then the piece
+counts for the op open on the thread that marks the steps.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _BY: Final = ("op", "direction", "layer", "source", "range", "phase")
 
 @dataclass(slots=True)
 class Pieces:
-    """Pieces of the gaps that the host caused. ``gap``: number of the gap; ``start``, ``end`` (ns);
+    """Pieces of the gaps caused by the host. ``gap``: number of the gap; ``start``, ``end`` (ns);
     ``process``, ``thread``: who worked; ``op``: row of ``ranges``, ``call``: of ``calls`` (-1: none);
     ``launching``: whether the launch that ends the gap has begun.
     """
@@ -82,9 +81,9 @@ def idle_ops(ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT) -> pl.DataFra
 def pieces_of_waits(
     ops: Ops, work: DeviceWork, least: int = KERNEL_WAIT, longest: int | None = None
 ) -> Pieces:
-    """Return the pieces of all gaps of devices that the host caused; their lengths add up to these gaps.
+    """Return the pieces of all device gaps caused by the host; their lengths add up to these gaps.
 
-    ``longest``: only of so many gaps, those that last longest.
+    ``longest``: only this many of the longest gaps.
     """
     calls = ops.attribution.trace["calls"]
     gaps = gaps_between(work, "device", least)
@@ -148,7 +147,7 @@ def _cut(gap: Ints, start: Ints, end: Ints, edges: list[Ints]) -> tuple[Ints, In
     for times in edges:
         index = np.searchsorted(start, times, side="left") - 1
         inside.append(times[(index >= 0) & (times < at(end, index, 0))])
-    # runs in order are merged; np.unique hashes, and takes half of the whole time
+    # runs in order are merged by the sort; np.unique hashes, which takes half of the whole time
     cuts = np.sort(np.concatenate([np.empty(0, np.int64), *inside]), kind="stable")
     cuts = cuts[np.append(True, cuts[1:] != cuts[:-1])[: len(cuts)]]
     of = np.searchsorted(start, cuts, side="left") - 1
@@ -179,7 +178,7 @@ class _Thread:
 
 
 class _Host:
-    """The threads of a trace, each prepared when it is first asked for."""
+    """The threads of a trace, each prepared at its first use."""
 
     def __init__(self, ops: Ops) -> None:
         trace, meaning = ops.attribution.trace, ops.attribution.meaning
@@ -200,7 +199,7 @@ class _Host:
         self._threads: dict[tuple[int, int], _Thread] = {}
 
     def main(self, process: int) -> int | None:
-        """Return the thread that marks the process's steps; None if there are none."""
+        """Return the thread that marks the process's steps; None if none does."""
         return self._main.get(process)
 
     def thread(self, process: int, thread: int) -> _Thread:
@@ -230,7 +229,7 @@ class _Host:
 
 
 def _by_op(ops: Ops, pieces: Pieces) -> pl.DataFrame:
-    """Return the pieces added up by what identifies an op; each distinct op is described once."""
+    """Return the pieces added up by the identity of the op; each distinct op is described once."""
     place = (pieces.process, pieces.thread, pieces.start)
     numbers = ops.outline(pieces.op)
     kinds = ("user", "phase", "layer", "source")

@@ -1,4 +1,4 @@
-"""Idle time of each device in each step, by what the device waited for."""
+"""Idle time of each device in each step, by the cause of the wait."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def idle_steps(
     """Return one row per step, process and device: step, process, device, time, busy_time, idle_time (ns),
     idle_share, host_wait, kernel_wait, other_wait, unknown_wait (ns), reason.
 
-    busy_time + idle_time = time, the step's length on the host; the kinds add up to idle_time. A gap that
-    a step only has a part of counts with that part. Before the device's first work the kind is that of a
-    gap since the step's start; after its last, the host launched nothing more: host wait.
+    busy_time + idle_time = time, the step's length on the host; the kinds add up to idle_time. If a gap is
+    only partly inside a step, that part counts. The time before the device's first work is treated as a gap
+    that begins with the step; the time after its last work is host wait, because the host launched nothing
+    more.
     """
     steps = numbered_steps(attribution) if work.untimed != NOT_TIMED else pl.DataFrame()
     if steps.is_empty():
@@ -95,7 +96,7 @@ def idle_steps(
 
 
 def _unknown(steps: pl.DataFrame, work: DeviceWork) -> pl.DataFrame:
-    """Return the rows of steps in which it is not known when the device was idle."""
+    """Return the rows of steps for which it is unknown when the device was idle."""
     frame = steps.join(
         work.devices, on="process", how="inner", nulls_equal=True, maintain_order="left"
     )
@@ -133,7 +134,7 @@ def _edges(
 
 
 def _inside(start: Ints, end: Ints, first: Ints, last: Ints) -> Ints:
-    """Return how much (ns) of disjoint intervals in order lies in each [first, last)."""
+    """Return how much (ns) of disjoint, ordered intervals lies in each [first, last)."""
     total = np.concatenate((np.zeros(1, np.int64), np.cumsum(end - start)))
 
     def until(time: Ints) -> Ints:

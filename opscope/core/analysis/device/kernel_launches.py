@@ -1,7 +1,6 @@
-"""Kernels by name and by launch configuration: times, ops, occupancy, waves, what limits them.
-
-Figures of several configurations are means weighted by the kernels' time, as the PyTorch profiler's
-TensorBoard plug-in has them (torch-tb-profiler 0.4.3, ``kernel_parser.py``), over the time that is known.
+"""Kernels by name and by launch configuration: times, ops, occupancy, waves, limiting resource. || Figures
+over several configurations are means weighted by the kernels' known time, as in the PyTorch profiler's
+TensorBoard plug-in (torch-tb-profiler 0.4.3, ``kernel_parser.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from opscope.core.question.tables import listed
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import compact, pairs
 
-#: What follows from a configuration on one model of device.
+#: The columns that follow from a configuration on a model of device.
 _RATED: Final = tuple(name for name in SCHEMA if name not in ("process", "device", *CONFIGURATION))
 _TIMES: Final = ("calls", "total", "mean", "min", "max", "share")
 _MEANS: Final = (
@@ -71,8 +70,8 @@ def kernel_launches(kernels: pl.DataFrame, launched: Launches) -> pl.DataFrame:
 def kernel_occupancy(kernels: pl.DataFrame, by_launch: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kernel name: ``BY_NAME``, by time (ns).
 
-    ``by_launch`` is ``kernel_launches`` of the same kernels. ``limited_by`` is that of the configuration with
-    most of the time.
+    ``by_launch`` is ``kernel_launches`` of the same kernels. ``limited_by`` is taken from the configuration
+    with most of the time.
     """
     names, texts = compact(kernels["name"])
     first = _sum(kernels, names).with_columns(pl.Series("name", texts, pl.String))
@@ -104,7 +103,7 @@ def kernel_occupancy(kernels: pl.DataFrame, by_launch: pl.DataFrame) -> pl.DataF
 
 
 def _alike(launched: Launches) -> tuple[pl.DataFrame, NDArray[np.int64]]:
-    """Return the configurations without their process and device, and which of them each kernel has."""
+    """Return the distinct configurations without process and device, and the configuration of each kernel."""
     table = launched.table.select(*CONFIGURATION, *_RATED)
     distinct = table.unique(maintain_order=True).with_row_index("place")
     codes = table.join(
@@ -114,7 +113,8 @@ def _alike(launched: Launches) -> tuple[pl.DataFrame, NDArray[np.int64]]:
 
 
 def _sum(kernels: pl.DataFrame, row: NDArray[np.int32]) -> pl.DataFrame:
-    """Return times, the op with most of the time, and Tensor Cores of the kernels of each row 0, 1, 2 …"""
+    """Return for each row 0, 1, 2 … the kernels' times, the op with most of the time, and the use of
+    Tensor Cores."""
     duration = pl.col("duration")
     frame = kernels.select("duration", "op", "tensor_core", pl.Series("row", row, pl.Int64))
     times = frame.group_by("row").agg(
@@ -150,7 +150,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def kernel_launches_table(report: Report, profile: Answers, view: View) -> Table:
-    """Return the configurations, with what is missing and what is a bound."""
+    """Return the configurations, with notes on missing data and on bounds."""
     frame = report.frame(profile)
     table = listed(report, frame, view)
     notes = list(table.footnotes)

@@ -1,6 +1,7 @@
-"""What launching costs: the calls, the wait of the work after them, and kernels shorter than their launch.
+"""The cost of launching: the calls, the wait of the work after them, and kernels shorter than their launch.
 
-A call that launches a CUDA graph starts many kernels. It is one launch, whose work begins with the first.
+A call that launches a CUDA graph starts many kernels. It counts as one launch, whose work begins with the
+first kernel.
 """
 
 from __future__ import annotations
@@ -50,11 +51,12 @@ _SHORT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Launches:
-    """One entry a call that launched something, per stream or device that it launched on.
+    """One entry per call that launched something and per stream or device that it launched on.
 
     ``lane``: row of ``work.devices`` or ``work.streams``. ``call``: row of ``calls``; ``called``,
-    ``returned``: its begin and end, ``start``: that of the first of its work (ns). ``work``: that row of the
-    device work. ``busy``: durations of its work added up (ns); ``many``: how many pieces of work.
+    ``returned``: its begin and end, ``start``: the start of its first work (ns). ``work``: the row of that
+    work in the device work. ``busy``: the sum of the durations of its work (ns); ``many``: the number of
+    pieces of work.
     """
 
     lane: NDArray[np.int32]
@@ -68,9 +70,10 @@ class Launches:
 
 
 def launches_of(work: DeviceWork, lane: NDArray[np.int32]) -> Launches:
-    """Return the launches on each lane (``work.device`` or ``work.stream``); other work is left out."""
+    """Return the launches on each lane (``work.device`` or ``work.stream``); work without a launch is left
+    out."""
     rows = np.flatnonzero(work.call >= 0)
-    if len(rows) and np.bincount(work.call[rows]).max() == 1:  # nothing to group, mostly
+    if len(rows) and np.bincount(work.call[rows]).max() == 1:  # usually there is nothing to group
         return Launches(
             lane[rows], work.call[rows], work.called[rows], work.returned[rows], work.start[rows],
             rows, (work.end - work.start)[rows], np.ones(len(rows), np.int64),
@@ -91,7 +94,7 @@ def launches_of(work: DeviceWork, lane: NDArray[np.int32]) -> Launches:
 
 
 def launch_statistics(work: DeviceWork, memops: pl.DataFrame) -> pl.DataFrame:
-    """Return four rows per process, device and kind of work, one a measure: process, device, kind, measure,
+    """Return four rows per process, device and kind of work, one per measure: process, device, kind, measure,
     launches, min, mean, median, p90, p95, p99, max, total (ns). ``memops`` is the trace's table.
 
     Measures: *launch call*, the call on the host; *delay*, from the call's begin to the start of its work;
@@ -133,7 +136,7 @@ def launch_statistics(work: DeviceWork, memops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _what(work: DeviceWork, launches: Launches, memops: pl.DataFrame) -> NDArray[np.uint8]:
-    """Return the place in WHAT of what each launch launched."""
+    """Return the kind of work (a place in WHAT) of each launch."""
     kind = work.kind[launches.work]
     copies = np.flatnonzero(kind == COPY)
     sets = (memops["kind"].cast(pl.String) == "memset").fill_null(False).to_numpy()
@@ -144,12 +147,12 @@ def _what(work: DeviceWork, launches: Launches, memops: pl.DataFrame) -> NDArray
 
 
 def short_launches(ops: Ops, work: DeviceWork) -> pl.DataFrame:
-    """Return one row per kernel that at least once ran shorter than the call that launched it, by the time of
+    """Return one row per kernel that at least once ran shorter than its launch call, ordered by the time of
     those calls: name, op, launches, short_launches, shorter_share, total, shorter_time, launching_time (ns).
 
-    ``total`` is of all the kernel's launches, ``shorter_time`` of the short ones, and ``launching_time`` is
-    that of their calls. ``op`` is the op that the kernel most often belongs to. Calls that launch a CUDA
-    graph are left out: one call launches all its kernels.
+    ``total`` covers all launches of the kernel, ``shorter_time`` the short ones, and ``launching_time`` their
+    calls. ``op`` is the op that the kernel most often belongs to. Calls that launch a CUDA graph are left
+    out: one call launches all its kernels.
     """
     attribution = ops.attribution
     launches = launches_of(work, work.device)

@@ -1,8 +1,8 @@
 """How kernels were launched: blocks and waves, and how many warps of a multiprocessor they can occupy.
 
-Theoretical occupancy is the warps of the blocks that fit on a multiprocessor at one time, over the warps that
-it can hold (``perf/devices/occupancy.py``). The estimate of what was achieved takes the blocks that there
-were for each multiprocessor where these are fewer: it is the figure that Kineto writes as "est. achieved
+Theoretical occupancy is the number of warps in the blocks that fit on a multiprocessor at one time, divided
+by the warps that it can hold (``perf/devices/occupancy.py``). The estimated achieved occupancy uses the
+blocks launched per multiprocessor if these are fewer: it is the figure that Kineto writes as "est. achieved
 occupancy %" (pytorch/kineto, libkineto/src/DeviceProperties.cpp, ``kernelOccupancy``), in warps instead of
 threads. Both are computed once for each distinct configuration.
 """
@@ -25,7 +25,7 @@ from opscope.core.tables.columns import compact, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
-#: Why the achieved occupancy of a kernel is not known: a closed list.
+#: Reasons for an unknown achieved occupancy: a closed list.
 NO_CONFIGURATION: Final = "its grid and block were not recorded, or not read (lean=True)"
 NO_DEVICE: Final = "the device is not known (--gpu gives it a name)"
 NO_COUNT: Final = "the number of the device's multiprocessors is not known"
@@ -46,12 +46,13 @@ REASONS: Final = (
     SCALARS,
     NO_FIT,
 )
-#: ``limited_by`` where as many warps fit as the multiprocessor holds.
+#: ``limited_by`` if as many warps fit as the multiprocessor holds.
 NOTHING: Final = "nothing"
-#: Scalar registers of a wavefront that limit no occupancy on AMD, and wavefronts of a SIMD that fit with any.
+#: Number of scalar registers per wavefront up to which they never limit occupancy on AMD, and number of
+#: wavefronts per SIMD that fit with any number.
 _FREE_SCALARS: Final = 80
 _SURE_WAVES: Final = 6
-#: What the rows of a table of configurations are distinguished by, besides process and device.
+#: The columns that distinguish the rows of a table of configurations, besides process and device.
 CONFIGURATION: Final = ("grid", "block", "cluster", "registers", "shared_memory")
 SCHEMA: Final = {
     "process": pl.Int32,
@@ -94,18 +95,18 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """What is known of one device of a process: its name, multiprocessors, and rules."""
+    """The known facts about a device of a process: its name, multiprocessors, and rules."""
 
     name: str | None = None
     sm_count: int | None = None
     sm: Multiprocessor | None = None
     amd: bool = False
     known: bool = False
-    #: Whether grids of its kernels count blocks.
+    #: Whether the grids of its kernels count blocks.
     counts: bool = True
 
 
-#: The columns of kernels that tell it.
+#: The columns of kernels that determine the configuration.
 NEEDED: Final = (
     *("process", "device", "grid", "block", "cluster", "registers"),
     *("shared_static", "shared_dynamic", "attrs"),
@@ -129,11 +130,11 @@ def launches(trace: Trace, kernels: pl.DataFrame) -> Launches:
 
 
 def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
-    """Return a kernel of each distinct configuration, and each kernel's number."""
+    """Return a kernel of each distinct configuration, and the configuration's number of each kernel."""
     number: NDArray[np.int32] = np.zeros(len(kernels), np.int32)
     if not len(kernels):
         return np.empty(0, np.int64), number
-    # a column without any value is never asked for: it would be made, of ten million kernels 80 MB
+    # skip columns without values: for ten million kernels each would take 80 MB
     missing = kernels.null_count().row(0, named=True)
     stated = [name for name in kernels.columns if missing[name] < len(kernels)]
     for name in ("grid", "block", "cluster"):
@@ -143,7 +144,7 @@ def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
         if name in stated and (column := kernels[name]).n_unique() > 1:
             number = pairs(number, column.cast(pl.Int64).fill_null(NONE).to_numpy())[2]
     if kernels[:1]["attrs"].str.contains('"sgpr":', literal=True).any():
-        # AMD's: few texts, the same for many kernels
+        # on AMD: few texts, shared by many kernels
         number = pairs(number, compact(kernels["attrs"].cast(pl.Categorical))[0])[2]
     rows = np.empty(int(number.max()) + 1, np.int64)
     rows[number] = np.arange(len(number))
@@ -151,7 +152,7 @@ def _distinct(kernels: pl.DataFrame) -> tuple[Ints, NDArray[np.int32]]:
 
 
 def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
-    """Return what is known of each (process, device)."""
+    """Return the facts about each (process, device)."""
     facts = ("name", "cc", "sm_count", "memory", "clock_khz", "mem_bandwidth")
     gpus = {}
     of_rocm = _in_blocks(trace)
@@ -159,7 +160,7 @@ def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
         name, cc, sm_count = recorded[:3]
         row, _ = find(*recorded)
         amd = row is not None and row.vendor == "amd"
-        # HIP calls gfx90a "9.0" too: without a name this alone does not tell AMD from NVIDIA
+        # HIP calls gfx90a "9.0" too: without a device name, this value does not distinguish AMD from NVIDIA
         sure = row is not None or bool(name) or cc != "9.0"
         of = (row.cc if row is not None else None) or (cc if sure else None)
         amd = amd or (of is not None and parse_cc(of) is None)
@@ -175,13 +176,15 @@ def _gpus(trace: Trace) -> dict[tuple[int | None, int | None], _Gpu]:
 
 
 def _in_blocks(trace: Trace) -> bool:
-    """Whether grids count blocks on AMD too, as in traces of AMD's own tools; Kineto writes what it gets."""
+    """Return whether grids count blocks on AMD too, as in traces of AMD's own tools; Kineto writes grids
+    unchanged."""
     parts = trace.origin.get("parts") or [trace.origin]
     return all(isinstance(part, dict) and part.get("format") == "rocm" for part in parts)
 
 
 def _rate(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) -> pl.DataFrame:
-    """Return the configurations with what follows from them; a device at a time, as each has its rules."""
+    """Return the configurations with the derived columns; one device at a time, because each has its own
+    rules."""
     table = table.with_row_index("row").with_columns(
         _product("grid").alias("blocks"), _product("block").alias("threads")
     )
@@ -194,7 +197,8 @@ def _rate(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) 
 
 
 def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
-    """Return configurations of one device, rated. ``clusters``: whether the source records clusters."""
+    """Return the configurations of one device with the derived columns. ``clusters``: whether the source
+    records clusters."""
     cc = parse_cc(gpu.sm.cc) if gpu.sm is not None else None
     none = False if clusters or (cc is not None and cc < (9, 0)) else None
     clustered = pl.when(_product("cluster") > 1).then(True).otherwise(pl.lit(none, pl.Boolean))
@@ -249,10 +253,12 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
 
 
 def _scalars(part: pl.DataFrame, gpu: _Gpu) -> pl.DataFrame:
-    """Add ``scalar_limit``, and take away what it makes unknown: whether scalar registers may be the limit.
+    """Add ``scalar_limit`` (whether scalar registers may limit the kernel), and reset what is unknown because
+    of it.
 
-    A SIMD of AMD's CDNA has 800. With 80 a wavefront, 8 fit by every rule of LLVM, which is all that a SIMD
-    holds; with more, 6 or 7 may fit, by how many are reserved (AMDGPUBaseInfo.cpp, getOccupancyWithNumSGPRs).
+    A SIMD of AMD's CDNA has 800. With 80 per wavefront, 8 wavefronts fit by every rule of LLVM, which is all
+    that a SIMD holds; with more, 6 or 7 may fit, depending on how many are reserved (AMDGPUBaseInfo.cpp,
+    getOccupancyWithNumSGPRs).
     """
     if not gpu.amd or gpu.sm is None:
         return part.with_columns(pl.lit(False).alias("scalar_limit"))
@@ -265,9 +271,9 @@ def _scalars(part: pl.DataFrame, gpu: _Gpu) -> pl.DataFrame:
 
 
 def _resident(part: pl.DataFrame, sm: Multiprocessor | None) -> pl.DataFrame:
-    """Return the columns that follow from the rules of a multiprocessor; null where something is unknown."""
+    """Return the columns that follow from the rules of a multiprocessor; null if an input is unknown."""
     names = ("threads", "registers", "shared_memory")
-    # every kernel has registers: a 0 stands for a number that the source did not know
+    # every kernel has registers: 0 means that the source did not know the number
     is_stated = pl.all_horizontal(pl.col(names).is_not_null()) & (pl.col("registers") > 0)
     rows = part.select(is_stated.arg_true()).to_series().to_numpy().astype(np.int64)
     size = 32 if sm is None else sm.warp
@@ -321,14 +327,15 @@ _LIMIT_TEXTS: Final = {
 
 
 def _product(name: str) -> pl.Expr:
-    """The product of the three sizes of a text ``x,y,z``; null if it is no such text or has a zero."""
+    """The product of the three sizes in a text ``x,y,z``; null if the text has another form or contains a
+    zero."""
     size = pl.col(name).cast(pl.String).str.extract_groups(r"^(\d{1,10}),(\d{1,10}),(\d{1,10})$")
     x, y, z = (size.struct.field(str(n)).cast(pl.Float64) for n in (1, 2, 3))
     product = x * y * z
-    # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: all that is larger is no grid
+    # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: anything larger is not a grid
     return pl.when((product > 0) & (product < 2.0**53)).then(product.cast(pl.Int64, strict=False))
 
 
 def launch_configurations(profile: Answers) -> Launches:
-    """How kernels were launched: each distinct configuration, and which each kernel has."""
+    """How kernels were launched: each distinct configuration, and the configuration of each kernel."""
     return launches(profile.trace, profile._own_columns("kernels", NEEDED)[0])

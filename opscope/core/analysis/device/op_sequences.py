@@ -1,4 +1,4 @@
-"""What each op runs on the device, as a sequence of kernels, and how often each sequence comes."""
+"""The sequences of kernels that each op runs on the device, and how often each sequence occurs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def op_sequences(
     """Return the sequences of at least ``least`` pieces of work that ops launched, by occurrences: op,
     kernel_sequence, sequence_length, occurrences, total, cpu_time (ns).
 
-    ``name``: of the ops with this text in their name, the outermost; None: all outermost ops. All that such
-    an op and the ops inside it launched, on every stream, is one sequence by start. ``total`` adds up
-    the durations on the device, ``cpu_time`` the ops' times on the host.
+    ``name``: only the outermost ops with this text in their name; None: all outermost ops. All work that such
+    an op and the ops inside it launched, on every stream, forms one sequence ordered by start. ``total`` adds
+    up the durations on the device, ``cpu_time`` the ops' times on the host.
     """
     attribution = ops.attribution
     op = op_of(ops, work)
@@ -89,10 +89,11 @@ def op_sequences(
 
 
 def _alike(codes: NDArray[np.int32], ints: Ints) -> Ints:
-    """Return a number for each sequence, equal for equal ones: ``ints`` ``codes`` each, one after the other.
+    """Return a number for each sequence, equal for equal sequences. The sequences follow each other in
+    ``codes``; ``ints`` has their lengths.
 
     Neighbours are numbered as pairs, then pairs of pairs, until each sequence is one number. Each round
-    halves them. For 720,000 sequences of a million codes it takes 0.04 s, to join their texts 0.9 s.
+    halves them. 720,000 sequences with a million codes take 0.04 s; joining their texts would take 0.9 s.
     """
     numbers = np.full(len(ints), NONE, np.int64)
     open_, number_count = np.arange(len(ints)), 0
@@ -117,8 +118,8 @@ def _alike(codes: NDArray[np.int32], ints: Ints) -> Ints:
 
 
 def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:
-    """Return per range row the outermost op with ``name`` in its name among itself and those around it, -1
-    for none; the last entry is for a row of -1."""
+    """Return per range row the outermost op with ``name`` in its name among itself and the ops around it,
+    -1 for none; the last entry is for row -1."""
     attribution = ops.attribution
     wanted = attribution.is_op.copy()
     if name is not None:

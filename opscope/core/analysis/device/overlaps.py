@@ -21,7 +21,7 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.words import columns
 from opscope.core.tables.intervals import Ints
 
-#: What runs, by the sum of 1 << kind: 1 computation, 2 communication, 4 copies and sets.
+#: The kinds that run, as the sum of 1 << kind: 1 computation, 2 communication, 4 copies and sets.
 RUNNING: Final = (
     "nothing",
     "computation",
@@ -46,9 +46,9 @@ def overlaps(work: DeviceWork) -> pl.DataFrame:
     """Return seven rows per process and device: process, device, running_work, time (ns), busy_share,
     reason.
 
-    Computation is kernels other than those of collectives, communication those of collectives, copies are
-    copies and sets. A row is the time in which exactly these ran, so that the rows of a device add up to the
-    time in which it was busy. Work of one kind that overlaps itself counts once.
+    Communication means the kernels of collectives, computation all other kernels, and copies means copies and
+    sets. A row is the time in which exactly these kinds ran, so the rows of a device add up to its busy time.
+    Overlapping work of one kind counts once.
     """
     parts = []
     for lane, rows in work.lanes(work.device):
@@ -83,7 +83,8 @@ def overlaps(work: DeviceWork) -> pl.DataFrame:
 
 
 def by_running(unions: list[tuple[Ints, Ints]]) -> Ints:
-    """Return for each set of unions, by the sum of 1 << place, how long (ns) exactly these are open."""
+    """Return, for each combination of unions (the sum of 1 << place), how long (ns) exactly these are
+    open."""
     time = np.concatenate([edge for union in unions for edge in union])
     change = np.concatenate(
         [

@@ -1,4 +1,4 @@
-"""How much work waits on each stream: launched by the host, not yet started by the device.
+"""The queue of each stream: the work that the host has launched and the device has not yet started.
 
 The length goes up by one when a launch call begins and down by one when its work starts, as in Holistic Trace
 Analysis. A stream holds 1,024 launches; when it is full, the next call blocks until one starts.
@@ -23,7 +23,7 @@ from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import Ints
 
-#: Launches that a stream holds.
+#: Launches that a stream can hold.
 FULL: Final = 1_024
 NO_LAUNCHES: Final = "no launch record: when its work was launched is not known"
 SOME_LAUNCHES: Final = "some launches are not recorded; the queue was at least this long"
@@ -67,7 +67,7 @@ def queue_of(launches: Launches, rows: Ints) -> Queue:
     """Return the queue of the launches ``rows`` of one stream; a launch that starts at once does not wait."""
     rows = rows[launches.start[rows] > launches.called[rows]]
     time = np.concatenate((launches.start[rows], launches.called[rows]))
-    order = np.argsort(time, kind="stable")  # at one time, what starts leaves first
+    order = np.argsort(time, kind="stable")  # at equal times, starting work leaves first
     change = np.repeat(np.array([-1, 1], np.int64), len(rows))[order]
     time = time[order]
     last = np.append(time[1:] != time[:-1], True) if len(time) else np.empty(0, bool)
@@ -103,7 +103,7 @@ def queues(work: DeviceWork, full: int = FULL) -> pl.DataFrame:
 
 def _figures(launches: Launches, rows: Ints, full: int) -> dict[str, Any]:
     queue = queue_of(launches, rows)
-    if not len(queue.time):  # all began at once
+    if not len(queue.time):  # all began at the same time
         return dict.fromkeys(("longest_queue", "full_time", "stalled_launches", "stalled_time"), 0)
     times = np.diff(queue.time)
     length = queue.length[:-1]
@@ -142,8 +142,8 @@ def _overlap(low: Ints, high: Ints, start: Ints, end: Ints) -> Ints:
 def queue_curve(work: DeviceWork, most: int = POINTS) -> pl.DataFrame:
     """Return the length of each stream's queue over time: process, device, stream, time (ns), queued.
 
-    A value holds until the next row of its stream. Of a stream with more than ``most`` changes, the points
-    that stay keep the longest and the shortest. Streams without launch records have no rows.
+    A value holds until the next row of its stream. If a stream has more than ``most`` changes, points are
+    left out, but the maxima and minima are kept. Streams without launch records have no rows.
     """
     launches = launches_of(work, work.stream)
     of = _by_lane(launches, len(work.streams))

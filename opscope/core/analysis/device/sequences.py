@@ -1,10 +1,9 @@
-"""Sequences of kernels that run again and again on a stream: what a fusion, or a CUDA graph, would join.
-
-A sequence is of work that follows on one stream, in one layer and direction where they are known: a fusion
+"""Sequences of kernels that run repeatedly on a stream, which a fusion or a CUDA graph could join. || A
+sequence is consecutive work on one stream, within one layer and direction if these are known: a fusion
 reaches no further. Windows of every length are numbered, each from the number of the window that is one
 shorter and the kernel that follows: one table look-up per kernel and length. A sequence that only occurs
-inside a longer one is left out. The rest are taken by their time, each with the occurrences that no sequence
-before it covers, so that no kernel counts twice.
+inside a longer one is left out. The others are ranked by their time, each with the occurrences that no
+earlier sequence covers, so that no kernel counts twice.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from opscope.core.question.words import columns
 from opscope.core.tables.columns import at, compact, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints
 
-#: The longest sequence that is looked for.
+#: Length of the longest sequence that is searched.
 LONGEST: Final = 16
-#: Sequences that are returned at most, and candidates that are tried for them.
+#: The most sequences that are returned, and the most candidates that are tried for them.
 MOST: Final = 100
 _TRIED: Final = 400
-#: How the names of a sequence's kernels are joined.
+#: Separator between the names of a sequence's kernels.
 JOINT: Final = " | "
 _SCHEMA: Final = {
     "kernel_sequence": pl.String,
@@ -52,8 +51,9 @@ _SCHEMA: Final = {
 @dataclass(frozen=True, slots=True)
 class Stream:
     """The work of all streams, one after the other. ``row``: row of the device work; ``code``: its name's
-    number in ``names``; ``left``: how many more of the same stream, layer and direction follow it, itself
-    included; ``op``: the op's row of ``ranges``, -1 for none; ``layer``: number of the layer, -1 for none.
+    number in ``names``; ``left``: how many rows of the same stream, layer and direction follow, including
+    the row itself; ``op``: the op's row of ``ranges``, -1 for none; ``layer``: number of the layer, -1 for
+    none.
     """
 
     row: Ints
@@ -77,7 +77,7 @@ def sequences(
     first occurrence, ``layers`` how many layers it occurs in.
     """
     stream = _streams(ops, work)
-    if not len(stream.row) or not work.timed:  # without times no order is known
+    if not len(stream.row) or not work.timed:  # without times, the order is unknown
         return pl.DataFrame(schema=_SCHEMA)
     length = (work.end - work.start)[stream.row]
     numbers, candidates = _repeat(stream, length, longest, least)
@@ -96,7 +96,8 @@ def sequences(
 
 
 def named_work(ops: Ops, work: DeviceWork) -> tuple[NDArray[np.int32], list[str]]:
-    """Return per row of the device work the number of its name, and the names; copies have their kind."""
+    """Return per row of the device work the number of its name, and the names; copies are named by their
+    kind."""
     trace = ops.attribution.trace
     codes, names = compact(trace["kernels"]["name"])
     kinds, texts = compact(trace["memops"]["kind"])
@@ -133,7 +134,7 @@ def _streams(ops: Ops, work: DeviceWork) -> Stream:
 
 
 def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int8]]:
-    """Return the numbers of the layer and direction of each op row; each distinct op is looked up once."""
+    """Return the layer and direction of each op row as numbers; each distinct op is looked up once."""
     is_used = np.zeros(len(ops.attribution.is_op) + 1, bool)  # the last is for -1
     is_used[op] = True
     rows = np.flatnonzero(is_used[:-1])
@@ -146,15 +147,15 @@ def _layers(ops: Ops, op: NDArray[np.int32]) -> tuple[Ints, NDArray[np.int8]]:
 def _repeat(
     stream: Stream, time: Ints, longest: int, least: int
 ) -> tuple[dict[int, NDArray[np.int32]], pl.DataFrame]:
-    """Return for each length the number of the repeated window that begins at each place (-1: none), and the
-    windows that are part of no longer one with as many occurrences: length, number, total (ns)."""
+    """Return for each length the number of the repeated window that begins at each place (-1: none), and
+    the windows that are not part of a longer one with as many occurrences: length, number, total (ns)."""
     size = len(stream.code)
     numbers: dict[int, NDArray[np.int32]] = {}
     tables: list[pl.DataFrame] = []
     until = np.concatenate((np.zeros(1, np.int64), np.cumsum(time)))
     count = np.bincount(stream.code)
     number = np.where(count[stream.code] >= least, stream.code, NONE).astype(np.int32)
-    maximal = np.zeros(len(count), bool)  # one piece of work is no sequence
+    maximal = np.zeros(len(count), bool)  # a single piece of work is not a sequence
     for length in range(1, longest + 1):
         # both windows that are one shorter must be repeated
         starts = np.flatnonzero(
@@ -166,7 +167,8 @@ def _repeat(
         counts = np.bincount(code) if len(code) else np.empty(0, np.int64)
         again = counts[code] >= least
         starts, code = starts[again], code[again]
-        # a window all of whose occurrences continue alike, on either side, is only part of a longer one
+        # a window whose occurrences all continue in the same way, on either side, is only part of a longer
+        # one
         for part in (number[starts], number[starts + 1]):
             maximal[part[counts[code] == count[part]]] = False
         numbers[length] = number
@@ -191,7 +193,7 @@ def _disjoint(
     least: int,
     most: int,
 ) -> list[tuple[int, Ints]]:
-    """Return length and places of the sequences, by time; no place of the streams is in two of them."""
+    """Return length and places of the sequences, by time; no place of the streams is in two sequences."""
     covered = np.zeros(size, bool)
     chosen: list[tuple[int, Ints]] = []
     ordered = candidates.sort(
@@ -201,7 +203,7 @@ def _disjoint(
         starts = np.flatnonzero(numbers[length] == number)
         apart_by = np.diff(starts)
         if len(apart_by) and int(apart_by.min()) < length:
-            # it overlaps itself, so it is a shorter sequence again and again: ababab is ab
+            # it overlaps itself, so it is a shorter sequence repeated: ababab is ab
             period = int(apart_by.min())
             length = max(period, 2)
             starts = np.flatnonzero(numbers[length] == numbers[length][starts[apart_by.argmin()]])
@@ -219,9 +221,9 @@ def _disjoint(
 
 
 def apart(ints: Ints, length: int) -> Ints:
-    """Return the places, taken from the first on, that are at least ``length`` apart.
+    """Return the places, chosen from the first on, that are at least ``length`` apart.
 
-    Pointer jumping: what is reached by one jump, by two, by four … is marked in so many passes.
+    Pointer jumping: the places reached by one jump, by two, by four … are marked, one pass for each.
     """
     if len(ints) < 2 or int(np.diff(ints).min()) >= length:
         return ints

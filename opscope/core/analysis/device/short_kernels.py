@@ -23,7 +23,7 @@ BOUNDS: Final = (
     *(digit * 10**power for power in range(3, 8) for digit in (1, 2, 5)),
     100_000_000,
 )
-#: Below this length (ns) a kernel is short, unless told otherwise; as Holistic Trace Analysis has it
+#: The default length (ns) below which a kernel is short; as in Holistic Trace Analysis
 #: (``get_cuda_kernel_launch_stats``: 10 µs).
 SHORT: Final = 10_000
 LENGTHS: Final = ("at_least", "below", "calls", "calls_share", "calls_running", "total", "share")
@@ -35,7 +35,7 @@ BY_NAME: Final = (
 
 def length_sums(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return how many kernels are in each range of lengths (``place`` in BOUNDS), and their time: place,
-    calls, total (ns). Of parts of a job they may be joined."""
+    calls, total (ns). The results of several parts of a job may be joined."""
     duration = kernels["duration"].to_numpy()
     index = np.searchsorted(np.array(BOUNDS), duration, side="right")
     return (
@@ -54,8 +54,8 @@ def added_lengths(sums: pl.DataFrame) -> pl.DataFrame:
 def kernel_lengths(sums: pl.DataFrame) -> pl.DataFrame:
     """Return one row per range of lengths, from the shortest that kernels have to the longest: ``LENGTHS``.
 
-    ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null.
-    A range between them that no kernel has is a row of 0 calls: without it a gap looks like a neighbour.
+    ``at_least`` and ``below`` are in ns; below 1 µs ``at_least`` is 0, and above 100 ms ``below`` is null. A
+    range in between without kernels is a row with 0 calls; without it, its neighbours would look adjacent.
     ``sums`` is ``length_sums``.
     """
     low = pl.Series("at_least", [0, *BOUNDS], pl.Int64)
@@ -80,10 +80,10 @@ def kernel_lengths(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def short_kernels(kernels: pl.DataFrame, below: int = SHORT) -> pl.DataFrame:
-    """Return one row per name of kernels of which some took less than ``below`` ns: ``BY_NAME``.
+    """Return one row per kernel name with some kernels shorter than ``below`` ns: ``BY_NAME``.
 
-    ``calls`` and ``total`` are of all kernels of the name, ``short`` and ``short_time`` of the short ones;
-    ``share`` is short_time over the time of all kernels. The most short ones first.
+    ``calls`` and ``total`` cover all kernels of the name, ``short`` and ``short_time`` the short ones;
+    ``share`` is short_time over the time of all kernels. The names with most short kernels come first.
     """
     duration = pl.col("duration")
     short = duration < below

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from opscope.core.tables.intervals import Ints
 
-#: Points of one curve at most: more than a screen has columns.
+#: The most points of a curve: more than a screen has columns.
 POINTS: Final = 4_000
 _OF_EACH: Final = 4  # the first, the least, the greatest and the last of each stretch of time
 
@@ -17,8 +17,9 @@ _OF_EACH: Final = 4  # the first, the least, the greatest and the last of each s
 def thinned(time: Ints, value: NDArray[Any], most: int = POINTS) -> Ints:
     """Return the places of at most ``most`` points, in order; all if there are no more.
 
-    ``time`` (ns) is in order. It is divided into stretches of equal length, of which the first, the least,
-    the greatest and the last point stay: so maxima and minima are those of the whole curve.
+    ``time`` (ns) is in order. It is divided into stretches of equal length; of each stretch the first, the
+    least, the greatest and the last point are kept, so the maxima and minima of the whole curve are
+    preserved.
     """
     if len(time) <= most:
         return np.arange(len(time), dtype=np.int64)

@@ -1,1 +1,2 @@
-"""The difference of two runs: each reduced to small tables, matched, and told apart from noise."""
+"""The difference of two runs: each run is reduced to small tables, matched with the other, and compared
+beyond noise."""

@@ -1,4 +1,5 @@
-"""What a run was, a property a row: the profile's source, frameworks and versions, devices, input, dtypes."""
+"""The properties of a run, one per row: the profile's source, frameworks and versions, devices, input,
+dtypes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ RUNS: Final = {
     "same": pl.Boolean,
 }
 CPU: Final = "none used"
-#: Dtypes with less than this share of the time are not named.
+#: Dtypes with a smaller share of the time are not listed.
 LEAST: Final = 0.01
 _LOADER: Final = {
     "loader": "data loader",
@@ -38,10 +39,10 @@ def about(
     waits: pl.DataFrame,
     on_gpu: bool | None = None,
 ) -> pl.DataFrame:
-    """Return the properties (``ABOUT``) of a run that its profile tells; one that it does not has no row.
+    """Return the properties (``ABOUT``) of a run that its profile shows; unknown properties have no row.
 
-    ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used, of a job whose events are not
-    known. ``dtypes`` are told by its ops.
+    ``waits`` are ``input_waits.waits``. ``on_gpu``: whether a GPU was used, for a job without events.
+    ``dtypes`` come from its ops.
     """
     rows = [
         *_source(trace),
@@ -55,7 +56,8 @@ def about(
 
 
 def runs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Return the properties of two runs side by side (``RUNS``), those that differ first; null: not told."""
+    """Return the properties of two runs side by side (``RUNS``), those that differ first; null means
+    unknown."""
     names = pl.concat([a["property"], b["property"]]).unique(maintain_order=True)
     frame = pl.DataFrame({"property": names}, schema={"property": pl.String})
     for name, run in (("value_a", a), ("value_b", b)):
@@ -70,7 +72,7 @@ def runs(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 
 
 def other_devices(a: pl.DataFrame, b: pl.DataFrame) -> str | None:
-    """Return on which devices two runs were if these differ, in words; None if neither tells."""
+    """Return in words the devices of two runs if they differ; None if they are equal or unknown."""
     before, other = (_ran_on(run) for run in (a, b))
     if before == other:
         return None
@@ -131,7 +133,7 @@ def _devices(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def _all_devices(trace: Trace, on_gpu: bool) -> Iterator[tuple[str, str]]:
-    """Yield the devices of a job, whether they were used or not."""
+    """Yield the devices of a job, used or not."""
     if not on_gpu:
         yield "GPU", CPU
     devices = trace["devices"].unique(["uuid", "process", "device"], maintain_order=True)
@@ -167,7 +169,7 @@ def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def dtypes(keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the property that tells the dtypes of ops (``keys`` with the time of each): a row or none."""
+    """Return the property that lists the dtypes of ops (``keys`` with the time of each): one row or none."""
     timed = (
         keys.filter(pl.col("dtypes").is_not_null() & ~pl.col("named"))
         .group_by("dtypes")

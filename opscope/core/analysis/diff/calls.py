@@ -1,4 +1,4 @@
-"""Which ops one run calls and another does not, or more often, in the words of a difference."""
+"""The ops that one run calls and the other does not call, or calls more or less often, in words."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import polars as pl
 from opscope.core.analysis.diff.judged import GONE, NEW
 from opscope.core.question import units
 
-#: A part of a layer's path that only numbers it among its like.
+#: A part of a layer's path that is only a number.
 _NUMBER: Final = re.compile(r"(?<![^./:\[(])\d+(?![^./:\])])")
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """How often an op is called in all layers that differ by their numbers alone, the layers, and the source
-    lines, both by their calls."""
+    """How often an op is called in all layers that differ only by number; the layers and the source lines,
+    both ordered by calls."""
 
     calls: int
     layers: tuple[str, ...] = ()
@@ -77,8 +77,9 @@ def _where(op: Called) -> str:
 
 
 def words_of_calls(name: str, a: float, b: float, per: str = "", other: float = 0.0) -> str | None:
-    """Return what became of an op that is called ``a`` and then ``b`` times: new, gone, or how often now;
-    None where that is as often, but for a part of ``other``. ``per``: of what these are the calls."""
+    """Return in words the change of an op called ``a`` and then ``b`` times: new, gone, or how often now;
+    None if it is called as often, up to the share ``other``. ``per``: the unit that these calls are
+    counted in."""
     if not a or not b:
         return None if a == b else f"{name} is {GONE if not b else NEW}"
     if abs(b / a - 1) > other:

@@ -1,8 +1,8 @@
 """Cut the time of units (steps, or whole runs) into disjoint pieces, each of one event, by priority.
 
-A moment belongs to the first class of events that has one open then, and in it to one event: of work that
-runs side by side to the one that began first, of nested events to the innermost. So the pieces of a unit and
-what is left of it add up to its length exactly.
+A moment belongs to the first class that has an event open then, and within the class to one event: for
+simultaneous work the one that began first, for nested events the innermost. So the pieces of a unit and the
+rest add up exactly to its length.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from opscope.core.tables.intervals import Ints, distinct, merge, nest, subtract
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Events of one class: ``start``, ``end`` (ns). ``label`` returns what the events at some places are.
-    ``nested``: whether they enclose each other, as ranges of a thread do."""
+    """Events of one class: ``start``, ``end`` (ns). ``label`` returns the labels of the events at some
+    places. ``nested``: whether the events enclose each other, like ranges of a thread."""
 
     start: Ints
     end: Ints
@@ -40,8 +40,8 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What the events of a class have of the units: per piece its ``unit``, the ``row`` of the event, and
-    ``time`` (ns)."""
+    """The pieces of units that belong to the events of one class: per piece its ``unit``, the ``row`` of
+    the event, and ``time`` (ns)."""
 
     place: int
     events: Events
@@ -53,7 +53,7 @@ class Cut:
 def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pieces, Ints]:
     """Return the pieces of the units [start, end) and the rest (ns) of each unit.
 
-    ``classes``: by priority; None is one of which nothing is known. Per unit, the pieces and the rest add
+    ``classes``: by priority; None stands for a class of unknown events. Per unit, the pieces and the rest add
     up to its length.
     """
     cuts, rest = cut(classes, start, end)
@@ -61,7 +61,7 @@ def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pie
 
 
 def cut(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[list[Cut], Ints]:
-    """Like ``split``, before anything is given a label."""
+    """Like ``split``, but without labels."""
     free = merge(start, end)
     rest = (end - start).astype(np.int64)
     cuts: list[Cut] = []
@@ -95,7 +95,7 @@ def labelled(cuts: Sequence[Cut]) -> Pieces:
 
 
 def _label(events: Events, row: Ints) -> Ints:
-    """Return the label of each row; each distinct one is asked for once."""
+    """Return the label of each row; each distinct row is asked for once."""
     wanted = np.zeros(len(events.start), bool)
     wanted[row] = True
     rows = np.flatnonzero(wanted)
@@ -105,7 +105,8 @@ def _label(events: Events, row: Ints) -> Ints:
 
 
 def _disjoint(events: Events, free: Spans) -> tuple[Ints, Ints, Ints]:
-    """Return disjoint intervals in order that cover what the events cover of ``free``, and whose each is."""
+    """Return disjoint intervals in order that cover the part of ``free`` covered by the events, and the
+    event of each interval."""
     row = np.flatnonzero(covered(free, events.start, events.end))
     first, last = events.start[row], events.end[row]
     if not events.nested:
@@ -125,7 +126,7 @@ def _disjoint(events: Events, free: Spans) -> tuple[Ints, Ints, Ints]:
 def _in_units(
     first: Ints, last: Ints, row: Ints, start: Ints, end: Ints
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the part of each disjoint interval in each unit that it reaches into."""
+    """Return each disjoint interval split at the units, with the unit of each part."""
     low = np.searchsorted(last, start, side="right")
     counts = np.maximum(np.searchsorted(first, end, side="left") - low, 0)
     unit = np.repeat(np.arange(len(start)), counts)

@@ -15,9 +15,10 @@ from opscope.core.question import units
 
 @dataclass(frozen=True, slots=True)
 class Faster:
-    """How many times as fast a run is as its reference (by mean steps), whether it is ``by`` times, and why.
+    """How many times as fast a run is as its reference (by mean steps), whether this reaches the factor
+    ``by``, and why.
 
-    ``proven``: None where the noise is not known.
+    ``proven``: None if the noise is unknown.
     """
 
     ratio: float | None
@@ -32,8 +33,12 @@ class Faster:
 
 
 def faster(reference: Reduced, run: Reduced, by: float) -> Faster:
-    """Return whether a step of ``run`` takes less than 1 / ``by`` of one of ``reference``, beyond the noise:
-    Yuen's test (``noise``) of the reference's steps against the run's times ``by``."""
+    """Return whether a step of ``run`` takes less than 1 / ``by`` of a step of ``reference``, beyond the
+    noise.
+
+    This is Yuen's test (``noise``) of the reference's steps against the run's step times multiplied by
+    ``by``.
+    """
     for side in (reference, run):
         if side.reason is not None:
             return Faster(None, None, side.reason)

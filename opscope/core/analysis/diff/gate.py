@@ -1,4 +1,5 @@
-"""``step>3%``: a limit on how much slower the second run may be, and whether a difference keeps it."""
+"""``step>3%``: a limit on how much slower the second run may be, and the check whether a difference
+exceeds it."""
 
 from __future__ import annotations
 
@@ -25,12 +26,12 @@ NO_NOISE: Final = "too few steps, or whole runs: compare several steps of each"
 
 
 class BadLimit(ValueError):
-    """A limit that cannot be read, or names what neither run has; the message says so."""
+    """A limit cannot be read, or names something that neither run has; the message says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit: of the ``step``, an ``op`` (``*`` in its name stands for any text) or a ``part`` of the step.
+    """A limit on the ``step``, an ``op`` (``*`` in its name stands for any text) or a ``part`` of the step.
 
     ``percent`` of the first run, or ``time`` (ns); one of them is None.
     """
@@ -44,10 +45,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What became of a limit: whether it was exceeded, the change (ns; None: not known), and one sentence.
+    """The result for a limit: whether it was exceeded, the change (ns; None: not known), and one sentence.
 
-    ``judged``: whether that can be told; a change that may be chance, or of data that lacks something, is
-    neither kept nor exceeded. ``noisy``: it is kept, and how large the noise is is not known.
+    ``judged``: whether this can be decided; a change that may be chance, or in incomplete data, neither keeps
+    nor exceeds the limit. ``noisy``: the limit is kept, but the size of the noise is unknown.
     """
 
     limit: str
@@ -72,9 +73,9 @@ def parse(text: str) -> Limit:
 def held(limit: Limit, difference: Difference) -> Held:
     """Return whether the difference exceeds the limit: the mean by more than it, and by more than the noise.
 
-    Without a verdict a limit that the mean exceeds is not judged; nor is any of an op or part where the data
-    lacks what ran. Raises BadLimit for an op or part that neither run has, and where the length of a step is
-    not known.
+    If the mean exceeds the limit without a verdict, the limit is not judged; nor is a limit on an op or part
+    if records of it are missing. Raises BadLimit for an op or part that neither run has, and if the length of
+    a step is unknown.
     """
     row = _row(limit, difference)
     a, b, change = row["a"], row["b"], row["change"]
@@ -123,7 +124,7 @@ def _row(limit: Limit, difference: Difference) -> dict[str, Any]:
 
 
 def translate_stars(name: str) -> str:
-    """Return the regular expression of a name in which ``*`` stands for any text."""
+    """Return the regular expression for a name in which ``*`` stands for any text."""
     return "^" + ".*".join(re.escape(part) for part in name.split("*")) + "$"
 
 

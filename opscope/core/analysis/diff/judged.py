@@ -13,15 +13,16 @@ from opscope.core.analysis.diff.noise import FEWEST, Typical, absent, as_one_of,
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.samples import means
 
-#: Verdicts; null where the noise is not known and both runs have it, or chance may be that one has it alone.
+#: Verdicts; null if the noise is unknown and both runs have the row, or if only one has it, possibly by
+#: chance.
 SLOWER, FASTER, NEW, GONE = "slower", "faster", "new", "gone"
 SAME, UNCLEAR = "same", "within noise"
-#: Why the noise is not known, or whether an op is new or gone.
+#: Why the noise is unknown, or why it is unknown whether an op is new or gone.
 FEW: Final = "in {} of {} steps of A and {} of {} of B: too few to tell a change from chance"
 
 
 def typical_of(reduced: Reduced, values: pl.DataFrame, groups: int) -> Typical:
-    """Return what is typical of ``values`` (group, unit, time) of a run, in ``groups`` groups."""
+    """Return the typical values of ``values`` (group, unit, time) of a run, for ``groups`` groups."""
     values_of_groups, samples = means(values, reduced.units)
     return typical(values_of_groups, groups, samples)
 
@@ -29,8 +30,8 @@ def typical_of(reduced: Reduced, values: pl.DataFrame, groups: int) -> Typical:
 def typicals_of(
     sides: Sequence[Reduced], values: Sequence[pl.DataFrame], groups: int
 ) -> list[Typical]:
-    """Return what is typical of each run's ``values`` (group, unit, time); where one side is several runs,
-    each an observation, the other is judged as one of them."""
+    """Return the typical values of each run's ``values`` (group, unit, time). If one side consists of
+    several runs, each is an observation, and the other side is judged as one of them."""
     both = [typical_of(side, own, groups) for side, own in zip(sides, values, strict=True)]
     several = [side.runs > 1 and side.runs == samples(side) for side in sides]
     if several[0] != several[1]:
@@ -56,10 +57,11 @@ def judged(
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns), verdict and reason; ``there``: whether each run has it.
 
-    ``sides``: what is typical of both runs; None if the noise is not known. A change is called if the typical
-    step changed by more than the noise, and the mean in the same direction. ``hidden``: what is added to the
-    noise (ns), as it may be another part's in one run. ``of_pieces``: rows of ops or parts, of which a few
-    equal steps are common and show no spread. ``reason``: why of few steps no noise or verdict is known.
+    ``sides``: the typical values of both runs; None if the noise is unknown. A change gets a verdict if the
+    typical step changed by more than the noise, and the mean in the same direction. ``hidden``: an amount
+    added to the noise (ns), because it may belong to another part in one run. ``of_pieces``: the rows are ops
+    or parts, for which a few equal times are common and do not show the spread. ``reason``: why noise and
+    verdict are unknown for rows with few steps.
     """
     change = pl.col("b").fill_null(0) - pl.col("a").fill_null(0)
     is_present = pl.col("a").is_not_null() | pl.col("b").is_not_null()
@@ -110,7 +112,7 @@ def judged(
 
 
 def _why(held: Sequence[Typical] | None, few: pl.Series) -> pl.Series:
-    """Return ``reason`` of the rows of which too few steps are known."""
+    """Return ``reason`` for the rows with too few known steps."""
     texts: list[str | None] = [None] * len(few)
     if held is not None:
         for row in few.arg_true().to_list():

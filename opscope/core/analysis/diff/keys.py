@@ -1,4 +1,4 @@
-"""Numbers of what is compared: an op with its direction, layer and inputs, else a name."""
+"""Keys of the compared things: an op with its direction, layer and inputs, else a name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from opscope.core.schema import OpCall
 from opscope.core.tables.columns import ahead, at, combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
-#: What identifies an op. ``named``: no op is known; ``op`` is the name of a kernel, call, copy or range.
+#: The columns that identify an op. ``named``: no op is known; ``op`` is the name of a kernel, call, copy or
+#: range.
 COLUMNS: Final = ("op", "op_type", "direction", "layer", "inputs", "dtypes", "named")
 _SCHEMA: Final = {
     **dict.fromkeys(COLUMNS, pl.Categorical),
@@ -24,14 +25,14 @@ _SCHEMA: Final = {
     "flops": pl.Int64,
     "bytes": pl.Int64,
 }
-#: FLOPs and bytes of one call of a key; null if they are not known.
+#: FLOPs and bytes of one call of a key; null if unknown.
 COSTS: Final = ("flops", "bytes")
 _NO_CALL: Final = OpCall("")
 _NEVER: Final = np.iinfo(np.int64).max
 
 
 class Keys:
-    """Gives a label to each event of a trace; ``numbered`` then gives equal ``labels`` one key."""
+    """Gives a label to each event of a trace; ``numbered`` then gives equal labels one key."""
 
     def __init__(self, ops: Ops) -> None:
         self._ops = ops
@@ -85,9 +86,10 @@ class Keys:
 
     @once
     def _loaders(self) -> pl.Series:
-        """Per reading the name of the data loader that it waits for; null for all others.
+        """Return per reading the name of the data loader that it waits for; null for all others.
 
-        A loader's text has its line and its workers too: with these, another line would be another loader.
+        The text of a loader also has its line and workers, which would make the same loader on another line a
+        different one.
         """
         readings = self._attribution.meaning.readings
         names = [
@@ -121,7 +123,8 @@ class Keys:
         return label
 
     def _of_ops(self, rows: Ints, start: Ints, *, inherit: bool) -> Ints:
-        """Return the labels of op rows; with ``inherit`` shapes are also those of the op around one."""
+        """Return the labels of op rows; with ``inherit``, an op without shapes takes those of the op
+        around it."""
         if not len(rows):
             return np.empty(0, np.int64)
         ops = self._ops
@@ -153,7 +156,7 @@ class Keys:
         return self._added(frame) + label.astype(np.int64)
 
     def _costs(self, rows: Ints) -> list[pl.Series]:
-        """Return the FLOPs and bytes of one call of each op row, by its own text."""
+        """Return the FLOPs and bytes of one call of each op row, from its own text."""
         meaning = self._attribution.meaning
         distinct, index = np.unique(meaning.reading[rows], return_inverse=True)
         calls = [meaning.readings[number].call or _NO_CALL for number in distinct.tolist()]
@@ -172,7 +175,7 @@ class Keys:
         return numbers
 
     def _added(self, frame: pl.DataFrame) -> int:
-        """Keep what new labels stand for; return the first of them."""
+        """Store the meaning of new labels; return the first of them."""
         names = [name for name in _SCHEMA if name in frame.columns]
         frame = frame.select(pl.col(name).cast(_SCHEMA[name]) for name in names)
         lacks = (
@@ -183,12 +186,12 @@ class Keys:
         return self._many - len(frame)
 
     def labels(self) -> pl.DataFrame:
-        """Return what each label stands for, a row a label."""
+        """Return the meaning of each label, one row per label."""
         return pl.concat([pl.DataFrame(schema=_SCHEMA), *self._parts])
 
 
 def numbered(labels: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
-    """Return the distinct keys (``key``, COLUMNS, in order of their first event) and each label's key."""
+    """Return the distinct keys (``key``, COLUMNS, ordered by their first event) and the key of each label."""
     if labels.is_empty():
         return labels.select(pl.lit(0, pl.Int64).alias("key"), *COLUMNS, *COSTS), np.empty(
             0, np.int64
@@ -197,7 +200,7 @@ def numbered(labels: pl.DataFrame) -> tuple[pl.DataFrame, Ints]:
     first = np.full(count, _NEVER, np.int64)
     np.minimum.at(first, number, labels["first"].to_numpy())
     label = np.empty(count, np.int64)
-    label[number[::-1]] = np.arange(len(labels) - 1, -1, -1)  # of equal ones the first stays
+    label[number[::-1]] = np.arange(len(labels) - 1, -1, -1)  # of equal rows the first stays
     by_label = np.argsort(label)
     order = by_label[np.argsort(first[by_label], kind="stable")]
     ranks = np.empty(count, np.int64)

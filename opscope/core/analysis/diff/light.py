@@ -1,4 +1,4 @@
-"""A profile of light mode reduced for a difference: every step, or every stretch of steps, by phase."""
+"""A light-mode profile reduced for a difference: every step, or every stretch of steps, by phase."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from opscope.core.light_format import PHASES
 from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
-#: The only phase that is a part of a step of a profile with ops.
+#: The only phase that is also a part of a step in a profile with ops.
 _INPUT = PHASES.index("input")
 KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.Boolean}
 
@@ -34,10 +34,10 @@ KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.B
 def reduce_light(trace: Trace, how: str) -> Reduced:
     """Return what a difference needs of the steps that light mode measured (``light.is_light``).
 
-    A unit is a step where the profile has all of them, and then steps of warm-up are left out; else it is a
-    stretch of steps, whose sums are exact. ``how``: with STEPS the parts are light mode's phases; else they
-    are those of profiles with ops, of which light mode knows the data loader alone. With WHOLE all steps of
-    a process are one unit.
+    A unit is a step if the profile has all steps; then warm-up steps are left out. Otherwise it is a stretch
+    of steps, whose sums are exact. ``how``: with STEPS the parts are light mode's phases; otherwise they are
+    the parts of profiles with ops, of which light mode only knows the data loader. With WHOLE all steps of a
+    process are one unit.
     """
     table, steps, left_out = _run(trace) if how == WHOLE else _steps(trace)
     unit = RUN if how == WHOLE else STEP
@@ -96,7 +96,7 @@ def reduce_light(trace: Trace, how: str) -> Reduced:
 
 
 def _run(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
-    """Like ``_steps``: the steps of each process as one row."""
+    """Like ``_steps``, but with all steps of a process as one row."""
     sums = ("duration", *PHASES)
     blocks_of_process = (
         trace["light_blocks"].group_by("process").agg(pl.col("start").min(), pl.col(sums).sum())
@@ -106,8 +106,8 @@ def _run(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
 
 
 def _steps(trace: Trace) -> tuple[pl.DataFrame, pl.Series | None, int]:
-    """Return the rows to compare (process, step, start, duration and PHASES), how many steps each is (None:
-    one), and how many steps are left out as warm-up."""
+    """Return the rows to compare (process, step, start, duration and PHASES), the number of steps in each
+    (None: one), and the number of steps left out as warm-up."""
     columns = ("process", "step", "start", "duration", *PHASES)
     blocks = trace["light_blocks"].rename({"first_step": "step"})
     steps = trace["light_steps"].filter(~pl.col("full").fill_null(False))

@@ -1,7 +1,7 @@
-"""Which ops of two runs are the same: by name, direction, layer and inputs, then by less and less of these.
+"""Match the ops of two runs: by name, direction, layer and inputs, then by fewer and fewer of these.
 
-Each rule takes what no rule before it has matched. Where several shapes of one op remain on both sides and
-equally many, they are paired in the order of their first call; else all of them together are one group.
+Each rule matches only ops that no earlier rule has matched. If both sides have the same number of remaining
+shapes of an op, they are paired in the order of their first call; otherwise all of them form one group.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from opscope.core.analysis.diff.keys import COLUMNS, codes
 from opscope.core.tables.columns import combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
-#: How a layer's path is written the same in all frameworks: its parts, without what numbers a wrapper.
+#: The common form of a layer's path in all frameworks: its parts, without the numbers added by wrappers.
 _SAME_LAYER: Final = (
     pl.col("layer").str.to_lowercase().str.replace_all(r"[/:]+", ".").str.strip_chars(".")
 )
-#: The rules in order: their name, what must be equal, and whether the frameworks must differ.
+#: The rules in order: their name, the columns that must be equal, and whether the frameworks must differ.
 RULES: Final = (
     ("op, layer and inputs", ("op", "direction", "layer", "inputs", "named"), False),
     ("op and layer", ("op", "direction", "layer", "named"), False),
@@ -32,7 +32,7 @@ RULES: Final = (
     ("kind of op and layer's name", ("op_type", "direction", "layer_name"), True),
     ("kind of op", ("op_type", "direction"), True),
 )
-#: Of what a rule matches by kind alone, this must be known.
+#: A column that must be known if a rule matches by kind alone.
 _NEEDED: Final = {"op_type", "same_layer", "layer_name"}
 
 
@@ -46,7 +46,7 @@ class Matched:
 
     @property
     def many(self) -> int:
-        """How many groups there are."""
+        """The number of groups."""
         return len(self.rule)
 
 
@@ -79,7 +79,7 @@ def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
 
 
 def _described(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, NDArray[np.int64]]:
-    """Return the columns of the keys of A, then of B, as numbers, with the layer's other names; -1: null."""
+    """Return the columns of the keys of A, then of B, as numbers, and the layer's other names; -1: null."""
     both = pl.concat(keys.select(COLUMNS) for keys in (a, b)).with_columns(
         pl.when(~pl.col("named")).then("op_type").alias("op_type")
     )
@@ -95,7 +95,7 @@ def _described(a: pl.DataFrame, b: pl.DataFrame) -> dict[str, NDArray[np.int64]]
 
 
 def _pair(columns: list[NDArray[np.int64]], from_a: int) -> tuple[Ints, int]:
-    """Return the group of each row (from 0; NONE: the other side has none) and how many groups there are.
+    """Return the group of each row (from 0; NONE: no row of the other side matches) and the number of groups.
 
     The first ``from_a`` rows are of A. Groups are numbered in the order of A's rows.
     """

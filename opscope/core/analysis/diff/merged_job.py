@@ -1,4 +1,4 @@
-"""A job that was merged from partials, reduced for a difference: its steps by part, and no ops in them."""
+"""A merged job reduced for a difference: its steps by part, without ops."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reduce_merged(
     """Return what a difference needs of a merged job.
 
     ``table`` is ``steps.step_table``, ``bounds`` when each process began and ended. With WHOLE a process is
-    one unit, of whose parts nothing is known where the job has steps: their parts are the steps' own.
+    one unit; if the job has steps, its parts are unknown, because parts are recorded per step.
     """
     steps = table.filter(pl.col("step").is_not_null())
     is_run = how == WHOLE or steps.is_empty()
@@ -92,7 +92,7 @@ def reduce_merged(
 
 
 def _spend(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the time of each unit and part; the last part is the rest, so that they add up to the unit."""
+    """Return the time of each unit and part; the last part is the rest, so the parts add up to the unit."""
     parts = rows.select(pl.col(name).fill_null(0) for name in PARTS)
     lengths = rows["end"] - rows["start"]
     rest = lengths - parts.select(pl.sum_horizontal(PARTS)).to_series()

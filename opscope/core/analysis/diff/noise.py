@@ -1,13 +1,13 @@
-"""How far the typical step of two runs may differ by chance: Yuen's test on trimmed means.
+"""How much the typical step of two runs may differ by chance: Yuen's test on trimmed means.
 
 K. K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974. The largest and
-smallest fifth of each run's steps are left out of the mean, so that one slow step neither makes a difference
-nor hides one; the variance is that of the steps with these values replaced by the nearest ones kept. With
-fewer than five steps nothing is left out, and it is Welch's test. The noise is the half width of the 99.9 %
-confidence interval of the difference: of a thousand ops that did not change, one is called by chance.
+smallest fifth of each run's steps are left out of the mean, so that one slow step neither causes nor hides a
+difference; the variance is computed with these values replaced by the nearest ones kept. With fewer than five
+steps nothing is left out, and it is Welch's test. The noise is half the width of the 99.9 % confidence
+interval of the difference: of a thousand unchanged ops, one is reported by chance.
 
-Of a few calls it is not known. Where all times of an op are among the steps left out, or a handful of equal
-times show no spread, the variance is 0 by the method and not by the program.
+For few calls the noise is unknown. If all times of an op are among the steps left out, or if a handful of
+equal times show no spread, a variance of 0 is an artefact of the method.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-#: The part of the steps left out at each end.
+#: The share of the steps left out at each end.
 TRIMMED: Final = 0.2
 #: The 0.9995 quantiles of Student's t for 1 to 30 degrees of freedom, then for those of ``_MORE``.
 _T: Final = (
@@ -31,16 +31,16 @@ _T: Final = (
 _MORE: Final = {40: 3.551, 60: 3.460, 120: 3.373, 1_000_000: 3.291}
 _DEGREES: Final = np.array([*range(1, len(_T) + 1), *_MORE], np.float64)
 _VALUES: Final = np.array([*_T, *_MORE.values()], np.float64)
-#: Of fewer equal times nothing is known of the spread. By the rule of three less than 3 / n of the steps take
-#: another time (95 %); from 15 on these are among the fifth that is left out anyway.
+#: Fewest equal times from which the spread is taken to be 0. By the rule of three, less than 3 / n of the
+#: steps take another time (95 %); from 15 on, these are among the fifth that is left out anyway.
 FEWEST: Final = 15
-#: How likely a change by chance may be that is called.
+#: Probability that an unchanged value is reported as changed.
 CHANCE: Final = 0.001
 Floats = NDArray[np.float64]
 
 
 def quantile(degrees: Floats) -> Floats:
-    """Return the 0.9995 quantile of Student's t, for the next lower degrees of freedom that are tabulated."""
+    """Return the 0.9995 quantile of Student's t, for the next lower tabulated degrees of freedom."""
     index = np.searchsorted(_DEGREES, np.maximum(degrees, 1.0), side="right") - 1
     quantiles: Floats = _VALUES[index]
     return quantiles
@@ -50,7 +50,7 @@ def quantile(degrees: Floats) -> Floats:
 class Typical:
     """The trimmed mean (ns) of each group's steps, and its variance; None for fewer than two steps.
 
-    ``kept`` of ``steps`` are not left out; ``seen``: in how many of them each group took time.
+    ``kept`` of ``steps`` are in the mean; ``seen``: the number of steps in which each group took time.
     """
 
     middle: Floats
@@ -61,7 +61,7 @@ class Typical:
 
 
 def typical(values: pl.DataFrame, groups: int, units: int) -> Typical:
-    """Return what is typical of each group 0 … ``groups`` - 1 over ``units`` units.
+    """Return the typical values of each group 0 … ``groups`` - 1 over ``units`` units.
 
     ``values``: group, unit and time (ns, not negative), at most one row per group and unit; a unit without a
     row has 0.
@@ -105,7 +105,7 @@ def typical(values: pl.DataFrame, groups: int, units: int) -> Typical:
 
 
 def typical_value(values: Sequence[float]) -> Typical:
-    """Return what is typical of values (ns) that are one group's, each an observation."""
+    """Return the typical value of values (ns) of a single group, each an observation."""
     times = np.asarray(values, np.float64)
     frame = pl.DataFrame({"group": np.zeros(len(times), np.int64), "time": times})
     return typical(frame, 1, len(times))
@@ -133,9 +133,10 @@ def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
 
 
 def as_one_of(several: Typical, lone: Typical) -> Typical:
-    """Return what is typical of one run beside that of several runs of a program, each an observation.
+    """Return the typical values of one run compared with several runs of a program, each an observation.
 
-    Its mean may differ by chance as theirs do, which its own steps do not show: runs differ more than steps.
+    Its mean may differ by chance as much as theirs do, which its own steps do not show: runs differ more than
+    steps.
     """
     if several.variance is None:
         return lone
@@ -146,10 +147,10 @@ def as_one_of(several: Typical, lone: Typical) -> Typical:
 
 
 def absent(there: Typical, away: Typical) -> NDArray[np.bool_]:
-    """Return whether it is no chance that groups of one run are in no step of the other (``CHANCE``).
+    """Return whether it is no chance (``CHANCE``) that groups of one run occur in no step of the other.
 
-    A group in each step of one run may be missing in a step of the other by chance as often as it is
-    missing in its own run: in a tenth of the steps it says nothing that ten steps lack it.
+    A group may be missing in a step of the other run by chance as often as it is missing in its own run. If
+    it occurs in a tenth of the steps, its absence in ten steps proves nothing.
     """
     missing = 1 - there.seen / max(there.steps, 1)
     proven: NDArray[np.bool_] = missing**away.steps < CHANCE

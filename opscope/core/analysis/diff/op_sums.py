@@ -1,7 +1,7 @@
-"""What each op takes in a step of two runs, all its shapes and layers together, and at what rate it works.
+"""The time of each op per step of two runs, over all shapes and layers, and the rate at which it works.
 
-Where an op's inputs change from step to step, or between the runs, single shapes say little: the sum of all,
-and the FLOPs and bytes for which it was spent, can be compared.
+If an op's inputs change from step to step, or between the runs, single shapes are hard to compare; the sum
+over all shapes, with its FLOPs and bytes, can be compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ OP_SUMS: Final = {
     "byte_rate_b": pl.Float64,
     "reason": pl.String,
 }
-#: Of each run's values (group, unit, time) in so many groups what is typical; None where no noise is known.
+#: Function that returns the typical values of each run's values (group, unit, time) in the given number of
+#: groups; None if the noise is unknown.
 TypicalOf: TypeAlias = Callable[[Sequence[pl.DataFrame], int], list[Typical] | None]
 _COSTS: Final = {"flops": "flop_rate", "bytes": "byte_rate"}
 
@@ -61,7 +62,7 @@ def _by_op(a: Reduced, b: Reduced) -> tuple[Matched, pl.DataFrame]:
 def op_sums(a: Reduced, b: Reduced, typicals: TypicalOf, step_change: int | None) -> pl.DataFrame:
     """Return one row per op and direction (``OP_SUMS``), the largest change first.
 
-    ``typicals`` returns what is typical of two runs' values (group, unit, time), or None.
+    ``typicals`` returns the typical values of both runs (group, unit, time), or None.
     """
     matched, names = _by_op(a, b)
     sides, values = [], []
@@ -95,14 +96,14 @@ def op_sums(a: Reduced, b: Reduced, typicals: TypicalOf, step_change: int | None
 
 
 def _side(side: Reduced, work: pl.DataFrame, groups: int) -> dict[str, pl.Series]:
-    """Return per group the mean time and calls of a step, the shapes, and the rates of its work."""
+    """Return per group the mean time and calls per step, the shapes, and the rates of its work."""
     costs = side.keys.select("key", "flops", "bytes", pl.col("inputs").cast(pl.String))
     work = work.join(costs, on="key", how="left")
     sums = work.group_by("group").agg(
         pl.col("time", "calls").sum(),
         pl.col("inputs").n_unique().alias("shapes"),
         *(
-            # a rate is of all of the op's work, or not known
+            # a rate covers all of the op's work, or is unknown
             pl.when(pl.col(name).is_not_null().all())
             .then((pl.col(name) * pl.col("calls")).sum())
             .alias(name)

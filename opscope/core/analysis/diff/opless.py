@@ -1,8 +1,7 @@
-"""Kernels and copies without an op, put beside those of the same name that have one.
+"""Group kernels and copies without an op with those of the same name that have one.
 
-The first kernels of a recording have no launch record, so that no op is known of them; a recording that
-begins elsewhere has it. By their name alone they would be ops of one run, new or gone, although both run
-these kernels.
+The first kernels of a recording have no launch record, so their op is unknown; another recording that begins
+elsewhere may have it. By name alone they would be listed as new or gone, although both runs have them.
 """
 
 from __future__ import annotations
@@ -27,9 +26,10 @@ _EARLY: Final = "{} in A and {} in B are of the window's edge: launched before i
 
 
 def join_by_name(matched: Matched, a: Reduced, b: Reduced) -> Matched:
-    """Return the groups with the work that has no launch record in the group of its name.
+    """Return the groups, with work without a launch record moved to the group of its name.
 
-    That is where all other work of the name, in both runs, is in one group; else its op is not known.
+    This is done if all other work of that name, in both runs, is in one group; otherwise its op stays
+    unknown.
     """
     work = _work(matched, a, b)
     ops = (
@@ -50,10 +50,10 @@ def join_by_name(matched: Matched, a: Reduced, b: Reduced) -> Matched:
 
 
 def opless(matched: Matched, a: Reduced, b: Reduced) -> pl.DataFrame:
-    """Return ``group``, ``unsure`` and ``reason`` of the groups that have work without an op.
+    """Return ``group``, ``unsure`` and ``reason`` of the groups with work without an op.
 
-    ``unsure``: work of its name has an op in one of the runs, and in another share: whether it became more,
-    less, new or gone is not known by itself.
+    ``unsure``: work of its name has an op in one of the runs, in different proportions: whether the group
+    itself is more, less, new or gone is unknown.
     """
     work = _work(matched, a, b)
     counts = ("calls", "opless", "unlaunched", "early")
@@ -95,8 +95,8 @@ def opless(matched: Matched, a: Reduced, b: Reduced) -> pl.DataFrame:
 
 
 def with_opless(frame: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows (``group``) without a verdict of work whose op is not ``known`` (of ``opless``), with
-    the reason."""
+    """Return the rows (``group``) without a verdict for work whose op is not ``known`` (of ``opless``),
+    with the reason."""
     frame = frame.join(known, on="group", how="left", maintain_order="left")
     unsure = pl.col("unsure").fill_null(False) & (pl.col("verdict") != SAME)
     return frame.with_columns(

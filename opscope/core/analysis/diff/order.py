@@ -1,7 +1,7 @@
-"""How likely values of two equal programs lie in such an order: the exact test of Mann and Whitney.
+"""The probability that equal programs give values in such an order: the exact test of Mann and Whitney.
 
-H. B. Mann, D. R. Whitney, "On a test of whether one of two random variables is stochastically larger than
-the other", Annals of Mathematical Statistics 18, 1947. It holds for noise of every distribution.
+H. B. Mann, D. R. Whitney, "On a test of whether one of two random variables is stochastically larger than the
+other", Annals of Mathematical Statistics 18, 1947. It holds for noise of any distribution.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 
 from opscope.core.analysis.diff.noise import Floats
 
-#: Pairs of values up to which all orders are counted; of more the normal approximation is as good.
+#: Number of pairs up to which all orders are counted; above it, the normal approximation is as good.
 _EXACT: Final = 2_500
 
 
 def chance(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return how likely values of equal programs lie in an order as rare as ``a`` and ``b`` do, in either
-    direction. Of a pair of equal values half lies in either."""
+    """Return the probability that equal programs give values in an order as rare as that of ``a`` and
+    ``b``, in either direction. A pair of equal values counts half."""
     pairs = len(a) * len(b)
     moved = abs(int(np.sign(np.subtract.outer(np.asarray(b), np.asarray(a))).sum()))
     if pairs <= _EXACT:
@@ -32,10 +32,10 @@ def chance(a: Sequence[float], b: Sequence[float]) -> float:
 
 @lru_cache(maxsize=256)
 def chances(n: int, m: int) -> Floats:
-    """Return how likely ``n`` and ``m`` values of equal programs have 0, 1 … inversions or fewer, in either
-    direction: pairs that lie as most do not."""
+    """Return the probability that ``n`` and ``m`` values of equal programs have at most 0, 1 … inversions,
+    in either direction. An inversion is a pair in the order that is the rarer one."""
     row = [np.ones(1)] * (m + 1)
-    for i in range(1, n + 1):  # whose is the largest of i and j values: their recurrence
+    for i in range(1, n + 1):  # recurrence on which side has the largest of i and j values
         ways = [np.ones(1)]
         for j in range(1, m + 1):
             both = np.zeros(i * j + 1)

@@ -12,7 +12,7 @@ from opscope.core.question.column import Frame
 from opscope.core.question.record import Question
 from opscope.core.question.words import columns
 
-#: Words of this question alone: unit and meaning.
+#: Column words of this question only: unit and meaning.
 _WORDS: Final = """
 byte_rate_a: bytes/s: bytes for each second of the op in the first run; null if not known of all its calls
 byte_rate_b: bytes/s: likewise in the second run

@@ -1,8 +1,8 @@
 """The difference of two jobs rank by rank: mean steps, single steps, and what explains each, exactly.
 
 A step's time is split into ``SPLIT``, which add up to it; so the changes of the parts add up to the change of
-the step. Ranks that synchronise have equal steps whoever is slow: the rank that became slower is the one
-with more ``work``, which is a step less its waiting in collectives.
+the step. Ranks that synchronise have equally long steps, whichever rank is slow: the rank that became slower
+is the one with more ``work``, which is the step time minus its waiting in collectives.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from opscope.core.analysis.ranks.stragglers import work_by_step
 from opscope.core.analysis.steps.step_times import PARTS as PARTS_OF_STEPS
 from opscope.core.tables.narrow import Pieces
 
-#: What a step is split into, and the columns of ``steps.step_table`` that it is made of.
+#: The parts of a step, and the columns of ``steps.step_table`` from which each is computed.
 SPLIT: Final = {
     "compute": ("kernel_part", "overlap_time"),
     "exposed_communication": ("communication_part",),
@@ -27,13 +27,13 @@ SPLIT: Final = {
     "data_loader": ("loader_part",),
     "cpu_ops": ("op_part",),
 }
-#: The rest: nothing was recorded then.
+#: The rest: time in which nothing was recorded.
 REST: Final = "other"
 PARTS: Final = (*SPLIT, REST)
 TALKS: Final = "exposed_communication"
-#: The cause where more than half of the change is waiting for other ranks.
+#: The cause if more than half of the change is waiting for other ranks.
 WAITING: Final = "waiting"
-#: The columns of ``ranked``: a step of a rank.
+#: The columns of ``ranked``: one row per step of a rank.
 RANKED: Final = {
     "process": pl.Int32,
     "rank": pl.Int32,
@@ -80,16 +80,16 @@ RANK_STEPS: Final = {
 _ALONE: Final = "only {side} has {what}"
 _FEW: Final = "too few steps to tell a change from chance"
 _UNKNOWN: Final = "not known in {side}: {parts}"
-#: Which process of a rank it is: two files may be of one rank.
+#: Column that numbers the processes of a rank: two files may belong to one rank.
 _KEY: Final = ["rank", "nth"]
 _SIDES: Final = ("a", "b")
-#: Stretches that a rank has at least, where it has as many steps.
+#: Stretches that each rank gets at least, if it has as many steps.
 FEWEST: Final = 3
 
 
 def counted(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps of ``steps.step_table`` that are compared: without warm-up and what was not captured
-    whole, where there are others."""
+    """Return the steps of ``steps.step_table`` that are compared: without warm-up and incompletely
+    captured steps, if there are others."""
     steps = table.filter(pl.col("step").is_not_null())
     kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
     for otherwise in (pl.col("seen"), pl.lit(True)):
@@ -130,8 +130,9 @@ def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
 
 
 def in_stretches(steps: pl.DataFrame, rows: int) -> pl.DataFrame:
-    """Return the steps (``RANKED``) as about ``rows`` stretches, each the mean step of as many; few stay as
-    they are. Processes are numbered by rank, so that those of another run of the job have equal numbers."""
+    """Return the steps (``RANKED``) as about ``rows`` stretches, each the mean of several steps; if there
+    are few steps, they stay. Processes are numbered by rank, so that those of another run of the job have
+    equal numbers."""
     keys = ["rank", "process"]
     process = steps.select(pl.struct(keys).rank("dense").cast(pl.Int32) - 1).to_series()
     steps = steps.with_columns(process.alias("process"))
@@ -155,7 +156,7 @@ def in_stretches(steps: pl.DataFrame, rows: int) -> pl.DataFrame:
 
 
 def _key(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps with ``nth``: which of the processes of its rank it is of."""
+    """Return the steps with ``nth``: the number of the process among those of its rank."""
     return table.with_columns(
         pl.col("process").rank("dense").over("rank").cast(pl.Int64).alias("nth")
     )
@@ -255,8 +256,8 @@ def _rank_means(table: pl.DataFrame, side: str) -> pl.DataFrame:
 
 
 def rounded(total: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the means of each row of sums over ``counts``: whole numbers that add up to the row's mean,
-    rounded down. The largest remainders are rounded up."""
+    """Return the mean of each row (the sums divided by ``counts``) as whole numbers that add up to the
+    row's mean, rounded down. The largest remainders are rounded up."""
     each = counts[:, None]
     quotient, rest = np.divmod(total, each)
     short = total.sum(1) // counts - quotient.sum(1)
@@ -270,8 +271,8 @@ def rounded(total: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.i
 def _changed(rows: pl.DataFrame, subject: str) -> pl.DataFrame:
     """Return the rows with the changes of the whole and of the parts, ``cause`` and ``reason``.
 
-    Of a part that one side does not know the change is the other's time: its own is in ``other`` there, so
-    that the parts add up.
+    If one side does not know a part, the change is the other side's time: the missing time is in ``other``
+    there, so the parts still add up.
     """
     change = pl.col("b") - pl.col("a")
     both = pl.col("a").is_not_null() & pl.col("b").is_not_null()
@@ -284,7 +285,7 @@ def _changed(rows: pl.DataFrame, subject: str) -> pl.DataFrame:
     worked = pl.col("work_b") - pl.col("work_a")
     grown = pl.coalesce(worked, "change")
     sign = pl.when(grown >= 0).then(1).otherwise(-1)
-    # of the time in collectives the waiting for other ranks is no work of the rank's own
+    # of the time in collectives, waiting for other ranks is not the rank's own work
     waited = (pl.col("change") - worked).fill_null(0)
     own = {name: pl.col(f"{name}_change") - (waited if name == TALKS else 0) for name in PARTS}
     largest = pl.max_horizontal(change * sign for change in own.values())
@@ -322,7 +323,7 @@ def _changed(rows: pl.DataFrame, subject: str) -> pl.DataFrame:
 
 
 def _judge(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with ``noise`` and ``verdict``: of the work, where that is known, else of the step."""
+    """Return the rows with ``noise`` and ``verdict``: of the work if known, else of the step."""
     rows = rows.with_row_index("place")
     rows = rows.with_columns(
         pl.col("place").cast(pl.Int64), pl.col("work_change").is_not_null().alias("by_work")
@@ -362,7 +363,7 @@ def _judge(rows: pl.DataFrame, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame
 
 
 def _typical(table: pl.DataFrame, rows: pl.DataFrame, count: int) -> Typical:
-    """Return what is typical of the steps of each of ``rows``, all of which have ``count``."""
+    """Return the typical values of the steps of each of ``rows``, all of which have ``count`` steps."""
     named = rows.select(*_KEY, "by_work").with_row_index("group")
     value = pl.when("by_work").then("work").otherwise("time").alias("time")
     named_rows = table.join(named, on=_KEY, how="inner", nulls_equal=True, maintain_order="left")

@@ -1,6 +1,6 @@
 """Why a step changed, in one sentence: many ops became one, or one op changed most; and what did not change.
 
-Times are those that only one op has (``Reduced.spent``), so that each is a part of the step's change.
+Times are exclusive to one op (``Reduced.spent``), so that each is a part of the step's change.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import Difference
 from opscope.core.question import units
 
-#: What is known to have one op in place of many: what it is, how the one op is called, an op of which there
-#: are fewer then, and whether the many are those of its layers (else all of its direction).
+#: Known replacements of many ops by one: a description, the name of the single op, an op that becomes rarer,
+#: and whether the replaced ops are those of its layers (else all of its direction).
 _FUSED: Final = (
     (
         "the attention",
@@ -39,9 +39,9 @@ _FUSED: Final = (
         False,
     ),
 )
-#: The smallest part of the step's change that explains it.
+#: Smallest share of the step's change that is given as a reason.
 _LEAST: Final = 0.1
-#: Work of so much more or less is another amount.
+#: Relative difference from which the amount of work counts as changed.
 _OTHER_AMOUNT: Final = 0.02
 _NAMED: Final = 3
 _BY: Final = ("op", "direction", "layer")
@@ -49,7 +49,7 @@ _BY: Final = ("op", "direction", "layer")
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """What explains most of a change (ns), in words, and its part of the step's change."""
+    """The cause of most of a change (ns), in words, and its share of the step's change."""
 
     words: str
     change: int
@@ -57,7 +57,7 @@ class Reason:
 
 
 def reason(difference: Difference) -> Reason | None:
-    """Return what explains most of the step's change; None where no op explains a tenth of it."""
+    """Return the main cause of the step's change; None if no op explains a tenth of it."""
     change = difference.step["change"][0]
     if not change or not (difference.a.has_ops and difference.b.has_ops) or difference.lacks:
         return None
@@ -75,7 +75,7 @@ def reason(difference: Difference) -> Reason | None:
 
 
 def unchanged(difference: Difference) -> str | None:
-    """Return which ops did not change by more than the noise, most time first; None without any."""
+    """Return the ops that changed by no more than the noise, most time first; None if there are none."""
     rows = difference.op_sums.filter(pl.col("verdict").is_in([SAME, UNCLEAR]), pl.col("a") > 0)
     if rows.is_empty() or not difference.step["change"][0]:
         return None
@@ -106,7 +106,7 @@ def _spent_of(side: Reduced) -> pl.DataFrame:
 
 
 def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
-    """Yield what became one op, or many, with the change of all of its ops."""
+    """Yield the ops that were replaced by one op, or one op by many, with the total change."""
     for subject, fused, among, by_layer in _FUSED:
         for before, after in (("a", "b"), ("b", "a")):
             ran = pl.col(f"calls_{after}") > 0, pl.col(f"calls_{before}") == 0
@@ -132,7 +132,7 @@ def _replaced(table: pl.DataFrame) -> Iterator[tuple[str, float]]:
 
 
 def _single(table: pl.DataFrame, sums: pl.DataFrame) -> Iterator[tuple[str, float]]:
-    """Yield each op, and how its work changed."""
+    """Yield each op, with the change of its work."""
     changes = table.group_by("op", "direction").agg(
         (pl.col("b") - pl.col("a")).sum().alias("spent")
     )
@@ -149,7 +149,8 @@ def _single(table: pl.DataFrame, sums: pl.DataFrame) -> Iterator[tuple[str, floa
 
 
 def _cost(row: dict[str, float | None]) -> str:
-    """Return how the cost of an op changed that is called as often: for how much work, and at what rate."""
+    """Return how the cost of an op with the same number of calls changed: by the amount of work, and by
+    the rate."""
     for name, unit in (("flop_rate", "FLOP"), ("byte_rate", "byte")):
         rate_a, rate_b, a, b = row[f"{name}_a"], row[f"{name}_b"], row["a"], row["b"]
         if rate_a and rate_b and a and b:

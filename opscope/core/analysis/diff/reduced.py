@@ -1,4 +1,4 @@
-"""What a difference needs of a profile: per step, the time of each part and of each op; small tables.
+"""The data that a difference needs of a profile: small tables with the time of each part and op per step.
 
 A reduced profile no longer needs its trace, so two large profiles need not be in memory at once.
 """
@@ -43,19 +43,19 @@ from opscope.core.tables.narrow import Pieces, each
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.trace import Trace
 
-#: What is compared: steps that the program marks, iterations that repeat, or the whole run.
+#: The compared units: steps that the program marks, iterations that repeat, or the whole run.
 STEP, ITERATION, RUN = "step", "iteration", "run"
-#: How a profile is reduced: by its steps as it has them, by its steps and the parts that all profiles have,
-#: or as a whole run.
+#: How a profile is reduced: by its steps with all their parts, by its steps with the parts common to all
+#: profiles, or as a whole run.
 STEPS, BY_PART, WHOLE = "steps", "by part", "whole"
-#: Like STEPS, and with the totals of the whole run's ops and kernels: the other run is a merged job.
+#: Like STEPS, with the totals of the whole run's ops and kernels, because the other run is a merged job.
 TOTALS: Final = "totals"
 UNITS: Final = {"process": pl.Int32, "step": pl.Int64, "start": pl.Int64, "end": pl.Int64}
 SPENT: Final = {"unit": pl.Int64, "part": pl.Int64, "key": pl.Int64, "time": pl.Int64}
 WORK: Final = {"unit": pl.Int64, "key": pl.Int64, "time": pl.Int64, "calls": pl.Int64}
 WAITING: Final = {"late": pl.Int32, "rank": pl.Int32, "waiting": pl.Int64}
-#: ``copy``: it is a copy or set, by its kind. ``unlaunched``: how many have no launch record; ``early``: how
-#: many of these ran before all on their stream that have one, so that they were launched before the window.
+#: ``copy``: the kind, for a copy or set. ``unlaunched``: how many have no launch record; ``early``: how many
+#: of these ran before all work of their stream that has one, so they were launched before the window.
 KERNELS: Final = {
     "key": pl.Int64,
     "name": pl.Categorical,
@@ -74,13 +74,12 @@ class Reduced:
     """A profile as small tables; times in ns.
 
     ``unit``: what is compared (STEP, ITERATION, RUN). ``units``: the counted ones (``UNITS`` and
-    ``samples.SAMPLED``); ``left_out``: how many steps are not, as warm-up or not captured. ``reason``: why a
-    unit's length is not known. ``keys``: the distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and
-    key the time that only it has, with a key of -1 for the rest; it adds up to the units. ``work``: per unit
-    and key the time and number of its device work (without a GPU, of the op itself), wherever else something
-    ran. ``kernels``: per key and name of a
-    kernel, or kind of a copy. ``known``: which parts are known. ``about``: what the run was,
-    one row a property.
+    ``samples.SAMPLED``); ``left_out``: number of steps not counted: warm-up or not captured. ``reason``: why
+    a unit's length is not known. ``keys``: the distinct ops (``keys.COLUMNS``). ``spent``: per unit, part and
+    key its exclusive time, with key -1 for the rest; it adds up to the units. ``work``: per unit and key the
+    time and number of its device work (without a GPU, of the op itself), wherever else something ran.
+    ``kernels``: per key and name of a kernel, or kind of a copy. ``known``: which parts are known. ``about``:
+    the properties of the run, one per row.
     """
 
     unit: str
@@ -98,28 +97,28 @@ class Reduced:
     parts: tuple[str, ...] = PART_NAMES
     #: Whether the profile's ops are known at all.
     has_ops: bool = True
-    #: Who waited for whom in collectives inside the units: ``late``, its ``rank``, ``waiting`` (ns).
+    #: Which rank others waited for in collectives inside the units: ``late``, its ``rank``, ``waiting`` (ns).
     waiting: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=WAITING))
-    #: Process and rank, of those whose rank is known.
+    #: Process and rank, for processes whose rank is known.
     ranks: tuple[tuple[int, int], ...] = ()
-    #: The steps of each rank, of a run of several (``rankwise.ranked``).
+    #: The steps of each rank, for a run with several ranks (``rankwise.ranked``).
     ranked: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=RANKED))
-    #: What ops and kernels took in the whole run; None where that was not asked for.
+    #: The totals of ops and kernels in the whole run; None if not requested.
     totals: Totals | None = None
     #: Whether it is a job that was merged from partials.
     merged: bool = False
-    #: What its data lacks, if so much that nothing follows from less device time.
+    #: Missing data, if there is so much that less device time proves nothing.
     lacks: str | None = None
-    #: Whether kernels are missing, so that one may have run that is not there.
+    #: Whether kernels are missing, so that a kernel may have run without a record.
     lost: bool = False
-    #: What of the recording the counted steps are, in words; None of whole runs.
+    #: Which part of the recording the counted steps are, in words; None for whole runs.
     window: str | None = None
-    #: How many runs of one program it is of.
+    #: Number of runs of one program in it.
     runs: int = 1
 
     @property
     def many(self) -> int:
-        """How many steps of all processes."""
+        """The number of steps of all processes."""
         return max(int(self.units["steps"].sum()), 1)
 
     @property
@@ -128,7 +127,7 @@ class Reduced:
         return float((self.units["end"] - self.units["start"]).sum()) / self.many
 
 
-#: Ends reducing a profile, which is needed no longer.
+#: Function that finishes reducing a profile, which is not needed afterwards.
 Ending = Callable[[], Reduced]
 
 
@@ -141,7 +140,8 @@ def begin(
     inferred: bool = False,
     whole: bool = False,
 ) -> tuple[str, Ending]:
-    """Return what the unit is, and what ends reducing the profile: a third of the time, on one thread.
+    """Return the unit, and a function that finishes reducing the profile. This first half takes a third of
+    the time, on one thread.
 
     ``table`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
     ``whole`` they are not looked at. ``exchanged`` returns ``timed.exchanged``. ``waits``: those for
@@ -194,7 +194,7 @@ def _end(begun: Reduced, labels: pl.DataFrame) -> Reduced:
     used, time = np.zeros(len(distinct), bool), np.zeros(len(distinct), np.int64)
     for table in (spent, work, kernels):
         key = table["key"].to_numpy()
-        used[key[key >= 0]] = True  # -1: the rest, which is of no key
+        used[key[key >= 0]] = True  # -1: the rest, which belongs to no key
     np.add.at(time, work["key"].to_numpy(), work["time"].to_numpy())
     timed = distinct.with_columns(pl.Series("time", time)).filter(pl.Series(used, dtype=pl.Boolean))
     return replace(
@@ -230,7 +230,7 @@ def waiting_in(trace: Trace, units: pl.DataFrame, exchanged: Pieces) -> pl.DataF
 
 
 def _count(table: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the steps to compare, and how many are left out: warm-up, and what was not captured whole."""
+    """Return the steps to compare, and the number left out as warm-up or incompletely captured."""
     steps = table.with_columns(warm_up(table)).filter(pl.col("step").is_not_null())
     kept = steps.filter(pl.col("seen") & ~pl.col("warm_up").fill_null(False))
     for otherwise in (pl.col("seen"), pl.lit(True)):
@@ -243,7 +243,7 @@ def _count(table: pl.DataFrame, waited: pl.DataFrame) -> tuple[pl.DataFrame, int
 
 
 def _window(trace: Trace, table: pl.DataFrame, units: pl.DataFrame, unit: str) -> str | None:
-    """Return which steps are counted of those there are, and what of the recording lies outside of them."""
+    """Return which of the existing steps are counted, and which part of the recording is outside them."""
     numbers, all_ = units["step"].drop_nulls(), table["step"].drop_nulls()
     if numbers.is_empty():
         return None
@@ -262,7 +262,7 @@ def _window(trace: Trace, table: pl.DataFrame, units: pl.DataFrame, unit: str) -
 
 
 def _runs(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:
-    """Return each process from its first event to its last, also one of which only the device was seen."""
+    """Return each process from its first event to its last, including processes with device events only."""
     trace = ops.attribution.trace
     units = table.select(*UNITS)
     rest = bounds(trace).filter(
@@ -277,8 +277,8 @@ def _runs(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:
 def _cut(
     ops: Ops, units: pl.DataFrame, keys: Keys, exchanged: Callable[[], pl.DataFrame]
 ) -> tuple[list[tuple[Ints, list[Cut], Ints]], tuple[bool, ...]]:
-    """Return per process its rows of ``units``, what each class of events has of these, and the rest (ns);
-    and which parts any process knows. Nothing is given a label yet."""
+    """Return per process its rows of ``units``, the pieces of these that belong to each class of events,
+    and the rest (ns); and which parts any process knows. Nothing has a label yet."""
     process = processes_of(units["process"])
     known_parts = np.zeros(len(PART_NAMES), bool)
     parts = []
@@ -317,7 +317,8 @@ def _spend(
 def _record(
     units: pl.DataFrame, spent: pl.DataFrame, work: pl.DataFrame, known_parts: tuple[bool, ...]
 ) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, tuple[bool, ...], int]:
-    """Leave out units in which nothing was recorded, and say how many; of such units alone no part is known.
+    """Leave out units in which nothing was recorded, and return their number; if all units are such, no part
+    is known.
 
     MindSpore's device traces mark ten steps and hold the tasks of one.
     """
@@ -338,7 +339,7 @@ def _record(
 
 
 class _Classes:
-    """The events of a trace by part, as ``step_times.happened`` tells them apart, each with its label."""
+    """The events of a trace by part, distinguished as in ``step_times.happened``, each with its label."""
 
     def __init__(self, ops: Ops, keys: Keys, exchanged: Callable[[], pl.DataFrame]) -> None:
         self._ops, self._keys, self._exchanged = ops, keys, exchanged
@@ -361,7 +362,8 @@ class _Classes:
         self._speaks = at(speaks, reading, False) if len(speaks) else reading >= 0
 
     def of(self, process: int) -> list[Events | None]:
-        """Return the events of each of ``PARTS`` in a process; None where the trace cannot tell."""
+        """Return the events of each of ``PARTS`` in a process; None for parts that the trace does not
+        show."""
         trace, keys, attribution = self._trace, self._keys, self._ops.attribution
         mine = {name: numbers == process for name, numbers in self._process.items()}
         kernels = np.flatnonzero(mine["kernels"])
@@ -404,7 +406,8 @@ class _Classes:
         return self._events("ranges", rows, lambda places: keys.of_ranges(rows[places]), True)
 
     def _collectives(self, process: int) -> Events | None:
-        """Return the collectives that the process ran itself, on the CPU; None if only calls were seen."""
+        """Return the collectives that the process ran itself, on the CPU; None if only calls were
+        recorded."""
         ran = self._exchanged().filter(
             (pl.col("process") == process)
             & pl.col("start").is_not_null()
@@ -463,7 +466,7 @@ def _work(ops: Ops, units: pl.DataFrame, keys: Keys) -> tuple[pl.DataFrame, pl.D
 def _name(
     table: pl.DataFrame, copy: bool, label: Ints, unit: Ints, launched: Launched
 ) -> pl.DataFrame:
-    """Return per label and name (of copies: kind) in the units what ``KERNELS`` has."""
+    """Return the columns ``KERNELS`` per label and name (for copies: kind) in the units."""
     in_unit = unit >= 0
     codes, texts = compact(table["kind" if copy else "name"].cast(pl.Categorical))
     labels, other, number = pairs(label[in_unit], codes[in_unit])
@@ -491,7 +494,8 @@ def _name(
 
 
 def _before_launched(table: pl.DataFrame, unlaunched: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which work began before all on its stream that has a launch record: a stream runs in order."""
+    """Return which work ran before all work of its stream that has a launch record: a stream runs in
+    order."""
     if not unlaunched.any():
         return unlaunched
     work = table.select("process", "device", "stream", "start", pl.Series("unlaunched", unlaunched))
@@ -503,7 +507,7 @@ def _before_launched(table: pl.DataFrame, unlaunched: NDArray[np.bool_]) -> NDAr
 
 
 def _launch_times(trace: Any, launched: Launched, start: Ints) -> Ints:
-    """Return when each piece of work was launched (ns), else when it began: the step that it belongs to."""
+    """Return when each piece of work was launched (ns), else when it began; this determines its step."""
     if not trace.has("calls"):
         return start
     call = np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int64)
@@ -512,14 +516,15 @@ def _launch_times(trace: Any, launched: Launched, start: Ints) -> Ints:
 
 
 def _place(units: pl.DataFrame, process: Ints, time: Ints) -> Ints:
-    """Return the unit of each time; all are of unit 0 if nothing has times."""
+    """Return the unit of each time; all belong to unit 0 if nothing has times."""
     if units.is_empty():
         return np.zeros(len(time), np.int64)
     return step_at(units, process, time)
 
 
 def _first_of_calls(launched: Launched) -> NDArray[np.bool_]:
-    """Return whether each piece of work is the first of its op's call; work without an op is a call each."""
+    """Return whether each piece of work is the first of its op's call; work without an op counts as a call
+    each."""
     first = launched.op < 0
     rows = np.flatnonzero(~first)
     if len(rows):

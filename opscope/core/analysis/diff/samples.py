@@ -1,4 +1,5 @@
-"""What is one observation of the noise: a step, a step of all ranks together, or a stretch of steps."""
+"""The observations on which the noise is computed: steps, steps of all ranks together, or stretches of
+steps."""
 
 from __future__ import annotations
 
@@ -6,16 +7,16 @@ from typing import Final
 
 import polars as pl
 
-#: ``sample``: the observation that a unit belongs to. ``steps``: how many steps a unit is.
+#: ``sample``: the observation that a unit belongs to. ``steps``: number of steps in a unit.
 SAMPLED: Final = {"sample": pl.Int64, "steps": pl.Int64}
 
 
 def sampled(units: pl.DataFrame, steps: pl.Series | None = None) -> pl.DataFrame:
     """Return the units (process, step, start, end) with ``SAMPLED``; ``steps``: 1 each, unless given.
 
-    The ranks of a job make the same step at the same time, and one waits where another works: only their
-    mean is an observation. So are the units of several processes with the same step number, or the same
-    place where steps have none.
+    The ranks of a job make the same step at the same time, and one waits while another works, so only their
+    mean is an observation. Units of several processes with the same step number (or the same place, if steps
+    have no number) are therefore one observation.
     """
     weight = pl.lit(1, pl.Int64).alias("steps") if steps is None else steps.alias("steps")
     if units["process"].n_unique() < 2:
@@ -27,8 +28,8 @@ def sampled(units: pl.DataFrame, steps: pl.Series | None = None) -> pl.DataFrame
 
 
 def means(values: pl.DataFrame, units: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the mean step (``time``, ns) of each group and sample, as group, unit, time; and how many
-    samples there are.
+    """Return the mean step (``time``, ns) of each group and sample, as group, unit, time; and the number of
+    samples.
 
     ``values``: group, unit, time; ``units`` are ``sampled``.
     """

@@ -1,4 +1,5 @@
-"""A reduced profile made small: its steps as a few stretches; and several runs of one program as one."""
+"""Make a reduced profile small by joining its steps to a few stretches; and join several runs of a
+program."""
 
 from __future__ import annotations
 
@@ -15,22 +16,22 @@ from opscope.core.analysis.diff.noise import FEWEST
 from opscope.core.analysis.diff.reduced import KERNELS, RUN, Reduced
 from opscope.core.analysis.diff.samples import SAMPLED
 
-#: Rows of spent and work that are kept, where the fewest stretches need no more.
+#: Rows of ``spent`` and ``work`` that are kept at most, unless even the fewest stretches need more.
 ROWS: Final = 30_000
-#: Rows of the steps by rank.
+#: Most rows of the steps by rank.
 RANK_ROWS: Final = 1_000
-#: The fewest stretches of which the noise of an op is known, and the most that are kept.
+#: Fewest stretches from which the noise of an op is known, and the most that are kept.
 STRETCHES: Final = (FEWEST + 3, 120)
-#: Runs from which each run is one observation of the noise; with fewer, each of their stretches is.
+#: From this many runs on, each run is an observation of the noise; with fewer, each of their stretches is.
 RUNS: Final = 5
 
 
 def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
     """Return the reduced profile with stretches of steps in place of steps, all processes together.
 
-    Ops are numbered in order. Sums over all steps stay exact, so means do too; the noise is that of the
-    stretches. There are as many as ``rows`` rows of ``spent`` and ``work`` allow, of ``STRETCHES``. Each rank
-    has stretches of its own.
+    Ops are numbered in order. Sums over all steps stay exact, and therefore means; the noise is computed from
+    the stretches. There are as many as ``rows`` rows of ``spent`` and ``work`` allow, of ``STRETCHES``. Each
+    rank has stretches of its own.
     """
     samples = reduced.units["sample"].n_unique()
     each = (len(reduced.spent) + len(reduced.work)) / max(samples, 1)
@@ -70,7 +71,7 @@ def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
         keys=reduced.keys.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("key")),
         spent=_placed(spent.select(reduced.spent.columns), place_of),
         work=_placed(work.select(reduced.work.columns), place_of),
-        # in an order of their own, so that equal runs are equal files
+        # in a fixed order, so that equal runs give equal files
         kernels=kernels.sort("key", pl.col("name").cast(pl.String), "copy"),
         ranked=rankwise.in_stretches(reduced.ranked, RANK_ROWS),
         ranks=(),
@@ -80,8 +81,8 @@ def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
 def joined(runs: Sequence[Reduced]) -> Reduced:
     """Return several runs, each ``in_stretches``, as one. Raises ValueError if they cannot be compared.
 
-    From ``RUNS`` on each run is one observation of the noise: how runs differ, not how steps do; of ranks,
-    their stretches are.
+    From ``RUNS`` runs on, each run is one observation, so that the noise shows how runs differ, not how steps
+    do; for ranks, the observations are their stretches.
     """
     first = runs[0]
     if len(runs) == 1:
@@ -125,7 +126,7 @@ def joined(runs: Sequence[Reduced]) -> Reduced:
 
 
 def _keys(runs: Sequence[Reduced]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
-    """Return the distinct keys of all runs, numbered anew, and for each run the new number of each key."""
+    """Return the distinct keys of all runs, renumbered, and for each run the new number of each key."""
     both = pl.concat(
         [run.keys.with_columns(pl.lit(number).alias("run")) for number, run in enumerate(runs)]
     )
@@ -144,7 +145,7 @@ def _keys(runs: Sequence[Reduced]) -> tuple[pl.DataFrame, list[dict[int, int]]]:
 
 
 def _placed(table: pl.DataFrame, numbers: dict[int, int]) -> pl.DataFrame:
-    """Return the table with its keys numbered anew; that of the rest (-1) stays."""
+    """Return the table with renumbered keys; the key of the rest (-1) stays."""
     return table.with_columns(
         pl.col("key").replace_strict({**numbers, -1: -1}, return_dtype=pl.Int64)
     )

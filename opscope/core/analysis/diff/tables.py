@@ -1,8 +1,8 @@
-"""The difference of two reduced profiles as tables: the step, its parts, what caused it, ops and kernels.
+"""The difference of two reduced profiles as tables: the step, its parts, the causes, ops and kernels.
 
 Times are means per step in whole ns. They are rounded so that they add up: the mean of the step is rounded
-down, and what the means of its pieces lose by rounding is given back, one ns each, to those that lost most.
-So the parts and the causes add up to the step on both sides, and their changes to its change, exactly.
+down, and the rounding losses of its pieces are given back, one ns each, to the pieces that lost most. So the
+parts and the causes add up to the step on both sides, and their changes to its change, exactly.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ KERNELS: Final = {
     "b": pl.Int64,
     "change": pl.Int64,
 }
-#: How the work of an op differs.
+#: How the work of an op may differ.
 SAME_WORK, OTHER_SHAPES, OTHER_DTYPES, OTHER_CALLS, OTHER_OP = (
     "same",
     "other shapes",
@@ -124,7 +124,7 @@ class Difference:
 
     a: Reduced
     b: Reduced
-    #: Why whole runs are compared although one of them has steps, or fewer parts than both know.
+    #: Why whole runs are compared although one of them has steps, or why only the parts known to both are.
     told: str | None = None
 
     @property
@@ -134,19 +134,19 @@ class Difference:
 
     @property
     def lacks(self) -> list[str]:
-        """What the data of the two lacks, so that no op is known to have changed."""
+        """The missing data of both runs, because of which no op can be said to have changed."""
         return [f"{name}: {one.lacks}" for name, one in (("A", self.a), ("B", self.b)) if one.lacks]
 
     @staticmethod
     def unlike(a: Reduced, b: Reduced) -> str:
-        """Return why the steps of two profiles of which only one has any are not compared."""
+        """Return why the steps are not compared if only one of two profiles has any."""
         run_side, other, reduced = ("B", "A", b) if a.unit == RUN else ("A", "B", a)
         extent = f"{reduced.many:,} {reduced.unit}s"
         return UNLIKE.format(one=run_side, other=other, many=extent)
 
     @once
     def matched(self) -> Matched:
-        """Which ops are the same."""
+        """The matching of ops."""
         other = bool(self.a.frameworks and self.b.frameworks) and (
             self.a.frameworks != self.b.frameworks
         )
@@ -155,7 +155,7 @@ class Difference:
 
     @once
     def step(self) -> pl.DataFrame:
-        """One row (``STEP``): the mean step of both, and what of it is noise."""
+        """One row (``STEP``): the mean step of both, with the noise."""
         sides = [lengths(side) for side in (self.a, self.b)]
         row = {
             "unit": self.a.unit if self.a.unit == self.b.unit else "step",
@@ -194,8 +194,8 @@ class Difference:
                     table_of_name.result()
 
     def _typical(self, values: Sequence[pl.DataFrame], count: int) -> list[Typical] | None:
-        """Return what is typical of both runs' ``values`` (group, unit, time) in ``count`` groups; None of
-        whole runs: processes are no sample of steps; and where kernels are missing."""
+        """Return the typical values of both runs' ``values`` (group, unit, time) in ``count`` groups. None
+        for whole runs, because processes are no sample of steps, and if kernels are missing."""
         if self.whole or self.lacks:
             return None
         return typicals_of((self.a, self.b), values, count)
@@ -206,7 +206,7 @@ class Difference:
         groups = (self.matched.a, self.matched.b)
         if not (
             self.a.has_ops and self.b.has_ops
-        ):  # parts alone: the ops of one are not those of none
+        ):  # parts only: without ops on one side, there is no matching of ops
             groups = (np.full_like(groups[0], NONE), np.full_like(groups[1], NONE))
         parts = []
         for side, group in zip((self.a, self.b), groups, strict=True):
@@ -262,8 +262,8 @@ class Difference:
 
     @once
     def _hide(self) -> NDArray[np.int64]:
-        """Per part the time (ns) of the parts before it that only one run tells, in that run: as much may be
-        in this part of the other."""
+        """Per part the time (ns) of earlier parts that only one run records: in the other run, as much may
+        be in this part."""
         sums, before = [], 0
         for index, (x, y) in enumerate(zip(self.a.known, self.b.known, strict=True)):
             sums.append(before)
@@ -340,15 +340,16 @@ class Difference:
 
     @once
     def waited(self) -> Waited | None:
-        """What waiting for ranks explains of communication's change; None if less than half."""
+        """The change of communication explained by waiting for ranks; None if less than half."""
         rows = self.parts.filter(pl.col("part") == COMMUNICATION)
         change = rows["change"].sum() if len(rows) else 0
         return waited(self.a, self.b, int(change))
 
     @once
     def _described(self) -> pl.DataFrame:
-        """Per group: what it is in A and in B (columns with ``_b``), the rule and how the work differs."""
-        # of most groups each run has one key, so that no lists need to be made
+        """Per group: its description in A and in B (columns with ``_b``), the matching rule and how the
+        work differs."""
+        # most groups have one key per run, so no lists are needed for them
         rule = self.matched.rule
         sides = []
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):
@@ -358,7 +359,7 @@ class Difference:
             )
             alone = pl.Series(np.bincount(group, minlength=len(rule))[group] == 1)
             several = keys.filter(~alone)
-            # work that is in the group by its name alone says nothing of its inputs
+            # work in the group by name alone says nothing about its inputs
             several = several.sort("named", "time", descending=[False, True], maintain_order=True)
             inputs = pl.col("inputs").cast(pl.String).drop_nulls().unique().sort().str.join("; ")
             joined = several.group_by("group", maintain_order=True).agg(
@@ -436,7 +437,7 @@ class Difference:
 
     @once
     def ops(self) -> pl.DataFrame:
-        """One row per op (``OPS``): its device time in a step, what is called first, then by change."""
+        """One row per op (``OPS``): its device time in a step; rows with a verdict first, then by change."""
         if not (self.a.has_ops and self.b.has_ops):
             return pl.DataFrame(schema=OPS)
         work, group_count = self._work, self.matched.many
@@ -493,7 +494,7 @@ class Difference:
             rows = side.kernels.filter(~pl.col("copy"), ~pl.col("key").is_in(named.implode()))
             rows = rows.with_columns(pl.Series("group", places[rows["key"].to_numpy()]))
             sums.append(rows.group_by("group", "name").agg(pl.col("time").sum()))
-        # lists are made only of groups whose names differ, which are few
+        # lists are only made for the few groups whose names differ
         marks = [
             sum_.group_by("group").agg(
                 (pl.col("name").to_physical().hash() % (1 << 40)).sum(), pl.len()
@@ -531,8 +532,8 @@ class Difference:
         )
 
     def of_op(self, pattern: pl.Expr) -> pl.DataFrame | None:
-        """Return one row (a, b, change, noise, verdict) of all ops whose name matches ``pattern``; None if
-        neither run has one."""
+        """Return one row (a, b, change, noise, verdict) over all ops whose name matches ``pattern``; None
+        if neither run has one."""
         works, sums = [], []
         for side in (self.a, self.b):
             keys = side.keys.filter(pattern)["key"]
@@ -551,12 +552,12 @@ class Difference:
 
 
 def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Difference:
-    """Return the difference of two profiles; asked for each, they begin to reduce it in a way
+    """Return the difference of two profiles; each argument begins to reduce its profile in a requested way
     (``reduced.STEPS`` …).
 
     Whole runs are compared if only one of the two has steps.
     """
-    with Pool(1) as pool:  # while one thread ends the first, the second begins
+    with Pool(1) as pool:  # while one thread finishes the first, the second begins
         ending = pool.submit(a(STEPS))
         other = b(STEPS)()
         first = ending.result()
@@ -575,7 +576,7 @@ def compare(a: Callable[[str], Ending], b: Callable[[str], Ending]) -> Differenc
 
 
 def means(total: Ints, count: int) -> Ints:
-    """Return whole means of sums over ``count``: they add up to the mean of all, rounded down.
+    """Return whole-number means of sums over ``count``, which add up to the mean of all, rounded down.
 
     Each is the exact mean rounded down or up; the largest remainders are rounded up.
     """
@@ -588,7 +589,7 @@ def means(total: Ints, count: int) -> Ints:
 
 
 def _by_key(reduced: Reduced, group: Ints) -> Ints:
-    """Return the group of each key by its number, NONE for those that no event has."""
+    """Return the group of each key by its number, NONE for keys without events."""
     keys = reduced.keys["key"].to_numpy()
     places = np.full(int(keys.max(initial=-1)) + 1, NONE, np.int64)
     places[keys] = group
@@ -614,7 +615,7 @@ def _sums(values: pl.DataFrame, groups: int, name: str = "time") -> Ints:
 
 
 def _worked(reduced: Reduced) -> list[pl.Series]:
-    """Return the time and calls of each key's work: of a key without any the time is -1, the calls are 0."""
+    """Return the time and calls of each key's work; for a key without any, time -1 and 0 calls."""
     keys = reduced.keys["key"].to_numpy()
     index = _by_key(reduced, np.arange(len(keys)))[reduced.work["key"].to_numpy()]
     time, calls = np.full(len(keys), NONE, np.int64), np.zeros(len(keys), np.int64)
@@ -630,12 +631,12 @@ def _at(frame: pl.DataFrame, places: Ints) -> list[pl.Series]:
 
 
 def _ratio() -> pl.Expr:
-    """Return the change as a fraction of A; null where A has none."""
+    """Return the change as a fraction of A; null if A is 0."""
     return pl.when(pl.col("a") > 0).then(pl.col("change") / pl.col("a")).alias("ratio")
 
 
 def _share() -> pl.Expr:
-    """Return the change as a fraction of the step's change; null where that is 0."""
+    """Return the change as a fraction of the step's change; null if that is 0."""
     total = pl.col("change").sum()
     share = pl.col("change") / total + 0.0  # 0.0 for -0.0
     return pl.when(total != 0).then(share).alias("share")

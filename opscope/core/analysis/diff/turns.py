@@ -1,12 +1,12 @@
-"""Two programs run by turns: whether one is faster, by the typical step of each run and their noise.
+"""Two programs run in turns: decide whether one is faster, by the typical step of each run and their noise.
 
-The runs are looked at after each turn, and each look may be wrong by chance. So two things must hold. The
-typical steps differ by more than their noise (Yuen's test, as of a difference). And runs of equal programs
-lie in such an order so rarely that the chances of all looks together stay below ``LEVEL``, however many there
-are: each look may spend what the linear spending function has for it (K. K. G. Lan, D. L. DeMets, "Discrete
-sequential boundaries for clinical trials", Biometrika 70, 1983), and the sum of all bounds the chance of any.
-Of a machine with two speeds three runs are often equal, and Yuen's test alone, at each look, called 6.7 % of
-changes that did nothing.
+The runs are examined after each turn, and each look may be wrong by chance. So two conditions must hold.
+First, the typical steps differ by more than their noise (Yuen's test, as in a difference). Second, equal
+programs give runs in such an order so rarely that the chances of all looks together stay below ``LEVEL``,
+however many looks there are. Each look may spend the share that the linear spending function gives it (K. K.
+G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70, 1983), and the sum
+bounds the total chance. On a machine with two speeds, three runs are often equal, and Yuen's test alone, at
+each look, reported 6.7 % of changes that had no effect.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from opscope.core.analysis.diff.order import chance, chances
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.tables import lengths
 
-#: How likely a change that does nothing may be called, in all looks together.
+#: Probability that a change without effect is reported, over all looks together.
 LEVEL: Final = 0.05
-#: The fewest runs of each that can be called, and the most that are made.
+#: The fewest runs of each program for a verdict, and the most that are made.
 FEWEST, MOST = 4, 50
-#: Runs of each whose noise is shown.
+#: Number of runs of each program from which the noise is shown.
 _NOISY: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after`` (ns,
-    means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and the
-    ``chance`` that runs of equal programs lie in such an order."""
+    """The result for the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after``
+    (ns, means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and
+    the ``chance`` that equal programs give runs in such an order."""
 
     verdict: str | None
     before: float
@@ -57,8 +57,8 @@ def decide(
 ) -> Decision:
     """Return the decision of the typical steps (ns) of each run, as many without the change as with it.
 
-    ``most``: how many runs of each there may be, with a look after each. ``last``: there is no look after
-    this, as the time is out; it may spend what is left of ``LEVEL``.
+    ``most``: how many runs of each there may be, with a look after each. ``last``: this is the last look,
+    because the time is over; it may spend the rest of ``LEVEL``.
     """
     count = len(before)
     sides = typical_value(before), typical_value(after)
@@ -77,8 +77,8 @@ def decide(
 
 @lru_cache(maxsize=8)
 def spending(most: int) -> tuple[tuple[float, float], ...]:
-    """Return what the look after each number of runs may spend of ``LEVEL``, and what it does, as chances are
-    steps; from 0 runs to ``most``."""
+    """Return, for each number of runs from 0 to ``most``, the share of ``LEVEL`` that the look after it
+    may spend, and the share that it does spend, because probabilities change in steps."""
     looks: list[tuple[float, float]] = []
     for count in range(most + 1):
         share = LEVEL * count / most - sum(spent for _, spent in looks)
@@ -88,6 +88,6 @@ def spending(most: int) -> tuple[tuple[float, float], ...]:
 
 
 def typical_step(reduced: Reduced) -> float:
-    """Return the trimmed mean (ns) of a run's steps; of a whole run, how long it took."""
+    """Return the trimmed mean (ns) of a run's steps; for a run without steps, its duration."""
     group = pl.lit(0, pl.Int64).alias("group")
     return float(typical_of(reduced, lengths(reduced).with_columns(group), 1).middle[0])

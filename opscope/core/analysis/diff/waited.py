@@ -1,4 +1,4 @@
-"""How much of a change of communication is waiting for a rank, and what that rank does longer."""
+"""How much of a change of communication is waiting for one rank, and what takes that rank longer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import polars as pl
 from opscope.core.analysis.diff.reduced import Reduced
 
 COMMUNICATION: Final = "communication"
-#: The least part of communication's change, and of the waiting, for which one rank is named.
+#: Smallest share of communication's change, and of the waiting, for which one rank is named.
 MOST: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """The change of the waiting in collectives in a mean step (``change``, ns), and the ``rank`` that most of
-    it is for (None: none has half of it); ``part``: what that rank does longer in its own step, and by how
-    much (``longer``, ns); None where nothing explains half of it."""
+    """The change of the waiting in collectives in a mean step (``change``, ns), and the ``rank`` that
+    causes most of it (None: no rank causes half of it); ``part``: what takes that rank longer in its own
+    step, and by how much (``longer``, ns); None if nothing explains half of it."""
 
     change: int
     rank: int | None = None
@@ -27,7 +27,8 @@ class Waited:
 
 
 def waited(a: Reduced, b: Reduced, change: int) -> Waited | None:
-    """Return what waiting explains of ``change``, communication's change (ns); None if less than half."""
+    """Return the waiting that explains ``change``, communication's change (ns); None if it explains less
+    than half."""
     sums = [int(side.waiting["waiting"].sum() or 0) // side.many for side in (a, b)]
     moved = sums[1] - sums[0]
     if not change or moved / change < MOST:

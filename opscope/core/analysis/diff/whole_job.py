@@ -1,4 +1,4 @@
-"""The totals of two whole jobs beside each other: ops and kernels, of all that was recorded."""
+"""The totals of two whole jobs side by side: ops and kernels, over everything recorded."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _BOTH: Final = {
 }
 OP_TOTALS: Final = {"op": pl.String, "direction": pl.String, "reason": pl.String, **_BOTH}
 KERNEL_TOTALS: Final = {"name": pl.String, **_BOTH}
-#: The reason of device time that no op is known of.
+#: The reason of device time without a known op.
 NO_OP: Final = "no op is known of it"
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a job's ops and kernels took in all (ns): ``op``, ``direction``, ``time``, ``calls``; and
-    ``name``, ``time``, ``calls``. The ops' times add up to the device time: a row without an op has
-    the rest."""
+    """The totals of a job's ops and kernels (ns): ``op``, ``direction``, ``time``, ``calls``; and
+    ``name``, ``time``, ``calls``. The ops' times add up to the device time: a row without an op has the
+    rest."""
 
     ops: pl.DataFrame
     kernels: pl.DataFrame
@@ -68,7 +68,7 @@ def kernel_totals(a: Totals | None, b: Totals | None) -> pl.DataFrame:
 
 
 def _beside(a: pl.DataFrame, b: pl.DataFrame, by: list[str]) -> pl.DataFrame:
-    """Return the rows of both; what one of them lacks took no time there."""
+    """Return the rows of both; a row that one of them lacks has time 0 there."""
     sides = [
         table.rename({"time": side, "calls": f"total_calls_{side}"})
         for table, side in zip((a, b), ("a", "b"), strict=True)
