@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.serving.notes import no_rows
 from opscope.core.analysis.serving.requests import EMPTY, request_times, work_windows
 from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
@@ -36,7 +37,7 @@ def goodput(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
     """How many requests of a server's log kept the limits, and how many of these a second."""
     rows = judged(profile.trace["requests"], ttft, tpot)
     if rows.is_empty():
-        return pl.DataFrame(schema=dict.fromkeys((column.name for column in _GOODPUT), pl.Int64))
+        return no_rows(_GOODPUT)
     window = rows.select(
         pl.coalesce("finished", "first_token", "arrival").max() - pl.col("arrival").min()
     ).item()
