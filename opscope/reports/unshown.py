@@ -20,6 +20,7 @@ SHOWN_BY: Final[Mapping[str, str]] = {
     "calls": "launches",
     "syncs": "idle_ops",
     "counters": "counters",
+    "requests": "serving_requests",
     "host_samples": "host_lines",
     "light_steps": "light_steps",
     "own_costs": "own_costs",

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.serving.notes import no_rows
 from opscope.core.analysis.serving.phases import EMPTY
 from opscope.core.analysis.serving.requests import are_alike, work_windows
 from opscope.core.analysis.serving.shares import split
@@ -118,7 +119,7 @@ def costs(profile: Answers, price: float) -> pl.DataFrame:
     """Return a row for all engine steps, then one per kind, the most time first."""
     steps = profile.of(work_windows).join(profile.of(step_energies), on="row", how="left")
     if steps.is_empty():
-        return pl.DataFrame(schema=dict.fromkeys((column.name for column in _COLUMNS), pl.Int64))
+        return no_rows(_COLUMNS)
     used = (
         profile.trace["kernels"].group_by("process").agg(pl.col("device").n_unique().alias("gpus"))
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.serving.notes import no_rows
 from opscope.core.analysis.serving.requests import EMPTY, request_times, work_windows
 from opscope.core.question import lacking, parameters, units
 from opscope.core.question.column import Frame
@@ -28,15 +29,15 @@ def judged(requests: pl.DataFrame, ttft: int, tpot: int) -> pl.DataFrame:
     alone = pl.col("output_tokens") <= 1
     late = pl.col("ttft") > ttft if ttft else pl.lit(False)
     slow = pl.when(alone).then(False).otherwise(pl.col("tpot") > tpot) if tpot else pl.lit(False)
-    marked = request_times(requests).with_columns(late.alias("late"), slow.alias("slow"))
-    return marked.with_columns((~(pl.col("late") | pl.col("slow"))).alias("good"))
+    marked = request_times(requests).with_columns(late.alias("late"), slow.alias("over_tpot"))
+    return marked.with_columns((~(pl.col("late") | pl.col("over_tpot"))).alias("good"))
 
 
 def goodput(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
     """How many requests of a server's log kept the limits, and how many of these a second."""
     rows = judged(profile.trace["requests"], ttft, tpot)
     if rows.is_empty():
-        return pl.DataFrame(schema=dict.fromkeys((column.name for column in _GOODPUT), pl.Int64))
+        return no_rows(_GOODPUT)
     window = rows.select(
         pl.coalesce("finished", "first_token", "arrival").max() - pl.col("arrival").min()
     ).item()
@@ -51,7 +52,7 @@ def goodput(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
         pl.len().cast(pl.Int64).alias("requests"),
         pl.col("good").sum().cast(pl.Int64).alias("good"),
         pl.col("late").sum().cast(pl.Int64).alias("late"),
-        pl.col("slow").sum().cast(pl.Int64).alias("slow"),
+        pl.col("over_tpot").sum().cast(pl.Int64).alias("over_tpot"),
         pl.col("good").null_count().cast(pl.Int64).alias("untold"),
         (pl.col("good").sum() / (pl.len() - pl.col("good").null_count()))
         .fill_nan(None)
@@ -78,17 +79,19 @@ def broken(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
     rows = judged(profile.trace["requests"], ttft, tpot)
     steps = profile.of(work_windows).sort("start")
     late = _overlapping(steps, rows.filter(pl.col("late")), "arrival", "first_token")
-    slow = _overlapping(steps, rows.filter(pl.col("slow")), "first_token", "finished")
+    slow = _overlapping(steps, rows.filter(pl.col("over_tpot")), "first_token", "finished")
     decodes = pl.col("kind").is_in(["decode", "mixed", "verify"])
     beyond = (
         pl.when(decodes).then((pl.col("period") - tpot).clip(lower_bound=0)).otherwise("period")
     )
     counted = steps.with_columns(
-        pl.Series("late", late, pl.Int64), pl.Series("slow", slow, pl.Int64), beyond.alias("beyond")
-    ).with_columns(pl.when(pl.col("beyond") > 0).then("slow").otherwise(0).alias("slow"))
-    held = pl.col("late") * pl.col("period") + pl.col("slow") * pl.col("beyond")
+        pl.Series("late", late, pl.Int64),
+        pl.Series("over_tpot", slow, pl.Int64),
+        beyond.alias("beyond"),
+    ).with_columns(pl.when(pl.col("beyond") > 0).then("over_tpot").otherwise(0).alias("over_tpot"))
+    held = pl.col("late") * pl.col("period") + pl.col("over_tpot") * pl.col("beyond")
     table = counted.with_columns(held.alias("request_time")).filter(
-        (pl.col("late") > 0) | (pl.col("slow") > 0)
+        (pl.col("late") > 0) | (pl.col("over_tpot") > 0)
     )
     return table.sort("request_time", "process", "step", descending=[True, False, False]).select(
         *(column.name for column in _BROKEN)
@@ -106,13 +109,13 @@ def _overlapping(steps: pl.DataFrame, rows: pl.DataFrame, since: str, until: str
 
 
 _GOODPUT = columns(
-    "requests good late slow untold good_share window requests_per_second goodput good_tokens_per_second "
-    "ttft_p50 ttft_p99 tpot_p50 tpot_p99",
+    "requests good late over_tpot untold good_share window requests_per_second goodput "
+    "good_tokens_per_second ttft_p50 ttft_p99 tpot_p50 tpot_p99",
     """
     requests: count: requests of the log
     good: count: requests that kept all limits
     late: count: requests whose first token came later than ttft
-    slow: count: requests whose tokens after the first took longer than tpot each
+    over_tpot: count: requests whose tokens after the first took longer than tpot each
     untold: count: requests of which the log does not tell whether they kept the limits
     good_share: fraction: good of those of which the log tells
     window: ns: from the first arrival to the last end
@@ -126,7 +129,7 @@ _GOODPUT = columns(
     """,
 )
 _BROKEN = columns(
-    "process rank step kind start period requests prefill_tokens late slow beyond request_time",
+    "process rank step kind start period requests prefill_tokens late over_tpot beyond request_time",
     """
     step: number: its number, by begin, from 0 in each process
     kind: text: prefill, decode, mixed, verify, draft, idle
@@ -134,7 +137,7 @@ _BROKEN = columns(
     requests: count: requests in the batch
     prefill_tokens: count: prompt tokens that it computed; null if not told
     late: count: requests with a late first token that waited for it then
-    slow: count: requests whose tokens were too slow, and that this step held up
+    over_tpot: count: requests whose tokens were too slow, and that this step held up
     beyond: ns: its period beyond the limit of a token; of a step that does not decode all of it
     request_time: ns: period for each late request, and beyond for each slow one, added up
     """,
@@ -152,7 +155,7 @@ QUESTION = (
                 name="serving_goodput",
                 title="Requests that kept ttft {ttft} and tpot {tpot} (0 ns: any)",
                 empty=EMPTY,
-                shown="requests good good_share late slow untold goodput good_tokens_per_second "
+                shown="requests good good_share late over_tpot untold goodput good_tokens_per_second "
                 "ttft_p50 ttft_p99 tpot_p50 tpot_p99",
                 forms=[
                     Column("good_share", "share", units.share),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import polars as pl
@@ -9,6 +10,7 @@ import polars as pl
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.serving.step_sums import step_sums
 from opscope.core.question import units
+from opscope.core.question.column import Column
 from opscope.core.question.layout import Table
 from opscope.core.question.record import Report, View
 from opscope.core.question.tables import listed
@@ -18,6 +20,17 @@ def served_table(report: Report, profile: Answers, view: View) -> Table:
     """Return a report of engine steps, with lines on where the steps come from."""
     table = listed(report, report.frame(profile), view)
     return replace(table, footnotes=[*table.footnotes, *step_lines(profile)])
+
+
+def no_rows(documented: Iterable[Column]) -> pl.DataFrame:
+    """Return a frame of these columns without rows."""
+    kinds = {"text": pl.String, "yes/no": pl.Boolean, "ns": pl.Int64, "count": pl.Int64}
+    return pl.DataFrame(
+        schema={
+            each.name: pl.Int64 if each.unit == "number" else kinds.get(each.unit, pl.Float64)
+            for each in documented
+        }
+    )
 
 
 def step_lines(profile: Answers) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.serving.notes import served_table
+from opscope.core.analysis.serving.notes import no_rows, served_table
 from opscope.core.analysis.serving.shares import shares
 from opscope.core.analysis.serving.step_sums import step_sums
 from opscope.core.question import lacking, units
@@ -111,8 +111,6 @@ def requests_of(profile: Answers) -> pl.DataFrame:
         pl.col("ended").max().alias("until"),
         pl.col("period").last().alias("last"),
     )
-    if logged.is_empty():
-        return pl.DataFrame(schema={**logged.schema, "process": pl.Int32, **_SUMS})
     if len(steps) and not are_alike(steps):
         return _alone(logged, SEVERAL)
     if steps.is_empty():
@@ -184,6 +182,8 @@ def _alone(logged: pl.DataFrame, reason: str) -> pl.DataFrame:
 
 def answer(profile: Answers) -> pl.DataFrame:
     """What each request of a server's log waited for, and its share of the engine's steps."""
+    if profile.trace["requests"].is_empty():
+        return no_rows(_COLUMNS)
     frame = requests_of(profile)
     names = [column.name for column in _COLUMNS]
     return frame.select(

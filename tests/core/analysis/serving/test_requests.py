@@ -305,7 +305,7 @@ def test_limits_are_judged_and_the_steps_that_broke_them_are_named(tmp_path):
         tmp_path, served(serving(3, 5, requests=2)), csv([*TWO, ("c", 1 * MS, "", 9 * MS, 3, 3)])
     )
     row = profile.serving_goodput(ttft="6ms", tpot="1030us").row(0, named=True)
-    assert (row["requests"], row["good"], row["late"], row["slow"], row["untold"]) == (
+    assert (row["requests"], row["good"], row["late"], row["over_tpot"], row["untold"]) == (
         3,
         1,
         1,
