@@ -105,7 +105,7 @@ def arguments(torch: Any, names: tuple[str, ...]) -> dict[str, Any]:
 def _experimental(torch: Any) -> Any:
     """Return the class of the profiler's options, if it takes counters: PyTorch 2.15 has the class alone."""
     module = getattr(getattr(torch, "_C", None), "_profiler", None)
-    options = getattr(module, "_ExperimentalConfig", None)
+    options: Any = getattr(module, "_ExperimentalConfig", None)
     try:
         options(profiler_metrics=[], profiler_measure_per_kernel=True)
     except TypeError:  # no such class, or no such options
