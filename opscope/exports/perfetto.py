@@ -105,6 +105,8 @@ _CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS = 1, 2, 3, 29
 _CLEARED, _NEEDED = 1, 2
 #: All packets belong to one sequence, because interned texts are valid only within a sequence.
 _ONE: Final = field(_SEQUENCE, 1)
+#: Above the numbers of tracks and processes: threads that have no ranges, and so no track of their own.
+_THREAD: Final = 1 << 34
 #: Events that are written at a time: about 30 MB.
 _AT_ONCE: Final = 200_000
 
@@ -150,6 +152,8 @@ class _Writer:
         self._out, self._stage = out, stage
         self._known: dict[tuple[int, str], int] = {}
         self._named: set[int] = set()
+        #: The track of each thread, by its process and number: names of threads are often equal.
+        self._threads: dict[tuple[int, int], int] = {}
         self._many = dict.fromkeys((_CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS), 0)
 
     def packet(self, content: bytes) -> None:
@@ -169,11 +173,19 @@ class _Writer:
         parent = field(5, _process(track.process))
         if track.kind == COUNTER:
             self.track(track.number, field(2, track.name) + field(8, field(6, track.unit)) + parent)
-        elif track.kind == THREAD and track.tid is not None and 0 < track.tid < 1 << 31:
-            thread = field(1, track.pid) + field(2, track.tid) + field(5, track.name)
-            self.track(track.number, field(4, thread))
-        else:
+        elif track.thread is None or not 0 < track.thread < 1 << 31:
             self.track(track.number, field(2, track.name) + parent)
+        else:
+            key = (track.process, track.thread)
+            own = track.kind == THREAD and track.tid is not None
+            if key not in self._threads:
+                self._threads[key] = track.number if own else _THREAD + track.number
+                name = track.name.removesuffix(": calls").removesuffix(": sampled lines")
+                thread = field(1, track.pid) + field(2, track.thread) + field(5, name)
+                self.track(self._threads[key], field(4, thread))
+            if self._threads[key] != track.number:
+                above = field(5, self._threads[key])
+                self.track(track.number, field(2, track.name) + above)
 
     def coded(self, kind: int, words: Words) -> NDArray[np.int64]:
         """Return the number of each row's text (any number for a row without one); new texts are written

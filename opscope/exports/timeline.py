@@ -59,7 +59,7 @@ _COUNTED: Final = ("flops", "bytes", "step")
 @dataclass(frozen=True, slots=True)
 class Track:
     """A row of the timeline. ``number``: unique, from 1 on. ``pid``, ``tid``: the system's ids, if the
-    track is a thread; ``unit``: the unit of a counter."""
+    track is a thread; ``thread``: the thread that the track belongs to; ``unit``: the unit of a counter."""
 
     number: int
     kind: str
@@ -68,6 +68,7 @@ class Track:
     pid: int
     tid: int | None = None
     unit: str = ""
+    thread: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +233,12 @@ class Timeline:
 
     # ------------------------------------------------------------------------------------------
 
-    def _track(self, kind: str, process: Any, name: str, tid: int | None = None) -> Track:
+    def _track(
+        self, kind: str, process: Any, name: str, tid: int | None = None, thread: int | None = None
+    ) -> Track:
         self._number += 1
         number = int(process) if process is not None and process >= 0 else NONE
-        return Track(self._number, kind, number, name, self.pids.get(number, 0), tid)
+        return Track(self._number, kind, number, name, self.pids.get(number, 0), tid, "", thread)
 
     def _counter(
         self, process: Any, device: Any, name: str, unit: str, time: pl.Series, value: pl.Series
@@ -246,7 +249,7 @@ class Timeline:
         return track, Curve(time.to_numpy() + self.shift, value.cast(pl.Float64).to_numpy())
 
     def _stack(
-        self, kind: str, process: int, name: str, tid: int | None, rows: Ints, table: Any
+        self, kind: str, process: int, name: str, thread: int | None, rows: Ints, table: Any
     ) -> Iterator[tuple[Track, Slices]]:
         """Yield the slices of a thread or stream in pieces; crossing intervals are put on additional
         tracks."""
@@ -255,7 +258,8 @@ class Timeline:
         def track(level: int) -> Track:
             while level >= len(tracks):
                 more = f" ({len(tracks) + 1})" if tracks else ""
-                tracks.append(self._track(kind, process, name + more, None if tracks else tid))
+                tid = thread if kind == THREAD and not tracks else None
+                tracks.append(self._track(kind, process, name + more, tid, thread))
             return tracks[level]
 
         none = np.empty(0, np.int64)
@@ -340,7 +344,7 @@ class Timeline:
         )
         for (process, thread), rows in lanes(calls, mapped).rows(timed, mapped):
             name = self._threads.get((process, thread), f"thread {thread}")
-            yield from self._stack(CALLS, process, f"{name}: calls", None, rows, table)
+            yield from self._stack(CALLS, process, f"{name}: calls", thread, rows, table)
 
     def _lines(self) -> Iterator[tuple[Track, Slices]]:
         samples = self.trace["host_samples"]
@@ -372,7 +376,7 @@ class Timeline:
         timed = np.ones(len(samples), bool)
         for (process, thread), rows in lanes(samples).rows(timed):
             title = self._threads.get((process, thread), f"thread {thread}")
-            yield from self._stack(LINES, process, f"{title}: sampled lines", None, rows, table)
+            yield from self._stack(LINES, process, f"{title}: sampled lines", thread, rows, table)
 
     def _on_devices(self) -> Iterator[tuple[Track, Slices]]:
         profile = self._profile

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from keras.src import backend
 from keras.src.backend.common.keras_tensor import any_symbolic_tensors
 from keras.src.layers.layer import Layer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
-from keras.src.trainers.trainer import Trainer
+from keras.src.trainers import trainer as trainers
 
 from opscope.adapters.shared.loaders import Waits
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
 
+#: Keras 3.16 renamed the class.
+_TRAINER: Final = getattr(trainers, "Trainer", None) or trainers.BaseTrainer
 #: A class, the name of its method, and a function that makes the replacement from the original.
 Hook: TypeAlias = "tuple[Any, str, Callable[[Any], Any]]"
 
@@ -40,7 +42,7 @@ def phases(emitter: Emitter, sources: Sources | None, failed: Callable[[str], No
         compiling = import_module("torch").compiler.is_compiling
         return _known(
             (BaseOptimizer, "apply", lambda of: _optimizing(of, compiling)),
-            (Trainer, "_symbolic_build", _building),
+            (_TRAINER, "_symbolic_build", _building),
             (Layer, "__call__", _symbolic),
         )
     return []

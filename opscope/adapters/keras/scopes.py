@@ -7,6 +7,7 @@ opening the model's own scope, so the hook opens it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from keras.src.layers.layer import Layer
 
 from opscope.adapters.shared import scopes
 
+#: The modules of TensorFlow's ``name_scope``, a private name: until Keras 3.15, and since.
+_OWNERS: Final = ("keras.src.backend.tensorflow.core", "keras.src.backend.tensorflow.ops.core")
+
 
 def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any], Any]]]:
     """Return (class, name of its method, function that makes the replacement); none on PyTorch."""
@@ -26,8 +30,10 @@ def hooks(failed: Callable[[str], None]) -> list[tuple[Any, str, Callable[[Any],
         return [(Layer, "stateless_call", _stateless)]
     if backend.backend() != "tensorflow":
         return []
-    module = import_module("keras.src.backend.tensorflow.core")
-    owner = getattr(module, "name_scope", None)  # a private name, which may differ by version
+    owner = None
+    for name in _OWNERS:
+        with contextlib.suppress(ImportError):
+            owner = owner or getattr(import_module(name), "name_scope", None)
     if owner is None or "__enter__" not in vars(owner):
         return []
     return [(owner, "__enter__", lambda original: _entered(original, failed))]

@@ -59,6 +59,18 @@ _NO_KERNELS: Final = (
 )
 
 
+#: What the host's ops, calls and devices do: all but annotations.
+_WORK: Final = ("op", "python", "call", "memory", *DEVICE)
+_EMPTY_STEP: Final = (
+    "the trace has the mark of {} and no work: the profiler's schedule began a cycle as the program"
+    " ended; the trace of the cycle before has the steps"
+)
+_UNSEEN_THREADS: Final = (
+    "threads launched kernels and have no op in the trace: torch.profiler records the thread that starts it"
+    " and autograd's, others only with profile_all_threads; their kernels have no op"
+)
+
+
 def read(path: str | PathLike[str]) -> Trace:
     """Return the trace in a Kineto JSON file, plain or compressed with gzip or zstd. Raises BadInput."""
     file = KinetoFile(Path(path))
@@ -137,6 +149,7 @@ def read(path: str | PathLike[str]) -> Trace:
         trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
+    _note_threads(trace, columns)
     if placed.ambiguous:
         trace.origin[SHARED_IDS] = placed.ambiguous
         trace.note(
@@ -295,6 +308,21 @@ def _note_devices(
             f"events of unknown category {category!r} ran on a device: they are counted as kernels"
         )
         trace.note("info", message, count)
+
+
+def _note_threads(trace: Trace, columns: Columns) -> None:
+    """Note a trace of nothing but a step's mark, and threads that launched work and were not recorded."""
+    if len(columns["user"]) and not any(len(columns[kind]) for kind in _WORK):
+        steps = trace["ranges"]
+        if (steps["category"].cast(pl.String) == "step").all() and len(steps):
+            trace.note("warning", _EMPTY_STEP.format(steps["text"][0]), len(steps), first=True)
+    if "kernels" in trace.tables and len(columns["op"]):
+        key = ["process", "correlation"]
+        launches = trace["calls"].join(trace["kernels"].select(key), on=key, how="semi")
+        threads = launches.select("process", "thread").unique()
+        unseen = threads.join(trace["ranges"], on=["process", "thread"], how="anti")
+        if len(unseen):
+            trace.note("warning", _UNSEEN_THREADS, len(unseen))
 
 
 def _note_ends(trace: Trace, file: KinetoFile) -> None:

@@ -275,6 +275,8 @@ class _Tables:
         if track.tid is not None and not _BESIDE.sub("", track.name).strip():
             return track.tid
         plain = _BESIDE.sub("", track.name)
+        if track.tid is not None and plain == track.thread:
+            return track.tid
         numbered = _THREADS.match(plain)
         if numbered is not None:
             return int(numbered[1])

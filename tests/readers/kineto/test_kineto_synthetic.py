@@ -596,3 +596,33 @@ def test_a_number_that_few_kernels_tell_is_theirs_alone(tmp_path: Path) -> None:
     assert kernels["stream"].to_list() == [5, 7, None, None]
     assert kernels["context"].to_list() == [None, None, 4, None]
     assert kernels["correlation"].to_list() == [1, None, 3, None]
+
+
+def test_a_trace_with_the_mark_of_a_step_and_no_work_says_so_first(tmp_path: Path) -> None:
+    step = event("user_annotation", "ProfilerStep#6", 1000, 33, 1, 1)
+    empty = kineto.read(write(tmp_path / "t.json", [step], baseTimeNanoseconds=BASE))
+    assert "the mark of step 6 and no work" in empty["notes"]["what"].to_list()[0]
+    op = event("cpu_op", "aten::add", 1001, 3, 1, 1)
+    other = kineto.read(write(tmp_path / "u.json", [step, op], baseTimeNanoseconds=BASE))
+    assert not other["notes"]["what"].str.contains("no work").any()
+
+
+def test_threads_that_launched_kernels_and_have_no_op_are_told(tmp_path: Path) -> None:
+    def kernel(thread: int, correlation: int) -> list[dict[str, object]]:
+        return [
+            event("cuda_runtime", "cudaLaunchKernel", 1001, 1, 1, thread, correlation=correlation),
+            event("kernel", "gemm", 1010, 5, 0, 7, correlation=correlation, device=0, stream=7),
+        ]
+
+    op = event("cpu_op", "aten::mm", 1000, 5, 1, 1)
+    told = kineto.read(
+        write(tmp_path / "t.json", [op, *kernel(1, 1), *kernel(2, 2), *kernel(3, 3)])
+    )
+    notes = told["notes"].filter(pl.col("what").str.contains("profile_all_threads"))
+    assert notes["how_many"].to_list() == [2]
+    for events in (
+        [op, *kernel(1, 1)],
+        [*kernel(1, 1), *kernel(2, 2)],
+    ):  # without ops none was recorded
+        trace = kineto.read(write(tmp_path / "u.json", events))
+        assert not trace["notes"]["what"].str.contains("profile_all_threads").any()
