@@ -288,7 +288,7 @@ class Ops:
 
     @once
     def _forward_thread(self) -> tuple[Numbers, int]:
-        """The forward threads, and a number greater than any of them."""
+        """Return the forward threads, and a number greater than any of them."""
         fwd_thread = self.attribution.meaning.fwd_thread
         top = fwd_thread.max()
         count = 2 if top is None else top + 2

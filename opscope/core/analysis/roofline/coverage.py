@@ -170,7 +170,8 @@ def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
 
 
 def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per copy or set: its FLOPs are known to be 0; the trace may have its bytes."""
+    """Return a row per copy or set: its FLOPs are known to be 0, and its bytes are known if the trace has
+    them."""
     table = ops.attribution.trace["memops"]
     bare = pl.lit(None, pl.String)
     return memops.select(

@@ -321,7 +321,7 @@ def _marks(reading: Reading, text: str) -> int:
     if reading.role not in ("phase", "user"):
         return NONE - 1
     name = reading.direction or (text if reading.role == "phase" else None)
-    if name is None or name == "communication":  # it belongs to the phase around it
+    if name is None or name == "communication":  # the range belongs to the phase around it
         return NONE - 1
     return PHASES.index(name) if name in PHASES else NONE
 
