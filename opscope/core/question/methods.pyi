@@ -559,9 +559,9 @@ class Questions:
     ) -> pl.DataFrame:
         """Which engine steps ran while requests missed the limits.
 
-        For a late request: all steps between its arrival and its first token. For a slow one: the steps from its
-        first token to its end that exceed the limit per token: a decode step longer than the limit, or a prefill
-        between two decode steps, with all its time.
+        For a late request: all steps between its arrival and its first token. For a slow one: the steps from
+        its first token to its end that exceed the limit per token: a decode step longer than the limit, or a
+        prefill between two decode steps, with all its time.
         """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:
