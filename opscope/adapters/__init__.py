@@ -82,7 +82,7 @@ def install(frameworks: Iterable[str] | None, options: Options) -> None:
 
 
 def _native_stacks() -> host_stacks.Sampling:
-    """Return the native sampler of stacks; ctypes is loaded no earlier than it is needed."""
+    """Return the native sampler of stacks; ctypes is only loaded when it is needed."""
     from .shared import native_stacks
 
     return native_stacks.make()
@@ -96,7 +96,7 @@ def _sample_stacks() -> None:
 
 def _name(frameworks: Iterable[str], targets: Mapping[str, str]) -> list[str]:
     """Return the adapters that the user named. Raises AdapterError for an unknown name."""
-    from . import modes  # a program that names nothing need not load it
+    from . import modes
 
     asked = list(frameworks)
     if modes.SIMPLE in asked:
@@ -127,7 +127,7 @@ def _allowed() -> tuple[str, ...] | None:
 
 
 def _refuse(names: Iterable[str]) -> None:
-    """Warn, once for each, that the program asks for frameworks that the mode of the run excludes."""
+    """Warn, once for each framework, that the program asks for one that the mode of the run excludes."""
     for name in names:
         if name not in _refused:
             _refused.add(name)

@@ -27,9 +27,10 @@ class Options:
     steps: bool = True
     #: Also record allocations. This costs more, so it is off by default.
     memory: bool = False
-    #: In light mode, slow spells are recorded in full: what that needs is prepared.
+    #: Whether light mode records slow spells in full, which needs preparation.
     spells: bool = True
-    #: Also turn on a framework's own profiler, if only that sees what runs: the user named the framework.
+    #: Also turn on a framework's own profiler if only that records what runs, because the user named the
+    #: framework.
     profiler: bool = False
 
 

@@ -11,14 +11,16 @@ from . import known
 #: Observe every framework; observe none.
 AUTO: Final = "auto"
 SIMPLE: Final = "simple"
-#: DLProf's names of frameworks whose module is called otherwise. ``tensorflow1`` is its programs of sessions
-#: (``tf.compat.v1``), which today's TensorFlow runs; an installed TensorFlow 1 is refused by its version.
+#: DLProf's names of frameworks whose module has another name. ``tensorflow1`` means programs with sessions
+#: (``tf.compat.v1``), which current TensorFlow runs; an installed TensorFlow 1 is refused because of its
+#: version.
 ALIASES: Final[Mapping[str, str]] = {
     "pytorch": "torch",
     "tensorflow2": "tensorflow",
     "tensorflow1": "tensorflow",
 }
-#: Libraries upon a framework: a mode observes them too, as the layers and steps of its programs are theirs.
+#: Libraries built on a framework: a mode observes them too, because the layers and steps of its programs are
+#: theirs.
 _UPON: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("keras",),
     "tensorflow": ("keras",),
@@ -46,7 +48,7 @@ def frameworks(mode: str) -> tuple[str, ...] | None:
 
 def closest(name: str, candidates: Iterable[str]) -> str:
     """Return ``; did you mean …?``, if one of the names is similar, and all of them."""
-    from difflib import get_close_matches  # a wrong name alone needs it
+    from difflib import get_close_matches  # only a wrong name needs it
 
     listed = list(dict.fromkeys(candidates))
     close = get_close_matches(name.lower().replace("-", "").replace("_", ""), listed, n=1)

@@ -1,8 +1,8 @@
 """The adapter of Hugging Face's datasets: supported versions, what it hooks, what that emits, and removal.
 
-While something listens, it hooks the iteration over a ``Dataset`` and an ``IterableDataset``, by examples
-and by batches. Each wait of the program for the next one has a range (``adapters/shared/loaders.py``). A
-dataset inside a ``DataLoader`` is a part of the waits for that; ``Trainer`` and Accelerate use one.
+While something listens, it hooks the iteration over a ``Dataset`` and an ``IterableDataset``, by examples and
+by batches. Each wait of the program for the next one has a range (``adapters/shared/loaders.py``). Waits for
+a dataset inside a ``DataLoader`` (which ``Trainer`` and Accelerate use) are part of the loader's waits.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The Grain adapter: supported versions, what it hooks, what that emits, and removal.
 
-While something listens, it hooks the iterator of ``DataLoader``, and the making of the iterator at the end
-of a dataset's pipeline, whose class it then hooks: iterators inside a pipeline are of the same classes. Each
+While something listens, it hooks the iterator of ``DataLoader`` and the creation of the iterator at the end
+of a dataset's pipeline. It then hooks that iterator's class, which iterators inside a pipeline share. Each
 wait of the program for an element has a range (``adapters/shared/loaders.py``).
 """
 
@@ -29,7 +29,7 @@ class GrainAdapter(LoaderAdapter):
 
     def __init__(self) -> None:
         super().__init__()
-        #: The iterators at the ends of pipelines, which the program itself asks.
+        #: The iterators at the ends of pipelines, from which the program itself takes elements.
         self._ends: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def _hook(self, waits: Waits) -> None:
@@ -47,7 +47,7 @@ class GrainAdapter(LoaderAdapter):
             )
         else:
             self._patches.wrap(end, "__iter__", self._made)
-        for iterator in list(self._ends):  # made while an earlier listener was there
+        for iterator in list(self._ends):  # made while an earlier listener was attached
             self._watch(iterator)
 
     def _made(self, original: Any) -> Any:
@@ -81,7 +81,7 @@ class GrainAdapter(LoaderAdapter):
 
 
 def _loader(iterator: Any) -> Description:
-    """Return what is known of the iterator of a ``DataLoader``."""
+    """Return the description of the iterator of a ``DataLoader``."""
     loader = getattr(iterator, "_data_loader", None)
     source = getattr(loader, "_data_source", None)
     return "grain.DataLoader", {
@@ -91,5 +91,5 @@ def _loader(iterator: Any) -> Description:
 
 
 def _dataset(iterator: Any) -> Description:
-    """Return what is known of the iterator at the end of a dataset's pipeline."""
+    """Return the description of the iterator at the end of a dataset's pipeline."""
     return "grain", {"dataset": type(iterator).__name__.strip("_")}

@@ -1,10 +1,9 @@
 """The JAX adapter: supported versions, hooks, what each hook emits, and removal.
 
-Programs run as modules compiled by XLA, and Python does not see their operations. XLA's profiler reports
-when they ran, or XLA's own NVTX ranges do in GPU builds. This adapter reports what they are part of: a
-range for each call of a jitted function (category ``graph``), the steps and ranges that the program marks
-with ``jax.profiler``, compilations, reads of arrays' values, and, for an NVTX tool, a spec of each compiled
-operation.
+Programs run as modules compiled by XLA, and Python does not see their operations. XLA's profiler reports when
+they ran, or XLA's own NVTX ranges do in GPU builds. This adapter reports their context: a range for each call
+of a jitted function (category ``graph``), the steps and ranges that the program marks with ``jax.profiler``,
+compilations, reads of arrays' values, and, for an NVTX tool, a spec of each compiled operation.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class JaxAdapter(Adapter):
         self._saves = Saves(self.failed)
 
     def install(self, emitter: Emitter, options: Options) -> None:
-        """Set the hooks. While nothing listens, a jitted call costs one check more."""
+        """Set the hooks. While nothing listens, a jitted call costs only one additional check."""
         if self._parts:
             return
         self.broken = False
@@ -71,7 +70,7 @@ class JaxAdapter(Adapter):
         self.listen()
 
     def listen(self) -> None:
-        """A listener has begun or ended: emit the specs of all programs again for a new one."""
+        """A listener has begun or ended; for a new one, emit the specs of all programs again."""
         for part in self._parts:
             if isinstance(part, Programs):
                 part.emit_specs()

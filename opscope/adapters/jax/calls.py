@@ -21,7 +21,8 @@ _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]")
 
 
 class _Switch:
-    """The only state that a wrapper holds of the adapter, which a jitted function may outlive."""
+    """The only part of the adapter that a wrapper refers to, because a jitted function may outlive the
+    adapter."""
 
     __slots__ = ("failed", "on")
 
@@ -42,7 +43,7 @@ class Calls:
         self._switch = _Switch()
 
     def install(self) -> None:
-        """Hook ``jit``. Raises AttributeError or ImportError if this version of JAX has another."""
+        """Hook ``jit``. Raises AttributeError or ImportError if this version of JAX has a different one."""
         pjit = import_module("jax._src.pjit")
         original, running, switch = pjit._cpp_pjit, runs(), self._switch
 

@@ -19,12 +19,12 @@ from opscope.core.schema import COMPILE
 
 _log = logging.getLogger(__name__)
 
-#: Compiled programs whose specs are emitted again for a new listener; beyond this, only the latest.
+#: Compiled programs whose specs are emitted again for a new listener; if there are more, only the latest.
 MAX_PROGRAMS: Final = 1024
 
 
 class Programs:
-    """Emits specs of compiled programs to NVTX, as its tools get only the names of XLA's ranges."""
+    """Emits specs of compiled programs to NVTX, because its tools only get the names of XLA's ranges."""
 
     what: Final = "compilations"
 

@@ -111,8 +111,9 @@ class KerasAdapter(Adapter):
         return __init__
 
     def _ending(self, original: Any, steps: Steps) -> Any:
-        # Not a callback: where no callback of the user needs the end of a batch, Keras calls them on another
-        # thread, which waits for the losses meanwhile. A step must end on the thread on which it began.
+        # Not a callback: if no callback of the user needs the end of a batch, Keras calls callbacks on
+        # another thread, which waits for the losses meanwhile. A step must end on the thread on which it
+        # began.
         wait = _waits()
 
         @functools.wraps(original)
@@ -164,10 +165,10 @@ class KerasAdapter(Adapter):
 
 
 def _waits() -> Callable[[Any], object]:
-    """Return a function that waits for what is computed of these values, where a recording needs it.
+    """Return a function that waits for the computation of these values, if a recording needs it.
 
-    XLA's operations on a CPU run on threads of XLA's, and belong to the step in which they run: without the
-    wait a step is the dispatch alone. Kernels of a GPU belong to the step that launched them.
+    XLA's operations on a CPU run on XLA's threads and belong to the step in which they run: without the wait,
+    a step would only be the dispatch. Kernels of a GPU belong to the step that launched them.
     """
     if backend.backend() == "jax":
         import jax

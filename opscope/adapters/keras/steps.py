@@ -32,7 +32,8 @@ class Steps(Callback):  # type: ignore[misc] # keras is not typed here
         self._number = session.current_step() + 1
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Open a range for the epoch. In light mode its first step begins here: it waits for its batch."""
+        """Open a range for the epoch. In light mode its first step begins here, because it waits for its
+        batch."""
         self._enter(f"epoch {epoch}")
         if not session.steps_by_user:
             session.step_comes(self._number)

@@ -1,9 +1,10 @@
 """The MindSpore adapter: supported versions, hooks, what each hook emits, and removal.
 
-While something listens, it puts a dispatch mode on threads (ops of PyNative mode; versions that have none are
-hooked where Python hands an op to MindSpore), wraps ``Cell.__call__`` (layers) and the executor of PyNative
-mode (directions, and which forward op a gradient is of), the compiler, and iterators of datasets (waits for
-input). While nothing listens, it only wraps optimizers and runs of graphs, to count steps.
+While something listens, it puts a dispatch mode on threads (for ops of PyNative mode; in versions without
+dispatch modes, the functions by which Python hands an op to MindSpore are hooked), wraps ``Cell.__call__``
+(layers) and the executor of PyNative mode (directions, and which forward op a gradient is of), the compiler,
+and iterators of datasets (waits for input). While nothing listens, it only wraps optimizers and runs of
+graphs, to count steps.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from .steps import Steps
 from .sync import Synchronous
 
 _log = logging.getLogger(__name__)
-#: What reads a tensor's values.
+#: Methods that read a tensor's values.
 _READS: Final = ("asnumpy", "item", "tolist", "__float__", "__int__", "__bool__")
 
 
@@ -194,6 +195,6 @@ class MindSporeAdapter(Adapter):
         model_train.uninstall()
 
     def _exits(self) -> None:
-        """Take the mode off the main thread: one that is left there would end the process by an error."""
+        """Take the mode off the main thread: a mode left there would end the process with an error."""
         if self._modes is not None:
             self._modes.leave()

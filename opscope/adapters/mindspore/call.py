@@ -30,7 +30,7 @@ _OMITTED: Final = frozenset(
         *("side_effect_mem", "side_effect_io", "side_effect_hidden", "_op_impl_yaml_name"),
     }
 )
-#: Parameters that are passed as numbers → their names: of a dtype, of a layout, of a way to pad.
+#: Parameters passed as numbers → the kind of the number: a dtype, a layout, a way to pad.
 _DTYPE_KEYS: Final = frozenset({"dtype", "dst_type", "dst_dtype", "out_dtype", "dtype_id"})
 _PAD_MODES: Final = {0: "pad", 1: "same", 2: "valid", 3: "full"}
 #: Types of arguments that enter the key of a call by type and value.
@@ -42,12 +42,12 @@ VARIES: Final = "varies"
 #: Elements of a list parameter to include, and characters of a text.
 _MAX_LIST, _MAX_TEXT = 64, 256
 
-#: By id of a dtype's object: the object, which keeps its id, and its name in range texts.
+#: By id of a dtype's object: the object, kept alive so that the id stays valid, and its name in range texts.
 _dtypes: dict[int, tuple[Any, str]] = {}
 
 
 class Unsigned(Exception):
-    """The arguments have no key: they hold an object that cannot be compared."""
+    """The arguments have no key, because they contain an object that cannot be compared."""
 
 
 def dtype_name(dtype: Any) -> str:
@@ -91,7 +91,7 @@ def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
             if not value.is_contiguous():
                 add(tuple(value.stride()))
         elif kind in PLAIN:
-            add(kind)  # as 1 == True == 1.0
+            add(kind)  # because 1 == True == 1.0
             if numbers or kind is str:
                 add(value)
         elif kind is tuple or kind is list:
@@ -127,8 +127,8 @@ def described(
 ) -> OpCall:
     """Return the call of op ``name``, without outputs and source: tensors are inputs, the rest parameters.
 
-    ``primitive`` is the object of an op that is run through one, whose attributes are parameters too. A
-    number that is the same in all calls of that kind is written as it is, else (``varies``) so.
+    ``primitive`` is the Primitive that runs the op, if any; its attributes are parameters too. Numbers are
+    written as they are, or with ``varies`` as a placeholder.
     """
     names = arguments(name, primitive)
     inputs: list[Arg] = []
@@ -151,9 +151,7 @@ def described(
 def attributes(primitive: Any) -> dict[str, Any]:
     """Return the attributes of a Primitive that describe its work."""
     values = {key: attr for key, attr in primitive.attrs.items() if key not in _OMITTED}
-    if (
-        "group" in values
-    ):  # the constructor's name: what a cost model reads is the same in all frameworks
+    if "group" in values:  # the constructor's name, which cost models read in all frameworks
         values["groups"] = values.pop("group")
     return values
 
@@ -170,19 +168,20 @@ def _add(params: dict[str, ParamValue], key: str, value: Any, varies: bool) -> N
 
 
 def _enumerate(key: str, value: int) -> int | str:
-    """Return the name of a number that stands for one."""
+    """Return the name of the value that a number stands for."""
     if key in _DTYPE_KEYS:
         try:
             kind: Any = _c_expression.typing.type_id_to_type(value)
             return dtype_name(kind)
-        except (TypeError, ValueError, RuntimeError):  # a number that is no dtype's
+        except (TypeError, ValueError, RuntimeError):  # the number is not that of a dtype
             return value
     return _enums().get(key, {}).get(value, value)
 
 
 @functools.lru_cache(maxsize=1)
 def _enums() -> dict[str, dict[int, str]]:
-    """Return the names of numbers by parameter. Asked for late: this module loads in any version."""
+    """Return the names of numbers by parameter. Looked up at first use, so that this module loads in any
+    version."""
     formats = _c_expression.FormatEnum.__members__.items()
     reductions = _c_expression.ReductionEnum.__members__.items()
     return {
@@ -193,7 +192,8 @@ def _enums() -> dict[str, dict[int, str]]:
 
 
 def _parameter(value: Any) -> Any:
-    """Return a value that a text can hold; None if it is empty, or of a type that is not described."""
+    """Return a value that can be written in a text; None if it is empty or of a type that is not
+    described."""
     if isinstance(value, str):
         return value[:_MAX_TEXT] or None
     if isinstance(value, (bool, int, float)):

@@ -4,9 +4,9 @@ A mode belongs to a thread. It is put on those that begin while something listen
 hook runs. MindSpore destroys the stack of modes after Python has ended, which ends the process with a fatal
 error if a mode is left in it: so it is taken off when the program exits, too.
 
-MindSpore lets Python's lock go while it puts a mode on or takes it off, and a thread that wants the lock back
-when Python ends aborts the process, as MindSpore's function lets no exception through. So the exit waits for
-threads that do either, and none begins to afterwards.
+MindSpore releases Python's lock while it puts a mode on or takes it off. A thread that tries to get the lock
+back after Python has ended aborts the process, because MindSpore's function lets no exception through. So the
+exit waits for threads that do either, and afterwards no thread begins to.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make(ops: Ops) -> Any:
             start = own = 0
             try:
                 start = cost.begin()
-                # what MindSpore runs through a Primitive comes as (Primitive, name, arguments)
+                # calls through a Primitive have the arguments (Primitive, name, arguments)
                 if len(args) == 3 and isinstance(args[0], Primitive) and type(args[1]) is str:
                     entry = begin(args[1], args[0], args[2], 1)
                 else:
@@ -73,7 +73,7 @@ def make(ops: Ops) -> Any:
 
 
 class _Changes:
-    """The changes of threads' stacks that are under way, and the exit that waits for them."""
+    """The running changes of threads' stacks, and the exit that waits for them."""
 
     PATIENCE_S: Final = 2.0
 
@@ -82,7 +82,8 @@ class _Changes:
         self._exits = False
 
     def make(self, change: Callable[[], Any]) -> bool:
-        """Make a change of this thread's stack; return False, without it, where the program exits."""
+        """Make a change of this thread's stack; return False, without the change, if the program is
+        exiting."""
         thread = threading.get_ident()
         self._threads.add(thread)
         try:
@@ -94,11 +95,11 @@ class _Changes:
             self._threads.discard(thread)
 
     def forget(self) -> None:
-        """Forget the changes of a parent's threads, which a forked child does not have."""
+        """Forget the changes by threads of the parent, which a forked child does not have."""
         self._threads.clear()
 
     def end(self) -> None:
-        """Allow no more changes, and wait for those that are under way."""
+        """Allow no more changes, and wait for those that are running."""
         self._exits = True
         deadline = monotonic() + self.PATIENCE_S
         while self._threads and monotonic() < deadline:
@@ -162,7 +163,7 @@ class Modes:
             self._original = self._patched = None
 
     def enter(self) -> None:
-        """Put the mode on this thread, at the bottom of its stack, unless the program has one there."""
+        """Put the mode on this thread, at the bottom of its stack, unless the program has put one there."""
         if self._mode is None:
             return
         state = self._ops.threads.current()
@@ -179,7 +180,7 @@ class Modes:
 def stack() -> Any:
     """Return MindSpore's stack of the calling thread's modes.
 
-    It imports nothing: a thread that begins calls it, and would wait for the thread that imports MindSpore,
-    which may wait for the one that begins.
+    It imports nothing, to avoid a deadlock: starting threads call it, and would wait for a thread that is
+    importing MindSpore, which may itself wait for the starting thread.
     """
     return _c_expression._DispatchGuardStack

@@ -1,12 +1,11 @@
 """Hook the functions by which Python hands an op to MindSpore: versions 2.7 and 2.8 have no dispatch modes.
 
-There are four ways: functions ``pyboost_…`` that classes of Primitives call, objects and base classes made
-in C++ (``AddFunctional_``, ``MatMulPrim_``), methods of tensors, and the executor for all other Primitives.
-None of them is read when a graph is compiled. The ops of a backward pass come from none of them: a gradient
-has one range (``nodes``, in 2.7 ``results``), and MindSpore's own profiler has its ops.
-
-A function or a method has overloads, which are different ops. Which one was called is told by the result's
-node in 2.8; in 2.7 it has the name of the newer op of that name, where there is one.
+There are four ways: functions ``pyboost_…`` that classes of Primitives call, objects and base classes made in
+C++ (``AddFunctional_``, ``MatMulPrim_``), methods of tensors, and the executor for all other Primitives.
+MindSpore does not read them when it compiles a graph. The ops of a backward pass do not go through them: a
+gradient has one range (``nodes``, in 2.7 ``results``), and MindSpore's own profiler has its ops. || A
+function or a method has overloads, which are different ops. In 2.8, the result's node shows which one was
+called; in 2.7, it gets the name of the newer op of that name, if there is one.
 """
 
 from __future__ import annotations
@@ -140,7 +139,7 @@ class EntryPoints:
 
 @functools.lru_cache(maxsize=1)
 def _names() -> dict[str, str]:
-    """Return the ops' names by their names in lower case."""
+    """Return the ops' names by their lower-case names."""
     kinds = (
         attribute
         for attribute in vars(gen_ops_prim)

@@ -1,4 +1,4 @@
-"""What the hooks of MindSpore's executors share: where they write, the threads, the ops, and the steps."""
+"""The common part of the hooks of MindSpore's executors: the emitter, the threads, the ops, and the steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .steps import Steps
 class ExecutorHooks:
     """Hooks with the switch ``on``, which is set while something listens.
 
-    Without ``steps`` none are counted.
+    Without ``steps``, no steps are counted.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Runs of compiled graphs (graph mode, ``mindspore.jit``): a range around each, and its parameters as specs.
 
-The ops in a graph are not seen from Python. MindSpore's own profiler tells which ran: they are joined to the
-run that they lie in.
+Python cannot observe the ops in a graph. MindSpore's own profiler records them; each op is assigned to the
+run whose time contains it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _OPTIMIZERS: Final = (nn.Optimizer, optim.Optimizer)
 
 
 class _Graph:
-    """What is known of a function or a cell that is compiled."""
+    """The facts about a compiled function or cell."""
 
     __slots__ = ("of", "prepared", "specs_in", "trains")
 
@@ -47,7 +47,7 @@ class _Graph:
         self.of = of
         self.prepared = prepared
         self.trains = trains
-        #: The capture that has its specs.
+        #: The capture to which its specs were emitted.
         self.specs_in = -1
 
 
@@ -101,7 +101,7 @@ class Graphs(ExecutorHooks):
         return in_phase(original, self._emitter, COMPILE, lambda: self.on)
 
     def _begin(self, obj: Any, function: Any, args: Any, kwargs: Any) -> _Graph | None:
-        """Begin the run of a graph. None: it failed, and ``_end`` must not be called."""
+        """Begin the run of a graph. None means that it failed, and ``_end`` must not be called."""
         try:
             results.unhook((args, kwargs))
             graph = self._known(obj, function)
@@ -171,7 +171,7 @@ def _name(obj: Any, function: Any) -> str:
 def _reference(of: Any) -> Callable[[], Any]:
     try:
         return weakref.ref(of)
-    except TypeError:  # a method's object is made anew at each call
+    except TypeError:  # a method's object is created anew at each call
         return lambda: of
 
 
@@ -199,9 +199,10 @@ def _tensors(obj: Any, function: Any, args: Any) -> Iterator[tuple[str, str, Any
 
 
 def _trains(obj: Any, function: Any) -> bool:
-    """Whether a graph holds an optimizer: then each run of it is a training step.
+    """Whether a graph contains an optimizer: then each run of it is a training step.
 
-    A function's is looked for among what it refers to: its closure, its globals, and what is reached so.
+    For a function, the objects that it refers to are searched: its closure, its globals, and what these refer
+    to.
     """
     if isinstance(obj, _OPTIMIZERS):
         return False

@@ -1,7 +1,7 @@
 """Layers: a range around each cell's call in PyNative mode; its text is the cell's path.
 
 In graph mode MindSpore reads a cell's ``construct`` and never calls the cells within it: the outermost call
-is the run of a graph (``graphs``). Nothing of a cell is changed, so nothing of ours is in a graph.
+is the run of a graph (``graphs``). Cells are not changed, so graphs contain nothing of opscope's.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Layers:
     ) -> None:
         self._emitter = emitter
         self._threads = threads
-        #: Whether cells have ranges; if not, they still tell when a model's call begins.
+        #: Whether cells get ranges; if not, they still signal when a model's call begins.
         self._named = named
         self._failed = failed
         self._entering = entering
@@ -150,7 +150,7 @@ class Layers:
     def _root(self, cell: Any) -> Known:
         """Register a root and all cells below it."""
         kind = wrapper_of(cell)
-        if kind is not None:  # the cells in it are roots of their own
+        if kind is not None:  # the cells in it are roots themselves
             for name, child in cell.name_cells().items():
                 if name in WRAPPERS[kind] or wrapper_of(child) is not None:
                     self._root(child)
@@ -170,7 +170,7 @@ class Layers:
         return entry
 
     def path(self, cell: Any) -> str:
-        """Return the path of a cell that is called in no other, as its layer would be called."""
+        """Return the path of a cell that is called outside any other, in the form used for layers."""
         entry = self._paths.get(id(cell))
         if entry is None or entry[0]() is not cell:
             entry = self._root(cell)

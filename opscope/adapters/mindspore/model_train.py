@@ -26,7 +26,7 @@ NAME: Final = "mindspore"
 #: What ``train`` and ``fit`` call. In ``model.train(1, data, callbacks=[StepRange(…)])`` Python looks up
 #: ``train`` before the callback is made, which may be the first that observes MindSpore: too late for a hook.
 _INNER: Final = "_train"
-#: The phases of what does not train, named as those of Keras.
+#: The phases of methods that do not train, named as in Keras.
 EVALUATE, PREDICT = "evaluate", "predict"
 _patches = Patches()
 
@@ -72,7 +72,7 @@ def _with_callbacks(
             by_place = len(args) > position
             users = args[position] if by_place else kwargs.get("callbacks")
             added = _add(users, emitter, failed, steps)
-            # given as it was: MindSpore's decorators look for a checkpoint's callback by its name
+            # passed unchanged: MindSpore's decorators recognise a checkpoint's callback by its name
             if added is not None and by_place:
                 args, ours = (*args[:position], added[0], *args[position + 1 :]), added[1]
             elif added is not None:
@@ -82,7 +82,7 @@ def _with_callbacks(
         if ours is None:
             return original(*args, **kwargs)
         try:
-            # the adapter's other parts would count the optimizer, or runs of the graph that trains
+            # otherwise the adapter's other parts would count the optimizer, or runs of the training graph
             with session.steps_held():
                 return original(*args, **kwargs)
         finally:
@@ -96,8 +96,8 @@ def _add(
 ) -> tuple[Any, Steps] | None:
     """Return the user's callbacks with ours around them; None if they are not callbacks, and left alone.
 
-    A step ends before, and begins after the callbacks of the user run: one that starts or stops a capture
-    there records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence
+    A step ends before the user's callbacks run, and begins after them: a callback that starts or stops a
+    capture records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence
     stays, as MindSpore looks for callbacks of its own in lists alone.
     """
     if users is None:

@@ -1,6 +1,6 @@
-"""Marks for Ascend's profilers: every range goes to ``mindspore.profiler.mstx`` too where ops run on Ascend.
+"""Marks for Ascend's profilers: if ops run on Ascend, every range also goes to ``mindspore.profiler.mstx``.
 
-Elsewhere MindSpore's functions do nothing, and are not called.
+On other devices, MindSpore's functions do nothing, and are not called.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mindspore import context
 
 from opscope.core.capture.emit import Prepared
 
-#: Bytes that a mark of mstx holds.
+#: The most bytes in a mark of mstx.
 MAX_BYTES = 255
 
 
@@ -22,7 +22,7 @@ def on_ascend() -> bool:
 
 
 class Marked:
-    """An emitter whose ranges go to mstx too. Has what the adapter uses of an ``Emitter``."""
+    """An emitter whose ranges also go to mstx. It has the methods of ``Emitter`` that the adapter uses."""
 
     def __init__(self, emitter: Any, marks: Any) -> None:
         self._emitter = emitter

@@ -1,4 +1,4 @@
-"""Pair the nodes of an autograd graph with the forward ops that made them, and hear when each runs.
+"""Pair the nodes of an autograd graph with the forward ops that made them, and observe when each node runs.
 
 Once a function's autograd graph is built, its nodes are walked from the results, in the order of their
 sequence numbers, beside the ops that ran meanwhile: a node has the name of its op and the shape of its
@@ -19,26 +19,26 @@ from .call import is_tensor
 from .ops import Ops
 from .state import Entry, State
 
-#: Nodes that are walked of one graph.
+#: The most nodes of a graph that are walked.
 MAX_NODES: Final = 100_000
 #: The sequence number of a leaf.
 _LEAF: Final = 2**64 - 1
 _VIEW: Final = "View"
-#: MindSpore casts what an op reads where dtypes differ, within the op: the cast has a node, and is no op.
+#: If the dtypes of its inputs differ, an op casts them internally: the cast has a node, but is not an op.
 _CAST: Final = "Cast"
-#: Ops whose gradients run nothing: they hand on what they get.
+#: Ops whose gradients run nothing, because they return their input.
 _PASSES: Final = frozenset(
     {"Add", "AddExt", "AddV2", "OnesLike", "Identity", "Contiguous", "StopGradient"}
 )
-#: By the name of an op: whether its gradient hides its ops, found when the first in this process ran.
+#: By an op's name: whether its gradient hides its ops, determined when the first one in this process ran.
 _hides: Final[dict[str, bool]] = {}
 
 
 def link(ops: Ops, state: State, results: Any) -> None:
     """Hook the nodes of the graph that made ``results``.
 
-    An op that is not differentiated has no node, so ops are passed over until one fits, but never beyond the
-    next whose node is known (``State.anchors``).
+    An op that is not differentiated has no node, so ops are skipped until one fits, but never beyond the next
+    op whose node is known (``State.anchors``).
     """
     calls, anchors = state.made, state.anchors
     fixed = sorted(anchors.items())
@@ -74,9 +74,8 @@ def _hook(node: Any, record: _Node) -> None:
 
 
 def _walk(results: Any) -> tuple[list[tuple[int, Any]], dict[int, int]]:
-    """Return the inner nodes of a graph with their sequence numbers, in their order, and which reads which.
-
-    Of several that read a node's result it is one.
+    """Return the inner nodes of a graph with their sequence numbers, in order, and for each node a node
+    that reads its result (one of several).
     """
     pending = [getattr(result, "_grad_node", None) for result in _tensors(results)]
     nodes: dict[int, Any] = {}
@@ -113,7 +112,7 @@ def _shape(node: Any) -> tuple[int, ...] | None:
 
 
 def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
-    """Whether a node of this name and result is one of this op."""
+    """Return whether a node with this name and result belongs to the op."""
     mine = entry.call.name
     if mine != name and mine.removesuffix(_VIEW) != name.removesuffix(_VIEW):
         return False
@@ -146,7 +145,7 @@ class _Node:
         self._within = within
         self._begun: Entry | None = None
         self._ran = -1
-        #: The first gradient of an op of this name, and when it began: it may hide its ops.
+        #: The first gradient of an op of this name, and when it began, to find out whether it hides its ops.
         self._unsure: Entry | None = None
         self._since = 0
 
@@ -191,7 +190,7 @@ class _Node:
             ops.end(begun, grad_inputs)
 
     def _learn(self, hid: bool, unsure: Entry | None, grad_inputs: Any) -> None:
-        """Note whether the gradient hid its ops. If it is the first and did, it is recorded now."""
+        """Note whether the gradient hid its ops. If it did and it is the first, record it now."""
         name = self._entry.call.name
         _hides[name] = hid or _hides.get(name, False)
         if hid and unsure is not None:

@@ -1,7 +1,7 @@
-"""Push a range around each op that PyNative mode runs, and around the gradients of those it hides.
+"""Push a range around each op that PyNative mode runs, and around gradients whose ops are hidden.
 
-``begin`` and ``end`` are called by what sees ops: the dispatch mode, or the wrapped entry points of versions
-that have none.
+``begin`` and ``end`` are called by the observer of ops: the dispatch mode, or the wrapped entry points of
+versions without dispatch modes.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from .state import MAX_MADE, Entry, State, Threads
 
 #: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_ENTRIES: Final = 65_536
-#: Texts of one op with the same tensors and different numbers; beyond it the numbers are ``varies``.
+#: Most texts of one op with the same tensors and different numbers; beyond it, the numbers are written as
+#: ``varies``.
 MAX_VARIANTS: Final = 32
 #: Primitives whose attributes are remembered.
 MAX_PRIMITIVES: Final = 4_096
-#: What MindSpore runs as a Primitive in Python and that works on types or on the control flow.
+#: Primitives that are not ops: MindSpore runs them in Python, and they work on types or on the control flow.
 UNRECORDED: Final = frozenset(
     {
         *(
@@ -64,11 +65,11 @@ class Ops:
         self.emitter = emitter
         self.threads = threads
         self.failed = failed
-        #: Waits until the ops of this thread have run: see ``sync``.
+        #: Function that waits until the ops of this thread have run: see ``sync``.
         self.wait = wait
         self.guard = guard
         self.on = False
-        #: Whether ops within a gradient are seen, but for those of ops run through a Primitive.
+        #: Whether ops within a gradient are observed, except for ops that are run through a Primitive.
         self.sees_gradients = True
         self.cost = Cost("ops", 16, 2)
         self._local = threads.local
@@ -92,8 +93,8 @@ class Ops:
         """Push the range of an op. ``depth``: frames from this call to the first that may be the user's.
 
         ``primitive``: the Primitive that the op is run through, None if MindSpore's newer way is taken. If
-        not ``named``, a result's autograd node tells the op's name.
-        Return None, and push nothing, for what is no op.
+        not ``named``, a result's autograd node tells the op's name. Return None, and push nothing, if it is
+        not an op.
         """
         if name in UNRECORDED:
             return None
@@ -205,7 +206,7 @@ class Ops:
     # --------------------------------------------------------------------------- descriptions
 
     def _signature(self, primitive: Any) -> Any:
-        """Return what a Primitive's attributes add to the key of a call."""
+        """Return the part of a call's key that a Primitive's attributes add."""
         entry = self._primitives.get(id(primitive))
         if entry is not None and entry[0] is primitive:
             return entry[1]
@@ -254,7 +255,8 @@ class Ops:
         return entry
 
     def _complete(self, entry: Entry, result: Any) -> Prepared:
-        """Return the range with the outputs. Those of a call whose outputs differ are kept by their key."""
+        """Return the range with the outputs. If outputs differ between calls, the ranges are kept by the
+        outputs' key."""
         key_tuple: Any = None
         if entry.known:  # the results turn out to differ from call to call
             entry.known = False
@@ -304,7 +306,7 @@ def _rename(entry: Entry, result: Any) -> None:
 
 
 def _anchor(state: State, entry: Entry, result: Any) -> None:
-    """Note the autograd node that an op made. What the dispatch mode is given often has none yet."""
+    """Note the autograd node that an op made. Results that the dispatch mode gets often have no node yet."""
     if type(result) in (tuple, list):
         result = result[0] if result else None
     node = getattr(result, "_grad_node", None)
@@ -314,7 +316,7 @@ def _anchor(state: State, entry: Entry, result: Any) -> None:
 
 
 def _same(entry: Entry, result: Any) -> bool:
-    """Whether a result is as the entry has it, by the shape of its first tensor."""
+    """Return whether a result matches the entry, by the shape of its first tensor."""
     if entry.shape is None:
         return True
     if type(result) in (tuple, list):

@@ -1,4 +1,5 @@
-"""Phases and directions: what runs a gradient, an optimizer, a recomputation; and steps that they end."""
+"""Phases and directions: ranges around gradients, optimizers and recomputations; and the steps that these
+end."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from .layers import wrapper_of
 from .state import State
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
-#: Graphs that begin and do not end, as their functions raise.
+#: The most graphs that begin and do not end, because their functions raise.
 MAX_GRAPHS: Final = 64
 
 
@@ -51,18 +52,19 @@ class Phases(ExecutorHooks):
     # -------------------------------------------------------------------------------- layers
 
     def entering(self, state: State, cell: Any) -> None:
-        """An outermost cell is called: the forward phase begins, and maybe the first step."""
+        """An outermost cell is called: the forward phase begins, and perhaps the first step."""
         if state.open or state.backward or state.optimizing:
             return
         training = _trains(cell)
         if training and self._steps is not None:
             self._steps.begin()
-        # an Identity stands where gradients would be reduced among devices
+        # an Identity takes the place of the reduction of gradients among devices
         if wrapper_of(cell) is None and type(cell) is not nn.Identity:
             self._begin(state, FORWARD)
 
     def leaving(self, state: State, cell: Any) -> None:
-        """It returns. The forward phase of a model that is trained lasts until the backward pass."""
+        """The outermost cell returns. The forward phase of a model in training lasts until the backward
+        pass."""
         if not state.graphs and state.open and state.open[-1] == FORWARD:
             self._end(state, FORWARD)
 
@@ -153,7 +155,8 @@ class Phases(ExecutorHooks):
         return set_is_run_recompute
 
     def _starts(self, name: str) -> State | None:
-        """Open the phase ``name``, whose ops have that direction. None: it could not be opened."""
+        """Open the phase ``name``, which gives its ops their direction. Returns None if it could not be
+        opened."""
         try:
             state = self._threads.current()
             if name == BACKWARD:

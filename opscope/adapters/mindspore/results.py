@@ -1,8 +1,7 @@
-"""Hear when the gradient of a forward op begins by a hook on its result: for version 2.7, which has no nodes.
-
-MindSpore calls the hook once the result's gradient is complete, and then differentiates the op. So the
-range of a gradient lasts until the next begins, or the backward pass ends. It holds all ops of the gradient,
-and the sum of gradients that the next one needs.
+"""Observe when the gradient of a forward op begins, by a hook on the op's result: for version 2.7, which has
+no nodes. || MindSpore calls the hook once the result's gradient is complete, and then differentiates the op.
+So the range of a gradient lasts until the next gradient begins or the backward pass ends. It holds all ops of
+the gradient, and the sum of gradients that the next one needs.
 
 A tensor must have no hook of ours when it is given to a compiled function: MindSpore compiles the hook with
 the function, cannot compile ours, and would compile anew for each tensor. So it is taken off first.
@@ -22,7 +21,7 @@ from .call import dtype_name, is_tensor
 from .ops import Ops
 from .state import Entry, State
 
-#: By id: the tensors that live and have a hook of ours, and the handles of the hooks.
+#: By id: the live tensors that have a hook of ours, and the handles of the hooks.
 _hooked: Final[dict[int, tuple[weakref.ref[Any], Any]]] = {}
 
 
@@ -39,7 +38,7 @@ _passes: Final = _Passes()
 
 
 def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
-    """Hook the results of an op that was recorded last among those of an autograd graph."""
+    """Hook the results of the op that was recorded last among those of an autograd graph."""
     flat = result if type(result) in (tuple, list) else (result,)
     outputs = [value for value in flat if is_tensor(value) and dtype_name(value._dtype) in FLOATS]
     if not outputs or not state.made or state.made[-1][1] is not entry:
@@ -111,7 +110,7 @@ def _forgets(key: int) -> Callable[[Any], object]:
 
 
 def finish(ops: Ops, state: State) -> None:
-    """End the gradient that runs, if one does: another begins, or the backward pass has ended."""
+    """End the running gradient, if there is one, because another begins or the backward pass has ended."""
     begun, state.gradient = state.gradient, None
     if begun is not None:
         state.nodes.clear()
@@ -144,7 +143,7 @@ class _Result:
         self._needed = tuple(id(arg) in needed for arg in args if is_tensor(arg))
 
     def arrives(self, grad: Any) -> None:
-        """The gradient of the result is complete: that of the op is computed next."""
+        """The gradient of the result is complete, so the gradient of the op is computed next."""
         ops = self._ops
         if not ops.on:
             return

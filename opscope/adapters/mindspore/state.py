@@ -1,4 +1,4 @@
-"""The state of each thread: its open ranges, the forward ops that it ran, what it differentiates now."""
+"""The state of each thread: its open ranges, its past forward ops, and the op that it is differentiating."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from opscope.adapters.shared.source import NOWHERE, Source
 from opscope.core.capture.emit import Prepared
 from opscope.core.schema import OpCall
 
-#: Forward ops that a thread remembers, to pair the nodes of its autograd graph with.
+#: Forward ops that a thread remembers, to pair them with the nodes of its autograd graph.
 MAX_MADE: Final = 131_072
 
 
 class Entry:
-    """What is remembered of a call that was seen before."""
+    """The remembered data of a call that was seen before."""
 
     __slots__ = (
         "call",
@@ -39,11 +39,11 @@ class Entry:
         self.source = source
         #: Whether MindSpore runs the op through a Primitive: no hook sees the ops of its gradient.
         self.opaque = opaque
-        #: Whether ``call`` has the op's own name; else that of the function that was called.
+        #: Whether ``call`` has the op's own name; otherwise it has the name of the called function.
         self.named = True
         #: Whether ``prepared`` has the outputs.
         self.known = False
-        #: Shape and dtype (its id) of the result, if it is one tensor; else of the first.
+        #: Shape and dtype (its id) of the result if it is a tensor; else of its first tensor.
         self.shape: Any = None
         self.dtype: Any = None
         #: The complete range for each key of a result, if results differ from call to call.
@@ -85,21 +85,22 @@ class State:
         self.run = run
         #: This thread's open ranges, outermost first: ids of cells, and names of phases.
         self.open: list[int | str] = []
-        #: Backward passes within each other, and those that pause while a recomputation runs.
+        #: Nested backward passes, and those that pause while a recomputation runs.
         self.backward = 0
         self.paused: list[int] = []
         self.optimizing = 0
-        #: The direction of this thread's next ops, as the three above tell; "" : to be looked up.
+        #: The direction of this thread's next ops, derived from the three fields above; "" : to be
+        #: determined.
         self.category = "forward"
-        #: The nodes whose gradient runs, innermost last: sequence number, forward thread, source.
+        #: The nodes whose gradients are running, innermost last: sequence number, forward thread, source.
         self.nodes: list[tuple[int, int, Source]] = []
-        #: Ops that ran on this thread.
+        #: Number of ops that ran on this thread.
         self.seen = 0
         #: Forward ops since the outermost autograd graph began: sequence number, entry.
         self.made: list[tuple[int, Entry]] = []
         #: Sequence number of an autograd node, where it could be read → its op's place in ``made``.
         self.anchors: dict[int, int] = {}
-        #: In version 2.7: by id, results of ops of the autograd graph; and the gradient that runs: the
+        #: In version 2.7: by id, the results of ops in the autograd graph; and the running gradient: the
         #: sequence number of its op, and the range with its outputs.
         self.results: dict[int, Any] = {}
         self.gradient: tuple[int, Prepared | None] | None = None
@@ -109,7 +110,7 @@ class State:
         self.around = 0
 
     def turned(self) -> None:
-        """Decide the direction anew, after ``backward`` or ``optimizing`` has changed."""
+        """Determine the direction anew, after ``backward`` or ``optimizing`` has changed."""
         self.category = (
             "backward" if self.backward else "optimizer" if self.optimizing else "forward"
         )

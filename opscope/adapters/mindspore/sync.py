@@ -1,4 +1,4 @@
-"""Let ops on the CPU run where they are called, so that an op's range holds its work.
+"""Make ops on the CPU run when they are called, so that an op's range contains its work.
 
 PyNative mode only hands an op to a queue, on the CPU too: a product of 1500×1500 matrices that takes 110 ms
 is "called" in 0.1 ms. On a GPU or an Ascend device kernels have times of their own. On the CPU there is
@@ -8,9 +8,9 @@ nothing else that could be timed, so while something listens MindSpore is told t
 MindSpore reads the option once for most ops, before the first of the process: a capture that begins later
 pays for a change of threads with each op. The wait itself costs 0.6 µs when there is nothing to wait for.
 
-MindSpore's PyNative mode is not made for several Python threads at a time: a program of three that infer at
-once crashes now and then by itself (one run in three), and always where ops run in the calling thread. So
-they take turns while ops are waited for.
+MindSpore's PyNative mode is not made for several Python threads at a time: a program with three inferring
+threads crashes in one run of three by itself, and always if ops run in the calling thread. So threads take
+turns while each op is waited for.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _FREE: Final = nullcontext()
 
 
 class Synchronous:
-    """The option, and the device that ops run on."""
+    """The option, and the device on which ops run."""
 
     def __init__(self) -> None:
         self._sync = executor()._executor.sync
-        #: What the option was before it was set; None: it is not set.
+        #: The earlier value of the option; None while opscope has not set it.
         self._before: bool | None = None
         self._waits = False
         self._listening = False
@@ -63,11 +63,11 @@ class Synchronous:
         return device_name(target, int(context.get_context("device_id") or 0))
 
     def guard(self) -> AbstractContextManager[Any]:
-        """Return what is entered while an op runs and is waited for."""
+        """Return the context in which an op runs and is waited for."""
         return self._turn if self._waits else _FREE
 
     def wait(self) -> None:
-        """Wait until this thread's ops have run, where that is to be."""
+        """Wait until this thread's ops have run, if ops are to be synchronous."""
         if self._waits:
             self._sync()
 
@@ -77,6 +77,6 @@ class Synchronous:
             self._set(False)
 
     def _set(self, value: bool) -> None:
-        self._sync()  # what has been queued runs as it was to
+        self._sync()  # the queue continues as before
         parameters: Any = context.ms_ctx_param
         context._context().set_param(parameters.pynative_synchronize, value)

@@ -1,9 +1,9 @@
 """The ONNX Runtime adapter: supported versions, hooks, what each hook emits, and removal.
 
-A session runs a prepared graph in C++, where Python sees no node. While something listens, a range is
-pushed around each ``run*`` call. When each node ran is known to ONNX Runtime's own profiler, which is on
-or off for the life of a session: where node times are asked for, it is turned on for the sessions made from
-then on, and each session's profile goes into the recording when the capture ends.
+A session runs a prepared graph in C++, where Python sees no node. While something listens, a range is pushed
+around each ``run*`` call. Only ONNX Runtime's own profiler knows when each node ran, and it is on or off for
+the life of a session. If node times are requested, it is turned on for all sessions made from then on, and
+each session's profile goes into the recording when the capture ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class OnnxRuntimeAdapter(Adapter):
 
         def profiling() -> bool:
             if emitter.nvtx and capture_session.recorder() is None:
-                return False  # the tool that listens is not ours, and takes no files
+                return False  # the listening tool is not opscope's, and takes no files
             return options.profiler or capture_session.is_run()
 
         creation = Creation(sessions, profiles, profiling, self.failed)
@@ -67,7 +67,7 @@ class OnnxRuntimeAdapter(Adapter):
                 collection.Session, "get_profiling_start_time_ns", profiles.around_time
             )
             bindings.install(self._always, collection.IOBinding)
-        except BaseException:  # an interrupt too: half of the hooks must not stay
+        except BaseException:  # after an interrupt too: half of the hooks must not stay
             self._always.restore()
             raise
         sources = Sources() if options.source else None

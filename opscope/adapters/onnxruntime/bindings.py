@@ -1,4 +1,4 @@
-"""Remember which inputs an IOBinding has: ONNX Runtime does not say."""
+"""Remember which inputs an IOBinding has, because ONNX Runtime cannot list them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE: Final[dict[str, Key]] = {}
 
 
 class Bindings:
-    """The hooks of the methods that bind inputs. What was bound before they were set is not known."""
+    """The hooks of the methods that bind inputs. Inputs bound before the hooks were set are unknown."""
 
     def __init__(self, failed: Callable[[str], None]) -> None:
         self._failed = failed

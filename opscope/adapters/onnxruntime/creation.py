@@ -1,12 +1,11 @@
 """The hook that makes sessions: where node times are asked for, it turns ONNX Runtime's profiler on.
 
-The program's ``SessionOptions`` are changed while the session is made, and are as before when it is: a
-session copies them. What the session then shows of its options is what the program had set.
-
-The nodes that run are those of the model after fusion, which ONNX Runtime saves if asked. To ask the
-program's own session would print a warning, keep its weights in memory, and refuse providers that compile
-nodes; so the model is loaded twice, first by a session that is thrown away. Both give the nodes the same
-names, but for the changes of layout that ONNX Runtime inserts, which it names in the order of addresses.
+The program's ``SessionOptions`` are changed only while the session is made, because a session copies them.
+The session still shows the options that the program had set. || The nodes that run are those of the model
+after fusion, which ONNX Runtime can save. Saving it from the program's own session would print a warning,
+keep its weights in memory, and refuse providers that compile nodes; so the model is loaded twice, first by a
+session that is thrown away. Both give the nodes the same names, but for the changes of layout that ONNX
+Runtime inserts, which it names in the order of addresses.
 """
 
 from __future__ import annotations
@@ -41,9 +40,10 @@ PLAIN: Final = frozenset(
         "AzureExecutionProvider",
     )
 )
-#: Models whose weights take more bytes are not loaded a second time; protobuf could not save them either.
+#: Models with more bytes of weights than this are not loaded a second time; protobuf could not save them
+#: either.
 MAX_WEIGHTS: Final = 1 << 30
-#: The level at which ONNX Runtime logs fatal errors alone.
+#: The level at which ONNX Runtime only logs fatal errors.
 _SILENT: Final = 4
 
 
@@ -157,7 +157,7 @@ class _Attempt:
         except OrtFormat:
             return None
         except (OSError, ValueError):
-            # the program's session will not be made, and a profile that was begun for it would say so too
+            # the program's session will not be made, and a profile begun for it would report that too
             self._refused = True
             return None
 
@@ -199,7 +199,7 @@ class _Attempt:
                 yield
             except (
                 BaseException
-            ):  # the program's, or an interrupt: its session shows what it was given
+            ):  # the program's error, or an interrupt: its session shows the options it was given
                 session._sess_options = given
                 raise
         if prefix is None:
@@ -212,8 +212,8 @@ class _Attempt:
             self._failed("the options that a session shows could not be restored")
 
     def _turn_on(self, undo: contextlib.ExitStack) -> str | None:
-        """Change the options, and undo that with ``undo``; return the program's prefix, None if nothing is
-        changed."""
+        """Change the options, registering how to undo it in ``undo``; return the program's prefix, None if
+        nothing is changed."""
         session, given = self._session, self._session._sess_options
         if self._folder is None or self._refused:
             return None
@@ -258,7 +258,7 @@ class _Attempt:
         if self._optimised is not None:
             profile.optimised = self._optimised.data
         if file is not None and self._optimised is not None:
-            # two more for the run itself; what a loop repeats is not known
+            # two more for the run itself; repetitions in a loop are unknown
             profile.hold(self._optimised.nodes * _events_of_a_node() + 2)
         return profile
 

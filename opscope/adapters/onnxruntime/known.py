@@ -1,4 +1,4 @@
-"""What is known of each session: its number in the process, its model's name, inputs, outputs, device."""
+"""The facts about each session: its number in the process, its model's name, inputs, outputs, device."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class KnownSession:
         self.inputs: dict[str, TensorSpec | None] = declared_specs(session._inputs_meta or ())
         self.outputs: dict[str, TensorSpec | None] = declared_specs(session._outputs_meta or ())
         self.params = (("model", self.name), ("session", number))
-        #: The profile that runs, if one does; and why a recording gets no node times otherwise.
+        #: The running profile, if there is one; and otherwise the reason why a recording gets no node times.
         self.profile: Profile | None = None
         self.without = without
         #: The recording in which it has run last.
@@ -47,7 +47,7 @@ class KnownSession:
 
 
 class KnownSessions:
-    """The sessions of this process that still exist. It keeps none of them alive."""
+    """The sessions of this process that still exist. It does not keep them alive."""
 
     def __init__(self, without: str) -> None:
         self._numbers = itertools.count(1)
@@ -56,7 +56,7 @@ class KnownSessions:
         self._known: weakref.WeakKeyDictionary[Any, KnownSession] = weakref.WeakKeyDictionary()
 
     def of(self, session: Any) -> KnownSession:
-        """Return what is known of a session; of a new one that is read from it now."""
+        """Return the facts about a session; they are read from a new session now."""
         entry = self._known.get(session)
         if entry is None:
             entry = self._known[session] = KnownSession(next(self._numbers), session, self.without)
@@ -68,7 +68,7 @@ class KnownSessions:
         return None if entry is None else entry.profile
 
     def anew(self, session: Any) -> KnownSession:
-        """Return what is known of a session that has just been made, or made again on other providers."""
+        """Return the facts about a session that has just been made, or made again on other providers."""
         self._known.pop(session, None)
         return self.of(session)
 

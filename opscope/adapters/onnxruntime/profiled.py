@@ -1,8 +1,8 @@
 """The profiles that ONNX Runtime takes of sessions: turned on by us, ended once, given to a recording.
 
 ONNX Runtime keeps a profile's events in memory and writes them when the profile ends, which happens once in
-the life of a session. The file that it writes to is one without a name: it is unlinked as soon as it is open,
-so nothing is left of it however the program ends.
+the life of a session. It writes to a file that is unlinked as soon as it is open, so nothing is left of it
+however the program ends.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Profile:
         self.recorder: Recorder | None = None
 
     def hold(self, events_per_run: int) -> None:
-        """Bound the profile, given how many events a run makes."""
-        # counted when a run begins: the profile ends before the run that would not fit
+        """Limit the profile, given the number of events in a run."""
+        # counted when a run begins: the profile ends before a run that would not fit
         self.left = max(1, MAX_EVENTS // max(1, events_per_run)) + 1
 
 
@@ -101,7 +101,7 @@ class Profiles:
         return any(profile.file is not None for profile in tuple(self._running.values()))
 
     def add(self, session: Any, profile: Profile) -> None:
-        """Keep a profile that has just begun, until a capture has it or the session ends."""
+        """Keep a profile that has just begun, until a capture takes it or the session ends."""
         known = profile.known
         known.profile, known.without = profile, THEIRS if profile.file is None else SPENT
         with self._lock:
@@ -130,7 +130,7 @@ class Profiles:
             self._count(profile)
 
     def ran(self, session: Any) -> None:
-        """Note that a session begins a run while nothing listens: its events are kept all the same."""
+        """Note that a session begins a run while nothing listens: its events still take memory."""
         profile = self._known.profile(session)
         if profile is not None and profile.left is not None:
             self._count(profile)
@@ -190,7 +190,7 @@ class Profiles:
             recorder.note("info", why, how_many)
 
     def _ended(self, profile: Profile) -> None:
-        """End a profile whose session ends, or which is full: the recording gets it if the session ran."""
+        """End a profile that is full or whose session ends; the recording gets it if the session ran."""
         with self._lock:
             if profile.known.number not in self._running:
                 return
@@ -217,7 +217,7 @@ class Profiles:
         """End a profile of ours and write it into the recording."""
         try:
             if profile.pid != os.getpid():
-                return  # a forked child: the profile is its parent's
+                return  # a forked child: the profile belongs to its parent
             file = profile.file
             assert file is not None
             profile.native.end_profiling()
@@ -268,7 +268,7 @@ class Profiles:
     # ---------------------------------------------------------------- what the program sees
 
     def around_end(self, original: Any) -> Any:
-        """Return the replacement of ``end_profiling``: of a profile of ours the program sees nothing."""
+        """Return the replacement of ``end_profiling``, which hides opscope's profiles from the program."""
 
         @functools.wraps(original)
         def end_profiling(session: Any) -> Any:
@@ -283,7 +283,7 @@ class Profiles:
         return end_profiling
 
     def around_time(self, original: Any) -> Any:
-        """Return the replacement of ``get_profiling_start_time_ns``, likewise."""
+        """Return the replacement of ``get_profiling_start_time_ns``, which does the same."""
 
         @functools.wraps(original)
         def get_profiling_start_time_ns(session: Any) -> Any:
@@ -301,7 +301,7 @@ class Profiles:
                     self._write(profile, recorder, written)
                 with self._lock:
                     self._without[THEIRS] -= 1
-                    self._without += Counter()  # drops what is zero
+                    self._without += Counter()  # this drops zeros
         except OSError as error:
             _log.warning("opscope: the profile %s could not be copied: %s", path, error)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program

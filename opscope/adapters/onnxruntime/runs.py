@@ -24,14 +24,14 @@ from .values import Key, key_of, spec_of
 
 #: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_CALLS: Final = 16_384
-#: The class whose methods are hooked, as the ranges' names begin.
+#: The class whose methods are hooked; names of ranges begin with it.
 OWNER: Final = "InferenceSession"
-#: Names and keys of what a run takes or gives.
+#: Names and keys of the inputs or outputs of a run.
 Named = tuple[tuple[str, Key], ...]
 
 
 class _Run:
-    """A call that is open: its range, and what its outputs are added to."""
+    """An open call: its range, and the data needed to add its outputs."""
 
     __slots__ = ("complete", "known", "prepared", "what")
 
@@ -39,7 +39,8 @@ class _Run:
         self.known = known_session
         self.what = op_call
         self.prepared = prepared
-        #: The range with outputs, by what tells them: what they are may depend on the data.
+        #: The ranges with outputs, by the outputs' key: the types and sizes of outputs may depend on the
+        #: data.
         self.complete: dict[tuple[Any, ...], Prepared] = {}
 
 
@@ -64,9 +65,9 @@ class Runs:
         self._profiles = profiles
         self._failed = failed
         self._runs: dict[Any, _Run] = {}
-        #: What describing a run takes before it and after it. Runs are few: all are timed.
+        #: The cost of describing a run before it and after it. Runs are few, so all are timed.
         self.cost = Cost("runs", 1, 1)
-        #: Where the last run that was recorded on a thread of ONNX Runtime's ended.
+        #: End of the last run that was recorded on each thread of ONNX Runtime.
         self._last = threading.local()
         #: What replaces each method of Session.
         self.hooks: dict[str, Callable[[Any], Any]] = {
@@ -87,9 +88,8 @@ class Runs:
         inputs_key: Callable[[Any, Any], tuple[Any, ...]] | None = None,
         outputs_key: Callable[[Any, Any, Any], tuple[Any, ...]] | None = None,
     ) -> Callable[[Any], Any]:
-        """Return what wraps ``method``. ``inputs`` and ``outputs`` tell its values.
-
-        The keys tell whether such values were described before, and are cheaper to make: a run costs
+        """Return a wrapper of ``method``. ``inputs`` and ``outputs`` return its values. || Keys show
+        whether such values were described before, and are cheaper to make than descriptions: a run costs
         1.4 µs less of 6.5.
         """
 
@@ -299,7 +299,7 @@ def _feed(args: Any, kwargs: Any) -> Iterable[tuple[str, Key]]:
 
 
 def _feed_key(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """Return what tells the names, types and sizes that ``run`` takes."""
+    """Return a key of the names, types and sizes of the inputs of ``run``."""
     feed = args[1] if len(args) > 1 else kwargs["input_feed"]
     key: list[Any] = []
     for name, value in feed.items():
@@ -313,7 +313,7 @@ def _feed_key(args: Any, kwargs: Any) -> tuple[Any, ...]:
 
 
 def _results_key(args: Any, kwargs: Any, result: Any) -> tuple[Any, ...]:
-    """Return what tells the names, types and sizes that ``run`` returns."""
+    """Return a key of the names, types and sizes of the outputs of ``run``."""
     names = args[0] if args else kwargs.get("output_names")
     key: list[Any] = [tuple(names) if names else None]
     for value in result:
@@ -342,7 +342,7 @@ def _vector_outputs(known_session: KnownSession, args: Any, kwargs: Any, result:
 
 def _bound_outputs(known_session: KnownSession, args: Any, kwargs: Any, result: Any) -> Named:
     binding = args[0] if args else kwargs["iobinding"]
-    # the names of the outputs that are bound are not to be had; most programs bind all, in the model's order
+    # the names of bound outputs are not available; most programs bind all, in the model's order
     values = [key_of(value) for value in binding._iobinding.get_outputs()]
     names = (
         list(known_session.outputs)

@@ -1,4 +1,4 @@
-"""Copy an ONNX model without the values of its weights: what is kept of it has its nodes and all sizes."""
+"""Copy an ONNX model without the values of its weights; the copy has its nodes and all sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.core.hlo.wire import VARINT, Value, WireError, field, numbers, walk
 
 #: Tensors up to this size keep their values: shapes are computed from small ones.
 KEPT: Final = 1 << 14
-#: The largest model that is copied, in bytes of what is left.
+#: The largest model that is copied, in bytes without weights.
 MOST: Final = 256 << 20
 #: How deep graphs may nest.
 MAX_DEPTH: Final = 32
@@ -31,7 +31,7 @@ _TENSOR_VALUES: Final = (4, 5, 6, 7, 9, 10, 11)
 _TENSOR_DIMS, _TENSOR_TYPE = 1, 2
 #: ``data_location = EXTERNAL``: a tensor may lack its values only where they lie elsewhere.
 _ELSEWHERE: Final = bytes((14 << 3 | VARINT, 1))
-#: Bytes of an element, by TensorProto.DataType, of the types that weights have; 4 for the rest.
+#: Bytes of an element, by TensorProto.DataType, for the types that weights have; 4 for all others.
 _WIDTH: Final = {
     2: 1,
     3: 1,
@@ -48,7 +48,7 @@ _WIDTH: Final = {
     19: 1,
 }
 
-#: Where a message begins and ends.
+#: Start and end of a message.
 _Span = tuple[int, int]
 
 

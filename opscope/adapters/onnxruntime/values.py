@@ -30,9 +30,9 @@ _UNKNOWN: Final[Key] = ()
 
 
 def key_of(value: Any) -> Key:
-    """Return what tells a value's type and sizes: cheap, hashable, and equal for equal ones.
+    """Return a key of a value's type and sizes: cheap, hashable, and equal for equal ones.
 
-    ``()`` for a value whose sizes cannot be told without converting it (lists, sequences, maps).
+    ``()`` for a value whose sizes are unknown without converting it (lists, sequences, maps).
     """
     if type(value) is np.ndarray:
         return value.dtype, value.shape
@@ -49,7 +49,7 @@ def key_of(value: Any) -> Key:
 
 
 def spec_of(key: Key, declared: TensorSpec | None) -> Arg:
-    """Return the spec of a value with this key; what the model declares where the value does not tell."""
+    """Return the spec of a value with this key; if the value shows none, the one that the model declares."""
     if not key:
         return declared
     if key[0] == "sparse":
@@ -71,7 +71,7 @@ def dtype_of(kind: str) -> str:
 
 
 def declared_specs(nodes: Iterable[Any]) -> dict[str, TensorSpec | None]:
-    """Return name → spec of a session's inputs or outputs; None for what is no tensor."""
+    """Return name → spec of a session's inputs or outputs; None for values that are not tensors."""
     specs: dict[str, TensorSpec | None] = {}
     for node in nodes:
         is_tensor = str(node.type).startswith("tensor(")

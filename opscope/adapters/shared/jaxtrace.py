@@ -1,4 +1,4 @@
-"""Find out whether JAX executes calls at this moment, or only traces them into a program."""
+"""Find out whether JAX executes calls at the moment, or only traces them into a program."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from opscope.core.capture.light import AWAY, INPUT
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import INPUT_DOMAIN, OpCall
 
-#: What is known of a loader: its name and parameters (dataset, workers, prefetch, batch).
+#: The description of a loader: its name and parameters (dataset, workers, prefetch, batch).
 Description = tuple[str, Mapping[str, Any]]
 
 
@@ -49,7 +49,8 @@ class Waits:
         frame: FrameType | None,
         ready: int = -1,
     ) -> bool:
-        """Open the ranges; return whether that was done. ``ready``: batches that are ready, -1: not known."""
+        """Open the ranges; return whether that succeeded. ``ready``: number of batches that are ready, -1
+        if unknown."""
         if not self._emitter.active:
             return False
         try:

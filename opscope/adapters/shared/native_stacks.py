@@ -19,7 +19,8 @@ ABI: Final = 1
 
 
 def build() -> Path:
-    """Return the library's path; compile it first where it is missing: in half a second, so nothing is said.
+    """Return the library's path; compile it first if it is missing, without a message, because it takes half
+    a second.
 
     Raises BuildError if it cannot be built.
     """
@@ -54,7 +55,7 @@ class NativeStacks:
         self._collects: Any = None
 
     def open(self, period: int, share: int = SHARE) -> bool:
-        """Begin anew, with nothing recorded; false if another recording is sampled."""
+        """Begin anew, with nothing recorded; return false if the sampler serves another recording."""
         return bool(self._call.opscope_stacks_open(sys._current_frames, period, share) == 0)
 
     def thread(self, ident: int, native: int, is_main: bool) -> None:
@@ -77,7 +78,7 @@ class NativeStacks:
         self._collects = None
 
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
-        """Return what is new: records, nodes of stacks, nodes that are innermost."""
+        """Return the new data: records, nodes of stacks, nodes that are innermost."""
         new: tuple[bytes, list[Node], list[Leaf]] | None = self._call.opscope_stacks_take()
         return (b"", [], []) if new is None else new
 

@@ -33,7 +33,7 @@ class Reads:
         self._sources = sources
         self._failed = failed
         self._local = _Local()
-        #: By name and place; there are no more than the program has lines that read.
+        #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
 
     def around(self, name: str) -> Callable[[Any], Any]:
@@ -49,7 +49,7 @@ class Reads:
                     self._local.within = False
                     self._emitter.pop()
 
-            # methods of C++ have no names that a function may bear
+            # methods in C++ do not have names that a function can take
             return functools.wraps(read)(reading) if isinstance(read, FunctionType) else reading
 
         return make

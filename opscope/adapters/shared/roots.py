@@ -1,16 +1,16 @@
-"""Names of models: a class has several, and they come and go."""
+"""Unique names for models: a class may have several instances, which come and go."""
 
 from __future__ import annotations
 
 import weakref
 from typing import Any, Final
 
-#: The most models of one class with a name of their own; further ones share the last name.
+#: The most models of a class that get a name of their own; further ones share the last name.
 MAX_ROOTS: Final = 64
 
 
 class Roots:
-    """Gives models their names, and keeps none of them alive."""
+    """Gives models their names, without keeping them alive."""
 
     def __init__(self) -> None:
         self._roots: dict[str, list[weakref.ref[Any]]] = {}

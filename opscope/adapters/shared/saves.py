@@ -1,7 +1,8 @@
-"""Put a phase ``checkpoint`` around what saves a program's state, in whichever library it does so.
+"""Put a phase ``checkpoint`` around functions that save a program's state, in any library.
 
-Libraries are hooked once the program has imported them, in functions that they call themselves if there are
-some: a program may have imported their names before. A save inside another has no phase of its own.
+Libraries are hooked once the program has imported them. If possible, functions that the library calls
+internally are hooked, because the program may have imported the public names before. A save inside another
+has no phase of its own.
 """
 
 from __future__ import annotations

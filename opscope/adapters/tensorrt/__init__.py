@@ -2,7 +2,7 @@
 
 An engine runs as one call (``IExecutionContext.execute_async_v3``). TensorRT itself pushes an NVTX range for
 each layer (domain ``TensorRT``), which carries only the layer's name. This adapter emits a range for each
-call, with its tensors, and, as specs, what each layer is: the engine inspector says it. It never imports
+call, with its tensors, and specs that describe each layer, from the engine inspector. It never imports
 TensorRT; it hooks the binding classes once the program has imported them.
 """
 
@@ -39,7 +39,8 @@ class TensorRTAdapter(Adapter):
     name: ClassVar[str] = "tensorrt"
     title: ClassVar[str] = "TensorRT"
     module: ClassVar[str] = "tensorrt"
-    #: 8.5 gave tensors names that a context can be asked for; 8.6 is the first with all that is asked here.
+    #: 8.5 introduced names of tensors that a context can be asked for; 8.6 is the first version with
+    #: everything that is needed here.
     requires: ClassVar[str] = ">=8.6"
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is known of each engine: its name in the trace, its tensors, and the specs of its layers."""
+"""The facts about each engine: its name in the trace, its tensors, and the specs of its layers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _log = logging.getLogger(__name__)
 
 #: The most engines whose specs are kept for the next listener.
 MOST_ENGINES: Final = 256
-#: The most layers of an engine of which specs are emitted.
+#: The most layers of an engine for which specs are emitted.
 MOST_LAYERS: Final = 20_000
 _DTYPES: Final = {
     "FLOAT": "f32", "HALF": "f16", "BF16": "bf16", "INT8": "i8", "INT32": "i32", "INT64": "i64",
     "UINT8": "u8", "BOOL": "bool", "FP8": "f8e4m3fn", "INT4": "i4", "FP4": "f4e2m1", "E8M0": "f8e8m0fnu",
 }  # fmt: skip
-#: What engines are called that were given no name.
+#: The name of engines that have none.
 _UNNAMED: Final = "engine"
 
 
@@ -143,7 +143,7 @@ class Engines:
         return tuple(tensors)
 
     def _inspect(self, known: Engine, engine: Any, context: Any) -> None:
-        """Ask the engine what its layers are, once, and emit that."""
+        """Ask the engine once for a description of its layers, and emit it."""
         known.inspected = True
         inspector = engine.create_engine_inspector()
         if inspector is None:

@@ -1,7 +1,7 @@
-"""Record the times of layers by an IProfiler, where the user asked for it and has none of his own.
+"""Record the times of layers by an IProfiler, if the user asked for it and has not set one.
 
-With a profiler, TensorRT waits for the end of each run and reports what each layer took. It reports
-durations without a place on the clock, so they are added up by layer and told as figures, not as ranges.
+With a profiler, TensorRT waits for the end of each run and reports the time of each layer. It reports
+durations without a start, so they are added up by layer and emitted as figures, not as ranges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opscope.core.tensorrt_layers import TIMES
 from .engines import Engine
 
 _log = logging.getLogger(__name__)
-#: The most single times that are kept of a layer, for its median.
+#: The most single times of a layer that are kept for its median.
 MOST: Final = 10_000
 
 
@@ -45,8 +45,8 @@ class _Sum:
 class LayerTimes:
     """Our profilers: one for each context that has none, while runs are recorded.
 
-    It has an emitter of its own, which no session knows: so it still has the recorder when it is told that
-    a recording ends, before the recorder writes for the last time.
+    It has its own emitter, which no session knows. So it still has the recorder when a recording ends, and
+    can emit before the recorder writes for the last time.
     """
 
     def __init__(self, trt: Any, failed: Callable[[str], None]) -> None:
@@ -76,7 +76,7 @@ class LayerTimes:
             )
 
     def after(self, context: Any, engine: Engine, ran: bool) -> None:
-        """Take what our profiler heard of the run that just ended. Never raises."""
+        """Take the times that our profiler received for the run that just ended. Never raises."""
         try:
             profiler = self._of_context.get(context)
             if profiler is None:
@@ -91,7 +91,7 @@ class LayerTimes:
             self._failed("the times of an engine's layers could not be taken")
 
     def listen(self, recorder: Recorder | None) -> None:
-        """A recording has begun or ended: the one that ends gets the sums of its runs. Never raises."""
+        """A recording has begun or ended; the one that ends gets the sums of its runs. Never raises."""
         if recorder is self._recorder:
             return
         self.emit()
@@ -99,7 +99,7 @@ class LayerTimes:
         self._emitter.listen(recorder)
 
     def emit(self) -> None:
-        """Tell the sums, as marks, and begin new ones. Never raises."""
+        """Emit the sums as marks, and start new ones. Never raises."""
         try:
             with self._lock:
                 sums, self._sums = self._sums, {}
@@ -127,7 +127,7 @@ class LayerTimes:
 
 
 def _capturing() -> bool:
-    """Whether PyTorch captures a CUDA graph on its current stream, in which nothing may wait."""
+    """Whether PyTorch is capturing a CUDA graph on its current stream, during which nothing may wait."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     initialized = getattr(cuda, "is_initialized", None)  # none while PyTorch is being imported

@@ -36,11 +36,11 @@ class Runs:
         self._failed = failed
         self._calls: dict[Any, Prepared] = {}
         self._streams: dict[int, int] = {}
-        #: What describing a run takes before it and after it. Runs are few: all are timed.
+        #: The cost of describing a run before it and after it. Runs are few, so all are timed.
         self.cost = Cost("runs", 1, 2)
 
     def around(self, method: str) -> Callable[[Any], Any]:
-        """Return what makes the replacement of a method."""
+        """Return a function that makes the replacement of a method."""
 
         def make(original: Any) -> Any:
             @functools.wraps(original)

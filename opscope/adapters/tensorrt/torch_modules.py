@@ -1,8 +1,8 @@
 """Torch-TensorRT's modules: a range for each, named as the module, and its layers as specs.
 
 ``TorchTensorRTModule`` runs its engine in C++ or in Python. In Python the engine's own context is hooked
-(``runs.py``); in C++ nothing of TensorRT's Python API is called, so the module itself is asked what its
-layers are. The module's class is hooked once the program has imported it.
+(``runs.py``); in C++ TensorRT's Python API is not called, so the module itself is asked for a description of
+its layers. The module's class is hooked once the program has imported it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Build engines that tell what their layers are, where the user left the profiling verbosity as it was."""
+"""Build engines that can describe their layers, if the user has not set the profiling verbosity."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BUILDS: Final = ("build_serialized_network", "build_engine_with_config", "build
 
 
 class Verbosity:
-    """The hooks of the builder. A config that the user set the verbosity of is left alone."""
+    """The hooks of the builder. A config whose verbosity the user has set is left alone."""
 
     def __init__(self, trt: Any, failed: Callable[[str], None]) -> None:
         self._trt = trt
@@ -39,7 +39,7 @@ class Verbosity:
                 patches.wrap(builder, method, self._around)
 
     def uninstall(self) -> None:
-        """Configs are as the user left them already: each is put back when its build ends."""
+        """Remove the hooks. Configs need no change: each is restored when its build ends."""
         self._on = False
 
     def _noticing(self, original: Any) -> Any:
@@ -63,7 +63,7 @@ class Verbosity:
         return build
 
     def _raised(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Ask for detailed verbosity; returns the config and what it had, or (None, None)."""
+        """Request detailed verbosity; return the config and its earlier value, or (None, None)."""
         try:
             config = kwargs.get("config", args[1] if len(args) > 1 else None)
             names = self._trt.ProfilingVerbosity

@@ -1,7 +1,7 @@
 """Light mode's hooks: the next batch, the backward pass, the optimizer, and calls that wait for other ranks.
 
-No op and no module's call is hooked, and the native observer is not installed. The hooks stay while steps are
-recorded in full too, and beside those of that.
+No op and no module's call is hooked, and the native observer is not installed. The hooks stay installed while
+steps are recorded in full, in addition to the hooks of the full recording.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COLLECTIVES: Final = (
 
 
 class LightHooks:
-    """Tells light mode's clock of a step's phases."""
+    """Reports the phases of a step to light mode's clock."""
 
     def __init__(self, clock: Clock, failed: Callable[[str], None]) -> None:
         self._clock = clock

@@ -34,7 +34,8 @@ _node = torch._C._current_autograd_node
 _grad_enabled = torch.is_grad_enabled
 #: Types that are written as they are.
 _PLAIN: Final = (torch.Tensor, torch.dtype, bool, int, float, str)
-#: What tells an object: a descriptor's tensor; a constant's value; the name of a function or of a dtype.
+#: Attributes that identify an object: a descriptor's tensor; a constant's value; the name of a function or
+#: dtype.
 _TELLING: Final = (
     ("base", torch.Tensor), ("value", _PLAIN), ("__name__", str), ("name", str),
 )  # fmt: skip
@@ -179,8 +180,8 @@ def _given(kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterat
 
 
 def _write(value: Any) -> Any:
-    """Return what is written of an argument. Of an object that is its name, value or type, never its text:
-    that of a tensor's descriptor has the tensor's values, for which the device is waited for."""
+    """Return the text of an argument. For an object, it is its name, value or type, never ``str()``: that
+    of a tensor's descriptor contains the tensor's values, which would wait for the device."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, (list, tuple)):

@@ -202,7 +202,7 @@ def _texts(trace: Trace, kernels: pl.DataFrame) -> pl.DataFrame:
     named = pl.DataFrame(
         unknown, schema={"key": pl.String, "domain": pl.String, "own": pl.String}, orient="row"
     )
-    # a layer of TensorRT is named as in TensorRT's own ranges, and its spec has the call
+    # the range is named after the layer, as in TensorRT's own ranges; the call is in the layer's spec
     layer = pl.col("tensorrt").fill_null(False)
     return joined.join(named, on="key", how="left").select(
         "process",

@@ -540,7 +540,7 @@ class Questions:
     def serving_goodput(
         self, *, ttft: int = ..., tpot: int = ..., **where: Unpack[Where]
     ) -> pl.DataFrame:
-        """How many requests of a server's log kept the limits, and how many of these a second."""
+        """How many requests in a server's log met the limits, in all and per second."""
 
     def serving_graphs(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Which graph ran steps of which batch size, and how much of them ran outside graphs."""
@@ -559,9 +559,9 @@ class Questions:
     ) -> pl.DataFrame:
         """Which engine steps ran while requests missed the limits.
 
-        Of a late request all steps between its arrival and its first token; of a slow one the steps from its
-        first token to its end that took longer than a token may: a step that decodes beyond the limit, a
-        prefill between two that decode all of its time.
+        For a late request: all steps between its arrival and its first token. For a slow one: the steps from
+        its first token to its end that exceed the limit per token: a decode step longer than the limit, or a
+        prefill between two decode steps, with all its time.
         """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:

@@ -91,9 +91,10 @@ def used_kernels(ops: Ops) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Device:
-    """The kernels of one process on one device, and the window in which they count, as disjoint times.
+    """The kernels of one process on one device, and the disjoint times in which they count.
 
-    ``rows``: which they are, by start; ``start``, ``end``: of all kernels."""
+    ``rows``: the kernels' rows, by start; ``start``, ``end``: of all kernels.
+    """
 
     process: int | None
     device: int | None

@@ -82,7 +82,7 @@ def fusable_kernels(
     ``saving_most``: the gaps inside the chain and, of the kernels' time, at most what reading and writing
     ``intermediate_bytes`` takes at ``bandwidth`` (bytes/s), and never more than all but the longest kernel.
     Without both figures it is the gaps and all but the longest kernel. ``intermediate_bytes`` sums, over each
-    two neighbours, the smaller of the bytes that the first writes and the second reads, because the
+    two neighbours, the smaller of the bytes that the two kernels move (read and write), because the
     intermediate tensor is part of both. ``kernels`` and ``memops`` are ``Profile``'s frames.
     """
     if kernels.is_empty():

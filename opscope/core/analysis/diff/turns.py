@@ -77,8 +77,9 @@ def decide(
 
 @lru_cache(maxsize=8)
 def spending(most: int) -> tuple[tuple[float, float], ...]:
-    """Return, for each number of runs from 0 to ``most``, the share of ``LEVEL`` that the look after it
-    may spend, and the share that it does spend, because probabilities change in steps."""
+    """Return two shares of ``LEVEL`` for each number of runs from 0 to ``most``: the share that the look
+    after these runs may spend, and the share that it does spend. They differ because the test's
+    probabilities are discrete."""
     looks: list[tuple[float, float]] = []
     for count in range(most + 1):
         share = LEVEL * count / most - sum(spent for _, spent in looks)

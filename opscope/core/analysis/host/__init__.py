@@ -1,1 +1,1 @@
-"""What the host did: input, processors, energy, and what light mode measured."""
+"""The activity of the host: input, processors, energy, and the measurements of light mode."""

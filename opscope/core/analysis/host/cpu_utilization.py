@@ -1,4 +1,4 @@
-"""What the processors did: of the machine, of each process, during each step and each op, from samples.
+"""The use of the processors: by the machine, each process, each step and each op, from samples.
 
 A sample holds from the previous sample of its name to its own time (``schema.MACHINE_CPU``). A mean over an
 interval weights each sample by the part of the interval in which it holds.
@@ -37,7 +37,7 @@ LEAST: Final = 3
 FEW: Final = f"fewer than {LEAST} samples while it ran"
 NO_SAMPLES: Final = "no sample of the processors lies in it"
 OUTSIDE: Final = "outside any op of the process"
-#: Columns of utilization: the samples' name, and what one unit of the column is in the samples' unit.
+#: Columns of utilization: the samples' name, and the factor from the column's unit to the samples' unit.
 _MEANS: Final[Mapping[str, tuple[str, float]]] = {
     "machine": (MACHINE_CPU, 100.0),
     "cores": (PROCESS_CPU, 100.0),
@@ -274,7 +274,7 @@ def cpu_by_step(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def cpu_by_op(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process, op and direction in the middle of a sample, the most samples first.
+    """Return one row per process, op and direction that samples fall into, the most samples first.
 
     ``ops`` are those of the profile. The op is the innermost open on each thread at the middle of the time
     in which the sample holds. samples: how many; machine, cores: their means, null with the reason from

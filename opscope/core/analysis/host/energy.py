@@ -1,4 +1,4 @@
-"""The energy that GPUs took while they were sampled, and that of a step."""
+"""The energy that GPUs used while they were sampled, and the energy per step."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ NO_STEPS: Final = "no step ended while the GPU was sampled"
 def energy(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and GPU that was sampled (``ENERGY``; ns, J, W).
 
-    ``steps``: process, start and end (ns) and weight of each, the steps that one row stands for. A row that
-    lies in the sampled time in part counts in part.
+    ``steps``: process, start, end (ns) and weight of each row, the number of steps that it stands for. A row
+    that is only partly in the sampled time counts in part.
     """
     names = trace["samples"]["name"].cast(pl.String)
     used = trace["samples"].filter(
@@ -87,12 +87,12 @@ def energy(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def light_steps(trace: Trace) -> pl.DataFrame:
-    """Return the steps of light mode as ``energy`` takes them."""
+    """Return the steps of light mode in the form that ``energy`` takes."""
     return trace["light_blocks"].select("process", "start", "end", weight=pl.col("steps"))
 
 
 def _rises(value: NDArray[np.float64]) -> float:
-    """Return by how much a counter rose; a driver that begins anew counts from 0."""
+    """Return the increases of a counter; a restarted driver counts from 0."""
     steps = np.diff(value)
     return float(np.where(steps >= 0, steps, value[1:]).sum())
 

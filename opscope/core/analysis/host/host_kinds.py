@@ -1,4 +1,5 @@
-"""What a thread did where its Python stack was sampled: ran, slept, waited for a lock, a file, a device …"""
+"""Classify what a thread did when its Python stack was sampled: ran, slept, waited for a lock, a file, a
+device …"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ KINDS: Final = {
     WAITING: "it was off the processors, for a reason that the stack does not show",
     NOT_SAMPLED: "no sample fell here",
 }
-#: Kinds that need no processor: a thread that ran did something else on that line.
+#: Kinds that need no processor: if the thread was running, it did something else on that line.
 _OFF: Final = (LOCK, PROCESS)
-#: The functions by the last word of the call, where the words before it do not say otherwise.
+#: Functions by the last word of the call, used if the words before it do not decide.
 _CALLS: Final = (
     (SLEEP, re.compile(r"(?:\A|\.)(?:sleep|usleep|nanosleep|pause|sigwait)\Z")),
     (
@@ -73,7 +74,7 @@ _CALLS: Final = (
         ),
     ),
 )
-#: Functions of Python's own library and of frameworks whose innermost frame says what is waited for.
+#: Functions of Python's library and of frameworks whose innermost frame shows what the thread waits for.
 _LEAVES: Final = (
     (PROCESS, re.compile(r"subprocess\.py\t|multiprocessing/popen_\w+\.py\t")),
     (
@@ -90,23 +91,24 @@ _LEAVES: Final = (
     ),
 )
 _IMPORTS: Final = "<frozen importlib._bootstrap"
-#: Files of frameworks that do nothing but compile.
+#: Files of frameworks that only compile.
 _COMPILES: Final = re.compile(
     r"(?:/|\A)(?:torch/_dynamo/convert_frame|torch/_inductor/compile_fx|jax/_src/compiler"
     r"|jax/_src/interpreters/mlir|tensorflow/python/eager/polymorphic_function/tracing_compilation)\.py\Z"
     r"|(?:/|\A)triton/compiler/"
 )
-#: A thread that was ready to run for less than this part of the time waited; for more than that, it did not.
+#: A thread that was ready to run for less than this share of the time was waiting; for more, it was not.
 WAITED, RAN = 0.5, 0.9
 
 
 def kind_by_name(
     frames: Sequence[StackFrame], call: str | None, place: int
 ) -> tuple[str | None, bool]:
-    """Return the kind that names show, None if they show none, and whether a thread that ran cannot be in it.
+    """Return the kind that names show, None if they show none, and whether that kind is impossible for a
+    running thread.
 
-    What the frame at ``place``, which is shown, imports or compiles; else the call of the innermost frame, or
-    that frame's own function.
+    The frame at ``place``, which is shown, decides if it imports or compiles; else the call of the innermost
+    frame, or that frame's own function.
     """
     inside = [file.replace("\\", "/") for file, _, _ in frames[: place + 1]]
     if any(file.startswith(_IMPORTS) for file in inside):

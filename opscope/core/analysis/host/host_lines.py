@@ -1,10 +1,7 @@
-"""The source lines of the host's time outside any op, from samples of the threads' Python stacks.
-
-Where stacks were traced instead (``traced_frames``), the time between two ends of frames is a sample.
-
-A sample stands for the time until the thread's next sample, and for the part of it that is outside any op; a
-sample inside an op stands for the gaps that follow, at the line that called the op. Time that no sample
-stands for is ``not sampled``.
+"""The source lines of the host's time outside any op, from samples of the threads' Python stacks. || If
+stacks were traced instead (``traced_frames``), the time between two changes of frames is a sample. A
+sample stands for the time outside any op until the thread's next sample; a sample inside an op stands for
+the gaps that follow, at the line that called the op. Time without a sample is ``not sampled``.
 """
 
 from __future__ import annotations
@@ -77,9 +74,9 @@ def outside_lines(profile: Answers) -> pl.DataFrame:
     (``file:line``), function, kind (``host_kinds.KINDS``), call (what the line called, null if not known),
     stack (as in ``host_samples``), sample (a row number of that table), samples.
 
-    A part: ask for it by ``profile.of(outside_lines)``. The intervals of a thread do not overlap; together
-    they are its time outside any op from its first event or sample to its last. Rows of kind ``not
-    sampled`` have no line. A trace without samples has no rows.
+    Use it as ``profile.of(outside_lines)``. The intervals of a thread do not overlap; together they are its
+    time outside any op from its first event or sample to its last. Rows of kind ``not sampled`` have no line.
+    A trace without samples has no rows.
     """
     trace = profile.attribution.trace
     samples = trace["host_samples"].with_row_index("sample")
@@ -94,7 +91,7 @@ def outside_lines(profile: Answers) -> pl.DataFrame:
     steps = captured_steps(trace, ended_steps(trace["ranges"]))
     traced = threads_with_frames(trace) if TRACED in profile.domains else {}
     at_work = set(pl.concat([table.select("process", "thread") for table in (ops, steps)]).rows())
-    # a profiler traces all threads, also those that only watch
+    # a profiler traces all threads, including those that only watch
     traced = {key: part for key, part in traced.items() if key in at_work or not at_work}
     frames = [pl.DataFrame(schema=LINES)]
     stacks = known_stacks(samples)
@@ -112,8 +109,8 @@ def outside_lines(profile: Answers) -> pl.DataFrame:
 
 
 def busiest_line(within: tuple[Ints, Ints], lines: pl.DataFrame) -> tuple[str | None, int]:
-    """Return the source line (of ``line``, ``start``, ``end``) at which most of these disjoint intervals are,
-    and for how long (ns); None and 0 where none is known."""
+    """Return the source line with most of these disjoint intervals (``line``, ``start``, ``end``), and its
+    time (ns); None and 0 if no line is known."""
     if lines.is_empty() or not len(within[0]):
         return None, 0
     times = {}
@@ -155,7 +152,8 @@ def known_stacks(
 
 
 def _place(frames: list[StackFrame], is_library_s: Callable[[str], bool]) -> int:
-    """Return which frame a user looks for: their own innermost, else the innermost of all."""
+    """Return the frame that a user looks for: the innermost of the user's own frames, else the innermost
+    of all."""
     files = enumerate(frame[0] for frame in frames)
     return next((index for index, file in files if is_user_s(file) and not is_library_s(file)), 0)
 
@@ -189,7 +187,7 @@ def _thread_spans(
 
 
 def _waits(trace: Trace, process: object, thread: object) -> tuple[Ints, Ints]:
-    """Return when the thread waited for a device in a call of its runtime, or read an array's values."""
+    """Return when the thread waited for a device in a runtime call, or read an array's values."""
     reads = trace["ranges"].filter(
         (pl.col("domain").cast(pl.String) == READ_DOMAIN)
         & (pl.col("process") == process)
@@ -334,7 +332,7 @@ def _time_in_steps(lines: pl.DataFrame, steps: pl.DataFrame) -> tuple[Ints, int 
 
 
 def _before(time: Ints, spans: tuple[Ints, Ints]) -> Ints:
-    """Return how much (ns) of the disjoint intervals lies before each time."""
+    """Return how much (ns) of the disjoint intervals is before each time."""
     start, end = spans
     if not len(start):
         return np.zeros(len(time), np.int64)

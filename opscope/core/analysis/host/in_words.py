@@ -1,14 +1,14 @@
-"""Times, sizes and shares in the words of a sentence: three digits, in the unit that fits."""
+"""Times, sizes and shares as text for sentences: three digits, in a fitting unit."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: A part of the time above its limit, and below this many times it, is borderline: runs of one program differ
-#: by as much. On a CPU, which other programs use too, so is one below it by as much: LeNet's time outside
-#: ops, in eight steps of 4 ms, was 28 to 36 % of them from run to run.
+#: A share between its limit and this many times the limit is borderline, because runs of one program differ
+#: by as much. On a CPU, which other programs use too, a share below the limit by as much is borderline as
+#: well: LeNet's time outside ops, in eight steps of 4 ms, was 28 to 36 % of them from run to run.
 NEAR: Final = 1.25
-#: What the name of a borderline cause begins with.
+#: Prefix of the name of a borderline cause.
 NEARLY: Final = "borderline "
 
 
@@ -39,8 +39,8 @@ def _digits(value: float) -> str:
 
 
 def borderline(finding: str, text: str, limit: float, uneven: bool = False) -> dict[str, str]:
-    """Return finding and text of a cause whose part of the time is near its ``limit``, on either side, or is
-    over it in steps so ``uneven`` that others may not be."""
+    """Return finding and text, marked as borderline if the share is near its ``limit`` on either side, or
+    if it exceeds the limit in steps so ``uneven`` that other runs may not."""
     why = (
         "but steps differ too much to be sure"
         if uneven

@@ -1,8 +1,8 @@
-"""The stages of an input pipeline: what was ready in their queues, and what their ops cost the processors.
+"""The stages of an input pipeline: the batches ready in their queues, and the processor time of their ops.
 
-They are samples (``schema.PIPELINE``) of a framework that tells them; a queue hands batches to the program or
-to the device, an op hands its output to the op above it. Where a queue stays full, what takes from it sets
-the pace; where it stays empty, what fills it does.
+They are samples (``schema.PIPELINE``) reported by the framework. A queue gives batches to the program or to
+the device; an op gives its output to the op above it. If a queue stays full, its consumer sets the pace; if
+it stays empty, its producer does.
 """
 
 from __future__ import annotations

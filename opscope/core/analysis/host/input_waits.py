@@ -39,8 +39,8 @@ from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
-#: A step is input-bound if it waited for more than this part of its time. It is the limit above which the
-#: PyTorch profiler's TensorBoard plug-in recommends to look at the data loader.
+#: A step is input-bound if it waited for more than this share of its time. Above this limit, the PyTorch
+#: profiler's TensorBoard plug-in recommends looking at the data loader.
 INPUT_BOUND: Final = 0.05
 NO_LOADER: Final = (
     "no data loader was seen in this process: opscope sees PyTorch's DataLoader, tf.data, MindSpore's"
@@ -159,13 +159,13 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     waits_of_input = waits_of_input.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
-    # what a graph announces is also timed in opscope's own recordings
+    # a graph only announces waits that opscope's own recordings also time
     several = pl.col("timed").any().over("process")
     return _outermost(waits_of_input.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 
 
 def _outermost(table: pl.DataFrame) -> pl.DataFrame:
-    """Join the waits that lie inside others; a named loader inside gives its name to one without."""
+    """Join each wait with the waits inside it; if only an inner one names its loader, use that name."""
     keys = ["process", "thread"]
     ordered = table.sort(*keys, "start", "end", descending=[False, False, False, True])
     reached = pl.col("end").cum_max().shift().over(keys)
@@ -206,7 +206,7 @@ def _loader_of(
         workers = 0 if single else None
         return f"DataLoader ({torch[1]})", source, workers, None, None, True, False, True
     if reading.role == "op" and call is not None and call.name.startswith(TENSORFLOW_LOADER):
-        # the node of a graph is announced when it hands its work over; an op by itself waits
+        # a graph's node is announced when it hands its work over; an op by itself waits
         alone = reading.key is None
         return "tf.data", _source(call), None, None, None, alone, not alone, alone
     if reading.role == "user" and text == MINDSPORE_LOADER:
@@ -264,9 +264,9 @@ def _place(
 ) -> pl.DataFrame:
     """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
 
-    It is the innermost step around the wait's start, else the next one on its thread: but none follows a
-    step that did not end, so the wait at the end of the last epoch belongs to no step; nor does one of an
-    evaluation, after which a pass began (``passes``) before the next step.
+    It is the innermost step around the wait's start, else the next step on its thread. A wait after a step
+    that did not end belongs to no step, such as the wait at the end of the last epoch. A wait of an
+    evaluation does not either: after it, a pass began (``passes``) before the next step.
     """
     row = np.full(len(table), NONE, np.int64)
     keys = [table[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]
@@ -317,10 +317,9 @@ def input_waits(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.DataF
     share, calls, queue_depth, loader, source, input_bound, reason.
 
     ``duration``: from the step's start, or the first wait between the step before and it, to the step's end.
-    ``share``: input_wait / duration.
-    ``input_bound``: share > ``INPUT_BOUND``. ``queue_depth``: the fewest batches that were ready when the
-    step asked for one. ``loader``: the one with most of the wait. All are null, with the reason, if no
-    loader was seen on the step's thread: nobody knows then what the step waited for.
+    ``share``: input_wait / duration. ``input_bound``: share > ``INPUT_BOUND``. ``queue_depth``: the fewest
+    batches that were ready when the step asked for one. ``loader``: the one with most of the wait. All are
+    null, with the reason, if no loader was recorded on the step's thread: then the step's waits are unknown.
     """
     steps, timed = _steps(trace, meaning), table.filter("timed")
     steps_with_waits = _per_step(steps, _place(steps, timed, _passes(trace, meaning)))
@@ -389,8 +388,8 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
     first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it
     for more than ``INPUT_BOUND`` of their time. ``queue_depth``: median of the batches that were ready when
     asked; ``empty``: how often there were none. ``verdict``: input-bound if the share is above
-    ``INPUT_BOUND`` without the longest wait too: one wait alone, such as that for the workers to start, says
-    nothing of the loader.
+    ``INPUT_BOUND`` even without the longest wait: a single wait, such as the start of the workers, says
+    nothing about the loader.
     """
     if table.is_empty():
         return pl.DataFrame(schema=LOADERS)
@@ -411,7 +410,7 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
         pl.col("timed").any(),
         depth.median().floor().cast(pl.Int64),
         pl.when(depth.is_not_null().any()).then((depth == 0).sum().cast(pl.Int64)).alias("empty"),
-        # what a wait tells is how many are ready, not how many fit
+        # the number of batches that are ready does not show the queue's capacity
         pl.lit(None, pl.Int64).alias("full"),
     )
     of_step = (

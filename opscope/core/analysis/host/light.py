@@ -1,4 +1,4 @@
-"""What light mode tells of a training: the time of its steps by phase, and its slowest steps."""
+"""The measurements of light mode: the time of steps by phase, and the slowest steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOTALS: Final = {
     "max": pl.Int64,
     "reason": pl.String,
 }
-#: Why nothing is known of a phase that was never seen: its time, if there is any, is in the others.
+#: Reason for an unknown phase: it was never recorded, so its time, if any, is part of the others.
 UNSEEN: Final = {
     "input": "no wait for a data loader was seen; one inside the graph (TensorFlow) cannot be",
     "forward": "no backward pass was seen, before which it lies",
@@ -51,7 +51,7 @@ _QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def is_light(trace: Trace) -> bool:
-    """Whether light mode made any of the trace."""
+    """Whether any part of the trace was recorded in light mode."""
     return len(trace["light"]) > 0
 
 
@@ -98,7 +98,8 @@ def totals(trace: Trace) -> pl.DataFrame:
 
 
 def quantile(counted: pl.DataFrame, share: float) -> int | None:
-    """Return the length (ns) that ``share`` of the steps do not exceed, within 1 %; None of no steps."""
+    """Return the length (ns) that the share ``share`` of the steps does not exceed, within 1 %; None
+    without steps."""
     ordered = counted.sort("length")
     total = int(ordered["steps"].sum())
     if not total:
@@ -108,7 +109,7 @@ def quantile(counted: pl.DataFrame, share: float) -> int | None:
 
 
 def kept_steps(trace: Trace) -> pl.DataFrame:
-    """Return the whole steps that were kept, the slowest first (``STEPS``; ns)."""
+    """Return the complete steps that were kept, the slowest first (``STEPS``; ns)."""
     frame = trace["light_steps"].join(ranks(trace), on="process", how="left")
     seen = (
         trace["light_blocks"]
@@ -142,7 +143,7 @@ COST: Final = {
 
 
 def cost(trace: Trace) -> pl.DataFrame:
-    """Return one row per process: what light mode took of a step, and of all the time (``COST``; ns)."""
+    """Return one row per process: the cost of light mode per step and in total (``COST``; ns)."""
     sums = trace["light_blocks"].group_by("process").agg(pl.col("duration").sum())
     frame = (
         trace["light"]

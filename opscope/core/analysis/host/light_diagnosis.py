@@ -1,6 +1,6 @@
-"""What is wrong with a training, in words, by what light mode measured; and what that cannot tell.
+"""Diagnose a training in words, from the measurements of light mode; and list what these cannot show.
 
-A finding has the part of the steps' time that it concerns. Nothing is said without the numbers that show it.
+A finding has the share of the steps' time that it concerns, and the numbers that prove it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ FINDINGS: Final = {
     "detector": pl.String,
     "confidence": pl.String,
 }
-#: What a share is of.
+#: What a share refers to.
 MEDIAN: Final = "a median step"
 STEPS: Final = "all steps"
 WALL: Final = "all of the wall time"
 CANNOT_TELL: Final = "cannot tell"
-#: What is said where nothing stands out.
+#: The text if there are no findings.
 NOTHING: Final = "nothing found"
-#: The first thing to try, by finding.
+#: The first advice for each finding.
 _TO_TRY: Final = {
     "input-bound": "more loader processes and prefetching, so that the next batch is ready",
     "waiting for other ranks": "opscope report FILE --reports light: which rank is late",
@@ -53,24 +53,24 @@ _TO_TRY: Final = {
     "straggler": "what this rank has more of: its share of the data, its input, its machine",
     CANNOT_TELL: "opscope run --steps 20:30 -- python train.py",
 }
-#: What to try for input where all processors are busy.
+#: The advice for slow input if all processors are busy.
 _FULL: Final = "cheaper work for each sample, or processors that nothing else uses"
-#: A step waits for its input, or for other ranks, if that is above this part of its time.
+#: A step that waits for its input, or for other ranks, for more than this share of its time is a finding.
 BOUND: Final = 0.05
 #: A step or a block that takes longer than this many times the median is slow.
 SLOW: Final = 1.5
-#: Uneven steps and slow spells are told from this part of the time on that they cost.
+#: Smallest share of the time lost to uneven steps and slow spells that is reported.
 WORTH: Final = 0.02
-#: A drift, and a late rank, from this part of a step on.
+#: Smallest share of a step by which a drift, or a late rank, is reported.
 DRIFT: Final = 0.1
 #: The first steps, which are slow for reasons of their own.
 STARTS: Final = 5
-#: Fewest steps from which unevenness is told.
+#: Fewest steps for which unevenness is judged.
 LEAST: Final = 20
-#: Growth of memory that is told: of what it was, and in bytes.
+#: Smallest growth of memory that is reported: relative, and in bytes.
 GROWTH: Final = 0.05
 GROWTH_BYTES: Final = 50e6
-#: Time outside of all phases that is told.
+#: Smallest time outside all phases that is reported.
 OUTSIDE: Final = 0.3
 #: The first part of a run, in which memory and steps settle, is left out of trends.
 SETTLES: Final = 0.1
@@ -86,10 +86,9 @@ Floats = NDArray[np.float64]
 
 
 def diagnosis(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any], list[dict[str, Any]]]:
-    """Return a row per finding (``FINDINGS``; ns), what costs most first; the row where there is none; and
-    what cannot be told.
-
-    ``lost``: how much shorter the steps together were without it, at most; null where that is not known.
+    """Return a row per finding (``FINDINGS``; ns), the most costly first, or a row that says that there is
+    none; then what cannot be judged. ``lost``: how much shorter all steps together would be without it, at
+    most; null if unknown.
     """
     by_rank = dict(ranks(trace).rows())
     rows: list[dict[str, Any]] = []
@@ -106,7 +105,7 @@ def diagnosis(trace: Trace) -> tuple[list[dict[str, Any]], dict[str, Any], list[
 
 
 def _once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows of equal text once, without a process if there are several."""
+    """Merge rows of equal text; if they come from several processes, the merged row has none."""
     rows_by_text: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row["text"] in rows_by_text:
@@ -129,7 +128,7 @@ def _row(finding: str, share: float | None, lost: float | None, text: str) -> di
 
 
 def _sure(row: dict[str, Any], limit: float) -> dict[str, Any]:
-    """Return a row whose share is over its limit, as borderline if it is so by little."""
+    """Return the row, marked as borderline if its share exceeds the limit only slightly."""
     near = row["share"] <= NEAR * limit
     if not near:
         return row
@@ -137,7 +136,7 @@ def _sure(row: dict[str, Any], limit: float) -> dict[str, Any]:
 
 
 class _One:
-    """One process."""
+    """The data of one process."""
 
     def __init__(self, trace: Trace, totals_row: Mapping[str, Any]) -> None:
         self.process: int = totals_row["process"]
@@ -236,7 +235,7 @@ class _One:
         mean = self.blocks["duration"].to_numpy() / self.blocks["steps"].to_numpy()
         usual = float(np.median(mean))
         slow = np.flatnonzero(mean > SLOW * usual)
-        # a block of a single slow step is an uneven step
+        # a block with a single slow step is an uneven step
         slow = slow[self.blocks["steps"].to_numpy()[slow] >= 3]
         seen = self.whole["spells"] or 0
         lost = float(((mean - usual) * self.blocks["steps"].to_numpy())[slow].sum())
@@ -367,7 +366,8 @@ class _One:
 
 
 def _growth(time: NDArray[np.int64], value: Floats) -> tuple[float, float, float] | None:
-    """Return memory at first, at last, and growth an hour, if it grew in each quarter of the time."""
+    """Return memory at the beginning, at the end, and growth per hour, if it grew in each quarter of the
+    time."""
     late = time >= time[0] + SETTLES * (time[-1] - time[0])
     time, value = time[late], value[late]
     if len(time) < 12 or time[-1] <= time[0]:
@@ -386,7 +386,7 @@ def _growth(time: NDArray[np.int64], value: Floats) -> tuple[float, float, float
 
 
 def _late_ranks(trace: Trace, by_rank: Mapping[int, Any]) -> Iterator[dict[str, Any]]:
-    """Tell the rank whose own work is longest, where steps are equally long because each waits for it."""
+    """Yield the rank whose own work is longest, if steps are equally long because every rank waits for it."""
     sums = trace["light_blocks"].group_by("process").agg(pl.col("duration", *PHASES, "steps").sum())
     sums = sums.filter(pl.col("process").is_in([p for p, r in by_rank.items() if r is not None]))
     if len(sums) < 2:

@@ -1,4 +1,4 @@
-"""What recording itself cost the program."""
+"""The cost of recording itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Python's frames show that a profiler traced (torch.profiler's ``with_stack``), as samples of stacks.
+"""Python frames traced by a profiler (torch.profiler's ``with_stack``), converted to samples of stacks.
 
 Such a frame is a range of the domain ``python``: ``train.py(42): step``, with the line where the function
 begins, or ``<built-in method acquire of _thread.lock object at 0x7f>``. Between two of their ends a thread
@@ -25,7 +25,7 @@ _BUILT_IN: Final = re.compile(
     r"<built-in (?:method|function) (?P<name>\w+)(?: of (?P<owner>[\w.]+)(?: object)?\b.*)?>?",
     re.DOTALL,
 )
-#: Frames of a path that are kept.
+#: The most frames of a path that are kept.
 _MAX_DEPTH: Final = 512
 _NEVER: Final = np.iinfo(np.int64).max
 
@@ -117,7 +117,7 @@ def _paths(parent: Ints, code: Ints, owner: Ints) -> tuple[Ints, list[tuple[int,
 def _stack_and_call(
     texts: list[str], number: int, last: list[tuple[int, int]]
 ) -> tuple[str | None, str | None]:
-    """Return the stack of a path, as in ``host_samples``, and what its innermost frame called."""
+    """Return the stack of a path, as in ``host_samples``, and the call made by its innermost frame."""
     frames: list[str] = []
     call: str | None = None
     while number >= 0 and len(frames) < _MAX_DEPTH:
@@ -139,7 +139,7 @@ def _plain(text: str) -> str:
 
 
 def is_of_library(file: str) -> bool:
-    """Whether a file that a profiler wrote without its folder is Python's own or of a framework."""
+    """Return whether a file, written by a profiler without its folder, belongs to Python or a framework."""
     package = file.replace("\\", "/").partition("/")[0].removesuffix(".py")
     if file.startswith(("/", ".")) or ":" in file[:3]:
         return False

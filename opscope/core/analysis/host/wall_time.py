@@ -1,9 +1,9 @@
 """All of each process's wall time in one table: imports, building, compiling, steps by their parts, the rest.
 
-Each nanosecond from the process's start to its exit counts once, in the first layer that has it: imports,
-then compiling, then what opscope did not see, then the section of the run (``run_sections``), a step's by its
-parts. So the rows of a process add up to what ``time`` would say of it. What is before or after all that a
-trace knows is a row with a null time, and the reason.
+Each nanosecond from the process's start to its exit counts once, in the first of these layers that covers it:
+imports, compiling, time that opscope did not observe, then the section of the run (``run_sections``), where a
+step is divided into its parts. So the rows of a process add up to its total time. Time before or after
+everything in the trace is a row with a null time, and the reason.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ SCHEMA: Final = {
     "detail": pl.String,
     "reason": pl.String,
 }
-#: What may be known of a process's time outside any op: intervals (ns) with the source line in each.
+#: Intervals (ns) of a process's time outside any op, each with its source line.
 LINES: Final = {"process": pl.Int32, "start": pl.Int64, "end": pl.Int64, "line": pl.String}
-#: Why the time before or after is not known, of a trace and of a recording.
-#: How an exit status is told.
+#: Reasons why the time before or after is unknown, for a trace and for a recording; and the texts for an exit
+#: status.
 EXIT_STATUS: Final = "exit status "
 NO_BEGIN: Final = "the trace does not say when the process began and ended"
 NO_END: Final = NO_BEGIN
@@ -92,7 +92,7 @@ Layer = tuple[str, str | None, Spans]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """When a process ran, and when opscope observed it (ns). ``began``, ``ended``: None if not known."""
+    """When a process ran, and when opscope observed it (ns). ``began``, ``ended``: None if unknown."""
 
     began: int | None
     ended: int | None
@@ -102,14 +102,14 @@ class Life:
 
     @property
     def edges(self) -> list[int]:
-        """When opscope began to observe it, and when it no longer did."""
+        """Return when opscope began and stopped observing the process."""
         return [*self.recorded[0][:1].tolist(), *self.recorded[1][-1:].tolist()]
 
 
 def layered(extent: tuple[int, int], layers: Sequence[Spans]) -> list[Spans]:
-    """Return the part of ``extent`` that each layer has and no layer before it, and last what none has.
+    """Return the part of ``extent`` in each layer but in no layer before it, and last the part in none.
 
-    Together they are the extent: every nanosecond of it is in one of them.
+    Together they make up the extent: every nanosecond is in exactly one.
     """
     rest: Spans = clip((np.array([extent[0]]), np.array([extent[1]])), *extent)
     own = []
@@ -124,9 +124,9 @@ def process_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of one process, without process, rank, count and detail.
 
-    ``layers``: (section, part, intervals), the earlier ones first; what is in none is other time of the run.
-    ``in_ops``: when an op was open; None: no ops were recorded.
-    ``lines`` has the columns ``LINES``, as ``outside_lines`` has them among others.
+    ``layers``: (section, part, intervals), the earlier ones first; time in none of them is other time of the
+    run. ``in_ops``: when an op was open; None: no ops were recorded. ``lines`` has the columns ``LINES``, as
+    ``outside_lines`` has them among others.
     """
     edges = life.edges
     seen = [time for time in (life.began, life.ended, *edges) if time is not None]
@@ -160,7 +160,7 @@ _PLACES: Final[dict[str | None, int]] = {
     None: -1,
     **{name: place for place, name in enumerate(PARTS)},
 }
-#: Sections of which it is known what was done, or nothing: their time outside any op says nothing.
+#: Sections in which time outside any op shows nothing: their activity is known, or was not observed.
 _EXPLAINED: Final = (IMPORTS, COMPILING, NOT_YET, NO_MORE, PAUSED)
 
 
@@ -178,7 +178,7 @@ def _line(outside: Spans, lines: pl.DataFrame) -> dict[str, object]:
 
 
 def process_times(profile: Answers) -> pl.DataFrame:
-    """The times of the processes' runs; what several recordings of one process say counts once."""
+    """The times of the processes' runs; overlapping recordings of one process count once."""
     return (
         profile.trace["process_times"]
         .with_columns(pl.col("kind").cast(pl.String))
@@ -187,12 +187,12 @@ def process_times(profile: Answers) -> pl.DataFrame:
 
 
 def lives(profile: Answers) -> dict[int, Life]:
-    """Return when each process ran, as far as that is known, by its number."""
+    """Return when each process ran, as far as known, by its number."""
     bounds = profile.of(event_bounds).drop_nulls().filter(~made_up(profile.trace))
     events = {
         process: (start, end)
         for process, start, end in bounds.select("process", "start", "end").rows()
-        if start < end  # of a process whose every event lasts no time, nothing is known
+        if start < end  # a process whose events all have length 0 has no known time
     }
     times = profile.of(process_times)
     if profile.selected is not None:
@@ -210,7 +210,7 @@ def lives(profile: Answers) -> dict[int, Life]:
             if process not in events:
                 continue
             spans = _span(*events[process])
-        if process in events:  # a process that was killed did not say when its recording ended
+        if process in events:  # a killed process did not record when its recording ended
             low, high = events[process]
             beyond = [_span(low, int(spans[0][0])), spans, _span(int(spans[1][-1]), high)]
             spans = merge(*(np.concatenate(edges) for edges in zip(*beyond, strict=True)))
@@ -251,7 +251,8 @@ _LIGHT_PARTS: Final = {
 
 
 def _light_layers(profile: Answers, process: int, life: Life) -> list[Layer]:
-    """Return the layers of a process in light mode: its steps are one interval, from first to last."""
+    """Return the layers of a process in light mode: its steps form one interval, from the first to the
+    last."""
     of = pl.col("process") == process
     steps = profile.trace["light_steps"].filter(of)
     if steps.is_empty():
@@ -269,9 +270,9 @@ def _light_layers(profile: Answers, process: int, life: Life) -> list[Layer]:
 
 
 def _with_light_phases(profile: Answers, frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with the steps of light mode by phase: of these only the sums are known.
+    """Return the rows with the steps of light mode by phase, for which only sums are known.
 
-    What is left of the time from the first step to the last is between them.
+    The rest of the time from the first step to the last is between steps.
     """
     sums = profile.trace["light_blocks"].group_by("process").agg(pl.col(*light_format.PHASES).sum())
     by_process = {row["process"]: row for row in sums.to_dicts()}
@@ -374,7 +375,7 @@ def _spans(table: pl.DataFrame) -> Spans:
 
 
 def _communication(profile: Answers) -> dict[int, Spans]:
-    """Return per process when collectives ran and nothing else did: no other kernel or, without a GPU, op."""
+    """Return per process when collectives ran alone: no other kernel ran or, without a GPU, no other op."""
     ops = profile.of(op_index)
     talked = {}
     for process, did in happened(ops, lambda: profile.of(exchanges)).items():
@@ -389,7 +390,7 @@ def _communication(profile: Answers) -> dict[int, Spans]:
 
 
 def ops_open(profile: Answers, speaking: bool = True) -> dict[int, Spans]:
-    """Return per process when an op was open on the host; ``speaking``: also those that communicate."""
+    """Return per process when an op was open on the host; ``speaking``: including ops that communicate."""
     ops = profile.of(op_index)
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     rows = ops.rows[ops.times.parent < 0]
@@ -431,7 +432,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     Not known: null, with the reason.
     """
     light = profile.trace["light_steps"]["process"].unique().to_list()
-    # of the few steps that light mode recorded in full the ops are no measure of the run
+    # the few steps that light mode recorded in full do not represent the run
     in_ops = {
         process: spans for process, spans in ops_open(profile).items() if process not in light
     }
@@ -475,14 +476,14 @@ def _counts(profile: Answers) -> pl.DataFrame:
     return pl.concat([counted, compiled_counts, of_light])
 
 
-#: Packages that are named.
+#: The most packages that are named.
 _NAMED: Final = 3
-#: A package that took less than this part of what the first took is counted alone.
+#: A package that took less than this share of the slowest one's time is only counted.
 _WORTH_NAMING: Final = 100
 
 
 def _imported(profile: Answers) -> pl.DataFrame:
-    """Return the packages whose imports took longest, of each process."""
+    """Return the packages that took longest to import, for each process."""
     lasted = pl.col("end") - pl.col("start")
     by_package = (
         profile.of(process_times)
@@ -503,7 +504,7 @@ def _imported(profile: Answers) -> pl.DataFrame:
 
 
 def _exits(profile: Answers) -> pl.DataFrame:
-    """Return the exit status of each process of which it is known."""
+    """Return the known exit statuses by process."""
     told = profile.of(process_times).filter(pl.col("kind") == "exit").unique("process", keep="last")
     status = pl.format("{}{}", pl.lit(EXIT_STATUS), pl.col("name")).alias("detail")
     return told.select("process", pl.lit(NO_MORE).alias("section"), status)

@@ -1,4 +1,5 @@
-"""The wall time as the first screen shows it: one process, with what the others took beside it."""
+"""The wall time as the first screen shows it: one process, with the range over the other processes beside
+it."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from opscope.core.question.names import short_source
 from opscope.core.question.record import Report, View
 from opscope.core.question.tables import listed
 
-#: The time after opscope stopped, whose row has the exit status.
+#: The part after opscope stopped, whose row has the exit status.
 NO_MORE: Final = "after opscope"
 _WELL: Final = "exit status 0"
 #: What the terminal calls the sections that are not their own names.
@@ -29,15 +30,15 @@ _NAMES: Final = {
     "after opscope": "not seen: after opscope stopped",
     "while opscope paused": "not seen: between its recordings",
 }
-#: Rows of less than this share are one row, if they are several.
+#: Rows with a smaller share are merged, if there are several.
 SMALL: Final = 0.005
-#: Where more rows than these would stand, rows of larger shares become one too.
+#: With more rows than these, rows with larger shares are merged too.
 _ROWS: Final = 7
 _LARGER: Final = (SMALL, 0.01, 0.02, 0.05)
 REST: Final = "the rest"
-#: Processes that failed and are named.
+#: The most failed processes that are named.
 _LISTED: Final = 4
-#: Sections that have parts.
+#: Sections that are divided into parts.
 _DIVIDED: Final = ("steps", "run")
 _UNSEEN: Final = {
     "before opscope": "the interpreter's start, and opscope's own",
@@ -46,9 +47,9 @@ _UNSEEN: Final = {
 
 
 def wall_time_table(report: Report, profile: Any, view: View) -> Table:
-    """Return all rows or, on the first screen, those of one process; the others' least and most beside it.
-
-    There it is empty if it says no more than the summary: how long the trace is.
+    """Return all rows or, on the first screen, those of one process with the smallest and largest value of
+    the others beside them. On the first screen it is empty if it would only repeat the length of the
+    trace.
     """
     frame = report.frame(profile)
     if not view.first:
@@ -100,7 +101,7 @@ def _unknown(row: Mapping[str, Any]) -> str:
 
 
 def _failures(rest: pl.DataFrame) -> list[str]:
-    """Return a line of the other processes whose exit status is not 0."""
+    """Return a line on other processes with an exit status other than 0."""
     rows = rest.filter(pl.col("section") == NO_MORE, pl.col("detail").ne(_WELL)).to_dicts()
     who = [
         f"{row['detail']} of {'process' if row['rank'] is None else 'rank'}"
@@ -117,7 +118,8 @@ def _processes(frame: pl.DataFrame) -> str:
 
 
 def main_process(frame: pl.DataFrame) -> int | None:
-    """Return the process that the first screen shows: with steps, of the lowest rank, of the most time."""
+    """Return the process that the first screen shows: one with steps, then the lowest rank, then the most
+    time."""
     first = (
         frame.group_by("process", maintain_order=True)
         .agg(
@@ -151,7 +153,7 @@ def _extent(unknown: pl.DataFrame) -> str:
 
 
 def _with_steps(mine: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the known rows, with one before the parts of the steps that has them all."""
+    """Return the known rows; before the parts of the steps, a row with their total is inserted."""
     rows: list[dict[str, Any]] = []
     timed = mine.filter(pl.col("time").is_not_null()).to_dicts()
     for row in timed:
@@ -173,7 +175,7 @@ def _with_steps(mine: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows in as many lines as the first screen has for them, if that hides no large one."""
+    """Return as many rows as the first screen has lines for, merging only small ones."""
     for small in _LARGER:
         shown = _folded(rows, small)
         if len(shown) <= _ROWS:
@@ -182,7 +184,7 @@ def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _folded(rows: list[dict[str, Any]], small_share: float) -> list[dict[str, Any]]:
-    """Return the rows with the small ones of a kind (sections, parts of the steps) as one row each."""
+    """Return the rows with small rows of one kind (sections, parts of the steps) merged."""
 
     def _is_small(row: Mapping[str, Any]) -> bool:
         return (row["share"] or 0) < small_share
@@ -247,7 +249,7 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spread(others: pl.DataFrame) -> dict[str, str]:
-    """Return for each name on the screen the least and the most that the other processes took."""
+    """Return for each displayed name the smallest and the largest value of the other processes."""
     times: dict[str, dict[int, int]] = {}
     for row in others.filter(pl.col("time").is_not_null()).to_dicts():
         for key in filter(None, (row["part"], row["section"])):

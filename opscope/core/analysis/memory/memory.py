@@ -134,10 +134,10 @@ def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_held(events: pl.DataFrame) -> pl.DataFrame:
-    """Return the events with ``held``: whether the block that starts there was in use at the peak."""
+    """Return the events with ``held``: whether the block allocated by the event was in use at the peak."""
     first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
     until = pl.col("row").shift(-1).over(*_PLACE, "address")
-    # without a device number one list may contain the events of several allocators
+    # without a device number, one list may contain the events of several allocators
     has_place = pl.col("address").is_not_null() & pl.col("device").is_not_null()
     return events.with_columns(first.alias("peak_row")).with_columns(
         pl.when(has_place)
@@ -164,7 +164,7 @@ def _with_ops(ops: Ops, blocks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _from_before(rows: pl.DataFrame, peak: pl.DataFrame) -> pl.DataFrame:
-    """Return per device the part of the peak that no row has: memory in use before the recording began."""
+    """Return per device the part of the peak that has no row: memory in use before the recording began."""
     seen = rows.group_by(_PLACE).agg(
         pl.col("at_peak").sum().alias("seen"), pl.col("at_peak").is_null().any().alias("unknown")
     )
@@ -217,9 +217,9 @@ def changes_of_memory(profile: Answers) -> pl.DataFrame:
 def of_memory(
     profile: Answers, schema: Any, make: Callable[[Ops, pl.DataFrame], pl.DataFrame]
 ) -> pl.DataFrame:
-    """Return the frame that ``make`` makes of the ops and the changes of memory.
+    """Return the frame that ``make`` computes from the ops and the changes of memory.
 
-    Without memory it is empty, and nothing asks for the ops: attribution takes the longest of all.
+    Without recorded memory it is empty, and the ops are not computed, because attribution takes longest.
     """
     if profile.trace["allocations"].is_empty():
         return pl.DataFrame(schema=schema)

@@ -1,4 +1,4 @@
-"""Blocks of memory: each allocation with its release, by address, and why one of the two is missing."""
+"""Blocks of memory: each allocation paired with its release by address, or the reason why one is missing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _BLOCK: Final = (*_PLACE, "address")
 
 
 def unused_bytes() -> pl.Expr:
-    """Return what is reserved and not in use (bytes); null where that is not known.
+    """Return the reserved bytes that are not in use; null if unknown.
 
-    The CPU's allocator reserves nothing, and less reserved than in use is no figure of one allocator.
+    The CPU's allocator reserves nothing; if less is reserved than in use, the figures are not from one
+    allocator.
     """
     is_known = (pl.col("device") != -1) & (pl.col("reserved") >= pl.col("total"))
     return pl.when(is_known).then(pl.col("reserved") - pl.col("total"))
@@ -31,7 +32,7 @@ def unused_bytes() -> pl.Expr:
 def ordered(trace: Trace) -> pl.DataFrame:
     """Return the events by process, device and time, with a running total if the source has no total.
 
-    A source that says 0 reserved bytes throughout, as PyTorch's profiler does of the CPU, tells none.
+    If a source reports 0 reserved bytes throughout, as PyTorch's profiler does for the CPU, they are unknown.
     """
     changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
     in_order = changes.sort(*_PLACE, "time", maintain_order=True)
@@ -48,9 +49,9 @@ def blocks(events: pl.DataFrame) -> pl.DataFrame:
     """Return one row per block of ``ordered`` events, in the order in which they were first seen.
 
     ``row`` and ``end_row``: the places of its allocation and its release among ``events``; ``bytes``: its
-    size; ``thread``: the one that allocated it; ``start`` and ``end``: the times (ns) of the two. Where one
-    is missing, its columns are null and ``unpaired`` says why. So the events with a size are twice the
-    paired rows and the others.
+    size; ``thread``: the one that allocated it; ``start`` and ``end``: the times (ns) of the two. If one is
+    missing, its columns are null and ``unpaired`` says why. So the number of events with a size is twice the
+    paired rows plus the others.
     """
     rows = events.with_row_index("row").cast({"row": pl.Int64}).filter(pl.col("bytes") != 0)
     rows = rows.select("row", *_BLOCK, "thread", "bytes", "time").sort(*_BLOCK, "row")
@@ -103,7 +104,8 @@ def blocks(events: pl.DataFrame) -> pl.DataFrame:
 
 
 def unpaired(table: pl.DataFrame) -> pl.DataFrame:
-    """Return by process and device how many ``blocks`` lack one of the two; null without addresses."""
+    """Return by process and device how many ``blocks`` lack their allocation or release; null without
+    addresses."""
     why = pl.col("unpaired")
     untold = why.is_in([NO_ADDRESS, NO_DEVICE]).any()
     return table.group_by(_PLACE).agg(

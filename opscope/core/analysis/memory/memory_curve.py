@@ -28,8 +28,8 @@ CURVE: Final = {
     "reserved": pl.Int64,
     "unused": pl.Int64,
 }
-#: What is kept of each span of time: its first and last event, the least and the most in use, the most
-#: reserved, and the most reserved and not in use.
+#: The events kept of each span of time: the first and last, the least and the most in use, the most reserved,
+#: and the most reserved but unused.
 _KEPT: Final = 6
 
 
@@ -60,17 +60,17 @@ def memory_curve(trace: Trace, points: int = 1200) -> pl.DataFrame:
 
 
 def _choose(events: pl.DataFrame, spans: int) -> Ints:
-    """Return the places of the events to keep, of those of one device in order."""
+    """Return the places of the events to keep, given those of one device in order."""
     time = events["time"].to_numpy()
     low, length = int(time[0]), max(int(time[-1]) - int(time[0]), 1)
-    # doubles hold a part of the time well enough to number spans; 2⁶³ ns times spans would not fit
+    # doubles are precise enough to number spans; 2⁶³ ns times the number of spans would not fit
     span = np.minimum(((time - low) / length * spans).astype(np.int64), spans - 1)
     first = np.flatnonzero(np.concatenate(([True], span[1:] != span[:-1])))
     last = np.concatenate((first[1:], [len(span)])) - 1
     chosen = [first, last]
     total = events["total"].to_numpy()
     for values in (total, -total, *_known(events)):
-        # the largest of each span first; of equal ones the earliest, as the sort is stable
+        # the largest of each span first; of equal ones the earliest, because the sort is stable
         order = np.lexsort((-values, span))
         chosen.append(order[first])
     return np.unique(np.concatenate(chosen))

@@ -1,4 +1,5 @@
-"""Who holds a device's memory: the program's lines whose blocks were in use, at the peak or at the end."""
+"""The holders of a device's memory: the program's lines whose blocks were in use, at the peak or at the
+end."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ SCHEMA: Final = {
     "range": pl.String,
     "reason": pl.String,
 }
-#: When memory was held.
+#: The two times at which holders are listed.
 PEAK, END = "peak", "end"
 #: Why a block has no line.
 NO_STACK: Final = "no stack of the allocation was recorded"
@@ -95,7 +96,7 @@ def _one() -> list[pl.Expr]:
 
 
 def _at_peak(trace: Trace) -> pl.DataFrame:
-    """Return the blocks in use at each device's peak, and what the history does not tell of it."""
+    """Return the blocks in use at each device's peak, and the memory that the history does not explain."""
     events = ordered(trace).with_row_index("row")
     if events.is_empty():
         return _at_end(trace)
@@ -117,7 +118,7 @@ def _at_peak(trace: Trace) -> pl.DataFrame:
 
 
 def _rest(events: pl.DataFrame, both: pl.DataFrame) -> pl.DataFrame:
-    """Return what was in use at the peak of each device and is in none of the blocks ``both``."""
+    """Return the memory in use at the peak of each device that is in none of the blocks ``both``."""
     peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
     known = both.group_by(_PLACE).agg(pl.col("bytes").sum().alias("known"))
     return (

@@ -1,7 +1,7 @@
 """The kind of each block of memory: parameter, gradient, optimizer state, activation, temporary or input.
 
-A kind is said only where facts of the trace prove it: in which pass a block was allocated, by which op, when
-it was released, and which sizes gradients have. Every kind has its reason; what nothing proves is unknown.
+A kind is given only if facts in the trace prove it: the pass and the op that allocated the block, when it was
+released, and the sizes of gradients. Every kind has a reason; without a proof it is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from opscope.core.tables.intervals import NONE, Ints
 
 PARAMETER, GRADIENT, STATE = "parameter", "gradient", "optimizer state"
 ACTIVATION, TEMPORARY, INPUTS, UNKNOWN = "activation", "temporary", "input", "unknown"
-#: Each rule's kind and what it says, in the order in which the rules are tried; a code is a place here.
+#: The kind and the reason of each rule, in the order in which the rules are tried; a code is a place here.
 RULES: Final = (
     (TEMPORARY, "released before the op that allocated it ended"),
     (TEMPORARY, "allocated and released in one optimizer step"),
@@ -71,16 +71,16 @@ RULES: Final = (
 _NOT_YET: Final = NONE
 _NEVER: Final = int(np.iinfo(np.int64).max)
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
-#: PyTorch's CUDA allocator hands out multiples of this; some sources tell the size that was asked for.
+#: PyTorch's CUDA allocator rounds sizes up to multiples of this; some sources record the requested size.
 _ROUNDED: Final = 512
 #: The op by which a parameter takes over the tensor that it is made of.
 _DETACH: Final = ("aten::detach", "detach")
-#: Between ops of a library, as in aten::mm: PyTorch's modules and user functions have none in their names.
+#: Separator in the names of library ops, as in aten::mm: PyTorch's modules and user functions have none.
 _LIBRARY: Final = "::"
 
 
 def block_rules(ops: Ops, table: pl.DataFrame, op_rows: Ints, layered: NDArray[np.bool_]) -> Ints:
-    """Return for each block (``memory_blocks.blocks``) the place in RULES of what proves its kind.
+    """Return for each block (``memory_blocks.blocks``) the rule that proves its kind, as a place in RULES.
 
     ``op_rows``: the innermost op open when each was allocated, -1 for none; ``layered``: whether that has
     a layer.
@@ -114,7 +114,7 @@ def _end_of_op(ops: Ops, rows: Ints) -> Ints:
     meaning, parent = ops.attribution.meaning, ops.attribution.parent
     library = np.array([_LIBRARY in text.split("(")[0] for text in meaning.texts], bool)
     named = library[meaning.reading]
-    # an op whose parent is no library op is where a climb through library ops ends
+    # an op whose parent is not a library op ends the climb through library ops
     top = ~named | (parent < 0) | ~named[np.maximum(parent, 0)]
     op_of_row = ops.attribution.climb(rows, top)
     return at(ops.attribution.trace["ranges"]["end"].to_numpy(), op_of_row, 0)
@@ -142,7 +142,7 @@ class _Process:
         begin_pass, end_pass = ran.at(start), ran.at(end)
         kind = at(ran.kind, begin_pass)
         begins, steps = ran.starts(BACKWARD), ran.starts(OPTIMIZER)
-        # what starts a backward pass, its first gradient, is made just before it
+        # the first gradient, which starts a backward pass, is made just before it
         coming = np.searchsorted(begins, start, side="left")
         early = backward & np.isin(kind, (NONE, FORWARD)) & (coming < len(begins))
         following = np.append(np.flatnonzero(ran.kind == BACKWARD), NONE)[coming]
@@ -175,7 +175,7 @@ class _Process:
         return rules
 
     def _of_passes(self) -> NDArray[np.bool_]:
-        """Return whether each block was allocated by a thread of the passes, or by one that is not told."""
+        """Return whether each block was allocated by a thread of the passes, or by an unknown thread."""
         if not self._ran.threads:
             return np.ones(len(self._size), bool)
         is_of_pass: NDArray[np.bool_] = (
@@ -196,7 +196,8 @@ class _Process:
         )
 
     def _sized_gradients(self, rules: Ints, begin_pass: Ints, is_held: NDArray[np.bool_]) -> None:
-        """Tell gradients among the blocks that outlive a backward pass by the sizes that ops name."""
+        """Mark as gradients the blocks that outlive a backward pass and have a size that ops name for
+        gradients."""
         kept = np.flatnonzero(rules == _LONG_BACKWARD)
         if not len(kept):
             return
@@ -217,7 +218,7 @@ class _Process:
         rules[kept] = rules_of_keys[index.reshape(-1)]
 
     def _accumulate(self) -> dict[int, frozenset[int]]:
-        """Return the sizes of the gradients that each backward pass accumulated, where shapes are told."""
+        """Return the sizes of the gradients that each backward pass accumulated, if shapes are recorded."""
         meaning = self._ops.attribution.meaning
         sizes = [
             _sizes(reading.call.inputs)
@@ -240,7 +241,7 @@ class _Process:
         return sizes_by_pass
 
     def _optimized(self) -> frozenset[int]:
-        """Return the sizes of the tensors that the process's optimizer ops take, where they are told."""
+        """Return the sizes of the tensors that the process's optimizer ops take, if recorded."""
         readings = self._ops.attribution.meaning.readings
         sizes = [
             frozenset() if reading.call is None else _sizes(reading.call.inputs)
@@ -260,11 +261,12 @@ class _Process:
         return mine
 
     def _parameters(self, rules: Ints, kept: Ints) -> None:
-        """Tell parameters among the blocks ``kept`` over all passes: as many of a size as gradients.
+        """Mark as parameters, among the blocks ``kept`` over all passes, as many of each size as there are
+        gradients.
 
-        All have gradients of one step at a time, so a size has as many parameters as the most gradients of
-        it that one backward pass made. If a size of gradients has fewer blocks, not all parameters were
-        allocated in the trace, and others may only look like them.
+        All gradients of one step exist at the same time, so there are as many parameters of a size as one
+        backward pass made gradients of it. If there are fewer blocks of a size, not all parameters were
+        allocated in the trace, and other blocks may only look like parameters.
         """
         rules[kept] = _NO_SIZE
         wanted = self._gradients(rules)
@@ -287,7 +289,7 @@ class _Process:
                 rules[those[makers[index == number]]] = _MADE_PARAMETER
 
     def _gradients(self, rules: Ints) -> dict[tuple[int, int], int]:
-        """Return how many gradients of each device and size were there for one optimizer step at most."""
+        """Return the most gradients of each device and size that existed for one optimizer step."""
         rows = np.flatnonzero(np.isin(rules, (_GRADIENT, _ACCUMULATED, _WORKED_ON)))
         key = np.stack([self._group[rows], self._device[rows], self._size[rows]], axis=1)
         largest: dict[tuple[int, int], int] = {}
@@ -333,7 +335,7 @@ class _Process:
 
 
 def _count(key: NDArray[np.int64]) -> tuple[list[list[int]], list[int]]:
-    """Return the distinct rows and how often each is there."""
+    """Return the distinct rows and how often each occurs."""
     distinct, counts = np.unique(key, axis=0, return_counts=True)
     return distinct.tolist(), counts.tolist()
 
@@ -353,6 +355,6 @@ def _rounded_one(size: int) -> int:
 
 
 def _sizes(args: tuple[object, ...]) -> frozenset[int]:
-    """Return the sizes (bytes) of the tensors among an op's arguments, where shapes and dtypes are told."""
+    """Return the sizes (bytes) of the tensors among an op's arguments, if shapes and dtypes are recorded."""
     sizes = (leaf.nbytes for leaf in leaves(args) if isinstance(leaf, TensorSpec))  # type: ignore[arg-type]
     return frozenset(size for size in sizes if size)

@@ -35,19 +35,19 @@ OPS: Final = {
     "self_allocated": pl.Int64,
     "reason": pl.String,
 }
-#: Levels of the nest that are searched for an op of the same name where time alone does not tell.
+#: Levels of the nest that are searched for an op of the same name if times alone do not decide.
 _DEEP: Final = 64
 
 
 def memory_ops(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and op name that was open at a change of memory; sizes in bytes.
 
-    ``changes`` are those of ``memory.memory_changes``. ``self_…``: of the changes at which the op was the
-    innermost; without it: of all changes at which it was open, those of the ops inside it included, each
-    counted once where an op is inside one of its own name. ``increase``: allocated less released;
-    ``allocated``: all allocations, whatever was released; ``allocations``: their number. ``calls``: the
-    op's executions in the process, with memory or without. The ``self_`` columns of a device add up to all
-    its changes, a row without op (``reason``) included.
+    ``changes`` are those of ``memory.memory_changes``. ``self_…``: sums over the changes at which the op was
+    the innermost; without the prefix, over all changes at which it was open, including those of the ops
+    inside it. A change counts once if an op is inside one of its own name. ``increase``: allocated less
+    released; ``allocated``: all allocations, whatever was released; ``allocations``: their number. ``calls``:
+    the op's executions in the process, with memory or without. The ``self_`` columns of a device add up to
+    all its changes, a row without op (``reason``) included.
     """
     if changes.is_empty():
         return pl.DataFrame(schema=OPS)
@@ -118,7 +118,7 @@ def _with_ancestors(
 ) -> tuple[Ints, NDArray[np.int64], NDArray[np.int64]]:
     """Return the op rows ``ints`` and all ops around them, each once, in order.
 
-    With them the sums of their own ``values``, and those with the values of all ops inside.
+    Also return the sums of their own ``values``, and the sums that include all ops inside.
     """
     attribution = ops.attribution
     there = np.zeros(len(attribution.parent), bool)  # a flag a row takes less time than a sort
@@ -134,7 +134,7 @@ def _with_ancestors(
     level = depth(above)
     order = np.argsort(
         -level, kind="stable"
-    )  # the innermost first, so that each is complete when it is added
+    )  # the innermost first, so that each sum is complete when it is added
     edges = np.flatnonzero(np.diff(level[order])) + 1
     for part in np.split(order, edges):
         inner = part[above[part] >= 0]
@@ -151,7 +151,7 @@ def _inside_namesake(ops: Ops, rows: Ints, name: NDArray[np.int32]) -> NDArray[n
     start, end = (ranges[column].gather(rows).to_numpy() for column in ("start", "end"))
     lane = lanes_of(process, thread).of.astype(np.int64)
     order = np.lexsort((rows, -end, start, name, lane))
-    # by lane and name: only an op that ends within one that began earlier can be inside it
+    # by lane and name: an op can only be inside an earlier one that ends later
     group = (
         np.concatenate(([True], (np.diff(lane[order]) != 0) | (np.diff(name[order]) != 0)))
         if len(order)

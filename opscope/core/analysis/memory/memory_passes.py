@@ -1,4 +1,5 @@
-"""The passes of a training: when each process was in a forward, a backward pass, an optimizer's step."""
+"""The passes of a training: when each process was in a forward pass, a backward pass or an optimizer's
+step."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, merge, nest
 
-#: The passes; a code is a place in this tuple.
+#: The kinds of passes; a code is a place in this tuple.
 PASSES: Final = ("input", "forward", "backward", "optimizer")
 INPUT, FORWARD, BACKWARD, OPTIMIZER = range(4)
-#: The pass of each direction, and, last, of none.
+#: The kind of pass of each direction; the last entry is for no direction.
 _CODE: Final = np.array(
     [*(PASSES.index(direction) if direction in PASSES else NONE for direction in DIRECTIONS), NONE]
 )
 _LONG_AGO: Final = int(np.iinfo(np.int64).min)
-#: How PyTorch's profiler calls an optimizer's step, which is one pass, and what is none.
+#: The names of an optimizer's step in PyTorch's profiler, and of ranges that are not one.
 _STEP, _ZERO = "Optimizer.step#", "zero_grad"
 
 
@@ -57,11 +58,11 @@ class Passes:
 def passes(ops: Ops) -> Iterator[tuple[int, Passes]]:
     """Yield each process that has passes (-1: unknown), with its passes.
 
-    A pass is what a phase range marks. Where a process has none of a kind: a backward pass is a run of
+    A pass is marked by a phase range. If a process has no such ranges of a kind: a backward pass is a run of
     outermost backward ops with no forward op between them; an optimizer's step is its range in PyTorch's
-    profiler, else a run of outermost ops of that direction; a forward pass is the time from the first op
-    that a backward pass differentiates to that pass. A forward pass inside a backward pass recomputes and
-    is part of it.
+    profiler, else a run of outermost ops of that direction; a forward pass is the time from the first op that
+    a backward pass differentiates to that pass. A forward pass inside a backward pass recomputes and is part
+    of it.
     """
     meaning = ops.attribution.meaning
     both = list(zip(meaning.readings, meaning.texts, strict=True))
@@ -77,7 +78,7 @@ def passes(ops: Ops) -> Iterator[tuple[int, Passes]]:
 
 
 def _of_process(ops: Ops, rows: Ints, mark: Ints, outermost: Ints) -> Passes:
-    """``rows``: the ranges that mark a pass, of the kinds ``mark``; ``outermost``: the ops outside others."""
+    """``rows``: the ranges that mark a pass, with their kinds ``mark``; ``outermost``: the outermost ops."""
     start, end, thread = _times(ops, rows)
     code = _CODE[ops.direction(outermost).astype(np.int64)]
     first, last, on = _times(ops, outermost)
@@ -104,13 +105,13 @@ def _of_process(ops: Ops, rows: Ints, mark: Ints, outermost: Ints) -> Passes:
 def _with(
     kind: Ints, start: Ints, end: Ints, more: int, low: Ints, high: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return the passes and those of a kind ``more`` from ``low`` to ``high`` (ns)."""
+    """Return the passes with those of the kind ``more`` from ``low`` to ``high`` (ns) added."""
     kinds = np.concatenate([kind, np.full(len(low), more, np.int64)])
     return kinds, np.concatenate([start, low]), np.concatenate([end, high])
 
 
 def _runs(start: Ints, end: Ints, mine: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return start and end (ns) of each run of ``mine``, by time, that no other row parts."""
+    """Return start and end (ns) of each run of ``mine``, by time, that no other row interrupts."""
     order = np.argsort(start, kind="stable")
     mine, start, end = mine[order], start[order], end[order]
     edge = np.flatnonzero(np.diff(np.concatenate(([0], mine.astype(np.int8), [0]))))
@@ -120,7 +121,7 @@ def _runs(start: Ints, end: Ints, mine: NDArray[np.bool_]) -> tuple[Ints, Ints]:
 
 
 def _forwards(began: Ints, kind: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return from when to when (ns) the forward pass of each backward pass ran.
+    """Return start and end (ns) of the forward pass of each backward pass.
 
     ``began``: the starts of the ops that backward passes differentiate. A forward pass begins with the
     first of these after the last pass before the backward pass.
@@ -147,12 +148,12 @@ def _times(ops: Ops, rows: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _mark(reading: Reading, text: str) -> int:
-    """Return the pass that a range marks, -1 for none."""
+    """Return the kind of pass that a range marks, -1 for none."""
     if _STEP in text[:64]:
         return OPTIMIZER
     return PASSES.index(text) if reading.role == "phase" and text in PASSES else NONE
 
 
 def _code(reading: Reading, _: str) -> int:
-    """Return the pass to which a range says that it belongs, -1 if it says none."""
+    """Return the kind of pass that a range belongs to by its own text, -1 if it names none."""
     return PASSES.index(reading.direction) if reading.direction in PASSES else NONE

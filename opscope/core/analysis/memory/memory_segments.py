@@ -1,4 +1,4 @@
-"""What an allocator reserved and could not use: segments, blocks and fragmentation, of a snapshot."""
+"""Memory that an allocator reserved and could not use: segments, blocks and fragmentation in a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Memory by step: what was in use as each step ended, its growth, and what the step left in use."""
+"""Memory by step: the memory in use at the end of each step, its growth, and the blocks that the step
+left."""
 
 from __future__ import annotations
 
@@ -40,11 +41,11 @@ STEPS: Final = {
 def memory_steps(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and step that ended, by time; sizes in bytes, times in ns.
 
-    ``in_use``: in use as the step ended; null before the device's first change. ``growth``: by how much
-    that is more than as the step before it ended. ``peak_memory``: the most in use during the step, what
-    was in use as it began included. ``reserved``: reserved as it ended. ``kept``, ``kept_blocks``: what the
-    step allocated and was in use as the process's last step ended; null without addresses. A program in a
-    steady state grows by 0 in a step; what grows in every step, and is kept, is suspected of a leak.
+    ``in_use``: in use as the step ended; null before the device's first change. ``growth``: the increase
+    since the end of the previous step. ``peak_memory``: the most in use during the step, including what was
+    in use at its begin. ``reserved``: reserved as it ended. ``kept``, ``kept_blocks``: memory that the step
+    allocated and that was still in use at the end of the process's last step; null without addresses. A
+    program in a steady state grows by 0 per step; memory that grows in every step and is kept may be a leak.
     """
     steps = _steps(ops)
     if changes.is_empty() or steps.is_empty():
@@ -85,9 +86,9 @@ def _of_device(
     first, last = (np.searchsorted(time, edge, side="left") for edge in (start, end))
     gained = np.concatenate(([0], np.cumsum(np.where(size > 0, size, 0))))
     lost = np.concatenate(([0], np.cumsum(np.where(size < 0, -size, 0))))
-    before = np.concatenate(([0], total))  # in use before each event; not known before the first
+    before = np.concatenate(([0], total))  # in use before each event; unknown before the first
     has_event = last > 0
-    # the most of a span of events, the one before it included: reduceat takes pairs of ends
+    # the most in each span of events, including the event before: reduceat takes pairs of ends
     ends = np.stack([np.maximum(first, 1), np.maximum(last, first) + 1], axis=1)
     highest = np.maximum.reduceat(
         np.append(before, before[-1:]), np.minimum(ends, len(before)).ravel()

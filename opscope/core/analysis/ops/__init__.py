@@ -1,1 +1,1 @@
-"""The ops, kernels and copies of a trace, their costs, and what they add up to."""
+"""The ops, kernels and copies of a trace, their costs and their totals."""

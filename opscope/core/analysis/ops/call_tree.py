@@ -30,14 +30,15 @@ from opscope.core.tables.intervals import NONE, Ints, Nest, nest
 from opscope.core.tables.lanes import lanes
 from opscope.core.tables.row_numbers import Numbering
 
-#: Bounds of a tree: frames above one another, and rows besides those of what is left out.
+#: Limits of a tree: nested frames, and rows (without the rows for what was left out).
 DEPTH: Final = 64
 NODES: Final = 5_000
-#: The name of the row of what a bound leaves out, of the whole, and of device time on the CPU outside ops.
+#: The names of the rows for what a limit leaves out, for the root, and for device time on the CPU outside
+#: ops.
 OTHER, ALL, IDLE = "(other)", "(all)", "(inside steps, outside any op)"
-#: What follows the last step until the recording ends: nothing ended a step there.
+#: Name of the time from the last step until the recording ends: nothing ended that step.
 AFTER: Final = "(after the last step)"
-#: Kinds of frames, in the order in which a flame graph has them from its root.
+#: Kinds of frames, ordered as in a flame graph from its root.
 KINDS: Final = {
     "op": "op",
     "layer": "layer",
@@ -61,7 +62,7 @@ COLUMNS: Final = {
     "device_total": pl.Int64,
     "stack": pl.String,
 }
-#: A longer name is cut: a stack has up to ``DEPTH`` of them.
+#: A longer name is cut: a stack contains up to ``DEPTH`` names.
 _LONGEST: Final = 256
 _LEAF: Final = ("kernel", "copy")
 
@@ -77,7 +78,7 @@ class _Names:
 
 
 class _Paths:
-    """The distinct paths: the number, parent and name of each, and what is summed up for it."""
+    """The distinct paths: the number, parent and name of each, and its sums."""
 
     def __init__(self) -> None:
         self._numbering = Numbering(2)
@@ -87,7 +88,7 @@ class _Paths:
     def of(
         self, parent: NDArray[np.signedinteger[Any]], name: NDArray[np.signedinteger[Any]]
     ) -> Ints:
-        """Return the number of each pair of a path around (-1: none) and a name in it."""
+        """Return the number of each pair of an enclosing path (-1: none) and a name in it."""
         if not len(parent):
             return np.empty(0, np.int64)
         numbers = self._numbering.of(parent, name).astype(np.int64)
@@ -101,7 +102,8 @@ class _Paths:
 
 @dataclass(slots=True)
 class _Hosted:
-    """Per range row its path (-1: it is no frame); the nest of each thread that has frames, and its rows."""
+    """Per range row its path (-1: it is not a frame); the nest of each thread with frames, and the nest's
+    rows."""
 
     path: NDArray[np.int32]
     trees: dict[tuple[int, int], tuple[Nest, Ints]]
@@ -114,13 +116,12 @@ def call_tree(
     nodes: int = NODES,
     lines: Sequence[tuple[str, int]] = (),
 ) -> pl.DataFrame:
-    """Return one row per path, after the row of the path around it, the most time first.
-
-    Frames are what was open on a thread: steps, phases, layers, user ranges, Python functions, ops; kernels
-    and copies are the leaves below the op that launched them, else below what was open around their launch.
-    Threads, processes and steps are merged. ``_self`` times (ns) add up to the first row's totals. Without a
-    GPU the device time is the ops' self time, and ``idle``, the rest, is a row of its own; ``lines`` are
-    parts of it by name, most time first.
+    """Return one row per path, after the row of the path around it, the most time first. || Frames are the
+    ranges open on a thread: steps, phases, layers, user ranges, Python functions, ops; kernels and copies are
+    the leaves below the op that launched them, else below what was open around their launch. Threads,
+    processes and steps are merged. ``_self`` times (ns) add up to the first row's totals. Without a GPU the
+    device time is the ops' self time, and ``idle``, the rest, is a row of its own; ``lines`` are parts of it
+    by name, most time first.
 
     At most ``depth`` frames are above one another and ``nodes`` rows are given, those with the most time;
     what is left out is summed in rows ``(other)``, which say in ``merged`` how many paths they stand for.
@@ -165,7 +166,7 @@ def _pad(values: Ints, count: int) -> Ints:
 
 
 def named_frame(reading: Reading, text: str) -> tuple[str, str] | None:
-    """Return the name and kind of a range's frame; None if it is none."""
+    """Return the name and kind of a range's frame; None if the range is not a frame."""
     kind = KINDS.get(reading.role)
     if kind is None:
         return None
@@ -228,7 +229,7 @@ def _on_host(
         above = at(found, forest.parent[nodes], root)
         if level < deepest - 1:
             found[nodes] = paths.of(above, name[rows[nodes]])
-        else:  # all deeper frames are one row of the frame that they are in
+        else:  # all deeper frames are merged into one row of their enclosing frame
             found[nodes] = (
                 paths.of(above, np.full(len(nodes), other)) if level == deepest - 1 else above
             )
@@ -241,8 +242,8 @@ def _on_host(
 
 
 def _threads_of_bare(ops: Ops, chosen: NDArray[np.bool_]) -> set[tuple[int, int]]:
-    """Return the (process, thread) of the launches that have no op with a frame: only in the nests of these
-    is looked for what was open; a nest takes 40 bytes a range."""
+    """Return the (process, thread) of launches without an op that is a frame: only the nests of these
+    threads are searched; a nest takes 40 bytes a range."""
     calls = ops.attribution.trace["calls"]
     threads: set[tuple[int, int]] = set()
     for launched in (ops.attribution.kernels, ops.attribution.memops):
@@ -280,8 +281,8 @@ def _on_device(
 def _around(
     ops: Ops, hosted: _Hosted, launched: Launched, names: _Names, paths: _Paths, root: int
 ) -> Ints:
-    """Return the path below which each kernel is: its op's, else the one open around its launch, else that
-    of the reason why neither is known."""
+    """Return the path that each kernel belongs under: its op's, else the one open around its launch, else
+    that of the reason why neither is known."""
     path = at(hosted.path, launched.op.astype(np.int64))
     calls = ops.attribution.trace["calls"]
     bare = np.flatnonzero((path < 0) & (launched.call >= 0))
@@ -307,7 +308,7 @@ def _around(
 def _prune(
     paths: _Paths, names: list[tuple[str, str]], sums: list[Ints], is_timed: bool, nodes: int
 ) -> pl.DataFrame:
-    """Return the paths with the most time as rows, the others summed up beside those that are kept."""
+    """Return the paths with the most time as rows, and sums of the others beside them."""
     forest = Forest(paths.parent)
     calls, host, device = sums
     totals = [forest.with_inside(column) for column in (host, device)]
@@ -316,7 +317,7 @@ def _prune(
     kept = np.zeros(len(forest), bool)
     kept[order[: max(nodes, 1)]] = True
     kept[0] = True
-    # a path has no less time than one inside it, and comes first where they are equal: so it is kept too
+    # a path has at least as much time as one inside it, and comes first if equal, so it is kept too
     above = forest.parent
     cut = np.flatnonzero(~kept & (above >= 0) & at(kept, above, 0).astype(bool))
     rest, of = np.unique(above[cut], return_inverse=True)
@@ -362,7 +363,7 @@ def _rows(
     frames = [_short(text[index][0]) for index in order.tolist()]
     stacks: list[str] = []
     for name, around in zip(frames, above.tolist(), strict=True):
-        # the root is in no stack: it is what a flame graph draws below all of them
+        # the root is in no stack: a flame graph draws it below all of them
         stacks.append(f"{stacks[around]};{name}" if around > 0 else name if around == 0 else "")
     frame = pl.DataFrame(
         {
@@ -384,7 +385,7 @@ def _rows(
 
 
 def _short(name: str) -> str:
-    """Return a name as a frame of a stack, which ``;`` parts: without that, and not too long."""
+    """Return a name as a frame of a stack: without ``;``, which separates frames, and not too long."""
     plain = name.replace(";", ",").replace("\n", " ")
     return plain if len(plain) <= _LONGEST else plain[: _LONGEST - 1] + "…"
 

@@ -1,4 +1,5 @@
-"""The cost of each op of a trace: FLOPs and bytes once per distinct call, and which op of a nest counts.
+"""The cost of each op of a trace: FLOPs and bytes, computed once per distinct call, and which op of a nest
+counts.
 
 In a nest of ops (``aten::linear`` around ``aten::addmm`` around a copy) only one level counts, and its cost
 covers the ops inside it:
@@ -47,11 +48,11 @@ _NO_CALL: Final = OpCall("")
 class Costs:
     """The costs of the ops of a trace.
 
-    ``catalogue``: the columns of ``perf.columns``; one row per reading, then one per call that was
-    completed from its forward or backward op. ``place``: for each range row its row in the catalogue.
-    ``canonical``: for each range row, whether this op counts. ``free``: for each range row, whether this
-    op is known to cost nothing (a view, an allocation, a run with fake tensors). ``around``: for each range
-    row, whether the op's known cost counts in the ops inside it.
+    ``catalogue``: the columns of ``perf.columns``; one row per reading, then one per call that was completed
+    from its forward or backward op. ``place``: for each range row its row in the catalogue. ``canonical``:
+    for each range row, whether this op counts. ``free``: for each range row, whether this op is known to cost
+    nothing (a view, an allocation, a run with fake tensors). ``around``: for each range row, whether the op's
+    known cost is counted at the ops inside it.
     """
 
     catalogue: pl.DataFrame
@@ -69,13 +70,14 @@ class Costs:
         return np.where(free, rows, owner)
 
     def sources(self, rows: Ints) -> Ints:
-        """Return for each op row the op by which its own work has a known cost, or -1: ``cost_owners``, and
-        the op itself if its known cost counts in the ops inside it."""
+        """Return for each op row the op that has the known cost of its own work, or -1: ``cost_owners``,
+        or the op itself if its known cost is counted at the ops inside it."""
         found = self.cost_owners(rows)
         return np.where((found < 0) & self.around[rows], rows, found)
 
     def sized(self, sources: Ints) -> pl.Series:
-        """Return whether the bytes of each of the ``sources`` are known, itself or by the ops inside it."""
+        """Return whether the bytes of each of the ``sources`` are known, from itself or from the ops
+        inside it."""
         known: pl.Series = cost_column(self, "bytes", sources).is_not_null()
         return known | pl.Series((sources >= 0) & self.around[sources])
 
@@ -90,8 +92,8 @@ class Costs:
 
 
 def _is_known(catalogue: pl.DataFrame) -> NDArray[np.bool_]:
-    """Return per row of a catalogue whether its cost is known and not zero; of a copy of unknown size only
-    the zero FLOPs are."""
+    """Return per row of a catalogue whether its cost is known and not zero; for a copy of unknown size,
+    whether its FLOPs (zero) are known."""
     parts = ("matrix_flops", "vector_flops", "bytes_read", "bytes_written")
     something = pl.sum_horizontal(pl.col(name).fill_null(0) for name in parts) > 0
     flags: NDArray[np.bool_] = (
@@ -133,9 +135,9 @@ def costs(
     canonical, others, free, around = (zeros(mapped, count, bool) for _ in range(4))
     sized = catalogue.select(pl.sum_horizontal("bytes_read", "bytes_written", ignore_nulls=False))
     is_sized = sized.to_series().is_not_null().to_numpy()
-    # numbers of the default dtype, which their op does not tell, have it in the op inside
+    # numbers of the default dtype: their op does not record it, but the op inside does
     leaves = catalogue["family"].is_in(["random", "fill"]).fill_null(False).to_numpy() & ~is_sized
-    # a copy of no elements, or of a size that is not known, is one op, and nothing inside it counts
+    # a copy of no elements, or of unknown size, counts as one op, and nothing inside it counts
     moves = ~catalogue["family"].is_in([*perf.NO_MOVES, "communication"]).fill_null(True).to_numpy()
     whole = is_priced & moves & ~leaves
     computes = something_known & (catalogue["flops"].fill_null(0) > 0).to_numpy()
@@ -145,7 +147,7 @@ def costs(
     priced = zeros(mapped, count, bool)
     for part in pieces(count):
         priced[part] = is_op[part] & something_known[place[part]]
-    for part in pieces(count):  # what an op of known cost does is in that
+    for part in pieces(count):  # the work of an op with known cost is contained in that cost
         rows = part.start + np.flatnonzero(others[part] & ~priced[part])
         above = at(attribution.parent, rows).astype(np.int64)
         others[rows] = attribution.climb(above, priced) == NONE
@@ -180,7 +182,8 @@ def costs(
 def _without_work(
     catalogue: pl.DataFrame, place: NDArray[np.int32], idle: list[Ints]
 ) -> tuple[pl.DataFrame, NDArray[np.int32]]:
-    """Return the catalogue with a call that costs nothing, and the places with that of the ``idle`` rows."""
+    """Return the catalogue with a row for a call that costs nothing added, and the places where ``idle``
+    rows refer to it."""
     if not idle:
         return catalogue, place
     place = place.copy()
@@ -240,8 +243,8 @@ class Sharing:
 
 
 class Shares:
-    """Splits the totals of groups over any of their rows, as ``Sharing`` does over all, which it holds by row
-    and by group in mapped files: the time of a group's rows up to each, and of all."""
+    """Splits the totals of groups over selected rows by duration, as ``Sharing`` does over all rows. It
+    keeps the cumulative time by row and group in mapped files."""
 
     def __init__(
         self,
@@ -289,7 +292,8 @@ class Shares:
         return took
 
     def split(self, rows: Ints, total: pl.Series) -> pl.Series:
-        """Return what ``rows`` have of their groups' ``total`` (equal within a group); null if it is null."""
+        """Return the shares of ``rows`` in their groups' ``total`` (equal within a group); null if the
+        total is null."""
         group = self._group[rows]
         none = group < 0
         column: pl.Series = total.set(pl.Series(none), None) if none.any() else total
@@ -307,7 +311,7 @@ class Shares:
         whole = np.where(even, self._many[of], whole)
         upto = np.where(even, self._place[some], upto)
         took = np.where(even, 1, took)
-        # rounded sums up to a row and up to the one before it: the last row reaches the total exactly
+        # differences of rounded cumulative sums: the last row reaches the total exactly
         reached, before = (_round(amount, done, whole) for done in (upto, upto - took))
         changed: pl.Series = column.clone().scatter(here, reached - before)  # in place
         return changed

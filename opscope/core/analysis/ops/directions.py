@@ -1,8 +1,9 @@
 """The direction of each op: what its text says, what runs around it, and what autograd differentiated.
 
-Forward is what a model's call runs and what a backward pass differentiates, with what lies between two such
-ops. An op that reads a value back to the host (``.item()``) is no such link, nor are the ops around it: a
-loop that counts right answers is no forward pass. It has no direction, as has what prepares a batch.
+Forward ops are those run by a model's call or differentiated by a backward pass, and the ops between two of
+these. An op that reads a value back to the host (``.item()``) and the ops around it do not count as such a
+link: a loop that counts right answers is not a forward pass. These ops have no direction, nor do ops that
+prepare a batch.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ Spans: TypeAlias = tuple[Ints, Ints]
 FORWARD, BACKWARD, OPTIMIZER = (
     DIRECTIONS.index(name) for name in ("forward", "backward", "optimizer")
 )
-#: The phases that give their direction to the ops in them whose texts have none.
+#: The phases that give their direction to ops inside them whose text has none.
 _GIVING: Final = ("backward", "optimizer", "input")
 #: PyTorch's own range around an optimizer's step. A closure that it calls runs inside.
 _STEP: Final = "Optimizer.step"
-#: The op that gets a batch from ``tf.data``, and the range that MindSpore's iterator opens where its profiler
+#: The op that gets a batch from ``tf.data``, and the range that MindSpore's iterator opens when its profiler
 #: records ranges (``mstx``).
 TENSORFLOW_LOADER: Final = "IteratorGetNext"
 MINDSPORE_LOADER: Final = "dataloader"
@@ -41,7 +42,8 @@ MINDSPORE_LOADER: Final = "dataloader"
 _READS: Final = frozenset(
     {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"}
 )
-#: The domain whose forward phases last, loss included, until the backward pass begins or the next batch.
+#: The domain of forward phases that last, including the loss, until the backward pass begins or the next
+#: batch.
 _OPEN: Final = "opscope.torch"
 
 
@@ -55,7 +57,7 @@ class Settled:
 
 
 def own_directions(attribution: Attribution) -> Codes:
-    """Return per reading the direction that its text or category states, -1 for none."""
+    """Return per reading the direction in its text or category, -1 for none."""
 
     def code(reading: Reading) -> int:
         if (
@@ -73,8 +75,8 @@ def stated(attribution: Attribution, context: Context) -> Codes:
     """Return the direction of each range row by what its text says and what is around it.
 
     It is the op's own, else that of the nearest op around it, else that of the phase around it, else forward,
-    or backward on a thread of autograd's engine. An op that autograd numbers in an optimizer's step is of a
-    closure: the optimizer's own work turns autograd off.
+    or backward on a thread of autograd's engine. An op that autograd numbers inside an optimizer's step
+    belongs to a closure, because autograd is off during the optimizer's own work.
     """
     reading, readings = attribution.meaning.reading, attribution.meaning.readings
     own = own_directions(attribution)
@@ -107,7 +109,7 @@ def stated(attribution: Attribution, context: Context) -> Codes:
 
 
 def _unmarked(attribution: Attribution, own: Codes) -> Flags:
-    """Return per reading whether it is of a JAX operation whose path marks no pass, where others' paths mark
+    """Return per reading whether it is a JAX operation whose path marks no pass although other paths mark
     a gradient: it may be an update, or prepare a batch. (PyTorch/XLA marks no forward pass.)"""
     readings = attribution.meaning.readings
     paths = [None if r.call is None else r.call.param("op_name") for r in readings]
@@ -118,7 +120,7 @@ def _unmarked(attribution: Attribution, own: Codes) -> Flags:
 
 
 def _giving_phases(context: Context) -> Codes | None:
-    """Return per text of a phase the direction that it gives, -1 for none; None if no phase gives one."""
+    """Return per phase text the direction that it gives, -1 for none; None if no phase gives one."""
     texts = context.texts("phase")
     codes = np.array(
         [DIRECTIONS.index(text) if text in _GIVING else NONE for text in texts], np.int8
@@ -162,7 +164,7 @@ def closures(attribution: Attribution, codes: Codes) -> Ints:
 
 
 def _closures(attribution: Attribution, codes: Codes, has_own: Flags) -> None:
-    """Let the ops of closures be forward: those that autograd numbers, and what they run."""
+    """Make the ops of closures forward: those that autograd numbers, and the ops they run."""
     steps = closures(attribution, codes)
     if not len(steps):
         return
@@ -175,7 +177,7 @@ def _closures(attribution: Attribution, codes: Codes, has_own: Flags) -> None:
 
 
 def holders(attribution: Attribution, around: Ints, rows: Ints) -> Flags:
-    """Return whether each row (-1: none) begins within one of the rows ``around`` of its thread."""
+    """Return for each row (-1: none) whether it begins within one of the rows ``around`` of its thread."""
     ends = attribution.trace["ranges"]["end"]
     is_inside = np.zeros(len(rows), bool)
     present = np.flatnonzero(rows >= 0)
@@ -204,10 +206,9 @@ def settle(
     differentiated: Callable[[], Ints],
     in_backward: Callable[[Ints], Flags],
 ) -> Settled:
-    """Return the directions, in which an op that nothing shows to be of a forward pass has none.
-
-    That is judged where something shows forward passes: opscope's own phases, or ops that autograd
-    differentiated (``differentiated``: their rows); elsewhere every op without a direction is forward.
+    """Return the directions, where ops that are not shown to belong to a forward pass have none. This is
+    judged only if something shows forward passes: opscope's own phases, or ops that autograd
+    differentiated (``differentiated``: their rows). Otherwise every op without a direction is forward.
     ``in_backward``: whether ops begin in a backward phase of their process. Where phases show the calls of
     models, an op outside them and their losses has no direction. Where only autograd shows the pass, an op
     has none if it comes after the last differentiated op of its step, or reads a value back.
@@ -337,7 +338,7 @@ class _Settling:
         return result
 
     def _layered(self, process: Ints, thread: Ints, time: Ints) -> Flags:
-        """Return whether a layer is open at each time; piece by piece, which bounds what is in memory."""
+        """Return whether a layer is open at each time; computed piece by piece to limit memory."""
         layered = np.empty(len(time), bool)
         for part in pieces(len(time)):
             number = self._context.numbers("layer", process[part], thread[part], time[part])
@@ -345,7 +346,7 @@ class _Settling:
         return layered
 
     def _read_in_run(self, tops: Ints, doubtful: Flags, breaks: Flags) -> Flags:
-        """Return for each op whether the run of doubtful ops that it is in reads a value back."""
+        """Return for each op whether the run of doubtful ops that contains it reads a value back."""
         run = np.cumsum(breaks, dtype=np.int32)
         reads = self._reads[self._attribution.meaning.reading[tops]] & doubtful
         has_read = np.zeros(int(run[-1]) + 1 if len(run) else 1, bool)
@@ -355,7 +356,7 @@ class _Settling:
     def _later_in_step(self, process: Ints, start: Ints, gradient: Flags) -> Flags:
         """Return for each op whether a differentiated op of its step follows, or its step has none at all.
 
-        True also for an op outside steps: nothing tells what it is part of.
+        True also for an op outside steps, because it is unknown what it belongs to.
         """
         kept = np.ones(len(start), bool)
         for number in np.unique(process[gradient]).tolist():
@@ -372,7 +373,7 @@ class _Settling:
         return kept
 
     def _steps(self, process: Ints, time: Ints) -> NDArray[np.int32]:
-        """Return the number of the step at each time, NONE outside; likewise."""
+        """Return the number of the step at each time, NONE outside steps; computed piece by piece."""
         steps = np.empty(len(time), np.int32)
         for part in pieces(len(time)):
             anywhere = np.zeros_like(process[part])
@@ -401,7 +402,7 @@ class _Settling:
         shown = np.zeros(count, bool)
         shown[phase[inside & evident]] = True
         shown[[number for number in _index(first, last, calls[0]).tolist() if number >= 0]] = True
-        # a phase with a backward pass behind it, of which no op was paired, shows nothing
+        # a phase followed by a backward pass without any paired op shows nothing
         open_ended = shown & (trains | ~self._phases.followed(key))
         latest = np.full(count, NONE, np.int64)
         np.maximum.at(latest, phase[inside & evident], start[inside & evident])
@@ -414,7 +415,7 @@ class _Settling:
         )
 
     def _forget(self, codes: Codes, tops: Ints) -> None:
-        """Take the direction of these ops, and of the forward ops inside them."""
+        """Remove the direction of these ops, and of the forward ops inside them."""
         if not len(tops):
             return
         gone = np.zeros(len(codes), bool)
@@ -430,10 +431,11 @@ class _Settling:
 def _cuts(
     phases: Spans, open_ended: Flags, trains: Flags, passes: Spans, others: Ints
 ) -> Spans | None:
-    """Return the time in phases that is no forward pass.
+    """Return the time in phases that is not part of a forward pass.
 
-    Of a phase that no backward pass follows that is all but the ``passes``. Of another it is the time from
-    the pass before each of the ``others`` (starts of ops that are no forward) to the pass after it.
+    In a phase that no backward pass follows, this is all time except the ``passes``. In other phases, it is
+    the time around each of the ``others`` (starts of ops that are not forward), from the pass before it to
+    the pass after it.
     """
     first, last = phases
     idle = np.flatnonzero(open_ended & ~trains)

@@ -56,7 +56,8 @@ def kernel_costs(ops: Ops) -> pl.DataFrame:
 
 
 class KernelCosts:
-    """Tells of any kernels what ``kernel_costs`` has of all, without the columns of all."""
+    """Returns for selected kernels the values of ``kernel_costs``, without computing the columns of all
+    kernels."""
 
     def __init__(self, ops: Ops) -> None:
         mapped = ops.attribution.mapped
@@ -83,7 +84,7 @@ class KernelCosts:
 
 
 def uses_tensor_cores(ops: Ops) -> pl.Series:
-    """Return whether each kernel computes on Tensor Cores, as in ``executed_kernels``; made piece by piece,
+    """Return whether each kernel uses Tensor Cores, as in ``executed_kernels``; computed piece by piece,
     without the frame."""
     table, launched = ops.attribution.trace["kernels"], ops.attribution.kernels
     without = no_matrix_units(ops.attribution.trace["devices"])
@@ -106,7 +107,7 @@ def _whose(ops: Ops, table: pl.DataFrame, launched: Launched) -> pl.DataFrame:
 
 
 def _as_the_compiler_wrote(frame: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with the costs that Inductor wrote for its kernels (``kernel_flop``,
+    """Return the frame with the costs that Inductor recorded for its kernels (``kernel_flop``,
     ``kernel_num_gb``: 10^9 bytes).
 
     They replace the model's costs: the compiler knows what it fused.

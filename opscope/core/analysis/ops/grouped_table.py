@@ -16,19 +16,20 @@ from opscope.core.question.layout import Table
 from opscope.core.question.names import layer_patterns, short_source
 from opscope.core.question.record import Report, View
 
-#: The column that counts the distinct values of each of these in a row.
+#: For each of these columns, the column with the number of distinct values in a row.
 _COUNTED: Final = {"inputs": "shapes", "layer": "layers", "source": "sources", "op": "ops"}
-#: Columns with a high rank are dropped first if the table is too wide: 80 characters keep calls and FLOPs.
+#: Rank of columns: those with a high rank are dropped first if the table is too wide; 80 characters fit calls
+#: and FLOPs.
 _RANKS: Final = {
     "source": 9, "kind": 8, "layer": 7, "inputs": 6, "running": 5, "flops": 4, "calls": 3,
 }  # fmt: skip
-#: The share of the time at which a table may end, and the rows that it always has.
+#: The share of the time at which a table may end, and its least number of rows.
 _ENOUGH: Final = 0.99
 _FEW: Final = 5
-#: Widths, in characters, below which these texts are not worth their room.
+#: Least widths, in characters, for these texts; with less, they are dropped.
 _LEAST: Final = {"inputs": 34, "layer": 30, "op": 32, "source": 34}
 
-#: The least share of the time that is worth a remark.
+#: The least share of the time that gets a remark.
 WORTH: Final = 0.05
 
 EMPTY: Final = "no ops in this profile: the program was not annotated (opscope doctor FILE)"
@@ -46,7 +47,7 @@ def grouped(report: Report, profile: Answers, view: View) -> Table:
     for pattern in patterns.values():
         sizes[pattern] = sizes.get(pattern, 0) + 1
     frame = profile.totals_by(by, layers=patterns)
-    if by == "op":  # the ops that run in a forward pass, and in no pass too
+    if by == "op":  # ops that run both inside and outside a forward pass
         plain = frame.filter(pl.col("direction").cast(pl.String).fill_null("forward") == "forward")
         sizes = dict(plain.group_by(pl.col("op").cast(pl.String)).len().rows())
     shown = frame if top is None else frame.head(top)
@@ -81,7 +82,7 @@ def and_others(text: str, count: object) -> str:
 
 
 def _row(row: dict[str, Any], by: str, key: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return a row as shown: its usual values, each with the number of others."""
+    """Return a row for display: its most frequent values, each with the number of others."""
     if row["reason"] is not None:
         return row | {key: f"({row['reason']})"}
     if row[key] is None:

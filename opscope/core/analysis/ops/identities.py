@@ -1,4 +1,5 @@
-"""The identities of a trace's ops as numbers: what the tables of ops group by, found once for all of them."""
+"""The identities of a trace's ops as numbers, by which the tables of ops are grouped; computed once for
+all tables."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """``number``: per range row the number of its op's identity, -1 for what is no op.
+    """``number``: per range row the number of its op's identity, -1 if it is not an op.
 
     Ops of one identity have equal columns in ``Ops.identify``, equal costs, and are all inside or all
     outside the windows in which kernels were captured. ``row``: per identity the last op row that has it.
@@ -84,7 +85,7 @@ def _extend(
     numbers: NDArray[np.int32],
     count: int,
 ) -> list[NDArray[np.int32]]:
-    """Return the outline of the first ``count`` identities: with those that are new in a piece of rows."""
+    """Return the outlines of the first ``count`` identities, adding those that are new in a piece of rows."""
     known_count = len(outline[0])
     fresh = np.flatnonzero(numbers >= known_count)
     index = numbers[fresh] - known_count

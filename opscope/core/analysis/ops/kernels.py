@@ -130,7 +130,8 @@ def _piece(
 
 
 def shared_memory() -> pl.Expr:
-    """A kernel's shared memory: static and dynamic, or the one that the source has, which is then the sum."""
+    """A kernel's shared memory: static plus dynamic, or the only figure of the source, which is then the
+    sum."""
     both = pl.col("shared_static", "shared_dynamic")
     is_stated = pl.any_horizontal(both.is_not_null())
     return pl.when(is_stated).then(pl.sum_horizontal("shared_static", "shared_dynamic"))
@@ -146,8 +147,8 @@ def memops_frame(ops: Ops) -> pl.DataFrame:
 
 
 class Told:
-    """Tells the op and the costs of any rows of ``kernels`` or ``memops``: what ``kernels_frame`` and
-    ``memops_frame`` have of them, in the memory of these rows alone."""
+    """Looks up the op and the costs of selected rows of ``kernels`` or ``memops``: the columns of
+    ``kernels_frame`` and ``memops_frame``, using memory for these rows only."""
 
     def __init__(self, ops: Ops, table: str, costs: pl.DataFrame | None = None) -> None:
         """``costs``: matrix_flops, vector_flops and bytes of each kernel, where they are known already."""
@@ -186,7 +187,7 @@ class Told:
 
 
 def _distinct_ops(launched: Launched) -> tuple[Ints, NDArray[np.int32]]:
-    """Return the ops of kernels or copies, each once, and which of them each has (-1: none)."""
+    """Return the ops of kernels or copies, each once, and the op of each kernel or copy (-1: none)."""
     distinct, index = np.unique(launched.op[launched.op >= 0], return_inverse=True)
     code = np.full(len(launched.op), NONE, np.int32)
     code[launched.op >= 0] = index

@@ -1,9 +1,9 @@
 """Which level of a nest of PyTorch's ops does the work, and which ops do none.
 
-PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and
-those into which a composite op decomposes (``aten::linear``). Where a tensor's subclass or a dispatch mode
-takes the op, a marker follows inside it: what a DTensor runs on its rank is inside ``PythonSubclass``, and
-what a mode does instead of the op is inside ``PythonDispatchMode``.
+PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and those
+into which a composite op decomposes (``aten::linear``). If a tensor's subclass or a dispatch mode handles the
+op, a marker follows inside it: the ops that a DTensor runs on its rank are inside ``PythonSubclass``, and the
+ops that a mode runs instead are inside ``PythonDispatchMode``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opscope.core.tables.intervals import NONE, Ints
 
 _MODE: Final = "PythonDispatchMode"
 _SUBCLASS: Final = "PythonSubclass"
-#: Composite ops that return their input where nothing is to be done; what they do otherwise is an op inside.
+#: Composite ops that return their input if there is nothing to do; otherwise they call an op inside.
 _MAY_DO_NOTHING: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -38,7 +38,7 @@ Flags = NDArray[np.bool_]
 
 
 class Names:
-    """The names of a trace's ops, each distinct one asked about once: a million distinct calls have some
+    """The names of a trace's ops; each distinct name is tested once: a million distinct calls have some
     hundred names."""
 
     def __init__(self, attribution: Attribution) -> None:
@@ -83,7 +83,7 @@ class Names:
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
     def of_subclass(self) -> Flags:
-        """Return per range row whether it is an op that a recording says a tensor's subclass took."""
+        """Return per range row whether it is an op that, by the recording, a tensor's subclass handled."""
         return self._spread(self._of_subclass)
 
     def on_meta(self) -> Flags:
@@ -130,7 +130,7 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
 
 
 def composites(names: Names, kernels: Flags) -> Flags:
-    """Return which composite ops of PyTorch's do their work by these ``kernels`` (a flag per range row)."""
+    """Return which composite PyTorch ops do their work through these ``kernels`` (a flag per range row)."""
     flags: Flags = names.attribution.above(kernels)
     flags &= names.rows(lambda name: name.startswith("aten::") and is_composite(name))
     return flags
@@ -141,9 +141,9 @@ def fake_runs(names: Names) -> Ints:
     how the result is divided.
 
     A fake tensor is made by an ``aten::empty_strided`` and an ``aten::detach`` beside the op that the mode
-    runs; no other mode does both. Within a tensor's subclass every dispatch mode is of that kind: a mode of
-    the user's takes the op before the subclass does. Ops on the meta device are told by the device, where
-    the trace has it, or by what PyTorch's Python formulas call: ops of ``prims``, or nothing but
+    runs; no other mode does both. Within a tensor's subclass every dispatch mode is of that kind, because a
+    user's mode handles the op before the subclass does. Ops on the meta device are recognised by the device,
+    if the trace has it, or by the ops that PyTorch's Python formulas call: ops of ``prims``, or nothing but
     ``aten::new_empty``.
     """
     nothing = np.empty(0, np.int64)
@@ -168,7 +168,7 @@ def fake_runs(names: Names) -> Ints:
     here = np.flatnonzero(fake)
     rows = np.flatnonzero(is_op & ~fake)
     fake[rows[attribution.climb(rows, fake) != NONE]] = True
-    while len(here):  # what is around up to the subclass has no work of its own either
+    while len(here):  # the ops around, up to the subclass, do no work of their own either
         here = np.unique(at(parent, here).astype(np.int64))
         here = here[here >= 0]
         here = here[passing[here] & ~fake[here]]
@@ -177,8 +177,8 @@ def fake_runs(names: Names) -> Ints:
 
 
 def idle_calls(names: Names, launches: Flags) -> Ints:
-    """Return the rows of composite ops that did nothing, as ``aten::to`` of a tensor that is right already:
-    no other op is inside them, and they launched nothing (``launches``: a flag per range row)."""
+    """Return the rows of composite ops that did nothing, such as ``aten::to`` of a tensor that needs no
+    change: no other op is inside them, and they launched nothing (``launches``: a flag per range row)."""
     quiet = names.rows(_MAY_DO_NOTHING.__contains__) & ~launches
     if not quiet.any():
         return np.empty(0, np.int64)
@@ -186,16 +186,16 @@ def idle_calls(names: Names, launches: Flags) -> Ints:
 
 
 def only_calls_ops(names: Names) -> Flags:
-    """Return per reading whether all that the op does is ops inside it, if there are any, whatever its cost.
+    """Return per reading whether the op only calls the ops inside it, if there are any, whatever its cost.
 
-    That is so of PyTorch's own autograd nodes, whose names have a number, and of ops over lists:
-    without a kernel for the list, whose sizes a trace may lack, PyTorch calls an op for each tensor.
+    This holds for PyTorch's own autograd nodes, whose names have a number, and for ops over lists: without a
+    kernel for the list, whose sizes a trace may lack, PyTorch calls an op for each tensor.
     """
     return names.readings(lambda name: _WITHOUT_WORK.match(name) is not None)
 
 
 def _meta_products(names: Names) -> Ints:
-    """Return the rows of products on the meta device: all that they call is ``aten::new_empty``."""
+    """Return the rows of products on the meta device, which only call ``aten::new_empty``."""
     attribution = names.attribution
     inside = np.flatnonzero(names.named("aten::new_empty"))
     rows = np.unique(at(attribution.parent, inside).astype(np.int64))
@@ -218,7 +218,7 @@ def _holds(names: Names, name: str) -> Flags:
 
 
 def _passes_on(name: str) -> bool:
-    """Whether an op's work is that of ops inside it: autograd's nodes, collectives, composite ops."""
+    """Return whether the op's work is done by ops inside it: autograd's nodes, collectives, composite ops."""
     return name.startswith(("autograd::", "torch::", "c10d::", "_c10d_functional::", "nccl:")) or (
         is_composite(name)
     )

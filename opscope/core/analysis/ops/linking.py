@@ -28,7 +28,7 @@ from opscope.core.tables.mapped import let_go
 
 ForwardOf = Callable[[Ints], Ints]
 Served: TypeAlias = "Callable[[], pl.DataFrame]"
-#: Returns the catalogue rows of distinct calls, each given with the number of what completes it.
+#: Function that returns the catalogue rows of distinct calls, each given with the number of its completion.
 CostFunction: TypeAlias = "Callable[[list[OpCall], list[int]], pl.DataFrame]"
 Numbers: TypeAlias = NDArray[np.int32]
 _NO_CALL: Final = OpCall("")
@@ -146,8 +146,8 @@ class _Ops:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Op rows, what completes each (a reading or another number, -1: nothing), and the function that costs
-    the pairs."""
+    """Op rows, the completion of each (a reading or another number, -1: nothing), and the function that
+    computes the costs of the pairs."""
 
     rows: Ints
     others: Ints | Numbers
@@ -217,7 +217,7 @@ def _by_model_config(ops: _Ops) -> _Pairs:
     return _Pairs(rows, np.full(len(rows), 0 if params else NONE), ops.costs_with(params))
 
 
-#: In this order: if two ways complete one op, the later one counts.
+#: The ways, in order: if two ways complete one op, the later one counts.
 _WAYS: Final = (
     _by_forward,
     _by_gradient,
@@ -244,7 +244,7 @@ def _price(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Int
     distinct, which = np.unique(keys, return_inverse=True)
     own, completing = np.divmod(distinct, span)
     costs_of_pairs = pairs.cost([ops.calls[number] for number in own.tolist()], completing.tolist())
-    # an op whose FLOPs were known before gains only if its bytes are known now
+    # an op whose FLOPs were known before only gains if its bytes become known
     bare = catalogue["matrix_flops"].is_null().gather(own)
     better = costs_of_pairs["matrix_flops"].is_not_null() & (
         bare | costs_of_pairs["bytes"].is_not_null()

@@ -1,8 +1,8 @@
 """How many kernels the recording lost, by process: launches without a kernel, and steps with too few.
 
-A launch without a kernel is a lost kernel, unless it was captured into a CUDA graph, is one with a launch
-around it or in it, or the recording ended before its kernel did. Gaps in correlation ids prove nothing: calls
-that are not recorded take ids too.
+A launch without a kernel counts as a lost kernel, unless it was captured into a CUDA graph, forms one launch
+with a call around or inside it, or the recording ended before its kernel did. Gaps in correlation ids prove
+nothing: calls that are not recorded take ids too.
 """
 
 from __future__ import annotations
@@ -45,35 +45,36 @@ from .lost_ops import (
 _OTHER_LAUNCH: Final = (
     r"^(musa|mu|mc|maca|acl|aclrt|ze|ur|sycl|pi)\w*(Launch\w*Kernel|KernelLaunch|NDRange)"
 )
-#: From this share of lost kernels on, what rests on idle time is not known.
+#: From this share of lost kernels on, results that rest on idle time are unknown.
 LEAST: Final = 0.01
-#: The recording may end before the kernels of its last launches do; of a larger share of launches, this is
-#: no explanation (nsys's file of two H100 ends with 18 of 2,023).
+#: The kernels of the last launches may end after the recording. This does not explain a larger share of
+#: launches than this (nsys's file of two H100 ends with 18 of 2,023).
 _AT_END: Final = 0.02
-#: Of steps that are alike, those with fewer kernels than this share of the usual number lost some.
+#: Among alike steps, those with fewer kernels than this share of the usual number lost some.
 _FEWER: Final = 0.9
-#: Where a step was inferred to begin, so many kernels may be those of the step beside it.
+#: At the begin of an inferred step, this many kernels may belong to the neighbouring step.
 _AT_EDGE: Final = 2
-#: From this share of kernels with other ops than in the next step on, ops are lost: none of eight real traces
-#: of steps that repeat has one such kernel of up to 19,370.
+#: If this share of kernels has other ops than in the next step, ops are lost: none of eight real traces of
+#: repeating steps has one such kernel among up to 19,370.
 _DIFFER: Final = 0.005
-#: Of fewer kernels that repeat, a share is no estimate.
+#: With fewer repeating kernels, a share is not a reliable estimate.
 _COMPARED: Final = 20
 #: An estimate is near where two standard errors are no more than this share of it.
 _NEAR: Final = 0.1
 #: Steps are alike if the numbers of their ops differ by less than this share.
 _ALIKE: Final = 0.01
-#: What a recorder says of records that it could not keep.
+#: Texts in which a recorder reports records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: Of these, records from amid the run of what host and device did.
+#: Those of them that concern records in the middle of the run of host and device.
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
-#: What the reader says of a file of which any kernel may be missing: it is not in the order of time.
+#: Text in which the reader reports a file that is not in the order of time, so that any kernel may be
+#: missing.
 CUT_OFF: Final = "what follows is missing"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
-#: Why the number is not known: a closed list.
+#: Why the number is unknown: a closed list.
 NO_KERNELS: Final = "no kernel was recorded, so the process ran none or none was captured"
 NO_LAUNCHES: Final = "the trace records no launches"
 NOT_LINKED: Final = "most kernels have no launch record"
@@ -209,7 +210,7 @@ def _without_launches(
 
 
 def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int) -> str | None:
-    """Return why launches do not tell how many kernels a process lost; None where they do.
+    """Return why launches do not show how many kernels a process lost; None if they do.
 
     ``graphed``: kernels of CUDA graphs; ``linked``: these, and kernels whose launch is in the trace.
     """
@@ -249,7 +250,7 @@ def _launches_without_kernel(attribution: Attribution, launches: NDArray[np.bool
         return rows
     about = ("process", "thread", "start", "end", "correlation")
     table = calls[rows].select(*about).with_columns(pl.Series("row", rows))
-    # the launch inside a runtime's call has its id
+    # the launch inside a runtime call has the same id
     ids = trace["kernels"].select("process", "correlation")
     table = table.join(ids, on=["process", "correlation"], how="anti", nulls_equal=True)
     table = table.unique(["process", "correlation"], keep="last", maintain_order=True)
@@ -267,7 +268,8 @@ def _captures(trace: Trace, executed: NDArray[np.bool_]) -> list[Any]:
 
 
 def _outermost(calls: pl.DataFrame, rows: Ints, executed: Ints) -> Ints:
-    """Return the launches of ``rows`` that no other launch holds and that hold none that executed."""
+    """Return the launches of ``rows`` that are not inside another launch and contain no launch that
+    executed."""
     kept = np.ones(len(rows), bool)
     every = np.concatenate([rows, executed])
     process, thread, start, end = (
@@ -355,7 +357,7 @@ def _steps(attribution: Attribution, process: int) -> pl.DataFrame:
 
 
 def _place_in(steps: pl.DataFrame) -> Callable[[Ints], Ints]:
-    """Return what gives the place in ``steps`` (``_steps``) of times; NONE outside."""
+    """Return a function that gives the place in ``steps`` (``_steps``) of times; NONE outside."""
     low, high = steps["start"].to_numpy(), steps["end"].to_numpy()
 
     def place(times: Ints) -> Ints:
@@ -478,9 +480,10 @@ def _lost_ops(work: _Work | None, ops: int) -> int | None:
 
 
 def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
-    """Return how much less than usual ``counts`` are in steps that are usual by ``beside``, and in how many.
+    """Return how much less than usual ``counts`` are in steps that are usual by ``beside``, and in how many
+    steps.
 
-    Nothing where fewer than half of these steps agree on the number.
+    Nothing if fewer than half of these steps agree on the number.
     """
     if counts.min() >= _FEWER * np.median(counts):
         return 0, 0
@@ -505,15 +508,14 @@ def _missing_steps(attribution: Attribution, process: int) -> int:
     number, low, high = (steps[name].to_numpy() for name in ("step", "start", "end"))
     gap, missing = low[1:] - high[:-1], np.diff(number) - 1
     length = float(np.median(high - low))
-    # where only its mark is missing, the step before holds it
+    # if only its mark is missing, the step before contains its work
     held = (np.abs((high - low)[:-1] / max(length, 1) - missing - 1) < 0.5) & (gap < length / 2)
     return int(missing[(missing > 0) & (held | (gap >= 0.5 * length * missing))].sum())
 
 
 def idle_unknown(profile: Answers) -> str | None:
-    """Why it is not known when a device was idle: lost kernels may have run then.
-
-    None where it is known, as where less than 1 % of the kernels of each process is lost.
+    """Why it is unknown when a device was idle: lost kernels may have run then. None if it is known, for
+    example if less than 1 % of the kernels of each process are lost.
     """
     cut = [text for text in losses(profile) if CUT_OFF in text]
     if cut:
@@ -544,7 +546,7 @@ def idle_unknown(profile: Answers) -> str | None:
 
 
 def totals_only(trace: Trace) -> bool:
-    """Return whether a reader of totals laid the work end to end: it says so."""
+    """Return whether a reader of totals laid the work end to end, as its note says."""
     origins = [trace.origin, *trace.origin.get("parts", ())]
     return any(origin.get("times") for origin in origins)
 
@@ -581,7 +583,8 @@ def _between(number: int, lost: pl.DataFrame) -> str:
 
 
 def not_comparable(profile: Answers) -> str | None:
-    """What a profile lacks in kernels and their launches; None if less than 1 % of them, or nothing."""
+    """The missing kernels and launches that make a profile incomparable; None if less than 1 % are
+    missing."""
     lost = profile.ask("lost_kernels")
     few = pl.max_horizontal(
         pl.col("lost_kernels").fill_null(0), pl.col("lost_launches").fill_null(0)
@@ -620,7 +623,7 @@ def _quiet(lost: pl.DataFrame) -> str | None:
 
 
 def in_words(lost: pl.DataFrame) -> str | None:
-    """Return the estimate in words: ``about 30 of 32 kernels (93.8 %) are missing``; None where none is."""
+    """Return the estimate in words: ``about 30 of 32 kernels (93.8 %) are missing``; None if none are."""
     known = lost.filter(pl.col("lost_kernels").is_not_null())
     missing, kernels = int(known["lost_kernels"].sum()), int(known["kernels"].sum())
     if not missing:
@@ -660,7 +663,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
     Null, with the reason, where the trace does not tell. Of a selection: of all that was recorded.
     """
-    # of a part, calls stay whose kernels are not selected
+    # in a selection, calls stay even if their kernels are not selected
     of = profile if profile._part_of is None else profile._part_of[0]
     return lost_kernels(of.attribution)
 

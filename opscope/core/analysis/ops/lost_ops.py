@@ -1,9 +1,9 @@
 """How many ops or kernels are missing where steps repeat: each step lacks some that most of the others have.
 
-A *slot* is what each step has once: an op by its thread, name and the launches before it in the step, a node
-of a graph by its name. If each record is missing with probability p, of S steps a slot is in k with the
-binomial probability of k successes at 1 - p, of those that any step has. Of ops, slots that most steps have
-give p: which of the others are in every step, and which in a few by nature, cannot be known.
+A *slot* is an item that each step has once: an op by its thread, name and the launches before it in the step,
+or a node of a graph by its name. If each record is missing with probability p, of S steps a slot is in k with
+the binomial probability of k successes at 1 - p, of those that any step has. Of ops, slots that most steps
+have give p: which of the others are in every step, and which in a few by nature, cannot be known.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from opscope.core.attribution.attribute import Attribution
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, Ints, merge
 
-#: How many steps there are, and what gives the step at each time, below 0 for none.
+#: The number of steps, and a function that gives the step at each time, below 0 for none.
 Steps: TypeAlias = "tuple[int, Callable[[Ints], Ints]]"
-#: In two steps the one cannot be told from the other; of fewer slots a share is no estimate.
+#: With fewer than these steps, the causes cannot be distinguished; with fewer slots, a share is not a
+#: reliable estimate.
 _STEPS, _SLOTS = 3, 20
-#: More than this share of missing records is told from nothing.
+#: A larger share of missing records than this cannot be estimated.
 _MOST: Final = 0.9
 _HALVINGS: Final = 50
 #: Below this share nothing is missing.
@@ -34,13 +35,13 @@ _AT_EDGE: Final = 2
 _GRAPH_NODE: Final = r"-op[0-9]+(?:_[0-9]+)?$"
 #: Nodes of ONNX Runtime whose bodies a run may leave out (``readers/onnxruntime/nodes.py``).
 _WITH_BODY: Final = ("If", "Loop", "Scan", "SequenceMap")
-#: Steps beyond these add nothing; binomial coefficients of hundreds overflow.
+#: More steps than this add nothing, and binomial coefficients of hundreds overflow.
 _MOST_STEPS: Final = 64
 
 
 def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = False) -> float | None:
-    """Return the share of records that are missing, from groups of slots: in how many steps each is, and of
-    how many steps. None where nothing repeats."""
+    """Return the share of missing records, from groups of slots: in how many steps each slot is, and the
+    number of steps. None if nothing repeats."""
     groups = []
     for present, steps in slots:
         least = 1 if all_steps_equal else steps // 2 + 1
@@ -115,7 +116,7 @@ def ops_among_launches(
     )
     name, launches = name[kept[1]], int(kept[0].sum())
     is_op = np.arange(len(thread)) >= launches
-    # no op begins while its thread launches, so at equal times (whole us) the op came first
+    # no op begins while its thread launches, so at equal times (whole µs) the op came first
     order = np.lexsort((~is_op, start, step, thread))
     thread, step, is_op = thread[order], step[order], is_op[order]
     begins = np.flatnonzero(

@@ -26,9 +26,9 @@ from opscope.core.tables.columns import known_sum
 from opscope.core.tables.forest import Forest
 from opscope.core.tables.intervals import NONE, Ints
 
-#: What a row stands for.
+#: The kinds of rows.
 WHOLE, MODULE, GROUP, OUTSIDE, REASON = "whole", "module", "group", "outside", "reason"
-#: The names of the rows that are no modules.
+#: The names of the rows that are not modules.
 NAMES: Final = {WHOLE: "(all)", OUTSIDE: "(outside any module)"}
 #: Columns that are sums over the module and all modules inside it, of the columns of ``_own``.
 _TOTALS: Final = {
@@ -60,11 +60,11 @@ COLUMNS: Final = (
 )
 #: The columns of ``sums`` that are needed.
 NEEDED: Final = ("layer", "direction", "device_time", "self_time", "kernels", "flops", "bytes")
-#: A path of more parts than this is one module below the first ones: a trace is a stranger's data.
+#: A path with more parts than this is merged below its first parts: the trace is untrusted data.
 _DEEPEST: Final = 64
 _CLASS: Final = re.compile(r"(.+?)(?:_\d+)?\Z")
 _ALONE: Final = "nn.Module: "
-#: Between the names of nodes of which a library made one (TensorRT's layers).
+#: Separator between the names of nodes that a library merged into one (TensorRT's layers).
 _JOINED: Final = " + "
 
 
@@ -164,9 +164,9 @@ def module_calls(context: Context) -> pl.DataFrame:
 def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
     """Return the nodes: number, parent, module, layer, module_type, row_kind; the first is the whole.
 
-    A path's parts are parted by ``/``, or by ``.`` where it has no ``/``. What stands around a layer is the
-    longest other layer that its path begins with, and between the two the parts of the path, which hold
-    modules but are never called themselves (a list of blocks).
+    A path's parts are separated by ``/``, or by ``.`` if it has no ``/``. The parent of a layer is the
+    longest other layer that its path begins with; the parts of the path between the two are modules that are
+    never called themselves (a list of blocks).
     """
     all_layers = set(layers)
     number = {"": 0}
@@ -191,7 +191,8 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
 
 
 def _ends(layer: str, all_layers: set[str]) -> list[int]:
-    """Return where the paths around a layer end, and its own: at marks outside of brackets."""
+    """Return where the enclosing paths of a layer end, and the end of its own: at separators outside
+    brackets."""
     first = layer.partition(_JOINED)[0]  # what follows is no path in this one
     mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
@@ -209,7 +210,7 @@ def _ends(layer: str, all_layers: set[str]) -> list[int]:
 def _fold(
     nodes: pl.DataFrame, own: pl.DataFrame, deepest: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the nodes down to this depth, and ``own`` with the layers below given to those that are kept."""
+    """Return the nodes down to this depth, and ``own`` with deeper layers added to the kept ones."""
     forest = Forest(nodes["parent"].fill_null(NONE).to_numpy())
     stands = np.arange(len(nodes))
     for level in forest.levels[deepest + 1 :]:
@@ -218,7 +219,7 @@ def _fold(
     names.pop(None, None)
     moved = own.with_columns(
         pl.col("layer").replace_strict(names, default=None, return_dtype=pl.String),
-        # what is folded away was not called as the module that it is part of
+        # a merged module was not called as the module that it is merged into
         *(
             pl.when(pl.col("layer").replace_strict(names, default=None) == pl.col("layer"))
             .then(name)
@@ -246,8 +247,8 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         pl.Series("inside", forest.with_inside(modules) - modules),
         *(_total(frame[own], forest).alias(name) for name, own in _TOTALS.items()),
     ]
-    # a module that called no op itself has no time of its own: that is known, unlike an op's time on a GPU
-    # whose kernels were not captured
+    # a module that called no op itself has a known own time of 0, unlike an op on a GPU whose kernels were
+    # not captured
     without = pl.col("row_kind").is_in([GROUP, WHOLE, MODULE]) & pl.col("host_self").is_null()
     alone = [
         pl.when(without)
@@ -259,7 +260,7 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
     table = frame.with_columns(totals).with_columns(alone)
     total = pl.col("device_total")
     of = total.first()
-    # Polars multiplies by the reciprocal of one number: the whole would be 0.9999…
+    # Polars multiplies by the reciprocal of a scalar: the whole would be 0.9999…
     share = pl.when(total == of).then(1.0).otherwise(total / of)
     return table.with_columns(pl.when((of > 0) & total.is_not_null()).then(share).alias("share"))
 

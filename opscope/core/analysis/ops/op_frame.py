@@ -24,7 +24,7 @@ COST_COLUMNS = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
 def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
-    """Return one row per op instance, of those at ``places`` alone if given; times in ns, bytes, FLOP.
+    """Return one row per op instance, only those at ``places`` if given; times in ns, bytes, FLOP.
 
     ``device_time`` is the summed duration of the kernels and copies that the op and the ops inside it
     launched; on a CPU-only profile it is ``Ops.counted_time``; ``reason`` is why it is null. ``kernels``
@@ -79,7 +79,7 @@ def ops_frame(ops: Ops, places: Ints | None = None) -> pl.DataFrame:
 
 
 def costs_of(ops: Ops, rows: Ints) -> dict[str, pl.Series]:
-    """Return the columns of COST_COLUMNS for op rows: null but for ops that count or cost nothing."""
+    """Return the columns of COST_COLUMNS for op rows: null except for ops that count or cost nothing."""
     places = ops.costs.priced(rows)
     return {name: gather(ops.costs.catalogue[name], places) for name in COST_COLUMNS}
 

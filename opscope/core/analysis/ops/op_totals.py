@@ -34,13 +34,13 @@ from opscope.core.question.words import columns
 from opscope.core.tables.columns import combinations, compact, hand_back, known_sum, pieces
 from opscope.core.tables.intervals import Ints
 
-#: Rows made at a time: 120 bytes each, and as many again while they are added up.
+#: Rows made at a time: each takes 120 bytes, and as many again while rows are added up.
 _ROWS: Final = 125_000
 #: A packed key is smaller than this: it fits in 64 bits with a sign.
 _WIDEST: Final = 1 << 62
 _TEXTS: Final = (*SAME_OP, "reason")
 _OF_CALL: Final = ("op", "op_type", "inputs", "outputs", "dtypes", "params")
-#: Returns the values of a column of numbers for rows.
+#: Function that returns the values of a column of numbers for rows.
 _Numbers: TypeAlias = Callable[[str, NDArray[np.uint32]], pl.Series]
 
 
@@ -63,7 +63,7 @@ def pieces_of_sums(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
-    """Yield what ``pieces_of_sums`` does of ``op_sums(ops)``, which is not made, and keep nothing.
+    """Yield the pieces of ``pieces_of_sums`` for ``op_sums(ops)`` without making or keeping that table.
 
     ``op_sums`` takes 120 bytes for each distinct op, and 80 more while it is made.
     """
@@ -91,8 +91,8 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     """Yield the rows of ``op_totals``: those whose ``texts`` are equal are added up.
 
     Equal ops are found by numbers for their texts, and texts are taken for one piece at a time. The rows are
-    put in the order of their texts, in which equal ones are neighbours, and then in that of their times: to
-    group by numbers, and order what that gives, takes three times as long and half as much memory again.
+    sorted by their texts, so that equal ones are neighbours, and then by their times. Grouping by numbers and
+    sorting the result would take three times as long and half as much memory again.
     """
     packed = _Packed(coded)
     coded.clear()
@@ -106,7 +106,7 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     edges: Ints = np.append(begin, len(by_text))
     for part in pieces(len(order), _ROWS):
         first, last = edges[order[part]], edges[order[part] + 1]
-        rows = by_text[_stretches(first, last)]  # those of equal ops after each other
+        rows = by_text[_stretches(first, last)]  # equal ops are neighbours
         where = np.cumsum(last - first) - (last - first)
         texts = packed.texts(by_text[first])
         yield pl.DataFrame(
@@ -119,7 +119,7 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
 
 @dataclass(slots=True)
 class _Coded:
-    """Columns of texts that a number per row gives: the numbers, in pieces, and each number's texts."""
+    """Columns of texts given by a number per row: the numbers, in pieces, and the text of each number."""
 
     codes: list[NDArray[Any]]
     texts: dict[str, pl.Series]
@@ -137,11 +137,11 @@ def _columns(parts: Iterable[pl.DataFrame]) -> list[_Coded]:
 def _described(ops: Ops, identities: Identities) -> list[_Coded]:
     """Return the texts (``SAME_OP``) of each identity.
 
-    What gives a text is known by number (``Ops.outline``), so that one op of each number is described: of a
-    million distinct ops there are some thousands of calls, and some hundreds of layers.
+    The source of each text has a number (``Ops.outline``), so only one op of each number is described: a
+    million distinct ops have some thousands of calls and some hundreds of layers.
     """
     row, outline = identities.row, identities.outline
-    if outline is None or ops.of_several.any():  # the layer then hangs on more than its number
+    if outline is None or ops.of_several.any():  # the layer then depends on more than its number
         return _columns(
             pl.DataFrame(identity_of(ops, row[part])) for part in pieces(len(row), _ROWS)
         )
@@ -164,7 +164,7 @@ def _numbered(column: NDArray[Any]) -> tuple[NDArray[np.int32], int]:
 def _one_each(
     ops: Ops, row: Ints, code: NDArray[np.int32], count: int, names: Sequence[str]
 ) -> _Coded:
-    """Return columns whose texts follow from ``code``, by describing one op row of each."""
+    """Return columns whose texts depend only on ``code``, by describing one op row of each code."""
     first = np.zeros(count, np.int64)
     first[code] = np.arange(len(code))
     described = identity_of(ops, row[first])
@@ -172,7 +172,7 @@ def _one_each(
 
 
 class _Packed:
-    """The texts of rows as a few integers, whose order is that of the texts; null is last."""
+    """The texts of rows packed into a few integers that sort like the texts; null is last."""
 
     def __init__(self, coded: list[_Coded]) -> None:
         """``coded``: the columns _TEXTS of the rows."""
@@ -180,7 +180,7 @@ class _Packed:
         texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
         ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
         self._known = {name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS}
-        #: The columns whose texts each key has, and by what to divide the key to have a column's last.
+        #: The columns in each key, and the divisor that moves a column's value to the end.
         self._held: list[dict[str, int]] = []
         size = 1
         for name, distinct in reversed(self._known.items()):

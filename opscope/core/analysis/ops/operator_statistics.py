@@ -43,7 +43,7 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     """
     keys = BY[by]
     is_timed = pl.col("device_time").is_not_null()
-    # a million ops of as many shapes become few rows before their texts are looked into
+    # merge first: a million ops of as many shapes become few rows before their texts are read
     alike = ("op", "op_type", "direction", "layer", "params")
     fewer = (
         sums.lazy()
@@ -113,9 +113,9 @@ def kernel_activities(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
-    """Return the rows in which the op, its type, its layer or its other names have this text in any case.
+    """Return the rows whose op, type, layer or other names contain this text, ignoring case.
 
-    Of a Categorical column each distinct text is looked into once.
+    In a Categorical column, each distinct text is tested once.
     """
     pattern = f"(?i){re.escape(text)}"
     is_match = np.zeros(len(frame), bool)

@@ -45,8 +45,8 @@ AROUND: Final = (
 )
 
 
-#: The words by which operators can be told apart besides their names: the shapes of their inputs, or the
-#: user's lines that called them.
+#: The words that distinguish operators besides their names: the shapes of their inputs, or the user's lines
+#: that called them.
 BY: Final = ("inputs", "source")
 #: The columns of ``operators`` after the names, in order.
 COLUMNS: Final = (
@@ -77,7 +77,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Inclusive:
-    """Per identity of ops (``Ops.identities``) the sums over its ops; every table adds these up.
+    """Per identity of ops (``Ops.identities``) the sums over its ops, from which every table is made.
 
     ``sums``: the times (ns) on the host and the device, ``_self`` without the ops inside and ``_total`` with
     them; ``used_``: the part of it in kernels that use Tensor Cores, ``hidden_``: in kernels of which it is
@@ -92,7 +92,7 @@ class Inclusive:
     nested: Nested
 
 
-#: The times of which an op inside another of the same row has no part.
+#: The times that count only once if an op is inside another of the same row.
 _OUTERMOST: Final = ("host_total", "device_total", "used_total", "hidden_total")
 
 
@@ -130,7 +130,7 @@ def inclusive(ops: Ops, executed: pl.DataFrame) -> Inclusive:
 
 
 def _lasted(ops: Ops) -> Ints:
-    """Return how long each op lasted."""
+    """Return the duration of each op."""
     ranges = ops.attribution.trace["ranges"]
     lasted: Ints = (ranges["end"] - ranges["start"]).to_numpy()[ops.times.rows]
     return np.maximum(lasted, 0)
@@ -162,7 +162,7 @@ def _judge(
     uses = np.zeros(len(row), bool)
     if own.any():
         uses[identity[forest.with_inside(own.astype(np.int64)) > 0]] = True
-    # a user's range that stands for an op could hold anything
+    # a user's range that counts as an op could contain anything
     called = np.array(
         [reading.call is not None for reading in ops.attribution.meaning.readings], bool
     )
@@ -271,7 +271,8 @@ def _sum(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], count: int) -
 
 
 def _share(part: str, hidden: str, total: str) -> pl.Expr:
-    """A part of the time; null where nothing proves that any, or that none of it, is such a part."""
+    """A share of the time; null if it is not proven either that some of it or that none of it is such
+    time."""
     proved = (pl.col(part) > 0) | (pl.col(hidden) == 0)
     return pl.when((pl.col(total) > 0) & proved).then(pl.col(part) / pl.col(total))
 

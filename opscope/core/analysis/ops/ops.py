@@ -86,8 +86,8 @@ class Ops:
 
     @once
     def counted_time(self) -> Ints | None:
-        """Where the CPU is the device, the time (ns) of each op of ``rows``: its own, and that of the ops
-        inside it which its cost covers, which have none. None elsewhere."""
+        """If the CPU is the device, the time (ns) of each op of ``rows``: its own and that of the ops
+        inside it whose work its cost covers; those ops then have none. None if the CPU is not the device."""
         if self.on_device or self.times.device_time is None:
             return None
         time = np.zeros(len(self.rows), np.int64)
@@ -288,7 +288,7 @@ class Ops:
 
     @once
     def _forward_thread(self) -> tuple[Numbers, int]:
-        """The forward threads, and a number greater than any of them."""
+        """Return the forward threads, and a number greater than any of them."""
         fwd_thread = self.attribution.meaning.fwd_thread
         top = fwd_thread.max()
         count = 2 if top is None else top + 2
@@ -306,8 +306,8 @@ class Ops:
 
     @once
     def _shaped(self) -> NDArray[np.bool_]:
-        """Whether each range row's own text gives shapes: kernels are described in pieces, and a trace of
-        ten million has eighty."""
+        """Whether each range row's own text gives shapes. It is kept, because kernels are described in
+        pieces, and a trace of ten million has eighty pieces."""
         flags: NDArray[np.bool_] = self.readings["shaped"].to_numpy()
         is_shaped: NDArray[np.bool_] = flags[self.attribution.meaning.reading]
         return self.attribution.kept(is_shaped)
@@ -412,9 +412,10 @@ class Ops:
         return layer
 
     def _of_one(self, forward: Ints) -> NDArray[np.bool_]:
-        """Whether each ``forward`` op is one node, whose layer its backward ops have whatever is around them.
+        """Return whether each ``forward`` op is a single node, whose layer its backward ops have whatever is
+        around them.
 
-        A kernel that does the work of several nodes has the layer of one: other nodes keep their own.
+        A kernel that does the work of several nodes has the layer of one of them: other nodes keep their own.
         """
         of_one: NDArray[np.bool_] = ~at(
             self.of_several, at(self.attribution.meaning.reading, forward), False
@@ -519,15 +520,15 @@ class Ops:
 
 
 def _within(own: pl.Series, around: pl.Series) -> pl.Series:
-    """Return whether each layer ``own`` is ``around`` or one inside it; true where either is null."""
+    """Return whether each layer ``own`` is ``around`` or inside it; true if either is null."""
     own, around = own.cast(pl.String), around.cast(pl.String)
     inside: pl.Series = ((own == around) | own.str.starts_with(around + "/")).fill_null(True)
     return inside
 
 
 def _own(call: pl.DataFrame, name: str) -> pl.Series:
-    """Return whether each row keeps its own value: it has shapes, or (a collective's size and peers)
-    parameters."""
+    """Return whether each row keeps its own value, because it has shapes or (for a collective's size and
+    peers) parameters."""
     has_own: pl.Series = call["shaped"].fill_null(False)
     return has_own | call["params"].is_not_null() if name == "params" else has_own
 

@@ -18,7 +18,7 @@ from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.numbers import Numbers
 from opscope.core.tables.trace import Trace, range_ids
 
-#: The roles of marks that say what a graph's nodes mean: they are needed whenever they were made.
+#: The roles of marks that describe a graph's nodes: they are needed whenever they were made.
 _EXPLAINING: Final = ("spec", "graph", "result", "note")
 #: The tables of which rows are chosen by a time, and its column.
 _TIMED: Final[Mapping[str, str]] = {

@@ -34,12 +34,12 @@ _NAMED: Final = 6
 
 
 class NothingSelected(ValueError):
-    """Nothing in the trace is what was selected; the message says what there is."""
+    """The selection matches nothing in the trace; the message says what the trace has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to keep; an empty field keeps all. What is kept satisfies every field.
+    """The selection; an empty field keeps everything. Only rows that satisfy every field are kept.
 
     ``steps``: first and last step number, both included, None for an open end. ``devices``: device numbers.
     ``ranks``: ranks of the job. ``layers``: module paths, with all inside them, or patterns
@@ -115,7 +115,7 @@ def select(ops: Ops, selection: Selection) -> tuple[Ops, Flags, Flags]:
 
 
 def _refuse_unknown(ops: Ops, selection: Selection) -> None:
-    """Raise NothingSelected for a field that nothing in the trace satisfies, with what there is."""
+    """Raise NothingSelected for a field that nothing in the trace satisfies, listing what the trace has."""
     for word, wanted, there in _there(ops, selection):
         if word == "step":
             assert selection.steps is not None
@@ -143,7 +143,7 @@ def _refuse_unknown(ops: Ops, selection: Selection) -> None:
 
 
 def _there(ops: Ops, selection: Selection) -> Iterator[tuple[str, Sequence[object], list[Any]]]:
-    """Yield per field that is used its word, what is wanted, and what the trace has, sorted."""
+    """Yield for each used field its word, the wanted values, and the sorted values in the trace."""
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     if selection.steps is not None:
         is_step, number = _steps(ops.attribution)
@@ -280,7 +280,7 @@ def _processes(trace: Trace, ranks: Sequence[int]) -> frozenset[int]:
 
 
 def _parts(ops: Ops, selection: Selection) -> Iterator[tuple[Callable[[Ints], Flags], Spans]]:
-    """Yield per field that selects parts of steps a test of op rows, and the times of what was selected."""
+    """Yield for each field that selects parts of steps a test of op rows, and the selected times."""
     attribution = ops.attribution
     trace, meaning = attribution.trace, attribution.meaning
     if selection.layers:

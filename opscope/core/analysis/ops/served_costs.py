@@ -1,8 +1,7 @@
-"""What completes the calls of an inference server: the lengths of the requests in the step around them.
-
-The arguments of an attention over a cache are the new tokens. How many keys they attend to stands in the
-name of the engine's step (``dialects.serving``), or nowhere. An op that was captured into a CUDA graph runs
-in the steps that replay it; where these differ it gets the mean of their sums.
+"""The sizes that calls of an inference server lack: the lengths of the requests in the step around them.
+|| The arguments of attention over a cache are only the new tokens. The number of keys that they attend to
+is in the name of the engine's step (``dialects.serving``), or unknown. An op that was captured into a CUDA
+graph runs in the steps that replay it; if these differ, it gets the mean of their sums.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from opscope.core.tables.trace import MODEL_CONFIG, Trace
 Params: TypeAlias = "tuple[tuple[str, ParamValue], ...]"
 #: The sums in the order of the parameter: of the prefill, then of the decode.
 _SUMS: Final = tuple(f"{phase}_{name}" for phase in PHASES for name in SHARE)
-#: An op that writes the new keys into the cache: its tensors of this rank are the cache.
+#: An op that writes new keys into the cache. Those of its tensors that have this rank are the cache.
 _WRITES: Final = ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache")
 _CACHE_RANK: Final = 4
 #: Attention whose queries are [T, heads, d].
@@ -51,8 +50,8 @@ def lengths_and_windows(
 
 
 def _windows_of(attribution: Attribution, rows: Ints) -> Ints | None:
-    """Return the sliding window of each op's layer (0: none), by the model's configuration; None if it tells
-    none, or the ops are no multiple of its layers."""
+    """Return the sliding window of each op's layer (0: none), from the model's configuration; None if it
+    has none, or if the number of ops is not a multiple of its layers."""
     raw = attribution.trace.origin.get(MODEL_CONFIG)
     windows = model_config(raw).windows if isinstance(raw, dict) else None
     if not windows or not len(rows) or len(rows) % len(windows):
@@ -72,8 +71,8 @@ def _windows_of(attribution: Attribution, rows: Ints) -> Ints | None:
 
 
 def experts_of_model(trace: Trace, calls: list[OpCall]) -> list[Params]:
-    """Return the parameter that prices a layer of experts, if the model's configuration and the trace tell
-    all of it; else none."""
+    """Return the parameter that prices a layer of experts, if the model's configuration and the trace have
+    all the sizes; otherwise none."""
     raw = trace.origin.get(MODEL_CONFIG)
     if not isinstance(raw, dict):
         return []
@@ -92,8 +91,8 @@ def experts_of_model(trace: Trace, calls: list[OpCall]) -> list[Params]:
 
 
 def _sharing(trace: Trace, calls: list[OpCall], heads: int | None) -> int | None:
-    """Return over how many ranks each layer is split: the model's heads by those of an attention here; None
-    if nothing tells it, as in a job of several ranks whose attention is not split."""
+    """Return the number of ranks that share each layer: the model's heads divided by those of an attention
+    here; None if unknown, as in a job of several ranks whose attention is not split."""
     queries = [
         call.inputs[0].shape
         for call in calls
@@ -110,8 +109,8 @@ def _sharing(trace: Trace, calls: list[OpCall], heads: int | None) -> int | None
 def lengths_of_steps(
     attribution: Attribution, served: pl.DataFrame, rows: Ints
 ) -> tuple[list[Params], Ints]:
-    """Return distinct parameters with the sums of a step's requests, and for each op row its number of
-    these, -1 where no step tells them. ``served`` is ``served_steps``."""
+    """Return distinct parameters with the sums of a step's requests, and for each op row the number of its
+    parameter, -1 if no step shows it. ``served`` is ``served_steps``."""
     if served.is_empty() or not len(rows):
         return [], np.full(len(rows), NONE, np.int64)
     steps = _Steps(served)

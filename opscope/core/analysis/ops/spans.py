@@ -13,7 +13,7 @@ from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import SELECTED, Trace
 
 Flags: TypeAlias = NDArray[np.bool_]
-#: (process, thread) → disjoint intervals (ns) in order. The thread EVERY stands for all of the process.
+#: (process, thread) → disjoint intervals (ns) in order. The thread EVERY stands for the whole process.
 Spans: TypeAlias = "dict[tuple[int, int], tuple[Ints, Ints]]"
 
 EVERY: Final = -2
@@ -55,7 +55,7 @@ def overlapping(spans: Spans, process: Ints, thread: Ints, start: Ints, end: Int
 
 
 def both(one: Spans, other: Spans) -> Spans:
-    """Return the times that are in both."""
+    """Return the times that are in both spans."""
     spans_of_key: dict[tuple[int, int], list[tuple[Ints, Ints]]] = {}
     for (process, thread), spans in one.items():
         for (number, on), theirs in other.items():
@@ -71,8 +71,8 @@ def both(one: Spans, other: Spans) -> Spans:
 def selected_part(
     trace: Trace, process: int, thread: int, times: tuple[Ints, Ints]
 ) -> tuple[Ints, Ints]:
-    """Return the part of ``times`` of a thread in which time outside any op counts: all, unless steps,
-    layers or user ranges were selected."""
+    """Return the part of ``times`` of a thread in which time outside any op counts: all of it, unless
+    steps, layers or user ranges were selected."""
     selected_spans = trace.origin.get(SELECTED, {})
     nothing = (np.empty(0, np.int64), np.empty(0, np.int64))
     windows: Spans | None = selected_spans.get("windows")

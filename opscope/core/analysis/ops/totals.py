@@ -71,7 +71,7 @@ def kernel_totals(sums: pl.DataFrame) -> pl.DataFrame:
     """
     named = pl.col("op").is_not_null()
     each = added_kernels(sums).lazy()
-    # of ops with equally many calls the one with most time, of equal ones the first by name
+    # among ops with equally many calls, the one with most time; if equal, the first by name
     often = pl.struct(-pl.col("calls"), -pl.col("total"), pl.col("op").cast(pl.String).alias("by"))
     most = pl.col("op").filter(named).sort_by(often.filter(named)).first()
     return (
@@ -230,8 +230,8 @@ def distinct_texts(profile: Answers, column: str) -> list[str]:
 
 
 def summed_columns(profile: Answers, columns: Collection[str]) -> pl.DataFrame:
-    """``summed_ops``, at least ``columns``, given up after their use: all take 0.12 GB of a million ops with
-    texts of their own."""
+    """Return ``summed_ops`` with at least ``columns``, released after use: all columns of a million ops
+    with texts of their own take 0.12 GB."""
     for name in ("op_totals", "op_sums"):
         if profile._is_at_hand(name):
             return profile._columns_of(name, columns)

@@ -1,4 +1,4 @@
-"""The table of a frame that is a tree, folded to the rows with the most time."""
+"""The table of a tree-shaped frame, folded to the rows with the most time."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Shape:
 def folded(report: Report, frame: pl.DataFrame, view: View, shape: Shape) -> Table:
     """Return the rows with the most time, drawn as a tree.
 
-    ``frame`` has each row after its parent, and numbers its rows from 0. A row says how many of those in it
-    are not shown; they are part of its totals.
+    ``frame`` has each row after its parent, and numbers its rows from 0. A row says how many rows inside it
+    are not shown; its totals include them.
     """
     forms = columns(report.keys, report.holds.columns, report.forms)
     if frame.is_empty():
@@ -46,7 +46,7 @@ def _keep(frame: pl.DataFrame, top: int | None, shape: Shape) -> list[int]:
     """Return the numbers of the rows with the most time, in order."""
     if top is None or top >= len(frame):
         return list(range(len(frame)))
-    # a row has no less time than one inside it, and comes first where they are equal: it is kept with it
+    # a row has at least as much time as one inside it, and comes first if equal, so it is kept too
     by_time = ("device_total", "host_total", "depth")
     most = frame.sort(
         *by_time, descending=[True, True, False], nulls_last=True, maintain_order=True
@@ -85,7 +85,7 @@ def _say(form: Column, rows: Sequence[Mapping[str, Any]], name: str) -> bool:
 
 
 def _plain(form: Column, name: str) -> Column:
-    """A name keeps its branch, at its start, and is never left out."""
+    """A name keeps its branch at the start, and is never dropped."""
     return (
         replace(form, rank=-1, flexible=True, cut="end", least=40, parts="text")
         if (form.key == name)

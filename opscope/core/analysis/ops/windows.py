@@ -1,7 +1,7 @@
 """The windows in which kernels were captured: the device time of ops outside them is null, not 0.
 
-Of a long training, kernels are captured in a window. Totals of kernels are those of the window. An op that
-is outside, or only partly inside, has a device time of null; such a step is in no statistics of the device.
+In a long training, kernels are only captured in a window. Totals of kernels cover this window. An op that is
+outside, or only partly inside, has a device time of null; such a step is left out of the device's statistics.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def captured_steps(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def bounds(trace: Trace) -> pl.DataFrame:
-    """Return the first start and the last end (ns) of each process's events, on host and device, in order of
-    process; of the host alone where the device's times are none, or an hour away: its clock is another."""
+    """Return the first start and the last end (ns) of each process's events, on host and device, in order
+    of process; on the host only, if the device has no times or its times are an hour away, on another
+    clock."""
     said = trace["notes"]["what"].cast(pl.String)
     host = _bounds_in(trace, ("ranges", "calls"))
     parts = [host]
@@ -74,8 +75,8 @@ def bounds(trace: Trace) -> pl.DataFrame:
 
 
 def between(each: pl.DataFrame) -> int | None:
-    """Return the time (ns) from the first to the last of ``bounds``; None if there is none, as where all
-    began and ended at one time."""
+    """Return the time (ns) from the first to the last of ``bounds``; None if there are none, or if
+    everything began and ended at one time."""
     first: Any = each["start"].min()
     last: Any = each["end"].max()
     return int(last - first) or None if len(each) else None
@@ -99,7 +100,7 @@ def _bounds_in(trace: Trace, names: tuple[str, ...]) -> pl.DataFrame:
 
 
 def captured_time(trace: Trace) -> int | None:
-    """Return how long (ns) the device was captured in any process; None if throughout the run."""
+    """Return how long (ns) the device was captured in any process; None if it was captured throughout."""
     windows = trace["windows"].filter(pl.col("source").is_not_null())
     if windows.is_empty():
         return None

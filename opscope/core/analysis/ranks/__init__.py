@@ -1,1 +1,1 @@
-"""What many ranks do together: collectives, who is late, which rank is unlike the others."""
+"""The joint behaviour of many ranks: collectives, late ranks, outliers."""

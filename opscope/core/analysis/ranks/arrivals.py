@@ -1,8 +1,8 @@
-"""What each rank did before it entered each collective: the table from which the analyses of many ranks are
-made.
+"""What each rank did before it entered each collective: the table on which the analyses of many ranks are
+based.
 
-A row is one rank's part of one collective and needs that rank's trace alone, so rows of ranks that were read
-apart are concatenated.
+A row is one rank's part of one collective and depends only on that rank's trace, so rows of ranks that were
+read separately can be concatenated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from opscope.core.tables.gathered import one_piece
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.narrow import Pieces
 
-#: What a rank did from the end of the collective before to its entering this one; the parts add up to
+#: The activities of a rank between the end of a collective and its entry to the next; the parts add up to
 #: ``since``.
 PARTS: Final = ("wait_part", "compute_part", "input_part", "launch_part", "outside_part")
 ARRIVALS: Final = {"since": pl.Int64, **dict.fromkeys(PARTS, pl.Int64)}
@@ -31,13 +31,13 @@ ARRIVALS: Final = {"since": pl.Int64, **dict.fromkeys(PARTS, pl.Int64)}
 def arrivals(exchanged: pl.DataFrame, did: Mapping[int, Happened]) -> pl.DataFrame:
     """Return the rows of ``exchanged`` that synchronise, with ``ARRIVALS`` (ns).
 
-    ``since``: from the end of the rank's collective before, in the same group, to the start of this one;
-    null for the first. Its parts, each without what an earlier one has: ``compute_part``, kernels, copies
-    and sets; ``wait_part``, in collectives of other groups and in messages; ``input_part``, a data loader;
+    ``since``: from the end of the rank's collective before, in the same group, to the start of this one; null
+    for the first. Its parts, each without the time in an earlier one: ``compute_part``, kernels, copies and
+    sets; ``wait_part``, in collectives of other groups and in messages; ``input_part``, a data loader;
     ``launch_part``: nothing ran on the device while the host was in ops and calls, which launch;
-    ``outside_part``, the rest: the host was outside any op, as when it sleeps. Where no op was recorded the
-    rest is ``launch_part``. On a CPU ``compute_part`` is ops, and comes after the first and third. ``did`` is
-    ``step_times.happened``; a rank that it does not tell of has no parts.
+    ``outside_part``, the rest: the host was outside any op, as when it sleeps. If no op was recorded, the
+    rest is ``launch_part``. On a CPU, ``compute_part`` is ops, and comes after ``wait_part`` and
+    ``input_part``. ``did`` is ``step_times.happened``; a rank that it does not contain has no parts.
     """
     rows = _entered(exchanged)
     before = pl.col("end").shift(1).over("process", *GROUP)
@@ -87,7 +87,7 @@ def arrived_apart(exchanged: Pieces, parts: Pieces) -> Pieces:
 
 
 def _entered(exchanged: pl.DataFrame) -> pl.DataFrame:
-    """Return the collectives that synchronise and of which the times are known, by process and time."""
+    """Return the synchronising collectives with known times, by process and time."""
     kind = pl.col("kind").cast(pl.String)
     return exchanged.filter(
         kind.is_in(SYNCHRONISING).fill_null(False) & pl.col("start").is_not_null()
@@ -99,7 +99,7 @@ def _divide(happened: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
     communication, computed, copies, sets, calls, loader, ops = happened.parts
     nothing = np.zeros(len(start), np.int64)
     if computed is None or not len(computed[0]):
-        # on a CPU what waits and what loads are ops too: they come first
+        # on a CPU, waiting and loading are ops too, so they come first
         order = [("wait_part", communication), ("input_part", loader), ("compute_part", ops)]
     else:
         order = [

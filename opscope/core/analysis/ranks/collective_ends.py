@@ -41,11 +41,11 @@ _ONE: Final = (*GROUP, "number")
 def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and group (``ENDS``; ns), those whose ends differ most first.
 
-    ``exchanged``: ``timed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in
-    one of them; ``errors``: process, machine and ``error_ns``, that of the machine's clock; ``ranks``:
-    process and rank. ``clock_error``: the largest by which two ranks' clocks may be apart (0 on one machine).
-    ``differing``: collectives whose ends are farther apart than that, and than a microsecond. The rank that
-    leaves last most often of these, and how often.
+    ``exchanged``: ``timed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in one of
+    them; ``errors``: process, machine and ``error_ns``, that of the machine's clock; ``ranks``: process and
+    rank. ``clock_error``: the largest by which two ranks' clocks may be apart (0 on one machine).
+    ``differing``: collectives whose ends are farther apart than that, and than a microsecond. Further
+    columns: the rank that leaves last most often in these, and how often.
     """
     key, instance = ["kind", *GROUP], list(_ONE)
     first_errors = errors.unique("process", keep="first").with_columns(
@@ -134,7 +134,7 @@ def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame
 
 
 def _end(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
-    """Return the ends that can be compared, with the ``place`` and the error of each rank's machine."""
+    """Return the comparable ends, with the ``place`` and the clock error of each rank's machine."""
     kind = pl.col("kind").cast(pl.String)
     rows = exchanged.filter(
         kind.is_in(SYNCHRONISING).fill_null(False)
@@ -147,7 +147,8 @@ def _end(exchanged: pl.DataFrame, errors: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gather() -> Gathered:
-    """Return what gathers each collective's ends; its two largest errors say how far clocks may be apart."""
+    """Return the aggregation of each collective's ends; its two largest errors bound how far clocks may be
+    apart."""
     return Gathered(
         list(_ONE),
         pl.col("ranks").sum(),

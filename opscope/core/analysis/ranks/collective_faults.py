@@ -1,4 +1,5 @@
-"""Collectives that not all ranks entered, or not alike; and the last that each rank entered, as in a hang."""
+"""Collectives that some ranks did not enter or entered differently; and the last one that each rank
+entered, as in a hang."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ from opscope.core.tables.narrow import MOST, Pieces
 _ONE: Final = (*GROUP, "number")
 MISSING: Final = "not entered by all"
 _WHAT: Final = {"kind": "kinds differ", "dtype": "dtypes differ", "bytes": "sizes differ"}
-#: Kinds of which each rank may move another number of bytes.
+#: Kinds in which ranks may move different numbers of bytes.
 _UNEVEN: Final = ("all_to_all", "gather", "scatter")
 _TEXT: Final = 200
-#: Of so many names the text is longer than that, whatever they are.
+#: More names than this exceed the longest text, however short they are.
 _NAMES: Final = _TEXT // 2
 FAULTS: Final = {
     "fault": pl.String,
@@ -61,14 +62,14 @@ LAST: Final = {
     "reason": pl.String,
 }
 NO_END: Final = "it did not end in the recording"
-#: A flight recorder knows that it completed.
+#: State of a collective that a flight recorder knows to be completed.
 NO_END_TIME: Final = "it completed; when is not recorded"
 NO_TIMES: Final = "only calls were recorded, not when they ran"
 
 
 #: What ``exchanges.called`` has beside the columns of ``exchanges``.
 _TOLD: Final = {"completed": pl.Boolean, "source": pl.String}
-#: Why collectives are not judged, in the order in which the reasons are looked for.
+#: Why collectives are not judged, in the order in which the reasons are checked.
 ALONE: Final = "only one of the group's ranks is in the profile"
 NO_GROUP: Final = "which group they are of is not recorded"
 SHARED: Final = (
@@ -79,15 +80,16 @@ NO_CALLS: Final = "they ran, and calls of collectives are not recorded"
 
 def collective_faults(entered: Pieces, ranks: pl.DataFrame, ran: Pieces) -> pl.DataFrame:
     """Return one row per collective and what is wrong with it (``FAULTS``), by group and number; then one row
-    per ``reason`` why others cannot be told of, with a null ``fault``.
+    per ``reason`` why others cannot be judged, with a null ``fault``.
 
     ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and ``until``,
     when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. The first and the last are in pieces,
-    the rows of a process in one of them. Missing ranks are those of the group that are in the profile and did
-    not call it. A collective that another rank completed had all of its ranks, so one that lacks there lies
-    outside a recording and is no fault. Where nothing shows whether it was completed (calls alone), only a
-    rank that has a later one of the group is missing. ``waited`` (ns): how long the others had waited when
-    the recording ended; if that is no longer than usual, it may just have ended too early.
+    the rows of a process in one of them. Missing ranks are ranks of the group that are in the profile and did
+    not call the collective. If another rank completed it, all ranks took part, so an absent call is outside
+    the recording and is no fault. If it is unknown whether it was completed (only calls were recorded), a
+    rank counts as missing only if it called a later collective of the group. ``waited`` (ns): how long the
+    others had waited when the recording ended; if that is no longer than usual, it may just have ended too
+    early.
     """
     return pl.concat([_find(entered, ranks), _untold(entered, ran)])
 
@@ -177,7 +179,7 @@ def _find(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _gone(rows: pl.DataFrame, lacking: pl.DataFrame, any_end: bool) -> pl.DataFrame:
-    """Return the processes of these rows that did not call the collectives ``lacking`` and should have."""
+    """Return the processes of these rows that should have called the collectives ``lacking`` and did not."""
     instance, group = list(_ONE), list(GROUP)
     mine = rows.group_by("process", *group).agg(
         pl.col("number").min().alias("first"), pl.col("number").max().alias("last")
@@ -188,14 +190,14 @@ def _gone(rows: pl.DataFrame, lacking: pl.DataFrame, any_end: bool) -> pl.DataFr
     absent = mine.join(lacking.select(instance), on=group, nulls_equal=True).join(
         called, on=["process", *instance], how="anti", nulls_equal=True
     )
-    # whoever has no later one may have stopped there; that it never came is shown by those that still wait
+    # a rank without a later call may have stopped there; ranks that still wait prove that it never came
     waits = pl.lit(any_end) & (pl.col("number") > pl.col("last"))
     between = (pl.col("number") > pl.col("first")) & (pl.col("number") < pl.col("last"))
     return absent.filter(waits | between)
 
 
 def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
-    """Return a row per reason why collectives are not judged."""
+    """Return a row for each reason why collectives are not judged."""
     group = list(GROUP)
     judged = Gathered(group, pl.col("many", "there").sum())
     nameless, unheard = (Gathered(group, pl.col("many").sum()) for _ in range(2))
@@ -235,17 +237,17 @@ def _untold(entered: Pieces, ran: Pieces) -> pl.DataFrame:
 
 
 def _collective(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that are no messages between two ranks: those are not judged."""
+    """Return the rows that are not messages between two ranks, which are not judged."""
     return table.filter(~pl.col("kind").cast(pl.String).is_in(POINT_TO_POINT).fill_null(False))
 
 
 def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and group (``LAST``; ns): the last collective of the group that it called.
 
-    ``entered`` is in pieces, the rows of a process in one of them. ``behind``: how many collectives of the
-    group the farthest rank has called beyond it. ``waits_for``: the ranks that have not called the one that
-    it is in; null if it ended, or if all have called it. Null with a ``reason`` where the trace does not show
-    it.
+    ``entered`` is in pieces, the rows of a process in one of them. ``behind``: number of collectives by which
+    the farthest rank of the group is ahead. ``waits_for``: the ranks that have not called the collective that
+    the process is in; null if it ended, or if all have called it. Null with a ``reason`` if the trace does
+    not show it.
     """
     last = pl.concat(
         rows.sort("number", "called", maintain_order=True)
@@ -296,7 +298,7 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
 def _waited() -> pl.Expr:
     """Return how long a call that did not end had waited when the recording ended.
 
-    Null where a source tells what completed and no times: when it ended is not known then.
+    Null if a source records what completed but no times, because then the time of the end is unknown.
     """
     since = (pl.col("until") - pl.col("called")).clip(lower_bound=0)
     timed = pl.col("completed").is_null() & (pl.col("ends") > 0)
@@ -304,12 +306,12 @@ def _waited() -> pl.Expr:
 
 
 def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``waits_for`` of each group and number that is the last of some rank: those that have not come
-    so far."""
+    """Return ``waits_for`` for each group and number that is the last of some rank: the ranks that have
+    not come so far."""
     instance, group = list(_ONE), list(GROUP)
     reached = last.select(*group, "process", pl.col("number").alias("reached"))
     asked = last.select(instance).unique(maintain_order=True)
-    # so many at once that their pairs with all ranks of their groups are few
+    # a batch is small enough that its pairs with all ranks of their groups are few
     pairs = asked.join(
         reached.group_by(group).len(), on=group, nulls_equal=True, maintain_order="left"
     )
@@ -328,13 +330,13 @@ def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _place(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the numbered collectives with ``until``, ``done``: whether it completed, by its end or by what
-    the source says, and ``ends``: of how many of the process's that is known."""
+    """Yield the numbered collectives with ``until``, ``done`` (whether it completed, by its end or by the
+    source's record), and ``ends`` (for how many of the process's collectives this is known)."""
     kind = pl.col("kind").cast(pl.String)
     ended = pl.col("end").is_not_null()
     until = ranks.unique("process", keep="first").select("process", "until")
     for piece in entered():
-        # a partial of an older version lacks these
+        # partials of older versions lack these columns
         lacking = [
             pl.lit(None, kind_).alias(name)
             for name, kind_ in _TOLD.items()
@@ -354,7 +356,7 @@ def _place(entered: Pieces, ranks: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def _valued(rows: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Return the rows whose values of ``column`` should be those of the other ranks."""
+    """Return the rows whose values of ``column`` should equal those of the other ranks."""
     valued = rows.drop_nulls(column)
     return valued.filter(~pl.col("kind").is_in(_UNEVEN)) if column == "bytes" else valued
 
@@ -364,7 +366,7 @@ def _value(column: str) -> pl.Expr:
 
 
 def _differing(having: pl.DataFrame, there: pl.DataFrame, fault: str) -> pl.DataFrame:
-    """Return the collectives in which the ranks' values differ, and who has which."""
+    """Return the collectives in which the ranks' values differ, with the ranks of each value."""
     differing = (
         _by_rank(having)
         .group_by(*_ONE, "value", maintain_order=True)
@@ -379,7 +381,7 @@ def _differing(having: pl.DataFrame, there: pl.DataFrame, fault: str) -> pl.Data
 
 
 def _first_named(rows: pl.DataFrame, key: list[str], ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return of each ``key`` the processes of ``rows`` whose names a text has room for."""
+    """Return for each ``key`` the processes of ``rows`` whose names fit into a text."""
     named = _name(rows.select("process", *key), "process", ranks)
     return (
         named.unique([*key, "rank_name"], keep="first", maintain_order=True)
@@ -403,7 +405,7 @@ def _name(rows: pl.DataFrame, process: str, ranks: pl.DataFrame) -> pl.DataFrame
 
 
 def _list(name: str) -> pl.Expr:
-    """Return the texts of a group in one; of more than ``_TEXT`` characters the rest is cut."""
+    """Return the texts of a group joined into one; it is cut at ``_TEXT`` characters."""
     text = pl.col(name).unique(maintain_order=True).str.join(", ")
     return pl.when(text.str.len_chars() > _TEXT).then(text.str.head(_TEXT) + " …").otherwise(text)
 

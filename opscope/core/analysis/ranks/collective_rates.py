@@ -44,11 +44,11 @@ _ONE: Final = (*GROUP, "number")
 def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind, group and message size (``RATES``; ns, bytes, bytes/s), by transfer time.
 
-    A collective's transfer takes as long as the rank is in it that came last. ``bus_bandwidth``: bytes on the
-    wire, as nccl-tests defines them, of all collectives / their transfer times; ``skewed_bandwidth``: / the
-    mean time of their ranks, waiting included. ``exchanged``: ``timed.exchanged`` of all ranks, in
-    pieces, the rows of a process in one of them; ``machine_of``: process and machine. ``place`` is null
-    unless all ranks of the group are in the profile.
+    A collective's transfer time is the time that the last rank to enter spends in it. ``bus_bandwidth``:
+    bytes on the wire, as nccl-tests defines them, of all collectives / their transfer times;
+    ``skewed_bandwidth``: / the mean time of their ranks, waiting included. ``exchanged``: ``timed.exchanged``
+    of all ranks, in pieces, the rows of a process in one of them; ``machine_of``: process and machine.
+    ``place`` is null unless all ranks of the group are in the profile.
     """
     key = ["kind", *GROUP, "bytes"]
     meets = pl.col("kind").cast(pl.String).is_in(SYNCHRONISING)
@@ -142,7 +142,7 @@ def collective_rates(exchanged: Pieces, machine_of: pl.DataFrame) -> pl.DataFram
 
 
 def _wire(rows: pl.DataFrame) -> pl.Series:
-    """Return the bytes that each rank must send; null where that is not known or none."""
+    """Return the bytes that each rank must send; null if unknown or 0."""
     distinct = rows.select("kind", "bytes", "size").unique()
     wire = [
         wire_bytes(kind, size, ranks) or None if size is not None and ranks is not None else None

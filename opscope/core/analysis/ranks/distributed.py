@@ -65,8 +65,8 @@ _COLLECTIVES: Final = {
 
 
 def machine_errors(trace: Trace) -> pl.DataFrame:
-    """Return process, machine, and ``error_ns``, how far the machine's clock may be off the first machine's;
-    null if that is not known."""
+    """Return process, machine, and ``error_ns``, the possible error of the machine's clock against the
+    first machine's; null if unknown."""
     on = machines(trace)
     table = on.join(trace["clocks"].drop("machine"), on="clock_domain", how="left")
     first = on["machine"].first()
@@ -83,14 +83,14 @@ def machine_errors(trace: Trace) -> pl.DataFrame:
 def communication(rows: pl.DataFrame, table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process that ran kernels or collectives: how communication and computation share
     the time, in ns. ``rows`` is ``own_communication`` (of parts of a job, joined), ``table`` the result of
-    ``exchanged``; ``collectives``, ``message_bytes`` and ``waiting_time`` are those of the window, as the
-    times are: of collectives that ran in it, at least in part.
+    ``exchanged``; ``collectives``, ``message_bytes`` and ``waiting_time`` cover, like the times, the
+    window: collectives that ran in it at least partly.
     """
     return communication_in(rows, one_piece(table))
 
 
 def communication_in(rows: pl.DataFrame, pieces: Pieces) -> pl.DataFrame:
-    """Return ``communication``, of a table in pieces."""
+    """Return ``communication`` for a table in pieces."""
     windows = rows.select("process", "first", "last")
     sums = pl.concat(
         _within(piece, windows)
@@ -111,7 +111,7 @@ def communication_in(rows: pl.DataFrame, pieces: Pieces) -> pl.DataFrame:
         )
         .join(sums, on="process", how="left", maintain_order="left", nulls_equal=True)
         .with_columns(
-            # without a collective there is none, of no bytes; with some of an unknown size it is not known
+            # without collectives, the communication is 0 bytes; with some of unknown size, it is unknown
             pl.when(pl.col("collectives").is_null()).then(pl.lit(value)).otherwise(name).alias(name)
             for name, value in none.items()
         )
@@ -193,7 +193,7 @@ def own_communication(attribution: Attribution, table: pl.DataFrame) -> pl.DataF
 
 
 def _of(process: int | None) -> pl.Expr:
-    """Return which rows are of a process; None: of those whose process is not recorded."""
+    """Return which rows belong to a process; None: those whose process is not recorded."""
     return pl.col("process").eq_missing(pl.lit(process, pl.Int32))
 
 
@@ -225,7 +225,7 @@ def collectives(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def collectives_in(pieces: Pieces) -> pl.DataFrame:
-    """Return ``collectives``, of a table in pieces."""
+    """Return ``collectives`` for a table in pieces."""
     key = ["kind", "group", "members", "size", "dtype", "reduction"]
     incomplete = lacking_in(pieces)
     sums = Gathered(
@@ -283,13 +283,13 @@ def _collective_sums(table: pl.DataFrame, key: list[str]) -> pl.DataFrame:
 
 
 def lacking(table: pl.DataFrame) -> pl.DataFrame:
-    """Return ``group``, ``members``, ``size`` and ``number`` of each collective that fewer processes are seen
-    in than its group has ranks: it is partial. ``table`` is the result of ``exchanged``."""
+    """Return ``group``, ``members``, ``size`` and ``number`` of each partial collective: fewer processes
+    are seen in it than its group has ranks. ``table`` is the result of ``exchanged``."""
     return lacking_in(one_piece(table))
 
 
 def lacking_in(pieces: Pieces) -> pl.DataFrame:
-    """Return ``lacking``, of a table in pieces."""
+    """Return ``lacking`` for a table in pieces."""
     there = Gathered(list(_WITHIN), pl.col("there").sum())
     for piece in pieces():
         numbered = piece.filter(pl.col("number").is_not_null() & pl.col("size").is_not_null())

@@ -1,7 +1,7 @@
-"""Why ranks enter collectives last: longer computing, their input, late launches, their program, or a wait.
-
-The rank that came last is compared with the one that came first, over the time since both left the collective
-before. The differences of what they did in it add up to how much later it came, so the largest is the cause.
+"""Why ranks enter collectives last: longer computing, their input, late launches, their program, or a
+wait. || The rank that came last is compared with the one that came first, over the time since both left
+the previous collective. The differences between their activities add up to the delay, so the largest
+difference is the cause.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and cause of its being last (``LATE_CAUSES``; ns), by the waiting caused.
 
     ``arrived``: ``arrivals`` of all ranks, in pieces, with ``number``, ``duration``, ``shortest`` and
-    ``waiting``. ``ranks``: process and rank. ``more``: how much longer it did what is the cause than the
-    first rank. ``cause`` is null, with a ``reason``, where the trace does not show it.
+    ``waiting``. ``ranks``: process and rank. ``more``: how much longer it spent on the cause than the first
+    rank. ``cause`` is null, with a ``reason``, if the trace does not show it.
     """
     instance = list(_ONE)
     late = late_rows(each(arrived, _after))
@@ -114,7 +114,8 @@ def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
 
 
 def _after(arrived: pl.DataFrame) -> pl.DataFrame:
-    """Return what is needed of the rows, and ``before``, the number of the group's collective before."""
+    """Return the needed columns of the rows, and ``before``, the number of the group's previous
+    collective."""
     before = pl.col("number").shift(1).over("process", *GROUP).alias("before")
     return arrived.select(
         *("process", "kind", *_ONE, "start", "duration", "shortest", "waiting", "since"),

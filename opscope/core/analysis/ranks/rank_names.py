@@ -1,4 +1,4 @@
-"""The processes of a profile by rank, which the questions about ranks share."""
+"""The processes of a profile by rank, shared by the questions about ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks that are unlike the others by robust statistics: time of equal kernels, clocks, temperature."""
+"""Ranks that differ from the others by robust statistics: time of equal kernels, clocks, temperature."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from opscope.core.question.words import columns
 
 #: A rank is an outlier beyond this modified z-score (Iglewicz and Hoaglin, 1993) …
 SCORE: Final = 3.5
-#: … and at least this far from the median: what is nearer does not matter, however alike the others are.
+#: … and at least this far from the median: smaller differences do not matter, however alike the others are.
 SHARE: Final = 0.02
-#: Fewer ranks are not judged: half of them may be the outliers.
+#: With fewer ranks, none is judged: half of them may be the outliers.
 LEAST: Final = 4
-#: A kernel is compared where a rank ran it this often.
+#: A kernel is compared if a rank ran it this often.
 _RUNS: Final = 3
 KERNEL: Final = "kernel time"
 FEW: Final = f"fewer than {LEAST} ranks have it"
@@ -44,7 +44,7 @@ _KEY: Final = ["name", "grid", "block"]
 
 def kernel_speeds(kernels: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and kernel of equal name, grid and block that ran three times or
-    more: ``median`` duration (ns) and ``runs``. It is a rank's own, and small."""
+    more: ``median`` duration (ns) and ``runs``. It needs only the rank's own trace, and is small."""
     return (
         kernels.drop_nulls(["start", "end", "name"])
         .group_by("process", "device", pl.col("name").cast(pl.String), "grid", "block")
@@ -106,7 +106,8 @@ def rank_outliers(
     ).with_columns((value - middle).alias("off"))
     mad = pl.col("off").abs().median().over("measure")
     enough = pl.col("compared") >= LEAST
-    # where most are equal to the last digit any distance is infinitely many deviations: the share decides
+    # if most values are equal to the last digit, any distance is infinitely many deviations: the share
+    # decides
     score = pl.when(mad > 0).then(0.6745 * pl.col("off") / mad)
     far = (score.abs() > SCORE).fill_null(True)
     matters = pl.col("off").abs() > SHARE * middle.abs()
@@ -152,7 +153,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def _measure(value: object) -> str:
-    """Return four digits of a ratio; of a clock rate or a power its whole number where it has more."""
+    """Return a ratio with four digits; a clock rate or a power as a whole number if that has more digits."""
     if not isinstance(value, float):
         return units.UNKNOWN
     return f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

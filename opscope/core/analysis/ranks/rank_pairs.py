@@ -1,4 +1,5 @@
-"""How much each rank sent to each other: the splits of all-to-alls, and messages; uneven loads."""
+"""The amount that each rank sent to each other rank, from the splits of all-to-alls and from messages;
+uneven loads."""
 
 from __future__ import annotations
 
@@ -53,10 +54,10 @@ LOADS: Final = {
 
 
 def moved(attribution: Attribution, table: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process, kind and pair of ranks (``MOVED``): what its records say that moved.
+    """Return one row per process, kind and pair of ranks (``MOVED``): the bytes that its records show.
 
-    ``table`` is ``exchanges``. Of an all-to-all the splits say how its bytes are divided; without splits they
-    are divided evenly. A rank that is not known is null.
+    ``table`` is ``exchanges``. The splits of an all-to-all show how its bytes are divided; without splits
+    they are divided evenly. An unknown rank is null.
     """
     rank_of = dict(
         ranks.drop_nulls("rank").unique("process", keep="first").select("process", "rank").rows()
@@ -70,8 +71,8 @@ def moved(attribution: Attribution, table: pl.DataFrame, ranks: pl.DataFrame) ->
 def rank_pairs(sums: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and pair of ranks (``PAIRS``), by bytes.
 
-    ``sums``: ``moved`` of all ranks, concatenated. A pair is counted once: as its sender recorded it, or,
-    where the sender's record is not in the profile, its receiver.
+    ``sums``: ``moved`` of all ranks, concatenated. A pair is counted once: as recorded by its sender, or by
+    its receiver if the sender's record is not in the profile.
     """
     key = ["kind", "source", "target"]
     sent = sums.filter(pl.col("recorded_by") == SENT)
@@ -145,7 +146,7 @@ def _messages(rows: pl.DataFrame, rank_of: dict[int, int]) -> pl.DataFrame:
 
 
 def _splits(attribution: Attribution, rows: pl.DataFrame, rank_of: dict[int, int]) -> pl.DataFrame:
-    """Return what the records of all-to-alls say; one record is read once, however many rows have it."""
+    """Return the splits in the records of all-to-alls; a record shared by several rows is read once."""
     trace = attribution.trace
     rows = rows.filter(pl.col("kind") == "all_to_all")
     if rows.is_empty():

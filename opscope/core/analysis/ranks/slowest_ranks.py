@@ -35,9 +35,9 @@ TIED: Final = "several ranks have the most work"
 def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
     """Return one row per step that several ranks have (``SLOWEST``; ns), in order.
 
-    ``worked``: ``stragglers.work_by_step`` of the steps of all ranks. ``spread``: the most work of a rank
-    less the least. A step's slowest rank is null, with a ``reason``, where work is not known or several are
-    slowest.
+    ``worked``: ``stragglers.work_by_step`` of the steps of all ranks. ``spread``: the largest work of a rank
+    minus the smallest. A step's slowest rank is null, with a ``reason``, if work is unknown or several ranks
+    are equally slow.
     """
     if worked.is_empty():
         return pl.DataFrame(schema=SLOWEST)
@@ -73,7 +73,7 @@ def slowest_ranks(worked: pl.DataFrame) -> pl.DataFrame:
 
 def answer(profile: Answers) -> pl.DataFrame:
     """The rank with most work in each step, and how far apart the ranks' work was."""
-    if profile.trace.origin.get(UNRELATED):  # steps of equal number are not one step
+    if profile.trace.origin.get(UNRELATED):  # steps of equal number need not be the same step
         return pl.DataFrame(schema=SLOWEST)
     return slowest_ranks(work_by_step(profile.of(step_bounds), profile.of(exchange_pieces)))
 

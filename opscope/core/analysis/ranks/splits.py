@@ -1,11 +1,11 @@
-"""Read what a record of an all-to-all says of its splits: how many rows go to each rank of the group."""
+"""Read the splits of an all-to-all from its record: how many rows go to each rank of the group."""
 
 from __future__ import annotations
 
 import json
 from typing import Any, Final
 
-#: A split with more ranks than this, or more rows, is no list of ranks.
+#: The most ranks in a split, and the most rows; larger values are invalid.
 MOST_RANKS: Final = 1 << 16
 _MOST_ROWS: Final = 1 << 44
 

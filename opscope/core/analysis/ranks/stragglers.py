@@ -1,9 +1,9 @@
 """Who is late to collectives, how much of a collective is waiting, and how unevenly ranks work.
 
 All ranks leave a synchronising collective together, so the rank that is in it for the shortest time entered
-last: the shortest time is the transfer of data, and what another rank spends beyond it is waiting. That
-needs no common clock. Collectives come in pieces, the rows of a process in one of them: 100,000 ranks have
-more than fit into memory at once.
+last: the shortest time is the transfer of data, and the additional time of another rank is waiting. This
+needs no common clock. Collectives come in pieces, with the rows of a process in one piece: those of 100,000
+ranks do not fit into memory at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from opscope.core.tables.narrow import Pieces, each
 from opscope.core.tables.trace import Trace
 
 _ONE: Final = (*GROUP, "number")
-#: Differences up to this (ns) are those of clocks and launches, not of ranks.
+#: Differences up to this (ns) come from clocks and launches, not from ranks.
 NOISE: Final = 1_000
 WAITS: Final = {
     "kind": pl.String,
@@ -71,8 +71,8 @@ IMBALANCE: Final = {
 def collective_waits(exchanged: Pieces) -> pl.DataFrame:
     """Return one row per kind and group (``WAITS``; ns, all ranks added up), by time.
 
-    ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is that of
-    calls of which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
+    ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is the time of
+    calls for which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
     ``timed.exchanged``.
     """
     key, alone = ["kind", *GROUP], pl.col("shortest").is_null()
@@ -112,11 +112,12 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
     """Return one row per process (``STRAGGLERS``; ns) that took part in a collective that synchronises, by
     the waiting that it caused.
 
-    ``last``: in how many it alone was last; ``last_share``: of those ``compared``. ``lateness``: how much
-    later it came than the first rank, summed over those in which it was last; where a rank waits in several
-    collectives at once, the time counts once (``_once``). ``caused_waiting``: the waiting of all other ranks
-    in these. A collective in which no rank waited longer than a microsecond has
-    no last rank. Only collectives of which the times of at least two ranks are known are compared.
+    ``last``: the number of collectives in which it alone was last; ``last_share``: their share of those
+    ``compared``. ``lateness``: how much later it came than the first rank, summed over those in which it was
+    last; if a rank waits in several collectives at once, the time counts once (``_once``).
+    ``caused_waiting``: the waiting of all other ranks in these. A collective in which no rank waited longer
+    than a microsecond has no last rank. Only collectives of which the times of at least two ranks are known
+    are compared.
     """
     last = pl.col("last")
     ranks = trace["processes"].select("process", "rank").unique("process", keep="first")
@@ -144,7 +145,7 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
 
 
 def _for_stragglers(exchanged: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns that are needed, as each pass makes the others too."""
+    """Return the needed columns only, because each pass over the pieces computes all of them again."""
     own = ["own"] if "own" in exchanged.columns else []
     return exchanged.select(
         "process", "kind", *_ONE, "start", "duration", "shortest", "waiting", *own
@@ -152,9 +153,9 @@ def _for_stragglers(exchanged: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_stragglers(profile: Answers) -> pl.DataFrame:
-    """``stragglers`` of the collectives that ended in a step, warm-up left out where there are other steps;
-    of all collectives where no steps are known. A rank whose steps begin later than those of others is not
-    late by that: its lateness is no longer than its own steps so far."""
+    """Return ``stragglers`` for the collectives that ended in a step, leaving out warm-up if there are
+    other steps; for all collectives if no steps are known. A rank whose steps begin later than those of
+    others is not late because of that: its lateness is limited to the time of its own steps so far."""
     table = profile.of(step_bounds).filter(pl.col("step").is_not_null())
     kept = table.filter(pl.col("seen") & ~warm_up_of_job(table))
     judged = table if kept.is_empty() else kept
@@ -175,7 +176,7 @@ def step_stragglers(profile: Answers) -> pl.DataFrame:
 
 def waits_for(exchanged: Pieces) -> pl.DataFrame:
     """Return one row per pair of processes: ``late``, which alone entered last, ``process``, which waited
-    for it, and its ``waiting`` (ns). The waiting of a ``late`` adds up to its ``caused_waiting``.
+    for it, and its ``waiting`` (ns). The waiting for a ``late`` process adds up to its ``caused_waiting``.
     """
     marked, instance = late_rows(each(exchanged, _for_stragglers)), list(_ONE)
     late = pl.concat(
@@ -193,9 +194,9 @@ def waits_for(exchanged: Pieces) -> pl.DataFrame:
 
 
 def late_rows(exchanged: Pieces) -> Pieces:
-    """Return the collectives of each rank that can be compared, with ``late`` (ns: the longest waiting in it:
-    how much the last came after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process
-    alone was last)."""
+    """Return the comparable collectives of each rank, with ``late`` (ns: the longest waiting in it, so how
+    much the last rank came after the first), ``caused`` (ns: all waiting in it) and ``last`` (the process
+    that alone was last)."""
     instance, compared = list(_ONE), each(exchanged, _compare)
     shortest = pl.col("duration") == pl.col("shortest")
     sums = Gathered(instance, pl.col("longest").max(), pl.col("caused", "least").sum())
@@ -238,10 +239,11 @@ def _compare(exchanged: pl.DataFrame) -> pl.DataFrame:
 
 
 def _once(exchanged: pl.DataFrame) -> pl.DataFrame:
-    """Return the collectives by process and time, ``waiting`` of each without what the rank waits at the same
-    time in those that it entered before: two buckets of gradients in flight wait for one late rank once.
+    """Return the collectives by process and time, with ``waiting`` reduced by the simultaneous waiting in
+    collectives that the rank entered before: two buckets of gradients in flight wait only once for one late
+    rank.
 
-    A rank waits from its entering a collective on. Sums of the waiting of a rank are no longer than its time.
+    A rank waits from its entry to a collective on. The waiting of a rank never adds up to more than its time.
     """
     until = (pl.col("start") + pl.col("waiting").fill_null(0)).cum_max().shift(1).over("process")
     end = pl.col("start") + pl.col("waiting")
@@ -251,7 +253,7 @@ def _once(exchanged: pl.DataFrame) -> pl.DataFrame:
 
 
 def work_by_step(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
-    """Return the steps that several processes have, each once, with ``work`` (ns): a step's time less the
+    """Return the steps that several processes have, each once, with ``work`` (ns): a step's time minus the
     waiting in the collectives that ended in it.
 
     It is null in a step in which a rank has a collective whose waiting is not known. ``table`` is

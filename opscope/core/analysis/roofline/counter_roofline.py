@@ -41,7 +41,7 @@ _COST: Final = (
     *("matrix_flops", "vector_flops", "masked_flops", "bytes", "dtype", "reason", "bytes_reason"),
 )
 _KEYS: Final = ("op", "inputs", "direction", "name")
-#: Precisions whose tensors make half-precision instructions part of an op's work.
+#: Precisions of tensors for which half-precision instructions count as an op's work.
 _HALVES: Final = ("f16", "bf16")
 _MOVES: Final = (
     "half-precision instructions ran, and the types of the op's tensors are not known: compilers also move"
@@ -134,7 +134,7 @@ def _dtypes(ops: Ops, rows: Ints) -> pl.Series:
 
 
 def _calls(ops: Ops, each: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per execution of an op with measured kernels; a side that is not whole is null."""
+    """Return one row per execution of an op with measured kernels; an incomplete side is null."""
     launched = ops.attribution.kernels
     owners = ops.costs.cost_owners(launched.op.astype(np.int64))
     owners = np.where(owners >= 0, owners, launched.op)
@@ -231,7 +231,7 @@ def _rate(table: pl.DataFrame, device: Device | None) -> pl.DataFrame:
         ("counted", "tensor_flops", "off_tensor", "counted_bytes"),
     ):
         work = table.select(
-            # without a duration only the bound is wanted, which is then of the units alone
+            # without a duration, only the bound is needed, which then depends on the units alone
             pl.coalesce("duration", pl.lit(1)).alias("duration"),
             timed.alias("timed"),
             pl.col(matrix).alias("matrix_flops"),

@@ -1,7 +1,7 @@
-"""What counters say of a kernel's work: FLOPs off and on the Tensor Cores, bytes of device memory, time.
+"""A kernel's work from its counters: FLOPs off and on the Tensor Cores, bytes of device memory, time.
 
-``core/perf/counters.py`` knows the counters. A number is null where the counters that were measured do not
-give it, with the reason; none is taken from another counter that only resembles it.
+``core/perf/counters.py`` knows the counters. A number is null, with the reason, if the measured counters do
+not give it; similar counters are not used in place of it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _prefer(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 def _vector(rows: pl.DataFrame) -> pl.DataFrame:
     mine = _prefer(rows.filter(pl.col("what") == "vector"), "dtype", "parts", "part")
-    # one counter may be in the file under several names of sections
+    # a counter may be in the file under the names of several sections
     mine = mine.unique(["execution", "name"], keep="first")
     sums = mine.group_by("execution", "dtype", "parts").agg(
         pl.col("amount").sum(),
@@ -105,7 +105,7 @@ def _tensor(rows: pl.DataFrame) -> pl.DataFrame:
     opcodes = mine.filter(pl.col("part") == "opcode")
     ops = mine.filter(pl.col("part") != "opcode")
     plain = ops.with_columns(pl.col("part").str.replace(r"_dst_\w+$", "").alias("source"))
-    # src_fp16 holds src_fp16_dst_fp32, and that its shares by sparsity and by instruction
+    # src_fp16 includes src_fp16_dst_fp32, and that includes its shares by sparsity and by instruction
     has_own_part = (pl.col("source") == pl.col("part")).any().over("execution", "source")
     plain = plain.filter(~has_own_part | (pl.col("source") == pl.col("part")))
     plain = _prefer(plain, "part").unique(["execution", "name"], keep="first")

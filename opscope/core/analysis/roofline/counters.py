@@ -1,6 +1,6 @@
-"""The kernels whose hardware counters were measured: which they are, their ops, the totals of counters.
+"""The kernels whose hardware counters were measured, with their ops, and the totals of counters.
 
-A counter belongs to one execution of a kernel: to a kernel that the trace has, or, as profilers of counters
+A counter belongs to one execution of a kernel: to a kernel in the trace, or, because profilers of counters
 record no kernels, to a mark with the kernel's name and to the call that launched it.
 """
 
@@ -31,7 +31,7 @@ from opscope.core.tables.trace import range_ids
 
 #: What identifies the execution that a row of ``counters`` is of.
 _KEY: Final = ["process", "device", "correlation", "range_id"]
-#: Ops above one another that a stack names at most; the outermost ones are left out.
+#: The most nested ops that a stack names; the outermost ones are left out.
 DEPTH: Final = 64
 #: The columns of ``measured_kernels`` without the counters.
 COLUMNS: Final = (
@@ -68,7 +68,7 @@ class Executions:
 
 
 def executions(ops: Ops) -> Executions:
-    """Return the executions that counters were measured of, each linked to its kernel, launch and op."""
+    """Return the executions for which counters were measured, each linked to its kernel, launch and op."""
     trace = ops.attribution.trace
     table = trace["counters"]
     key = table.select(_KEY).unique(maintain_order=True)
@@ -85,8 +85,8 @@ def executions(ops: Ops) -> Executions:
 
 
 def _kernels(ops: Ops, key: pl.DataFrame, mark: Ints) -> Ints:
-    """Return the kernel of each execution: of several with its correlation id, as a CUDA graph's launch has,
-    that which begins when the execution's mark does and has its text."""
+    """Return the kernel of each execution. If several have its correlation id, as in a CUDA graph's
+    launch, it is the one that begins with the execution's mark and has its text."""
     trace = ops.attribution.trace
     kernels, ranges = trace["kernels"], trace["ranges"]
     if kernels.is_empty() or key.is_empty():
@@ -193,7 +193,7 @@ def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
 
 
 def _free(name: str) -> str:
-    """Return the column name of a counter: one that is named as another column gets a suffix."""
+    """Return the column name of a counter; a suffix is added if another column has that name."""
     return f"{name} (counter)" if name in COLUMNS else name
 
 
@@ -301,7 +301,7 @@ def counter_totals(executions: Executions, kernels: pl.DataFrame) -> pl.DataFram
     )
 
 
-#: Its columns, each with ours. Its times are in µs.
+#: HTA's columns, each with opscope's. HTA's times are in µs.
 _NAMES: Final = {
     "cat": None,
     "name": "name",

@@ -79,7 +79,7 @@ def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.D
 
     If the trace has kernels, the rows are the kernels and copies that the summary's ``flops_share`` and
     ``bytes_share`` leave out: a compiled region under the region's name, a kernel that no op launched under
-    its own name. Without kernels, time is the ops' self time. What took no time is left out.
+    its own name. Without kernels, time is the ops' self time. Rows without time are left out.
     """
     if not ops.on_device:
         return _sum(_of_ops(ops))
@@ -88,15 +88,15 @@ def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.D
 
 
 def costs_of(profile: Answers) -> dict[str, int]:
-    """Return the times (ns) of which shares of ``missing_costs`` are: ``launched`` (with a launch record)
-    and ``all``. Those of parts of a job add up."""
+    """Return the times (ns) to which the shares of ``missing_costs`` refer: ``launched`` (with a launch
+    record) and ``all``. Those of parts of a job add up."""
     ops = profile.of(op_index)
     if not ops.on_device:
         times = ops.times
         alone = times.self_time if times.seen is None else times.self_time[times.seen]
         return dict.fromkeys(("launched", "all"), int(alone.sum()))
     tables = (profile.of(kernel_executions), profile.of(copy_executions))
-    # of the other columns nothing is needed: a filter of all copies 70 bytes a kernel
+    # other columns are not needed: filtering all of them would copy 70 bytes a kernel
     return {
         name: sum(int(table.select(counted.sum()).item()) for table in tables)
         for name, counted in (
@@ -170,7 +170,8 @@ def _lacking(ops: Ops, executed: pl.DataFrame, places: Ints) -> pl.DataFrame:
 
 
 def _of_memops(ops: Ops, memops: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per copy or set: its FLOPs are known to be 0; the trace may have its bytes."""
+    """Return a row per copy or set: its FLOPs are known to be 0, and its bytes are known if the trace has
+    them."""
     table = ops.attribution.trace["memops"]
     bare = pl.lit(None, pl.String)
     return memops.select(
@@ -205,7 +206,7 @@ def _of_ops(ops: Ops) -> pl.DataFrame:
 def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
     """Return one row per kind of op row (-1: none) and value of ``columns``: calls, the sum of ``time``.
 
-    So texts are read once per kind, not once per kernel.
+    Grouping first means that texts are read once per kind, not once per kernel.
     """
     return (
         pl.DataFrame(
@@ -226,7 +227,7 @@ def _alike(ops: Ops, rows: Ints, *columns: pl.Series) -> pl.DataFrame:
 
 
 def _of_all(name: str) -> pl.Expr:
-    """Return the sum of a bound; null if any kernel has none."""
+    """Return the sum of a bound; null if any kernel has no bound."""
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).sum()).alias(name)
 
 
@@ -285,7 +286,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def shares_of(trace: Trace) -> str:
-    """Return of which time of ``costs_of`` shares are: without any launch recorded of all device time."""
+    """Return the time of ``costs_of`` that shares refer to: with launch records, else all device time."""
     return "launched" if trace.has("calls") else "all"
 
 

@@ -40,12 +40,12 @@ _PRICED: Final = (
     "dtype",
     "note",
 )
-#: What a row of sums may be.
+#: The words for the rows of sums.
 BY: Final = ("op", "layer", "direction", "step", "range", "kernel")
 _ABOUT: Final = ("op_id", "op", "inputs", "direction", "layer", "step", "range")
 #: The columns that are null for an op with missing kernels.
 _ROOF: Final = ("ideal_time", "efficiency", "attainable_flops", "bound", "over_reason")
-#: Ops that wait for other devices: their bytes cross a link, whose bandwidth is not known.
+#: Ops that wait for other devices: their bytes cross a link of unknown bandwidth.
 _COLLECTIVE: Final = "communication"
 #: Copies that leave the device's memory.
 _LINKS: Final = ("HtoD", "DtoH", "PtoP", "HtoH")
@@ -113,7 +113,7 @@ def executions(ops: Ops, frame: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataF
     )
     ran = ran.filter(pl.col("row") >= 0)
     within = captured(trace, ran["row"].to_numpy())
-    if within is not None:  # an op that is partly in the window lacks some of its kernels
+    if within is not None:  # an op that is partly outside the window lacks some of its kernels
         ran = ran.filter(pl.Series(within))
     ran = ran.filter(ops.costs.counted(ran["row"].to_numpy()))
     done = (
@@ -156,7 +156,7 @@ def _on_the_cpu(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _by_name(kernels: pl.DataFrame) -> list[pl.Series]:
-    """Return what each kernel's name shows; each distinct name is read once."""
+    """Return the facts shown by each kernel's name; each distinct name is read once."""
     codes, names = compact(kernels["name"])
     fast = pl.Series([kernel_names.fast_algorithm(name or "") for name in names], dtype=pl.Boolean)
     serving = pl.Series([kernel_names.helps(name or "") for name in names], dtype=pl.Boolean)
@@ -232,17 +232,16 @@ def group_efficiency(table: pl.DataFrame, *by: str) -> pl.DataFrame:
     """Return ``op_efficiency`` by op name, layer, direction, step or user range: sums and their ratios.
 
     The columns: calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes; ``attained_flops``
-    (FLOP/s, without those that a mask saves) and ``attained_bandwidth`` (bytes/s) of the calls whose FLOPs
-    or bytes are known, that lack no kernel and cross no link; ``intensity`` (FLOP/byte, of such calls where
-    both are known);
-    ``efficiency`` (the time at the roof over the time taken); ``rated`` (the share of the group's time
-    that has a roof); ``bound`` (the bound of most of its time); ``over`` (the share of the rated time in
-    calls above their roof) and ``over_reason`` (the reason of most of that time).
+    (FLOP/s, without FLOPs that a mask makes unnecessary) and ``attained_bandwidth`` (bytes/s) of the calls
+    whose FLOPs or bytes are known, that lack no kernel and cross no link; ``intensity`` (FLOP/byte, of such
+    calls where both are known); ``efficiency`` (the time at the roof over the time taken); ``rated`` (the
+    share of the group's time that has a roof); ``bound`` (the bound of most of its time); ``over`` (the share
+    of the rated time in calls above their roof) and ``over_reason`` (the reason of most of that time).
     """
     keys = list(by)
     rated = pl.col("efficiency").is_not_null()
     above = pl.col("over_reason").is_not_null()
-    # the time of some of the kernels gives no rate, and a link's bandwidth is not the memory's
+    # the time of only some of the kernels gives no rate, and a link's bandwidth is not the memory's
     is_complete = pl.when(~pl.col("incomplete") & ~pl.col("over_link"))
     masked = pl.col("masked_flops").fill_null(0)
     work = is_complete.then(pl.col("matrix_flops") - masked + pl.col("vector_flops"))

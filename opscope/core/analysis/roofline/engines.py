@@ -46,7 +46,7 @@ RUNS: Final = {
     **dict.fromkeys(("min", "max", "mean", "median", "p90", "p95", "p99", "total"), pl.Float64),
     "wall_time": pl.Float64, "throughput": pl.Float64,
 }  # fmt: skip
-#: What a run's time is made of, in the order of trtexec's summary.
+#: The parts of a run's time, in the order of trtexec's summary.
 MEASURES: Final = ("Latency", "Enqueue Time", "H2D Latency", "GPU Compute Time", "D2H Latency")
 _NAMES_ONLY: Final = (
     "the engine gives only the layer's name (it was not built with detailed verbosity)"

@@ -14,8 +14,8 @@ import polars as pl
 
 from opscope.core.perf.devices.peaks import MEASURED, Device
 
-#: The order of magnitude (ns) of a kernel's start, ramp and drain: work whose ideal time is shorter, and
-#: that is far from its roof, is bound by latency, not by a unit.
+#: The order of magnitude (ns) of a kernel's start, ramp and drain. If work has a shorter ideal time and is
+#: far from its roof, it is bound by latency, not by a unit.
 LATENCY_NS: Final = 2_000
 LATENCY_EFFICIENCY: Final = 0.5
 #: A duration of fewer clock ticks than this is too coarse to judge by.
@@ -58,7 +58,7 @@ def roofline(frame: pl.DataFrame, device: Device | None, tick_ns: int = 1) -> pl
         *_attained(frame.columns),
         _working_set_fits(device, frame.columns).alias("_cached"),
     )
-    # if one part of the roof is unknown the roof is: max_horizontal would ignore a null
+    # if one part of the roof is unknown, so is the roof: max_horizontal would ignore a null
     is_stated = pl.all_horizontal(pl.col("_tensor", "_vector", "_memory").is_not_null())
     ideal = pl.when(is_stated & pl.col("matrix_flops").is_not_null()).then(
         pl.max_horizontal("_tensor", "_vector", "_memory")
@@ -85,7 +85,7 @@ def _given(columns: Sequence[str], name: str, otherwise: int | bool | None) -> p
 
 
 def _matrix(columns: Sequence[str]) -> pl.Expr:
-    """Return the matrix FLOPs without those that a mask saves."""
+    """Return the matrix FLOPs without those that a mask makes unnecessary."""
     return pl.col("matrix_flops") - _given(columns, "masked_flops", 0)
 
 

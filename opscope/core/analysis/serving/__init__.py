@@ -1,1 +1,1 @@
-"""Inference servers: the engine's steps by kind, tokens, batches, the host between steps, graphs."""
+"""Inference servers: the engine's steps by kind, tokens, batches, host time between steps, graphs."""

@@ -1,4 +1,5 @@
-"""Decode steps by the size of their batch: what a step takes as more requests and a longer cache join it."""
+"""Decode steps by batch size: how the step time grows with the number of requests and the length of the
+cache."""
 
 from __future__ import annotations
 

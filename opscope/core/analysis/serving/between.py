@@ -20,14 +20,14 @@ from opscope.core.tables.columns import at, known_sum
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE
 
-#: What is between steps without a range or an op that the trace shows.
+#: Name of time between steps without a recorded range or op.
 NOTHING = "nothing that the trace shows"
 _SEEN = ("user", "op", "source", "phase", "loader")
 
 
 def between(ops: Ops, steps: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per process and what ran between its steps, the most time first: time (ns), calls, and the
-    sums of the process. ``steps`` is ``engine_steps``, ``sums`` ``step_sums``."""
+    """Return a row per process and activity between its steps, the most time first: time (ns), calls, and
+    the sums of the process. ``steps`` is ``engine_steps``, ``sums`` ``step_sums``."""
     ran = _outer_ranges(ops, steps)
     names = ran.group_by("process", "what").agg(
         pl.col("time").sum(), pl.len().cast(pl.Int64).alias("calls")

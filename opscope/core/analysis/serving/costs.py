@@ -1,9 +1,8 @@
-"""What a server's tokens cost: the joules and the money of each kind of engine step, and for each token.
-
-Power is a line from sample to sample. A step has the energy from the begin of its work on the device to
-that of the next step's; it is counted in nJ as differences of one rounded sum, so steps add up to all of
-it. Money is the time of the engine by kind of step, as in ``serving_phases``, times its GPUs, in parts of
-1e-9.
+"""The cost of a server's tokens: the energy and the price of each kind of engine step, and of each token.
+|| Power is interpolated linearly between samples. A step's energy is that from the begin of its work on
+the device to the begin of the next step's work. It is counted in nJ as differences of one rounded
+cumulative sum, so the steps add up to the total. The price is the engine's time by kind of step, as in
+``serving_phases``, times its GPUs, in units of 1e-9.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ ALL: Final = "all"
 NO_POWER: Final = "no energy or power was sampled in its steps: --power FILE gives samples"
 VERIFIED: Final = "drafts were verified: how many tokens were accepted is not recorded"
 UNTOLD: Final = "the names of some steps do not tell their tokens"
-#: Energies (nJ) and prices beyond these would not fit in 64 bits.
+#: Larger energies (nJ) and prices than these would not fit in 64 bits.
 _MOST_JOULES: Final = 1e9
 _HOUR: Final = 3.6e12
 _PRICE: Final = re.compile(r"\D{0,3}?(\d{1,6}(?:\.\d{1,9})?)\s*(?:/\s*h(?:our)?)?")
@@ -58,7 +57,7 @@ def _price() -> Parameter:
 
 
 def step_energies(profile: Answers) -> pl.DataFrame:
-    """The energy (nJ) of each engine step all of which was sampled: ``row``, ``energy``."""
+    """The energy (nJ) of each engine step that was sampled completely: ``row``, ``energy``."""
     steps = profile.of(work_windows)
     samples = profile.trace["samples"].filter(
         pl.col("value").is_not_null() & pl.col("device").is_not_null()
@@ -101,7 +100,7 @@ def _energy(
     lasted = np.diff(time) / 1e9
     if is_power:
         rises = (value[1:] + value[:-1]) / 2 * lasted
-    else:  # a driver that begins anew counts from 0
+    else:  # a restarted driver counts from 0
         rises = np.where(np.diff(value) >= 0, np.diff(value), value[1:])
     total = np.append(0.0, np.cumsum(rises))
     index = np.clip(np.searchsorted(time, at, side="right") - 1, 0, len(time) - 2)
@@ -154,7 +153,7 @@ def costs(profile: Answers, price: float) -> pl.DataFrame:
 
 
 def _sums(steps: pl.DataFrame, kind: pl.Expr, tokens: pl.Expr) -> pl.DataFrame:
-    """Return the sums of the steps of each ``kind``, and their ``tokens``: null if those of one are."""
+    """Return the sums of the steps of each ``kind``, and their ``tokens``: null if unknown for any step."""
     counts, sampled = pl.col("counts"), pl.col("energy").is_not_null()
 
     def known(which: pl.Expr) -> pl.Expr:

@@ -10,7 +10,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.serving.inferred import steps_without_names
 
-#: Columns of ``engine_steps``. Times in ns on the trace's clock; counts are null where nothing tells them.
+#: Columns of ``engine_steps``. Times in ns on the trace's clock; unknown counts are null.
 STEPS: Final = {
     "process": pl.Int32,
     "rank": pl.Int32,
@@ -42,11 +42,12 @@ def engine_steps(profile: Answers) -> pl.DataFrame:
     """The engine's steps of each process (``STEPS``), by process and begin.
 
     They are the ranges that a server names by the sizes of its steps (``dialects.serving``), on the thread
-    with most of them. ``next``: when the process's next step began (ns); of the last, its end.
-    ``new_tokens``: tokens that it computed (Σq); ``output_tokens``: tokens that came out of it, one for each
-    request that decoded, null where drafts were verified, as their acceptance is not recorded;
+    with most of them. ``next``: when the process's next step began (ns); for the last step, its own end.
+    ``new_tokens``: tokens that it computed (Σq); ``output_tokens``: tokens that it produced, one for each
+    request that decoded; null if drafts were verified, because their acceptance is not recorded;
     ``cached_tokens``: tokens that were in the cache before (Σk - Σq). ``sum_qq``, ``sum_qk``: Σq² and Σq·k
-    over its requests. A process that names none, and trains nothing, has those of ``steps_without_names``.
+    over its requests. A process that names no steps and trains nothing has the steps of
+    ``steps_without_names``.
     """
     ops = profile.of(op_index)
     named = ops.served_steps

@@ -1,4 +1,4 @@
-"""Requests against what was promised: how many kept it, and which engine steps broke it."""
+"""Goodput: how many requests met their limits, and which engine steps made others miss them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ _LIMITS = {
 
 def judged(requests: pl.DataFrame, ttft: int, tpot: int) -> pl.DataFrame:
     """Return the requests (``request_times``) with ``late`` and ``slow``, whether the first token or the
-    others missed the limit (ns; 0: any), and ``good``; null where the log does not tell.
-
-    A request with one token has none that could be slow.
+    others missed the limit (ns; 0: any), and ``good``; null if the log does not show it. A request with a
+    single token cannot be slow.
     """
     alone = pl.col("output_tokens") <= 1
     late = pl.col("ttft") > ttft if ttft else pl.lit(False)
@@ -34,7 +33,7 @@ def judged(requests: pl.DataFrame, ttft: int, tpot: int) -> pl.DataFrame:
 
 
 def goodput(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
-    """How many requests of a server's log kept the limits, and how many of these a second."""
+    """How many requests in a server's log met the limits, in all and per second."""
     rows = judged(profile.trace["requests"], ttft, tpot)
     if rows.is_empty():
         return no_rows(_GOODPUT)
@@ -72,9 +71,9 @@ def goodput(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
 def broken(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
     """Which engine steps ran while requests missed the limits.
 
-    Of a late request all steps between its arrival and its first token; of a slow one the steps from its
-    first token to its end that took longer than a token may: a step that decodes beyond the limit, a
-    prefill between two that decode all of its time.
+    For a late request: all steps between its arrival and its first token. For a slow one: the steps from
+    its first token to its end that exceed the limit per token: a decode step longer than the limit, or a
+    prefill between two decode steps, with all its time.
     """
     rows = judged(profile.trace["requests"], ttft, tpot)
     steps = profile.of(work_windows).sort("start")
@@ -99,7 +98,7 @@ def broken(profile: Answers, *, ttft: int = 0, tpot: int = 0) -> pl.DataFrame:
 
 
 def _overlapping(steps: pl.DataFrame, rows: pl.DataFrame, since: str, until: str) -> pl.Series:
-    """Return for each step (by begin) how many rows lasted beyond its begin and began before its next one."""
+    """Return for each step (by begin) how many rows ended after its begin and began before the next step."""
     begun = rows[since].drop_nulls().sort()
     ended = rows[until].drop_nulls().sort()
     before = begun.search_sorted(steps["next"].fill_null(NONE), "left")

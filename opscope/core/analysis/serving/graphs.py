@@ -1,4 +1,4 @@
-"""Which graph ran which batch size of a server's decode steps, and what ran outside graphs."""
+"""Which CUDA graph ran which batch size of a server's decode steps, and which work ran outside graphs."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _bounds(profile: Answers, ops: Ops, process: int) -> pl.DataFrame | None:
 
 
 def _rows(steps: pl.DataFrame, process: int) -> pl.DataFrame:
-    """Return the columns of ``SERVED``: a phase that a step is not in has zeros."""
+    """Return the columns of ``SERVED``; a phase that does not occur in a step has zeros."""
     sure = pl.col("by").replace_strict(SURE, default=None, return_dtype=pl.Float64)
     is_decode, new, requests = pl.col("kind") == "decode", pl.col("new"), pl.col("requests")
     each = pl.when(requests > 0).then(new // requests)

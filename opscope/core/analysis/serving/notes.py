@@ -1,4 +1,4 @@
-"""What every table of a server's steps says below: where its steps come from, and what is left out."""
+"""The lines below every table of a server's steps: the source of the steps, and what is left out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def no_rows(documented: Iterable[Column]) -> pl.DataFrame:
 
 
 def step_lines(profile: Answers) -> list[str]:
-    """Return lines that say who tells the steps, how sure that is, and which of them are warm-up."""
+    """Return lines that give the source of the steps, its confidence, and which steps are warm-up."""
     steps = profile.of(step_sums)
     lines = []
     for source, count, least in (

@@ -8,7 +8,7 @@ from typing import Final
 
 from opscope.core.perf import kinds
 
-#: The parts of a step's device work. What the device waited for are ``host`` and ``between``.
+#: The parts of a step's device work. Waits of the device are ``host`` and ``between``.
 ATTENTION, EXPERTS, PRODUCTS, SAMPLING = "attention", "experts", "products", "sampling"
 COMMUNICATION, COPIES, OTHER = "communication", "copies", "other"
 PARTS: Final = (ATTENTION, EXPERTS, PRODUCTS, SAMPLING, COMMUNICATION, COPIES, OTHER)
@@ -43,7 +43,7 @@ _OF_KINDS: Final = {
 
 
 def part_of(op: str | None, family: str | None, kernel: str | None, kind: str | None) -> str:
-    """Return the part to which work belongs, by its op, the op's family, its kernel's name and its kind."""
+    """Return the part that work belongs to, from its op, the op's family, its kernel's name and its kind."""
     if kind == kinds.COMMUNICATION:
         return COMMUNICATION
     if family == "moe":
@@ -70,5 +70,5 @@ def parts_of(
 
 
 def in_sampler(text: str | None) -> bool:
-    """Whether a layer or a range is that in which tokens are chosen."""
+    """Whether tokens are chosen in a layer or range."""
     return text is not None and _SAMPLER.search(text) is not None

@@ -25,7 +25,7 @@ def phases(steps: pl.DataFrame) -> pl.DataFrame:
         pl.col("time").sum(),
         *(known_sum(name) for name in ("device_time", *TIMES)),
         pl.col("period").median().round().cast(pl.Int64).alias("step_time"),
-        # a sum of steps of which one is not known is not known
+        # a sum over steps is unknown if any of them is unknown
         *(
             pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum()).alias(name)
             for name in counted

@@ -1,4 +1,4 @@
-"""What each request of a server waited for and had of its engine: queueing, prefill, decode, device time."""
+"""The waits of each request of a server and its use of the engine: queueing, prefill, decode, device time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opscope.core.question.record import Question, Report, View
 from opscope.core.question.words import columns
 
 EMPTY = "no requests: --requests FILE gives the server's log of them (docs/serving.md)"
-#: Why a request has no share of the engine's time, or not all of its parts.
+#: Why a request has no share of the engine's time, or lacks some parts.
 OUTSIDE = "it is outside the recorded steps"
 BEFORE = "it came before the first recorded step"
 AFTER = "it ended after the last recorded step"
@@ -36,10 +36,9 @@ def work_windows(profile: Answers) -> pl.DataFrame:
 
 
 def request_shares(profile: Answers) -> pl.DataFrame:
-    """What each request had of each process's engine: ``process``, ``request`` (its place in the log, -1:
-    none of it), prefill_steps, decode_steps, begun (ns, its first prefill), prefilled (tokens of these
-    steps),
-    device_time, time (ns)."""
+    """The share of each request in each process's engine: ``process``, ``request`` (its place in the log,
+    -1: not in the log), prefill_steps, decode_steps, begun (ns, its first prefill), prefilled (tokens of
+    these steps), device_time, time (ns)."""
     steps, requests = profile.of(work_windows), profile.trace["requests"]
     parts = []
     for process in steps.partition_by("process", maintain_order=True):
@@ -102,8 +101,8 @@ def are_alike(steps: pl.DataFrame) -> bool:
 
 
 def requests_of(profile: Answers) -> pl.DataFrame:
-    """Return a row per request and process with engine steps, the most of its time first, and a row per
-    process of what its steps had beside the log's."""
+    """Return a row per request and process with engine steps, the largest share first, and a row per
+    process for the share of requests that are not in the log."""
     logged = request_times(profile.trace["requests"])
     steps = profile.of(work_windows)
     processes = steps.group_by("process", "rank", maintain_order=True).agg(
@@ -120,7 +119,7 @@ def requests_of(profile: Answers) -> pl.DataFrame:
     unseen = (pl.col("arrival") > pl.col("until")) | (
         pl.coalesce("finished", "first_token", "arrival") < pl.col("since")
     )
-    # its steps computed as many tokens as its prompt has: none of its prefill was before
+    # its steps computed as many tokens as its prompt has, so no prefill came before them
     all_seen = (pl.col("prefilled") >= pl.col("prompt_tokens")).fill_null(False)
     counted = ("prefill_steps", "decode_steps", "device_time", "time")
     known = every.with_columns(
@@ -137,7 +136,7 @@ def requests_of(profile: Answers) -> pl.DataFrame:
     )
     began = pl.when((pl.col("arrival") >= pl.col("since")) | all_seen).then("begun")
     waited = pl.coalesce(began - pl.col("arrival"), "queue")
-    # what a server says of its queue may exceed what the log's times leave
+    # the queue time that a server reports may exceed the time that the log leaves for it
     queue = pl.min_horizontal(waited, "ttft")
     lasting = known.with_columns(
         pl.when(waited.is_not_null()).then(queue).alias("queue")
@@ -169,7 +168,7 @@ def _table(report: Report, profile: Answers, view: View) -> Table:
 
 
 def _alone(logged: pl.DataFrame, reason: str) -> pl.DataFrame:
-    """Return the requests without any process."""
+    """Return the requests, without any process."""
     return logged.with_columns(
         pl.lit(None, pl.Int32).alias("process"),
         pl.lit(None, pl.Int32).alias("rank"),

@@ -1,9 +1,8 @@
-"""Which requests were in each engine step, and what each had of its time: its share by tokens, to the ns.
-
-No trace tells the requests of a step by name. A step that tells how many it had gets those whose time to
-prefill (from their arrival to their first token) or to decode (from it to their end) overlaps its work
-most, of equals those whose first token came first; one that does not, all whose time covers half of it.
-Requests that a step had and the log does not are one more row, without a request.
+"""Which requests were in each engine step, and the share of each in its time, divided by tokens, exact to the
+ns. || Traces do not name the requests of a step. If a step records their number, it gets the requests whose
+time to prefill (from arrival to first token) or to decode (from first token to end) overlaps its work most;
+among equals, those with the earliest first token. If it does not, it gets all requests whose time covers half
+of it. Requests in a step that are not in the log form an additional row, without a request.
 
 A step's time is split between prefill and decode by their tokens; prefill among requests by the lengths of
 their prompts, decode equally. Each split is of whole ns: rounded down, and what is left goes to the largest
@@ -21,13 +20,13 @@ import polars as pl
 from opscope.core.question.parameters import WrongParameter
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Pairs of a step and a request that are in memory at a time, and that are looked at in all.
+#: Pairs of a step and a request that are in memory at a time, and the most pairs in all.
 _PAIRS: Final = 2_000_000
 MOST_PAIRS: Final = 1_000_000_000
-#: Weights of one step may add up to this much, so that no product exceeds 64 bits.
+#: Largest sum of the weights of a step, so that no product exceeds 64 bits.
 _HEAVIEST: Final = 1 << 31
 _FAR: Final = 1 << 62
-#: The kinds of steps in which nothing is told of a phase, and that have none of it.
+#: The kinds of steps which, if they record nothing about a phase, contain none of it.
 _NOT_IN: Final = {"prefill": ("decode", "verify", "draft", "idle"), "decode": ("prefill", "idle")}
 #: A row per step and request in it; ``request`` is its place, -1 for those that the log lacks.
 SHARES: Final = {
@@ -40,9 +39,10 @@ SHARES: Final = {
 
 
 def split(amounts: Ints, of: Ints, weights: Ints) -> Ints:
-    """Return the part of ``amounts[of]`` that each row has by its weight: whole, and all of it.
+    """Return the part of ``amounts[of]`` that each row gets by its weight: whole numbers that add up to the
+    amount.
 
-    Rows of a group whose weights are all 0 have equal parts. Every group with an amount needs a row.
+    If all weights of a group are 0, its rows get equal parts. Every group with an amount needs a row.
     """
     weights = np.clip(weights, 0, _FAR >> 22)
     total = _sums(weights, of, len(amounts))
@@ -75,7 +75,7 @@ def shares(steps: pl.DataFrame, requests: pl.DataFrame) -> Iterator[pl.DataFrame
     start = steps["start"].to_numpy()
     reach = np.maximum.accumulate(steps["ended"].to_numpy()) if len(steps) else start
     bounds = [
-        # a request cannot be in a step that began before it came
+        # a request cannot be in a step that began before it arrived
         (np.searchsorted(start, logged.arrival), np.searchsorted(start, logged.prefilled)),
         (
             np.searchsorted(reach, logged.decodes, side="right"),
@@ -151,8 +151,8 @@ def _of_steps(
 def _members(
     steps: pl.DataFrame, phase: str, logged: _Logged, low: Ints, high: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Return step and request of each pair in a phase, and of each step how many requests it had (-1: not
-    told)."""
+    """Return step and request of each pair in a phase, and for each step its number of requests (-1:
+    unknown)."""
     told = pl.when(pl.col("kind").is_in(_NOT_IN[phase])).then(0).otherwise(f"{phase}_requests")
     had = steps.select(told.fill_null(NONE).cast(pl.Int64)).to_series().to_numpy()
     length = high - low
@@ -184,8 +184,8 @@ def _weights(
     had: Ints,
     logged: _Logged,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return step, request (-1: those that the log lacks) and weight of each row of a phase, and of each
-    step the weight of the whole phase: its tokens, else those that its requests let expect."""
+    """Return step, request (-1: those missing in the log) and weight of each row of a phase, and for each
+    step the weight of the whole phase: its tokens, else the tokens expected from its requests."""
     present = np.bincount(step, minlength=count).astype(np.int64)
     lacking = np.maximum(had - present, 0)
     own = np.ones(len(step), np.int64)

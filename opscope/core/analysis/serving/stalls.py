@@ -1,4 +1,4 @@
-"""What prefills cost the requests that decode: in steps that do both, and between two steps that decode."""
+"""The delay that prefills cause to decoding requests: in mixed steps, and between two decode steps."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from opscope.core.question.layout import Column
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
-#: Fewer decode steps than these tell no usual time.
+#: Fewest decode steps from which the usual time is known.
 FEWEST = 3
 
 
 def stalls(steps: pl.DataFrame) -> pl.DataFrame:
     """Return a row per process and kind of step that holds decoding requests up. ``steps`` is ``step_sums``.
 
-    The usual time is the median of decode steps without warm-up. A mixed step costs each of its decoding
-    requests its time beyond that; a prefill step costs all of its time to those that decoded before it and
-    go on after it: at most as many as the fewer of both neighbours have.
+    The usual time is the median of decode steps without warm-up. A mixed step delays each of its decoding
+    requests by its time beyond the usual time. A prefill step delays, by all of its time, the requests that
+    decode before and after it: at most the smaller of the numbers in both neighbouring steps.
     """
     steady = steps.filter((pl.col("kind") == "decode") & ~pl.col("warm_up").fill_null(False))
     usual = steady.group_by("process").agg(
@@ -57,7 +57,7 @@ def stalls(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _holding(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the mixed and prefill steps with the number of decoding requests that each holds up."""
+    """Return the mixed and prefill steps with the number of decoding requests that each delays."""
     decodes = pl.col("decode_requests").replace(0, None)
     before = decodes.forward_fill().shift(1).over("process")
     after = decodes.backward_fill().shift(-1).over("process")

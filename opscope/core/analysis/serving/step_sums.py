@@ -17,12 +17,12 @@ TIMES: tuple[str, ...] = tuple(f"{part}_part" for part in (*PARTS, HOST, BETWEEN
 def step_sums(profile: Answers) -> pl.DataFrame:
     """The engine's steps with their sums: the columns of ``engine_steps``, and
 
-    time: ns that are the step's: all moments of its own work, and those in which the device waited while the
-    host was in it; period: ns from its begin to the next one's, of the last to the end of its work; a column
-    for each of ``TIMES``; device_time: durations of its kernels and copies added up (ns); kernels,
-    graph_kernels: counts; graph: the graph that ran most of its kernels; replays: of graphs; outside_time: ns
-    of kernels outside graphs; warm_up: among the steps of its kind. All of the device is null for a process
-    whose kernels were not captured, and its time is the period.
+    time: ns that count for the step: all moments of its own work, and those in which the device waited while
+    the host was in the step; period: ns from its begin to the next step's begin; for the last step, to the
+    end of its work; a column for each of ``TIMES``; device_time: durations of its kernels and copies added up
+    (ns); kernels, graph_kernels: counts; graph: the graph that ran most of its kernels; replays: of graphs;
+    outside_time: ns of kernels outside graphs; warm_up: among the steps of its kind. All device columns are
+    null for a process whose kernels were not captured, and its time is the period.
     """
     steps, work = profile.of(engine_steps), profile.of(step_work)
     sums = _sums(work)
@@ -30,7 +30,7 @@ def step_sums(profile: Answers) -> pl.DataFrame:
     table = steps.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     joined = table.join(sums, on="row", how="left").join(waited, on="row", how="left").sort("row")
     counts = ("device_time", "kernels", "graph_kernels", "replays", "outside_time", *TIMES)
-    # where a process has no kernels nothing is known of the device, and no time is a wait for it
+    # without kernels in a process, nothing is known about the device, and no time counts as waiting for it
     ran = profile.trace["kernels"]["process"].unique()
     seen = pl.lit(True) if profile.cpu_only else pl.col("process").is_in(ran.implode())
     joined = joined.with_columns(pl.when(seen).then(pl.col(counts).fill_null(0)))

@@ -1,9 +1,8 @@
-"""The device work of each engine step, and what the device waited for: every moment counts once.
-
-Work belongs to the step in which it was launched: from the step's begin to that of the next, as samplers run
-after the range of a step. A moment in which several kernels run belongs to the first of them to begin. While
-the device waits, the moment belongs to the step that the host is in: ``host`` inside the step's range,
-``between`` after it (scheduler, detokenising, or no requests).
+"""The device work of each engine step, and the waits of the device: every moment counts once. || Work
+belongs to the step in which it was launched, which lasts until the begin of the next step, because
+samplers run after the range of a step. If several kernels run at a moment, it belongs to the first of them
+to begin. While the device waits, the moment belongs to the step that the host is in: ``host`` inside the
+step's range, ``between`` after it (scheduler, detokenising, or no requests).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, Ints
 
 HOST, BETWEEN = "host", "between"
-#: All that a moment of a step may be.
+#: All kinds of moments in a step.
 MOMENTS: Final = (*PARTS, HOST, BETWEEN)
 #: A row per kernel and copy that a step launched. ``own``: the moments (ns) that count as its own.
 WORK: Final = {
@@ -119,7 +118,8 @@ def _computed(ops: Ops, steps: pl.DataFrame) -> pl.DataFrame:
 
 def step_at(steps: pl.DataFrame, process: Ints, time: Ints) -> Ints:
     """Return the place of the step from whose begin to the next one's each time (ns) of a process lies; -1
-    for none. After the last step's range nothing shows what still is of it: there it is the last step."""
+    for none. Times after the last step's range belong to the last step, because nothing shows where it
+    ends."""
     row = np.full(len(time), NONE, np.int64)
     of, start = steps["process"].fill_null(NONE).to_numpy(), steps["start"].to_numpy()
     for number in np.unique(of).tolist():
@@ -130,7 +130,8 @@ def step_at(steps: pl.DataFrame, process: Ints, time: Ints) -> Ints:
 
 
 def _parts(ops: Ops, names: pl.Series, op: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Return the part of each kernel, as its place in ``PARTS``: one look at each pair of op and kernel."""
+    """Return the part of each kernel, as its place in ``PARTS``; each pair of op and kernel is examined
+    once."""
     codes, texts = compact(names)
     reading = at(ops.attribution.meaning.reading, op.astype(np.int64)).astype(np.int64)
     reading[op < 0] = NONE
@@ -138,7 +139,7 @@ def _parts(ops: Ops, names: pl.Series, op: NDArray[np.int32]) -> NDArray[np.uint
     distinct, which = np.unique(key, return_inverse=True)
     of_reading, of_name = np.divmod(distinct, len(texts) + 1)
     readings = ops.readings.select(pl.col("op", "op_type").cast(pl.String)).rows()
-    readings.append((None, None))  # of a kernel without an op: the place of -1
+    readings.append((None, None))  # for a kernel without an op: the place for -1
     parts = parts_of(
         [readings[code - 1] for code in of_reading.tolist()],
         [texts[code] if code < len(texts) else None for code in of_name.tolist()],

@@ -25,8 +25,8 @@ UNTOLD = "the names of some steps do not tell how many requests decoded"
 def tokens(steps: pl.DataFrame) -> pl.DataFrame:
     """Return a row per process. ``steps`` is ``step_sums``.
 
-    A decoding request gets a token in each step that decodes: the time between two of its tokens is that from
-    the begin of such a step to the begin of the next one, with the prefills that came between.
+    A decoding request gets a token in each decode step. The time between two of its tokens is the time from
+    the begin of one such step to the begin of the next, including prefills in between.
     """
     decoding = steps.filter(pl.col("kind").is_in(DECODING)).with_columns(
         (pl.col("start").shift(-1) - pl.col("start")).over("process").alias("apart")
@@ -66,7 +66,7 @@ def tokens(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def _known(name: str) -> pl.Expr:
-    """The sum of a column; null if one of its values is not known."""
+    """The sum of a column; null if any value is unknown."""
     return pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum())
 
 

@@ -32,7 +32,8 @@ from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.pool import Pool
 
-#: What repeats where something is trained may be a part of a step: gradients may be accumulated.
+#: Doubt if something is trained: the repeating part may be a part of a step, because gradients may be
+#: accumulated.
 TRAINED: Final = 0.7
 ACCUMULATED: Final = "nothing shows after how many of them the weights are updated"
 FEW: Final = "too few to be sure that they repeat"
@@ -42,7 +43,7 @@ SERVED: Final = (
     "steps of prefill and of decode are different work: their mean says nothing of either"
 )
 NUMBERED: Final = "ranges of one name, each with its number, may be iterations or parts of one"
-#: What found iterations that are bursts of ops; their kind follows.
+#: ``by`` of iterations that are bursts of ops; their kind follows.
 BURSTS_NAMED: Final = "bursts: "
 BY_BURSTS: Final = (
     "nothing marks them: they are bursts of equally many ops, prefill and decode told by their {by}"
@@ -54,17 +55,17 @@ UNSURE: Final = (
     "steps detected from {by} (confidence {confidence:.2f}): they are steps here because a "
     "range of them was selected, and nowhere else"
 )
-#: Threads that look at a process each: NumPy and Polars release the GIL.
+#: Threads that examine a process each: NumPy and Polars release the GIL.
 _THREADS: Final = 2
-#: Iterations: rows of ``inferred_steps``, and what is in doubt. A process without any has one row that says
-#: why, with nulls.
+#: Iterations: rows of ``inferred_steps``, and the doubt. A process without any has one row with the reason
+#: and nulls.
 DETECTED: Final = {**SCHEMA, "doubt": pl.String}
-#: process, its iterations as rows of ``inferred_steps`` (None: none), and the doubt or why there are none.
+#: A process, its iterations as rows of ``inferred_steps`` (None: none), and the doubt, or why there are none.
 _OfProcess = tuple[int, pl.DataFrame | None, str | None]
 
 
 def detected(ops: Ops, processes: list[int]) -> pl.DataFrame:
-    """Return what repeats (``DETECTED``) in each of the processes, which have no steps."""
+    """Return the repetitions (``DETECTED``) found in each of the processes, which have no steps."""
     parts = [pl.DataFrame(schema=DETECTED)]
     for process, iterations_of_process, doubt in _detected(ops, processes):
         if iterations_of_process is None:
@@ -76,7 +77,7 @@ def detected(ops: Ops, processes: list[int]) -> pl.DataFrame:
 
 
 def fits(table: pl.DataFrame, processes: list[int]) -> bool:
-    """Whether a table (``DETECTED``) that was stored can be one of these processes."""
+    """Return whether a stored table (``DETECTED``) can belong to these processes."""
     steps = table.filter(pl.col("step").is_not_null())
     none = table.filter(pl.col("step").is_null())
     return (
@@ -133,7 +134,7 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
 
 
 def _bursts(ops: Ops, process: int) -> tuple[pl.DataFrame, str] | None:
-    """Return the bursts of ops of a process as rows of ``inferred_steps``, and the doubt, where their kinds
+    """Return the bursts of ops of a process as rows of ``inferred_steps``, and the doubt, if their kinds
     show that they are steps of a language model; else None."""
     steps = bursts(ops, process)
     kinds = None if steps is None else kinds_of_steps(ops, process, steps)
@@ -150,7 +151,7 @@ def _bursts(ops: Ops, process: int) -> tuple[pl.DataFrame, str] | None:
 
 
 def _by_kernels(ops: Ops, process: int) -> tuple[Period, int] | str:
-    """Return what repeats in the kernels of a process, in the order of their launches."""
+    """Return the repetitions in the kernels of a process, in the order of their launches."""
     trace = ops.attribution.trace
     kernels = trace["kernels"]
     rows = np.flatnonzero((kernels["process"] == process).fill_null(False).to_numpy())
@@ -173,8 +174,8 @@ def _by_kernels(ops: Ops, process: int) -> tuple[Period, int] | str:
 def by_key(ops: Ops, key: Key) -> pl.DataFrame:
     """Return the iterations that a key node ends, per process, as rows of ``inferred_steps``.
 
-    The first begins with the process's first op, each other where the one before ended. What comes after the
-    last end is no iteration.
+    The first begins with the process's first op, each other one where the one before ended. The time after
+    the last end is not an iteration.
     """
     ranges = ops.attribution.trace["ranges"]
     process = ranges["process"].gather(key.rows).fill_null(NONE).to_numpy()
@@ -216,11 +217,11 @@ def _detect(profile: Answers) -> pl.DataFrame:
 
 
 def iterated(profile: Answers) -> tuple[Answers, dict[int, bool], dict[int, str]]:
-    """This profile with the iterations of processes that have no steps; per process, whether they are steps
-    by themselves, and what is in doubt or why there are none."""
+    """Return this profile with iterations for processes that have no steps; and per process, whether they
+    count as steps, and the doubt or the reason why there are none."""
     have, others = profile.of(stepping)
     iterations = detected_steps(profile)
-    if not fits(iterations, others):  # a stored table of another hand
+    if not fits(iterations, others):  # a stored table may come from a stranger
         iterations = _detect(profile)
     doubtful = iterations.filter(pl.col("doubt").is_not_null()).unique(
         "process", maintain_order=True

@@ -1,4 +1,5 @@
-"""Tell which iterations of a process that marks none are prefills and which decodes of a language model.
+"""Decide which iterations of a process without marked steps are prefills and which are decodes of a language
+model.
 
 The surest of these decides:
 
@@ -25,16 +26,16 @@ from opscope.core.sizes import LARGEST
 from opscope.core.tables.intervals import NONE, Ints
 
 BY_ATTENTION, BY_PRODUCTS, BY_TIMES = "attention", "rows of products", "times"
-#: How sure a kind is, by what tells it.
+#: Confidence in a kind, by the evidence for it.
 SURE: Final = {BY_ATTENTION: 0.9, BY_PRODUCTS: 0.6, BY_TIMES: 0.4}
-#: How far two groups of steps are apart, and bursts of ops from their neighbours.
+#: Least ratio between two groups of steps, and between pauses around and inside bursts of ops.
 _APART: Final = 4.0
 _BURSTS: Final = 3.0
 #: Confidence in steps that are bursts of equally many ops, between which the host did nothing.
 OF_BURSTS: Final = 0.5
-#: The part of the bursts that have equally many ops.
+#: Least share of the bursts that must have equally many ops.
 _ALIKE: Final = 0.9
-#: More ops are not looked at for bursts.
+#: With more ops than this, bursts are not searched for.
 _MOST_OPS: Final = 2_000_000
 
 
@@ -49,7 +50,7 @@ def main_thread(ops: Ops, process: int) -> int:
 def bursts(ops: Ops, process: int) -> pl.DataFrame | None:
     """Return bursts of equally many ops, between which the thread did nothing for far longer than inside.
 
-    Nothing shows where one ends: it lasts until the next begins.
+    The end of a burst is not marked, so it lasts until the next begins.
     """
     attribution = ops.attribution
     ranges = attribution.trace["ranges"]
@@ -85,7 +86,8 @@ def bursts(ops: Ops, process: int) -> pl.DataFrame | None:
 
 
 class _Shapes(NamedTuple):
-    """Of each reading: the rows of its matrix product (0: none); of an attention sequences, queries, keys."""
+    """Per reading: the rows of its matrix product (0: none); for an attention its sequences, queries,
+    keys."""
 
     products: Ints
     attention: Ints
@@ -129,7 +131,7 @@ def _lengths(reading: Reading) -> tuple[int, int, int]:
 
 
 def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the steps of a process with their kinds; None if it is no engine.
+    """Return the steps of a process with their kinds; None if it is not an inference engine.
 
     ``bounds`` has start and end (ns), by begin. Its rows come back with kind, requests, new (tokens),
     all_keys (the keys of all requests) and by (what tells the kind), null where it is not known.
@@ -163,7 +165,7 @@ def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame
 
 
 def _by_attention(seen: pl.DataFrame) -> pl.DataFrame | None:
-    """Return kind, requests, new and keys of steps by their attention; None if none of them is a decode."""
+    """Return kind, requests, new and keys of steps from their attention; None if no step is a decode."""
     steps = (
         seen.filter(pl.col("queries") > 0)
         .group_by("place")
@@ -184,7 +186,7 @@ def _by_attention(seen: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _by_products(seen: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the same by the rows of most products; None if they are not in two groups."""
+    """Return the same from the rows of most products; None if they do not form two groups."""
     steps = (
         seen.filter(pl.col("rows") > 0)
         .group_by("place")
@@ -205,7 +207,7 @@ def _by_products(seen: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _by_times(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the same by the device time of the steps; None if that is not in two groups."""
+    """Return the same from the device time of the steps; None if it does not form two groups."""
     kernels = ops.attribution.trace["kernels"]
     rows = np.flatnonzero((kernels["process"] == process).fill_null(False).to_numpy())
     call = ops.attribution.kernels.call[rows].astype(np.int64)
@@ -230,8 +232,8 @@ def _by_times(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | No
 
 
 def _split(values: Ints) -> int | None:
-    """Return the largest of the smaller values, where two groups are a factor of four apart and the smaller
-    values are more; else None."""
+    """Return the largest of the smaller values, if two groups are a factor of four apart and most values
+    are in the smaller group; else None."""
     distinct = np.unique(values[values > 0])
     if len(distinct) < 2:
         return None

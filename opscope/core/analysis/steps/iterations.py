@@ -1,4 +1,4 @@
-"""The iterations of a profile: when each ran, what was in it, which were warm-up, and which are stable."""
+"""The iterations of a profile: their times and content, and which are warm-up or stable."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from opscope.core.question.words import columns
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, nest
 
-#: Part of its usual number of ops by which a stable iteration may differ.
+#: Largest difference of a stable iteration from its usual number of ops, as a share.
 SAME_WORK: Final = 0.1
-#: Fewest iterations of a stable range.
+#: Fewest iterations in a stable range.
 FEWEST: Final = 3
-#: Who tells steps that are not inferred.
+#: Source of steps that are not inferred.
 MARKED: Final = "marked"
 FEW_IN_A_ROW: Final = f"no {FEWEST} iterations in a row are alike and neither warm-up nor slow"
 ITERATIONS: Final = {
@@ -56,13 +56,13 @@ ITERATIONS: Final = {
 }
 
 
-#: The kind of a server's step; null for all others.
+#: The kind of a server's step; null for all other steps.
 _KIND: Final = pl.col("found_by").str.extract(f"^(?:{NAMED}|{BURSTS_NAMED})(.*)$", 1).alias("kind")
 
 
 @dataclass(frozen=True, slots=True)
 class Stable:
-    """The recommended iterations of a process, both included, None where there are none; and why."""
+    """The recommended iterations of a process, both included, None if there are none; and the reason."""
 
     process: int
     first: int | None
@@ -79,10 +79,9 @@ def iterations(
 ) -> pl.DataFrame:
     """Return the iterations (``ITERATIONS``; ns) of a trace whose steps they are, by process and time.
 
-    ``steps`` are those of ``step_times.steps_of(ops)``.
-    ``is_step``: per process, whether its iterations are steps in all reports. ``doubts``: per process what is
-    in doubt, or why it has none; such a process has one row. ``seen_device``: whether device work was
-    recorded.
+    ``steps`` are those of ``step_times.steps_of(ops)``. ``is_step``: per process, whether its iterations are
+    steps in all reports. ``doubts``: per process the doubt about its iterations, or why it has none; a
+    process without any has one row. ``seen_device``: whether device work was recorded.
     """
     marked = steps.filter(pl.col("step").is_not_null())
     stated = _tell(ops)
@@ -122,7 +121,7 @@ def iterations(
 
 
 def _tell(ops: Ops) -> pl.DataFrame:
-    """Return per step who tells it and with which certainty (null: the program marks it)."""
+    """Return per step its source and certainty (null: the program marks it)."""
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     numbers = pl.Series("step", [reading.step for reading in meaning.readings], pl.Int64)
     marks = np.flatnonzero(at(numbers.is_not_null().to_numpy(), meaning.reading, False))
@@ -158,7 +157,7 @@ def _map(column: str, old: list[str], new: list[Any], dtype: Any) -> pl.Expr:
 
 
 def _attrs(text: str) -> dict[str, Any]:
-    """Return what a range's attributes say; {} if they are another's."""
+    """Return the attributes of a range; {} if opscope did not write them."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -167,7 +166,8 @@ def _attrs(text: str) -> dict[str, Any]:
 
 
 def _count(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
-    """Return per iteration its ops, kernels and device time (ns): of what began or was launched in it."""
+    """Return the ops, kernels and device time (ns) of each iteration: those that began or were launched in
+    it."""
     if found.is_empty():  # where each of a million kernels was launched is not asked for nothing
         return pl.DataFrame(schema=dict.fromkeys(("ops", "kernels", "device_time"), pl.Int64))
     attribution, trace = ops.attribution, ops.attribution.trace
@@ -223,8 +223,8 @@ def _sums(
 def _stable(table: pl.DataFrame) -> pl.Series:
     """Return whether each iteration is in its process's stable range.
 
-    That is the longest in a row of iterations that are whole, no warm-up, neither slow nor short, and of the
-    usual number of ops; of a server's steps, those of the kind that has most.
+    The stable range is the longest run of complete iterations that are not warm-up, neither slow nor short,
+    and have the usual number of ops; for a server's steps, those of the most frequent kind.
     """
     is_stable = np.zeros(len(table), bool)
     for part in table.with_row_index("row").partition_by("process"):
@@ -272,7 +272,7 @@ def stable(table: pl.DataFrame) -> list[Stable]:
 
 
 def _why(part: pl.DataFrame, kept: pl.DataFrame) -> str:
-    """Return why ``kept`` of a process's iterations are the stable ones."""
+    """Return the reason why ``kept`` of a process's iterations are the stable ones."""
     duration = kept["duration"].to_numpy()
     middle = float(np.median(duration))
     most = float(np.abs(duration - middle).max())
@@ -335,7 +335,7 @@ def iterations_table(report: Report, profile: Answers, view: View) -> Table:
 
 
 def _kinds(frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for each kind of step that a server names: how many, how long, and their device time."""
+    """Yield a line for each kind of step that a server names: the number, the length, and the device time."""
     named = frame.with_columns(_KIND).drop_nulls("kind")
     for (kind,), part in named.group_by("kind", maintain_order=True):
         middle, busy = part["duration"].median(), part["device_time"]

@@ -1,4 +1,4 @@
-"""Find the op that marks iterations, a key node, and when each iteration ended by it.
+"""Find the op that marks iterations (a key node), and when each iteration ended.
 
 A key node runs once in each iteration; an iteration ends when it has ended. On several GPUs it runs once for
 each of them, so the k-th iteration ends when the k-th instance has ended on every one: the rule of DLProf's
@@ -90,7 +90,7 @@ def _like_row(ops: Ops, row: int) -> Key | None:
 
 
 def _best(ops: Ops, rows: Ints, partly: bool, key: str) -> Key:
-    """Return one op of those that have ``key`` in their path: the one that writes the counter."""
+    """Return the op with ``key`` in its path that writes the counter, or the best other one."""
     meaning = ops.attribution.meaning
     if not partly:
         return Key(rows, key)
@@ -108,7 +108,7 @@ def _best(ops: Ops, rows: Ints, partly: bool, key: str) -> Key:
 
 
 def unknown_key(ops: Ops, key: str) -> str:
-    """Return what to say of a key node that nothing is named: names that are near."""
+    """Return the error text for a key node that does not exist, with similar names."""
     meaning = ops.attribution.meaning
     there = {
         name
@@ -137,8 +137,8 @@ def stop_times(gpu: Ints, end: Ints) -> Ints:
 def on_gpus(ops: Ops, rows: Ints) -> tuple[Ints, Ints]:
     """Return the place among ``rows`` (instances of a key node) and the number of each GPU it ran on.
 
-    That is where the work went that it launched; without any, the GPU that its thread, or else its process,
-    uses alone. Where nothing tells it, a negative number for the process stands for it.
+    This is the GPU that ran the work it launched; without such work, the only GPU that its thread, or else
+    its process, uses. If that is unknown, a negative number for the process is returned instead.
     """
     ranges = ops.attribution.trace["ranges"]
     unplaced = pl.DataFrame(

@@ -1,8 +1,8 @@
 """Cut the run of each process into sections: before, building, step, evaluation, checkpoint, between, after.
 
-``run_sections`` is the part to ask: ``profile.of(run_sections)`` has one row per section (``SECTIONS``; ns),
-by process and time. The rows of a process do not overlap and leave no gap between its first and its last
-event. A process without steps has one row with a null ``section``.
+Use ``profile.of(run_sections)``: it has one row per section (``SECTIONS``; ns), by process and time. The rows
+of a process do not overlap and leave no gap between its first and its last event. A process without steps has
+one row with a null ``section``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import Ints, merge, nest
 
 #: The sections. ``before``: until the first op, layer or phase. ``building``: from then to the first step.
-#: ``evaluation``: forward passes in no step. ``checkpoint``: the program saves its state, in no step.
-#: ``between``: other time between two steps or such. ``after``: what follows the last of these.
+#: ``evaluation``: forward passes outside steps. ``checkpoint``: saving the program's state, outside steps.
+#: ``between``: other time between these. ``after``: the time after the last of these.
 BEFORE, BUILDING, STEP, EVALUATION, CHECKPOINTING, BETWEEN, AFTER = (
     "before",
     "building",
@@ -90,7 +90,7 @@ def _cut(
     time, first = begin, True
     for start, stop, number in steps:
         start, stop = max(start, time), min(stop, end)
-        if stop <= start:  # steps of other threads, inside or across the one before
+        if stop <= start:  # steps of other threads that overlap the one before
             continue
         if start > time:
             where = BUILDING if first else BETWEEN
@@ -109,7 +109,7 @@ def _gap(
     passes: tuple[Ints, Ints],
     saves: tuple[Ints, Ints],
 ) -> Iterator[_Row]:
-    """Yield the sections of a stretch without steps: what is neither evaluation nor checkpoint is
+    """Yield the sections of a stretch without steps: time that is neither evaluation nor checkpoint is
     ``section``; after the last step, between two of these, it is ``BETWEEN``."""
     if work is not None and begin < min(work, end):
         yield begin, min(work, end), BEFORE, None
@@ -134,8 +134,8 @@ def _whole_passes(
 ) -> Iterator[tuple[int, int]]:
     """Yield the evaluations of a stretch: its forward passes with what is between them.
 
-    Two passes are of one evaluation unless a checkpoint is between them, or more than the longest of the
-    stretch's passes and their usual distance together allow.
+    Two passes belong to one evaluation unless a checkpoint is between them, or a pause that is long compared
+    with the stretch's longest pass and its usual pause.
     """
     spans = list(_within(passes, begin, end))
     if not spans:
@@ -154,9 +154,9 @@ def _whole_passes(
     yield low, high
 
 
-#: Runs of a function between two steps that are a loop.
+#: Least number of runs of a function between two steps that make a loop.
 LOOP: Final = 3
-#: How many times as long as a pass, or as the usual pause, a pause within an evaluation may be.
+#: Longest pause within an evaluation, as a multiple of a pass or of the usual pause.
 APART: Final = 10
 
 
@@ -178,7 +178,7 @@ def _of(spans: _Spans, process: int) -> tuple[Ints, Ints]:
 
 
 def _runs(ops: Ops) -> dict[int, tuple[Ints, Ints, Ints]]:
-    """Return of each process that trains the runs of compiled functions: start, end (ns), function."""
+    """Return the runs of compiled functions in each process that trains: start, end (ns), function."""
     ranges, meaning = ops.attribution.trace["ranges"], ops.attribution.meaning
     rows = np.flatnonzero(meaning.role == ROLE["graph"])
     names = {text: number for number, text in enumerate(dict.fromkeys(meaning.texts))}
@@ -196,8 +196,8 @@ def _runs(ops: Ops) -> dict[int, tuple[Ints, Ints, Ints]]:
 
 
 def _loops(runs: tuple[Ints, Ints, Ints], begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Return the runs after the first step, outside steps, of functions that no step runs and that run
-    ``LOOP`` times in a row of such: a loop that evaluates."""
+    """Return runs after the first step, outside steps, of functions that no step runs and that run at
+    least ``LOOP`` times in a row: such a loop evaluates."""
     start, end, code = runs
     index = np.searchsorted(begins, start, "right") - 1
     inside = (index >= 0) & (start < np.append(ends, 0)[index])
@@ -220,7 +220,7 @@ def _marked(ops: Ops) -> tuple[_Spans, _Spans, dict[int, int]]:
     evaluating, passing = (
         _phase(meaning, names)[meaning.reading] & on_host for names in (EVALUATIONS, ("forward",))
     )
-    # where nothing is trained, a forward pass is no evaluation; nor is one that builds the model
+    # if nothing is trained, a forward pass is not an evaluation; nor is one that builds the model
     passing &= np.isin(process, process[trains(meaning)[meaning.reading]])
     passing |= evaluating
     saving = _phase(meaning, (CHECKPOINT,))[meaning.reading] & on_host

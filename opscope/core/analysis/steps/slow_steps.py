@@ -1,8 +1,7 @@
-"""What slow steps had more of: per slow step the parts that were longer than usual, and the ops in them.
-
-Usual is the median of the process's other steps that were recorded in the same way. Device work counts in the
-step in which it ran, host work in the step in which it began. An op's excess is that of its own durations, so
-where things overlap it may be more than its part's.
+"""Why steps were slow: per slow step the parts that were longer than usual, and the ops in them. || Usual
+means the median of the process's other steps that were recorded in the same way. Device work counts in the
+step in which it ran, host work in the step in which it began. An op's excess is that of its own durations,
+so where things overlap it may be more than its part's.
 """
 
 from __future__ import annotations
@@ -37,7 +36,8 @@ from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import compact, gather, pairs
 from opscope.core.tables.intervals import NONE, merge
 
-#: Parts and ops with less than this share of the step's excess are left out, and all but so many ops a part.
+#: Parts and ops with less than this share of the step's excess are left out, and so are all but this many ops
+#: per part.
 LEAST: Final = 0.05
 MOST: Final = 3
 SCHEMA: Final = {
@@ -69,8 +69,8 @@ def slow_steps(
 ) -> pl.DataFrame:
     """Return one row per slow step, part and op (``SCHEMA``; ns), the slowest step first.
 
-    ``table`` is ``steps.step_table``. ``part`` is null for a step of whose parts nothing is known, or whose
-    excess no part shows; ``op`` is null where no op explains the part.
+    ``table`` is ``steps.step_table``. ``part`` is null if the parts of a step are unknown or do not explain
+    the excess; ``op`` is null where no op explains the part.
     """
     rows = table.with_row_index("row").with_columns(
         pl.col("row").cast(pl.Int64), pl.col("slow").fill_null(False)
@@ -177,7 +177,7 @@ def _usual_ops(work: pl.DataFrame, rows: pl.DataFrame, parts: pl.DataFrame) -> p
 def _work(
     ops: Ops, table: pl.DataFrame, exchanged: Callable[[], pl.DataFrame], wanted: frozenset[str]
 ) -> pl.DataFrame:
-    """Return what ran in the steps: row of the step, part (``wanted`` ones), op, layer, time (ns)."""
+    """Return the work in the steps: row of the step, part (``wanted`` ones), op, layer, time (ns)."""
     return pl.concat(
         [part.cast(dict(_WORK.items())) for part in _worked(ops, table, exchanged, wanted)]
         or [pl.DataFrame(schema=_WORK)]
@@ -297,8 +297,7 @@ def _sum(
 def _labels(ops: Ops, rows: NDArray[np.signedinteger], otherwise: pl.Series | None) -> _Labels:
     """Return a number per event, and op and layer of each number.
 
-    ``rows``: the op rows of the events; where it is -1 the event is called as in ``otherwise``
-    (Categorical).
+    ``rows``: the op rows of the events; if -1, the name of the event is in ``otherwise`` (Categorical).
     """
     has = rows >= 0
     label = np.full(len(rows), NONE, np.int32)

@@ -38,7 +38,7 @@ from opscope.core.tables.lanes import lanes_of
 #: The phases, by precedence.
 PHASES: Final = ("optimizer", "backward", "forward", "input")
 OUTSIDE: Final = "outside"
-#: In which order tables show them.
+#: The order of phases in tables.
 SHOWN: Final = ("input", "forward", "backward", "optimizer", OUTSIDE)
 HOST: Final = "host"
 _TABLES: Final = ("kernels", "memops")
@@ -64,12 +64,12 @@ class Phases:
         self.steps = table
         self._launched = _launched(ops)
         self.stretches: dict[int, tuple[Ints, Ints, Ints]] = {}
-        #: Where the phases of each process were seen: on the host, or by the kernels on the device.
+        #: Where the phases of each process were recorded: on the host, or by the kernels on the device.
         self.seen_on: dict[int, str] = {}
         self._code = _CODE[ops.direction(ops.rows)]
         marked, by_ops, closing = self._by_what_runs()
         by_kernels: dict[int, dict[int, Spans]] | None = None
-        # also of a process without steps: beside others that have some its phases are what they are alone
+        # including processes without steps: next to others with steps, their phases are the same as alone
         processes = pl.concat([table["process"], ops.attribution.trace["ranges"]["process"]])
         wanted = processes.drop_nulls().unique().sort().to_list()
         for process in wanted:
@@ -88,8 +88,8 @@ class Phases:
                 self.seen_on[process] = where
 
     def _by_what_runs(self) -> tuple[ByProcess, ByProcess, ByProcess]:
-        """Return per process and phase the time that ranges show, that ops outside them show, and that only
-        an optimizer's range around a closure shows."""
+        """Return per process and phase the time shown by ranges, the time shown by ops outside them, and
+        the time shown only by an optimizer's range around a closure."""
         marks, lane_tops, others = self._marks(), *self._tops()
         self._ranged: dict[int, set[int]] = {}
         inside: Parts = {}
@@ -149,7 +149,7 @@ class Phases:
         return self._lanes(rows, np.full(len(rows), _OPTIMIZER, np.int64)) if len(rows) else {}
 
     def _cuts(self) -> ByLane:
-        """The time in forward phases that is no forward pass."""
+        """The time in forward phases that does not belong to a forward pass."""
         return {
             key: (*spans, np.full(len(spans[0]), NONE, np.int64))
             for key, spans in self._ops.cuts().items()
@@ -168,7 +168,7 @@ class Phases:
         rows, code = ops.rows[top], code[top]
         is_known = (
             ranges["thread"].gather(rows).is_not_null().to_numpy()
-        )  # others stand for kernels
+        )  # the others stand for kernels
         rows, code = rows[is_known], code[is_known]
         process = processes_of(ranges["process"].gather(rows))
         thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
@@ -181,7 +181,7 @@ class Phases:
         if len(closures):
             inside = holders(ops.attribution, closures, rows)
             marked[inside], around = NONE, around | inside
-        # what a backward pass recomputes is part of it
+        # ops that a backward pass recomputes belong to it
         other = around & (code != marked) & (code >= 0)
         other &= (code != _FORWARD) | (marked != _BACKWARD)
         spans = _by_code(
@@ -200,7 +200,7 @@ class Phases:
     def host(self) -> dict[str, pl.Series]:
         """Return per phase and outside the time (ns) of each step.
 
-        A phase that its process was never seen in is null, not 0: nothing shows that the source marks it.
+        A phase that never occurs in a process is null, not 0, because the source may not mark it.
         """
         count = len(self.steps)
         values = {name: np.zeros(count, np.int64) for name in (*PHASES, OUTSIDE)}
@@ -222,8 +222,8 @@ class Phases:
         }
 
     def on_device(self) -> pl.DataFrame:
-        """Return per step (``row``) and ``phase`` the summed duration (ns) of what was launched in it:
-        ``device_time``, and ``kernels``, how many kernels.
+        """Return per step (``row``) and ``phase`` the total duration (ns) of the work launched in it
+        (``device_time``), and the number of ``kernels``.
 
         The op's direction decides; of a forward op that the backward pass runs again, and without a direction
         (collectives), the phase that was open on the host at the launch; else it is outside. If the source
@@ -315,13 +315,13 @@ def _launched(ops: Ops) -> _Launched:
 
 
 def _marks(reading: Reading, text: str) -> int:
-    """Return the phase that a range marks; -1 if it is another one, -2 if the range is no phase."""
+    """Return the phase that a range marks; -1 for an unknown phase, -2 if the range marks none."""
     if reading.role == "user" and text == MINDSPORE_LOADER:
         return PHASES.index("input")
     if reading.role not in ("phase", "user"):
         return NONE - 1
     name = reading.direction or (text if reading.role == "phase" else None)
-    if name is None or name == "communication":  # which is part of the phase around it
+    if name is None or name == "communication":  # the range belongs to the phase around it
         return NONE - 1
     return PHASES.index(name) if name in PHASES else NONE
 
@@ -364,8 +364,8 @@ def _disjoint(
 ) -> tuple[Ints, Ints, Ints]:
     """Return start, end and phase of disjoint stretches in order; of ``sources``, the first comes first.
 
-    ``fill``: fill gaps that no edge is in, but of a phase that is ``ranged``, before the last of three
-    sources.
+    ``fill``: fill gaps that contain no edge, except in phases that are ``ranged``, before the last of three
+    sources is applied.
     """
     first, last, code = (np.empty(0, np.int64) for _ in range(3))
     for number, source in enumerate(sources):

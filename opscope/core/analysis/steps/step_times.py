@@ -1,4 +1,4 @@
-"""The steps of a trace, and the wall time of each by what the process did: communication, kernels, copies …
+"""The steps of a trace, and the wall time of each divided by activity: communication, kernels, copies …
 
 The parts are those of the PyTorch profiler's plug-in for TensorBoard, with the kernels of collectives counted
 as communication, not as kernels. Where several things happen at once the first of ``PARTS`` gets the time,
@@ -36,7 +36,7 @@ PARTS: Final = (
     "op_part",
 )
 OTHER: Final = "other_part"
-#: What a part holds, in words.
+#: The content of each part, in words.
 NAMES: Final = {
     "communication_part": "communication",
     "kernel_part": "kernels",
@@ -96,7 +96,8 @@ def steps_of(ops: Ops) -> pl.DataFrame:
 
 
 def made_up(trace: Trace) -> pl.Expr:
-    """Return whether a row's process has no times of events: its source only has totals, laid end to end."""
+    """Return whether a row's process has no times of events: its source only has totals, which were laid
+    end to end."""
     origin = trace.origin
     parts = origin.get("parts") or [{**origin, "first_process": 0}]
     first = [int(part.get("first_process", 0)) for part in parts]
@@ -121,7 +122,7 @@ def _whole(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("end") > pl.col("start"))
         .sort("process")
     )
-    if len(trace["windows"]):  # what was captured in parts is no whole
+    if len(trace["windows"]):  # a process that was captured in parts is not complete
         complete = complete.filter(pl.Series(inside(trace, complete), dtype=pl.Boolean))
     return _with_ranks(
         trace,
@@ -145,7 +146,7 @@ def _with_ranks(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """What a process did: per part the times of it (ns, each a union), None if the trace cannot tell.
+    """The activities of a process: per part its times (ns, each a union), None if the trace does not show it.
 
     ``why``: why parts are None.
     """
@@ -156,7 +157,7 @@ class Happened:
 
 
 def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happened]:
-    """Return per process what it did. ``exchanged`` returns ``timed.exchanged`` of the trace."""
+    """Return the activities of each process. ``exchanged`` returns ``timed.exchanged`` of the trace."""
     trace, attribution = ops.attribution.trace, ops.attribution
     meaning = attribution.meaning
     processes = sorted(
@@ -200,7 +201,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
                 why.append("communication: only the calls of collectives were recorded")
         elif not trace.has("kernels") and (trace.used_gpu or not len(own_ops[0])):
             communication = None
-        # a source that tells of collectives alone tells nothing of other kernels
+        # a source that only records collectives shows nothing about other kernels
         alone = len(said[0]) and not len(computed[0]) and not trace.has("calls")
         lacks = [
             word
@@ -235,7 +236,8 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
 
 
 def loads(ops: Ops) -> NDArray[np.bool_]:
-    """Return whether each range is a data loader's: an op or range that reads input, or that phase."""
+    """Return whether each range belongs to a data loader: an op or range that reads input, or the input
+    phase."""
     meaning = ops.attribution.meaning
     input_flags = np.array(
         [
@@ -275,12 +277,12 @@ def _spans(table: pl.DataFrame, rows: Ints) -> Spans:
 
 
 def covered(spans: Spans, start: Ints, end: Ints) -> Ints:
-    """Return for each interval [start, end) how much of it (ns) the union ``spans`` covers."""
+    """Return for each interval [start, end) how much of it (ns) is covered by the union ``spans``."""
     return _until(spans, np.maximum(end, start)) - _until(spans, start)
 
 
 def _until(spans: Spans, time: Ints) -> Ints:
-    """Return how much of the union lies before each time."""
+    """Return how much of the union is before each time."""
     first, last = spans
     if not len(first):
         return np.zeros(len(time), np.int64)
@@ -292,7 +294,8 @@ def _until(spans: Spans, time: Ints) -> Ints:
 
 
 def split(parts: Sequence[Spans | None], start: Ints, end: Ints) -> list[Ints | None]:
-    """Return per part the time (ns) of each interval that it has and no part before it; None if unknown.
+    """Return per part the time (ns) of each interval that is in this part and in no earlier one; None if
+    unknown.
 
     With the rest of each interval the parts add up to its length.
     """
@@ -383,7 +386,8 @@ def processes_of(column: pl.Series) -> NDArray[np.int64]:
 
 
 def step_bounds(profile: Answers) -> pl.DataFrame:
-    """The steps that ended, else the run of each process: 0.3 s after a million kernels."""
+    """The steps that ended, else the run of each process; computing them takes 0.3 s for a million
+    kernels."""
     return steps_of(profile.of(op_index))
 
 

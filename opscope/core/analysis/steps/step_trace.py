@@ -1,8 +1,8 @@
 """MindSpore's step trace in every framework: iteration interval, forward and backward, tail.
 
-MindInsight lets a step begin where the one before ended, and cuts it at two points: where its first forward
-op begins, and where its last backward op ends. Before lies the iteration interval (the wait for data), behind
-the tail (reduction of gradients, the optimizer).
+In MindInsight, a step begins where the one before ended, and is cut at two points: where its first forward op
+begins, and where its last backward op ends. The time before is the iteration interval (the wait for data),
+the time after is the tail (reduction of gradients, the optimizer).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from opscope.core.question.words import columns
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints
 
-#: The points that a source states, in the attributes of a step's range.
+#: The points that a source records, in the attributes of a step's range.
 FORWARD_START: Final = "forward_start"
 BACKWARD_END: Final = "backward_end"
 STATED: Final = "the source"
@@ -61,7 +61,7 @@ def step_trace(ops: Ops, table: pl.DataFrame, phases: Phases) -> pl.DataFrame:
         return pl.DataFrame(schema=SCHEMA)
     before = pl.col("end").shift(1).over("process")
     follows = pl.col("step") == pl.col("step").shift(1).over("process") + 1
-    # steps may overlap: then none begins where the one before ended
+    # steps may overlap: then a step does not begin where the one before ended
     apart = before <= pl.col("start")
     table = table.with_columns(
         pl.when(follows & apart).then(before).otherwise("start").alias("begin")
@@ -103,7 +103,7 @@ def _points(table: pl.DataFrame, phases: Phases) -> list[pl.Series]:
         ahead, back, loads = (code == PHASES.index(n) for n in ("forward", "backward", "input"))
         low, high = start[rows], end[rows]
         last[rows] = _last_in(begins[back], ends[back], low, high)
-        # ops before the step's input are no part of its forward pass
+        # ops before the step's input are not part of its forward pass
         until = _first_in(begins[back], ends[back], low, high)
         input_end = _last_in(begins[loads], ends[loads], low, np.where(until < 0, high, until))
         after = _first_in(begins[ahead], ends[ahead], np.maximum(input_end, low), high)
@@ -138,7 +138,7 @@ def _last_in(begins: Ints, ends: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def _state(ops: Ops, table: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps with the points that the source states in place of ours."""
+    """Return the steps with opscope's points replaced by those that the source records."""
     attribution = ops.attribution
     rows = np.flatnonzero(attribution.meaning.role == ROLE["step"])
     ranges = attribution.trace["ranges"][rows].select("process", "start", "end", "attrs")

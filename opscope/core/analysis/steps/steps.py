@@ -2,7 +2,7 @@
 
 A step is slow if it is an outlier by the modified z-score (``outliers``) and at least 5 % above the median.
 Median and MAD are those of the process's steps that were recorded in the same way: profiled ones are slower.
-Of fewer than five steps none is judged.
+With fewer than five steps, none is judged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opscope.core.question.record import Question, Report, Rows
 from opscope.core.question.tables import with_step_notes
 from opscope.core.question.words import columns
 
-#: Why it is not known whether a step was slow.
+#: Why it is unknown whether a step was slow.
 UNMARKED: Final = "holds the next steps too: their marks are missing"
 #: How far above the median a slow step must be at least.
 LEAST_ABOVE: Final = 0.05
@@ -79,8 +79,8 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
 def _record(table: pl.DataFrame) -> pl.DataFrame:
     """Return the table with null parts, and not ``seen``, for steps in which nothing else was recorded.
 
-    MindSpore's device traces mark ten steps and hold the tasks of one: that no kernel ran in the others is
-    not known.
+    MindSpore's device traces mark ten steps but contain the tasks of only one; it is unknown whether kernels
+    ran in the others.
     """
     bare = pl.col("seen") & (pl.col(OTHER) == pl.col("time")) & (pl.col("time") > 0)
     alone = bare & (pl.col("outside_phases") == pl.col("time")).fill_null(True)
@@ -97,8 +97,8 @@ def _record(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def _unmarked(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the table with ``slow`` null for steps that took the time of those whose marks are missing after
-    them: numbers are missing, and it lasted until the next as long as so many steps."""
+    """Return the table with ``slow`` null for steps that include steps with missing marks: the numbers
+    after them are missing, and they last until the next step for the time of that many steps."""
     middle, step = pl.col("time").median().over(_ALIKE), pl.col("step")
     following = pl.struct("step", "start").shift(-1).over("process")
     many = following.struct.field("step") - step
@@ -112,7 +112,7 @@ def _unmarked(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def slow_ones() -> pl.Expr:
-    """Return whether each step is slow; null for a row that is no step, and of too few steps."""
+    """Return whether each step is slow; null for a row that is not a step, and if there are too few steps."""
     time, several = pl.col("time"), pl.col("step").is_not_null().sum().over(_ALIKE) >= FEWEST
     middle = time.median().over(_ALIKE)
     spread = (time - middle).abs().median().over(_ALIKE)
@@ -125,9 +125,9 @@ def step_summary(table: pl.DataFrame) -> pl.DataFrame:
     """Return per process and part, and per phase, what its steps took (``SUMMARY``; ns).
 
     ``table`` is ``step_table``. Steps during which the device was not captured throughout are left out
-    (``left_out``) unless there are no others. Warm-up counts in the total and in ``share`` alone: not in the
-    other statistics, nor as slow. Without steps the total is that of the whole process, and there
-    is no median. A part that is null in every step has no row.
+    (``left_out``) unless there are no others. Warm-up counts only in the total and in ``share``, not in the
+    other statistics, and is never slow. Without steps the total is that of the whole process, and there is no
+    median. A part that is null in every step has no row.
     """
     counted = table.filter(pl.col("seen") | ~pl.col("seen").any().over("process"))
     left = table.group_by("process").agg(

@@ -1,8 +1,9 @@
-"""Tell which steps at the begin of a process are warm-up: slower than the later ones, and soon over.
+"""Decide which steps at the beginning of a process are warm-up: slower than the later ones, and soon over.
 
 The later steps are the second half. The first steps are warm-up as long as each is an outlier by the modified
-z-score (``outliers``) and takes a fifth longer than their median. If more than a third of the steps would
-be, the process slowly gets faster, and none is. Of fewer than five steps none is judged.
+z-score (``outliers``) and takes a fifth longer than their median. If more than a third of the steps would be
+warm-up, the process is gradually getting faster, and no step counts. With fewer than five steps, none is
+judged.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import polars as pl
 from opscope.core.analysis.steps.outliers import FEWEST, NORMAL, SCORE
 from opscope.core.tables.intervals import Ints
 
-#: How far above the median of the later steps a step of warm-up is at least.
+#: How far above the median of the later steps a warm-up step is at least.
 LEAST_ABOVE: Final = 0.2
 #: Largest part of the steps that is warm-up.
 MOST: Final = 1 / 3
@@ -40,9 +41,10 @@ def warm_up(table: pl.DataFrame) -> pl.Series:
 
 
 def warm_up_of_job(table: pl.DataFrame) -> pl.Series:
-    """Return whether each step is warm-up on any of the processes that have it: ranks wait for each other.
+    """Return whether each step is warm-up on any of the processes that have it, because ranks wait for each
+    other.
 
-    A process that would have no other step is judged by itself.
+    A process that would have no other steps is judged by itself.
     """
     rows = table.select("process", "step", warm_up(table).fill_null(False).alias("own"))
     rows = rows.with_columns(pl.col("own").any().over("step").alias("anywhere"))

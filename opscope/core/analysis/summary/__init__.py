@@ -1,1 +1,1 @@
-"""Where the device's time went: in one row, by kind, by range, and without an op."""
+"""Where the device's time went: in total, by kind, by range, and without an op."""

@@ -1,4 +1,4 @@
-"""What of a trace cannot be, in sentences to say before any advice."""
+"""Impossible records of a trace, in sentences that precede any advice."""
 
 from __future__ import annotations
 

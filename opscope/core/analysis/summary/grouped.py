@@ -31,7 +31,7 @@ BY: Final = {
     "dtype": ("dtypes",),
     "direction": ("direction",),
 }
-#: The columns of which a row has the value with most of its time, and the number of distinct values.
+#: Columns for which a row has the value with most of its time, and the number of distinct values.
 _USUAL: Final = {
     "kind": (),
     "op": ("inputs", "layer", "source"),
@@ -46,8 +46,8 @@ _SUMS: Final = ("device_time", "calls", "kernels", "self_time", "cpu_time", "flo
 def kind_totals(kinds: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind of work, by time: kind, device_time (ns), share, running, calls, op, ops.
 
-    ``op`` is the op with most of the kind's time (a kernel's name if no op is known), ``ops`` the number
-    of distinct ones. ``kinds`` is the result of ``kinds.op_kinds``.
+    ``op`` is the op with most of the kind's time (a kernel's name if no op is known), ``ops`` the number of
+    distinct ops. ``kinds`` is the result of ``kinds.op_kinds``.
     """
     work = kinds.lazy().with_columns(pl.col("kind", "op", "name", "reason").cast(pl.String))
     label = pl.coalesce("op", "name", "reason").alias("op")
@@ -150,7 +150,7 @@ def _share(frame: pl.LazyFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     is_timed = pl.lit(total > 0) & time.is_not_null()
     return ordered.with_columns(
         pl.when(is_timed).then(time / max(total, 1)).alias("share"),
-        # from the sum of times, not of shares; exactly 1 for the last row
+        # computed from the sum of times, not of shares; exactly 1 for the last row
         pl.when(is_timed & (time.cum_sum() == total))
         .then(1.0)
         .when(is_timed)
@@ -171,7 +171,7 @@ def answer(profile: Answers, by: str, *, layers: Mapping[str, str] | None = None
         return kind_totals(kinds)
     sums = summed_ops(profile)
     if layers:
-        # categories here, but texts in what was merged of partials
+        # categories here, but plain texts in a profile merged from partials
         texts = pl.col("layer").cast(pl.String).replace(layers)
         sums = sums.with_columns(texts.cast(sums.schema["layer"]))
     return totals_by(sums, profile.ask("unattributed", categories=True), kinds, by)
@@ -229,7 +229,7 @@ def by_kind_table(report: Report, profile: Answers, view: View) -> Table:
     return Table(title, keys, [*rows, *_waits(profile)], sentences=facts)
 
 
-#: Kinds on the first screen, with one row for all others.
+#: Number of kinds on the first screen; the others share one row.
 _FIRST: Final = 4
 
 
@@ -252,7 +252,7 @@ def _known_total(values: Iterable[Any]) -> Any:
 
 
 def _waits(profile: Answers) -> list[dict[str, object]]:
-    """Return a row of the waits of the device's queues, which are no part of the device time."""
+    """Return a row with the waits of the device's queues, which are not part of the device time."""
     row = profile.summary().row(0, named=True)
     if not row["waits"]:
         return []

@@ -52,8 +52,8 @@ def op_kinds(ops: Ops, totals: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame
 def kinds_of(
     totals: pl.DataFrame, gaps: pl.DataFrame, by_kernel: Callable[[], pl.DataFrame] | None
 ) -> pl.DataFrame:
-    """Like ``op_kinds``: ``by_kernel`` returns ``kinds_of_kernels``, of each part of a job; None without a
-    GPU."""
+    """Like ``op_kinds``. ``by_kernel`` returns ``kinds_of_kernels``, joined over the parts of a job; None
+    without a GPU."""
     if totals["device_time"].null_count() == len(totals) and not len(gaps):
         return pl.DataFrame(schema=SCHEMA)
     by_op = _by_op(totals, by_kernel is None)
@@ -123,8 +123,8 @@ def _by_op(totals: pl.DataFrame, is_op: bool) -> pl.DataFrame:
 def _by_kernel(ops: Ops, table: str) -> pl.DataFrame:
     """Return the kinds, by name, of kernels without an op or whose op has no kind; copies have their own.
 
-    A kernel that communicates by its name is that, whatever launched it: where its op has another kind, that
-    kind has a row with less time.
+    A kernel whose name shows communication counts as communication, whatever launched it; if its op has
+    another kind, the time of that kind is reduced.
     """
     trace = ops.attribution.trace
     launched: Launched = getattr(ops.attribution, table)
@@ -189,8 +189,8 @@ _NO_NAME: Final = pl.lit(None, pl.Categorical)
 
 
 def _kinds_of_readings(ops: Ops) -> NDArray[np.int8]:
-    """Return the kind that an op determines, as its place among all, by reading (row) and direction (column);
-    -1: none. The last row is for no reading, the last column for no direction."""
+    """Return the kind that an op determines, as its place among all kinds, by reading (row) and direction
+    (column); -1: none. The last row is for no reading, the last column for no direction."""
     readings = ops.readings.select(pl.col("op", "op_type", "params").cast(pl.String))
     params = pl.when(pl.col("op_type") == "fusion").then("params").alias("params")
     op = pl.when(pl.col("op_type") == "fused").then("op").alias("op")

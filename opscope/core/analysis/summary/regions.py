@@ -1,4 +1,4 @@
-"""The regions that torch.compile made: their kernels or ops, the ops that these fuse, and their time."""
+"""The regions compiled by torch.compile: their kernels or ops, the fused ops in these, and their time."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _KEYS: Final = ("region", "direction", "name", "fused", "source")
 
 
 def region_sums(ops: Ops) -> pl.DataFrame:
-    """Return the sums of which ``compiled_regions`` is made: calls and time (ns) by region, direction, name,
-    fused and source. Of parts of a job they may be joined."""
+    """Return the sums from which ``compiled_regions`` is made: calls and time (ns) by region, direction,
+    name, fused and source. The sums of parts of a job may be joined."""
     attribution = ops.attribution
     readings = attribution.meaning.readings
     called = [r.call.name if r.role == "op" and r.call is not None else "" for r in readings]
@@ -130,9 +130,10 @@ def _within(ops: Ops, rows: Ints, is_region: NDArray[np.bool_]) -> tuple[Ints, I
 
 
 def _of_forward(ops: Ops, outer: Ints, is_region: NDArray[np.bool_]) -> Ints:
-    """Return the regions ``outer``; of those that autograd runs, the region that they differentiate.
+    """Return the regions ``outer``; regions that autograd runs are replaced by the region that they
+    differentiate.
 
-    Autograd's op has no number of a compilation, the forward region has.
+    Autograd's op has no compilation number, but the forward region has.
     """
     distinct, place = np.unique(outer, return_inverse=True)
     forward = ops.forward_of(distinct)

@@ -58,8 +58,7 @@ SCHEMA: Final = {
     "own_steps_share": pl.Float64,
 }
 _SPAN: Final = ("start", "end")
-#: Columns that are sums of those of the parts of a job.
-#: Counts of a job's steps: every rank makes each.
+#: Columns that are sums over the parts of a job, except the number of steps, which every rank makes.
 OF_RANK: Final = ("steps_of_rank", "captured_steps_of_rank")
 _COUNTED: Final = ("processes", "kernels", "copies", "waits", "queues_waited")
 #: Op types whose FLOPs are known to be 0, so that they never count as unknown.
@@ -101,9 +100,9 @@ def summary(
 def summary_sums(
     trace: Trace, kernels: pl.DataFrame, memops: pl.DataFrame, ops: pl.DataFrame | None
 ) -> dict[str, int | None]:
-    """Return the integers of which ``summary`` is made: those of the parts of a job add up (``added``).
+    """Return the integers from which ``summary`` is made; those of the parts of a job add up (``added``).
 
-    None: not known, or not of this kind of trace. The arguments are those of ``summary``.
+    None: unknown, or not applicable to this kind of trace. The arguments are those of ``summary``.
     """
     counted = ~pl.col("process").is_in(only_captured(trace)).fill_null(False)
     steps = ended_steps(trace["ranges"]).filter(counted)
@@ -125,15 +124,15 @@ def summary_sums(
 
 
 def _most_of_a_rank(trace: Trace, steps: pl.DataFrame) -> int | None:
-    """Return how many of the steps the rank with most has; None without ranks that have steps."""
+    """Return the largest number of steps of a rank; None without ranks that have steps."""
     ranks = trace["processes"].select("process", "rank").drop_nulls().unique("process")
     counts = steps.join(ranks, on="process").group_by("process").len()["len"]
     return None if counts.is_empty() else int(counts.max())  # type: ignore[arg-type]
 
 
 def added(parts: Iterable[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """Return the ``summary_sums`` of all parts added up: None where no part knows a number. All ranks make
-    the steps of a job: of those of a rank the most count."""
+    """Return the ``summary_sums`` of all parts added up; None if no part knows a number. All ranks make
+    the steps of a job, so the largest number of steps of a rank counts."""
     sums: dict[str, int | None] = {}
     for part in parts:
         for name, value in part.items():
@@ -253,7 +252,7 @@ def _own(costs: pl.DataFrame) -> dict[str, Any]:
 
 
 def _processor_time(processes: pl.DataFrame) -> int | None:
-    """Return the processor time (ns) of all processes; None if that of one is not known."""
+    """Return the processor time (ns) of all processes; None if it is unknown for any."""
     times = processes["processor_time"]
     return None if times.is_empty() or times.has_nulls() else int(times.sum())
 
@@ -328,8 +327,9 @@ def outside_ops(trace: Trace, ops: pl.DataFrame) -> Iterator[tuple[int, int, tup
 
 
 def ended_steps(ranges: pl.DataFrame) -> pl.DataFrame:
-    """Return the step ranges that have ended: the last optimizer step begins a range that does not end."""
-    # steps first: of a million kernels' ranges the search in all attributes took 0.1 GB and 0.1 s, each time
+    """Return the step ranges that have ended; the last optimizer step begins a range that does not end."""
+    # filter for steps first: searching all attributes of a million kernels' ranges took 0.1 GB and 0.1 s each
+    # time
     steps = pl.concat(
         ranges[part].filter(pl.col("category") == "step") for part in pieces(len(ranges))
     )
@@ -378,7 +378,7 @@ def on_devices(
 def device_spans(
     kernels: pl.DataFrame, memops: pl.DataFrame
 ) -> dict[tuple[int | None, int | None], tuple[Ints, Ints]]:
-    """Return when any work of each process and device ran: starts and ends, each stretch once."""
+    """Return when any work ran on each process and device: starts and ends of disjoint stretches."""
     spans_of_devices: dict[tuple[int | None, int | None], list[pl.DataFrame]] = {}
     for table in (kernels, memops):
         for process, device, rows in _by_device(table):

@@ -23,10 +23,10 @@ _DAY: Final = 24 * 3600 * 10**9
 
 
 def summary_facts(profile: Answers) -> list[str]:
-    """Return what the first screen says of a profile beside its totals: a line of shares, then what is amiss.
+    """Return what the first screen says about a profile besides its totals: a line of shares, then problems.
 
-    The line has what the times below it are of: how busy the device was, how much of its time has an op,
-    how much of the work has known FLOPs, and what recording cost.
+    The line describes the times below it: how busy the device was, how much of its time has an op, how much
+    of the work has known FLOPs, and what recording cost.
     """
     row, on_cpu = _on_one_clock(profile), profile.cpu_only
     facts = [_steps_in_words(profile, row)]
@@ -44,7 +44,7 @@ def summary_facts(profile: Answers) -> list[str]:
     if attributed:
         facts.append(f"{attributed} of this time has an op")
     if row.get("flops_share"):
-        # on a CPU the share is of the ops: time outside them could have none
+        # on a CPU, the share refers to the ops, because time outside ops cannot have FLOPs
         of_ops = " of the ops' time" if on_cpu else ""
         facts.append(f"FLOPs known for {units.share(row['flops_share'])}{of_ops}")
     if row.get("own_steps_share") is not None:
@@ -61,14 +61,15 @@ def _on_one_clock(profile: Answers) -> dict[str, Any]:
 
 
 def _steps_in_words(profile: Answers, row: Mapping[str, Any]) -> str:
-    """Return how many steps there are. "0 steps" would say that the program made none; none are marked."""
+    """Return the number of steps in words. It is not "0 steps", because the program may have made steps
+    without marking them."""
     if row.get("steps"):
         return _plural(row["steps"], "step")
     return served_words(profile) or "no steps marked"
 
 
 def _amiss(profile: Answers, row: Mapping[str, Any]) -> list[str]:
-    """Return a line for what lacks, what was selected and captured, where times are from, and warnings."""
+    """Return lines on missing data, the selection and capture, the source of times, and warnings."""
     amiss = [f"missing: {lacks}" for lacks in profile.of(losses)]
     if profile.selected is not None:
         amiss.append(f"selected: {profile.selected}")
@@ -79,13 +80,13 @@ def _amiss(profile: Answers, row: Mapping[str, Any]) -> list[str]:
     return [*told, *_few(_warnings(profile)), *_stepless(profile, row)]
 
 
-#: Lines of a terminal for warnings on the first screen, and their characters. The first may take two.
+#: Lines of the first screen for warnings, and the characters of a line. The first warning may take two lines.
 _WARNINGS: Final = 2
 _LONG: Final = 95
 
 
 def _few(warnings: list[str]) -> list[str]:
-    """Return the first warnings, as many as there are lines for, and how many there are besides."""
+    """Return as many of the first warnings as there are lines for, and the number of the others."""
     shown: list[str] = []
     lines = _WARNINGS
     for text in warnings:
@@ -199,7 +200,7 @@ def summary_table(profile: Answers, first: bool = False) -> Table:
 
 
 def _sources(origin: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield where times and shapes come from, if not from the events themselves."""
+    """Yield the sources of times and shapes that do not come from the events themselves."""
     parts = (origin, *origin.get("parts", ()))
     for times in dict.fromkeys(part.get("times") for part in parts):
         if times is not None:
@@ -209,13 +210,13 @@ def _sources(origin: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _steps(profile: Answers, number: object) -> str:
-    """Return how many steps there are and, if the program does not mark them, who says so."""
+    """Return the number of steps and, if the program does not mark them, their source."""
     source = source_of_steps(profile)
     return _plural(number, "step") + (f" ({source})" if source else "")
 
 
 def _stepless(profile: Answers, row: Mapping[str, Any]) -> list[str]:
-    """Return what to do if a training was recorded without steps."""
+    """Return advice if a training was recorded without steps."""
     if row.get("steps"):
         return []
     ours = any(domain.startswith("opscope.") for domain in profile.domains)
@@ -311,7 +312,7 @@ def _capture(capture: Mapping[str, Any]) -> str:
 
 
 def _shares(part: int | None, row: Mapping[str, Any], on_cpu: bool, of: str, extent: str) -> str:
-    """Return which part of which time this is. Several processes have no share of the wall time."""
+    """Return the shares of the busy and attributed time. Several processes have no share of the wall time."""
     wall, share = row.get("wall_time"), _of(part, row.get("device_time"))
     if not share or of or not on_cpu:
         return share and share + (of or " of device time")
@@ -332,7 +333,7 @@ def _ran(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     lines = [("device time", units.time(device_time), "kernels, copies and sets")]
     named = {"kernel": "  kernel time", "copy or set": "  copy time"}
     of_kernels, of_all = row.get("attributed_time"), row.get("device_attributed_time")
-    # null in a profile that another version or tool stored
+    # null in a profile stored by another version or tool
     others = None if of_kernels is None or of_all is None else of_all - of_kernels
     attributed = (of_kernels, others)
     counts = (row.get("kernels"), row.get("copies"))
@@ -375,16 +376,17 @@ _PARTS: Final = 3
 
 
 def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the largest parts of the time with one reason, and the rest as one; [] if no part has a name."""
+    """Return the largest parts of the time with one reason, and the others as one; [] if no part has a
+    name."""
     parts = [row for row in gaps.to_dicts() if row["reason"] == gap["reason"]]
     named = [(_part(row), row) for row in parts]
     if not any(name for name, _ in named):
         return []
     if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
-        return []  # the phase says what the reason does
+        return []  # the phase says the same as the reason
     most = (
         len(named) if len(named) <= _PARTS + 1 else _PARTS
-    )  # a fourth part takes the line that "1 more" would
+    )  # a fourth part takes the line that "1 more" would take
     shown: list[tuple[str, Mapping[str, Any]]] = [
         (name or "no phase, no range", row) for name, row in named[:most]
     ]
@@ -401,7 +403,8 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
 
 
 def _part(row: Mapping[str, Any]) -> str:
-    """Return a part's name, such as ``in 'evaluate', backward, off the CPU: futex``; "" if it has none."""
+    """Return the name of a part of the time, such as ``in 'evaluate', backward, off the CPU: futex``; ""
+    if it has none."""
     inside = [f"in {units.text(row['range'])!r}" if row["range"] else ""]
     labels = (units.text(row[key]) if row[key] else "" for key in ("phase", "state"))
     return ", ".join(filter(None, (*inside, *labels)))
@@ -413,7 +416,7 @@ def _tensor_share(row: Mapping[str, Any]) -> str:
 
 
 def _tensor_remark(row: Mapping[str, Any]) -> str:
-    """Return what the share refers to, and for how much time the use of Tensor Cores is not known."""
+    """Return the reference of the share, and the time for which the use of Tensor Cores is unknown."""
     used = row.get("tensor_core_time")
     remark = "of kernel time is in kernels that use them"
     if used:
@@ -425,7 +428,7 @@ def _tensor_remark(row: Mapping[str, Any]) -> str:
 
 
 def _warnings(profile: Answers) -> list[str]:
-    """Return the warnings about the trace, equal ones once; ``opscope doctor FILE`` shows all notes."""
+    """Return the distinct warnings about the trace; ``opscope doctor FILE`` shows all notes."""
     counts: dict[tuple[str, str], int] = {}
     said = {text.partition(" (")[0] for text in profile.of(losses)}
     for row in profile._all_notes().to_dicts():

@@ -18,7 +18,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     """Device time without an op: one row per reason, from a closed list, by time."""
     summary = profile.summary()
     if profile.cpu_only:
-        trace = profile.attribution.trace  # with steps that were inferred
+        trace = profile.attribution.trace  # including inferred steps
         compiling = compiling_time(trace, lambda: profile.of(op_rows))
         return unattributed_on_cpu(summary, compiling)
     return unattributed(_sums(profile), int(summary["device_time"].item() or 0))
