@@ -47,8 +47,8 @@ from .target import devices, process_row, threads
 
 #: Keys that Kineto always writes, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
-#: What a program's ranges are around.
-_WORK: Final = ("op", "call", "python")
+#: What the host's ops, calls and devices do: all but annotations.
+_WORK: Final = ("op", "python", "call", "memory", *DEVICE)
 #: Calls of CUDA and HIP that give a device no work, such as the profiler's own ``cudaDeviceSynchronize``.
 _WITHOUT_WORK: Final = re.compile(
     r"(?:__)?(?:cu|cuda|hip)(?!\w*(?:Launch|Mem(?:cpy|set)|Graph))\w+\Z"
@@ -59,8 +59,6 @@ _NO_KERNELS: Final = (
 )
 
 
-#: What the host's ops, calls and devices do: all but annotations.
-_WORK: Final = ("op", "python", "call", "memory", *DEVICE)
 _EMPTY_STEP: Final = (
     "the trace has the mark of {} and no work: the profiler's schedule began a cycle as the program"
     " ended; the trace of the cycle before has the steps"
@@ -145,7 +143,7 @@ def read(path: str | PathLike[str]) -> Trace:
         trace.note("warning", "the profiler recorded nothing: the trace has no events")
     if idle_gpu:
         trace.note("warning", _NO_KERNELS)
-    if not any(len(columns[kind]) for kind in (*_WORK, *DEVICE)) and len(columns["user"]):
+    if not any(len(columns[kind]) for kind in _WORK) and len(columns["user"]):
         trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
