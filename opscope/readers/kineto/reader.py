@@ -143,8 +143,6 @@ def read(path: str | PathLike[str]) -> Trace:
         trace.note("warning", "the profiler recorded nothing: the trace has no events")
     if idle_gpu:
         trace.note("warning", _NO_KERNELS)
-    if not any(len(columns[kind]) for kind in _WORK) and len(columns["user"]):
-        trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     _note_damage(trace, file, columns, unpaired, ran.recovered)
     _note_devices(trace, ran.lost, left_out, taken)
     _note_threads(trace, columns)
@@ -309,11 +307,13 @@ def _note_devices(
 
 
 def _note_threads(trace: Trace, columns: Columns) -> None:
-    """Note a trace of nothing but a step's mark, and threads that launched work and were not recorded."""
+    """Note a trace of a step's mark or of ranges alone, and threads that launched work and were not recorded."""
     if len(columns["user"]) and not any(len(columns[kind]) for kind in _WORK):
         steps = trace["ranges"]
         if (steps["category"].cast(pl.String) == "step").all() and len(steps):
             trace.note("warning", _EMPTY_STEP.format(steps["text"][0]), len(steps), first=True)
+        else:
+            trace.note("warning", f"{ONLY_RANGES}: ProfilerActivity.CPU records them")
     if "kernels" in trace.tables and len(columns["op"]):
         key = ["process", "correlation"]
         launches = trace["calls"].join(trace["kernels"].select(key), on=key, how="semi")
