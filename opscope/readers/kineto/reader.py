@@ -307,7 +307,7 @@ def _note_devices(
 
 
 def _note_threads(trace: Trace, columns: Columns) -> None:
-    """Note a trace of a step's mark or of ranges alone, and threads that launched work and were not recorded."""
+    """Note a trace of a step's mark or of ranges alone, and threads that launched work unrecorded."""
     if len(columns["user"]) and not any(len(columns[kind]) for kind in _WORK):
         steps = trace["ranges"]
         if (steps["category"].cast(pl.String) == "step").all() and len(steps):
