@@ -96,7 +96,7 @@ def _sample_stacks() -> None:
 
 def _name(frameworks: Iterable[str], targets: Mapping[str, str]) -> list[str]:
     """Return the adapters that the user named. Raises AdapterError for an unknown name."""
-    from . import modes
+    from . import modes  # only needed if the program names frameworks
 
     asked = list(frameworks)
     if modes.SIMPLE in asked:

@@ -72,7 +72,7 @@ def _loaded(name: str, target: str) -> Backend:
     module, _, attribute = target.partition(":")
     try:
         backend: Any = getattr(import_module(module), attribute)
-    except (Exception, SystemExit) as error:  # a package of a stranger may raise anything
+    except (Exception, SystemExit) as error:  # another package's module may raise anything
         why = " ".join(str(error).split()) or type(error).__name__
         raise BrokenBackend(f"{target} cannot be loaded: {type(error).__name__}: {why}") from error
     if not isinstance(backend, Backend):

@@ -187,7 +187,7 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
             session.step_comes(self._number)
 
     def _step(self, run_context: Any) -> None:
-        # the number of the last step that now runs, counted from 1
+        # the number of the last of the steps that MindSpore runs together now, counted from 1
         last = int(run_context.original_args().cur_step_num)
         self._many = max(last - self._done, 1)
         self._done = last

@@ -157,7 +157,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             if info.query:
                 return NotImplemented
             call = info.call
-            if types and _divide(types):  # a DTensor takes the op, and calls ops again
+            if types and _divide(types):  # a DTensor handles the op by calling other ops
                 state = self.threads.current()
                 if state.passing:
                     state.passing = False

@@ -249,7 +249,7 @@ class OptimizerHooks:
             self._failed("the end of an optimizer step could not be recorded")
 
 
-#: What saves a checkpoint.
+#: Functions that save a checkpoint.
 _SAVES: Final = (
     "torch:save",
     "torch.serialization:save",

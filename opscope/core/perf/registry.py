@@ -152,7 +152,7 @@ def op(
 
 def _variants(names: Sequence[str], variants: Mapping[str, str]) -> dict[str, frozenset[str]]:
     """Return for each name the variants whose patterns match it."""
-    if not variants:  # nine in ten registrations
+    if not variants:  # the case of nine in ten registrations
         return dict.fromkeys(names, frozenset())
     found: dict[str, set[str]] = {name: set() for name in names}
     for which, patterns in variants.items():

@@ -21,9 +21,10 @@ _PLACE: Final = ("process", "thread")
 class Host:
     """The threads and their events; times in ns.
 
-    ``keys``: (process, thread) of each lane, the main threads first; ``begin``, ``end``: from its first range
-    or call to its last. ``main``: the lane of each lane's main thread. ``start``, ``stop``, ``lane``: the ops
-    and calls; ``event``: the row of ``ranges`` of an op, or -2 - the row of ``calls``.
+    ``keys``: (process, thread) of each lane, the main threads first; ``begin``, ``end``: when the lane's
+    first range or call begins and its last ends. ``main``: the lane of each lane's main thread. ``start``,
+    ``stop``, ``lane``: the ops and calls; ``event``: the row of ``ranges`` of an op, or -2 - the row of
+    ``calls``.
     """
 
     keys: list[tuple[int, int]]
@@ -48,7 +49,7 @@ class Host:
 
 
 def host(attribution: Attribution) -> Host:
-    """Return the threads that have ranges or calls; ranges of no thread are left out."""
+    """Return the threads that have ranges or calls; ranges without a thread are left out."""
     trace = attribution.trace
     ops = np.flatnonzero(attribution.is_op)
     extents: dict[tuple[int, int], tuple[int, int]] = {}
@@ -69,12 +70,12 @@ def host(attribution: Attribution) -> Host:
         busy.update(of.keys[number] for number in np.flatnonzero(np.bincount(number)).tolist())
         event = ops if name == "ranges" else np.arange(-2, -2 - len(table), -1)
         parts.append((of.keys, number, start[kept], end[kept], event.astype(np.int32)))
-    # a thread of which only user ranges were recorded shows no work, unless that is all there is
+    # a thread with only user ranges did no recorded work, unless the trace has nothing else
     threads = sorted(extents.keys() & busy)
     if not threads and not len(trace["kernels"]) and not len(trace["memops"]):
         threads = sorted(extents)
     main = _main(attribution, threads, {key: extents[key][0] for key in threads})
-    # main threads come first: ``replay`` takes those that they start after them
+    # main threads come first, because ``replay`` computes the threads that they start after them
     order = sorted(range(len(threads)), key=lambda index: (main[index] != index, threads[index]))
     keys = [threads[index] for index in order]
     place = {index: lane for lane, index in enumerate(order)}
@@ -142,10 +143,11 @@ def _main(
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """What the threads beside the main one did, in pieces between which the main thread did something.
+    """The work of threads beside the main thread, cut into bursts between which the main thread did
+    something.
 
-    Per burst: its ``lane``, ``start`` and ``end`` (ns), and whether the main thread ``waits`` for it: it was
-    outside any op and call, and recorded nothing, from the burst's start to its end.
+    Per burst: its ``lane``, ``start`` and ``end`` (ns), and whether the main thread ``waits`` for it: from
+    the burst's start to its end, the main thread was outside any op and call, and recorded nothing.
     """
 
     lane: Ints
@@ -155,7 +157,7 @@ class Bursts:
 
 
 def bursts(host: Host) -> Bursts:
-    """Return the bursts of all threads that are not the main thread of their process."""
+    """Return the bursts of all threads except the main threads of their processes."""
     parts: list[tuple[Ints, Ints, Ints, NDArray[np.bool_]]] = []
     for main in np.unique(host.main).tolist():
         others = [lane for lane in np.flatnonzero(host.main == main).tolist() if lane != main]
@@ -191,7 +193,7 @@ def bursts(host: Host) -> Bursts:
 
 
 def _join(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the union of intervals in order, those of length 0 included."""
+    """Return the ordered union of intervals, including those of length 0."""
     order = np.argsort(start, kind="stable")
     start, reach = start[order], np.maximum.accumulate(end[order])
     if not len(start):

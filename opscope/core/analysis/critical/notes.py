@@ -1,4 +1,4 @@
-"""The remarks on a trace: what is missing, inferred or wrong."""
+"""The notes on a trace: missing, inferred or wrong data."""
 
 from __future__ import annotations
 

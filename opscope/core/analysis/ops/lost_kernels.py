@@ -461,12 +461,13 @@ def _lost_kernels(work: _Work) -> int:
 
 
 def _lost_ops(work: _Work | None, ops: int) -> int | None:
-    """Return how many ops are missing beside ``ops``: those that steps lack which launched as many kernels as
-    others, and those that all steps lack some of; None where no two steps run the same kernels.
+    """Return how many ops are missing in addition to ``ops``: ops that some steps lack although they launched
+    as many kernels as others, and ops that every step may lack. None if no two steps run the same kernels.
 
-    If a share p of all ops is missing, a kernel has the same innermost op in two steps where both are there,
-    (1 - p)^2, and where both are missing, p^2, the same op around it in as many cases again: in
-    (1 - p) / (1 + p) of all. So of a share d of kernels whose ops differ p = d / (2 - d).
+    Let p be the share of all ops that is missing. A kernel has the same innermost op in two steps if both
+    records of the op exist, with probability (1 - p)^2; or if both are missing, p^2, and the op around it is
+    again the same. Together this is (1 - p) / (1 + p). So if a share d of kernels have ops that differ, p = d
+    / (2 - d).
     """
     if work is None or work.inferred or not work.kernels.any():
         return None

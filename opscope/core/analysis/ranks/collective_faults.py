@@ -67,7 +67,7 @@ NO_END_TIME: Final = "it completed; when is not recorded"
 NO_TIMES: Final = "only calls were recorded, not when they ran"
 
 
-#: What ``exchanges.called`` has beside the columns of ``exchanges``.
+#: The columns that ``exchanges.called`` has in addition to those of ``exchanges``.
 _TOLD: Final = {"completed": pl.Boolean, "source": pl.String}
 #: Why collectives are not judged, in the order in which the reasons are checked.
 ALONE: Final = "only one of the group's ranks is in the profile"

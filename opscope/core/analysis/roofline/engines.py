@@ -239,7 +239,8 @@ def _kernel_times(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def _rated(ops: pl.DataFrame, efficiency: pl.DataFrame) -> pl.DataFrame:
-    """The roofline of each layer: time at the roof over the time taken, and what bounds most of it."""
+    """Return the roofline of each layer: time at the roof over the time taken, and the bound of most of
+    it."""
     of = ops.select("op_id", "process")
     found = efficiency.filter(pl.col("op").cast(pl.String).str.starts_with(PREFIX)).join(
         of, on="op_id", how="left"
