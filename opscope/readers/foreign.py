@@ -183,7 +183,7 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "OpenTelemetry, Jaeger or Zipkin",
         re.compile(rb'"(?:resourceSpans|traceID|traceId)"\s*:'),
-        f"it has requests and no ops or kernels; {_RECORD}",
+        "it has requests and no ops or kernels; give it beside the server's trace: opscope report TRACE --requests FILE",
     ),
     (
         "the V8 or Firefox profiler",
@@ -251,6 +251,22 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "a table of nsys stats",
         re.compile(rb'\A(?:\xef\xbb\xbf)?"?(?:Time \(%\)"?,"?Total Time|Start \(ns\)"?,"?Duration \(ns\))'),
         "give the report (.nsys-rep) or database (.sqlite) that it was made of",
+    ),
+    (
+        "a report of DLProf",
+        re.compile(
+            rb"\A(?:(?:Kernel|Iteration|Group Op|Tensor Core|Op Type Summary) Report|System Config"
+            rb"|Expert Systems Feedback|All Iterations)\r?\n"
+        ),
+        "give DLProf's database (dlprof_dldb.sqlite), or the one of Nsight Systems that it was made of",
+    ),
+    (
+        "a table of TraceLens",
+        re.compile(
+            rb"\A(?:name,param: |Parent (?:op category,Parent )?cpu_op,|op category,Count,total_direct_kernel"
+            rb"|name,(?:total_direct_kernel_time|op category,process_name)|type,time ms,percent\r?\n)"
+        ),
+        "give the trace of torch.profiler that it was made of",
     ),
     (
         "torch.profiler's printed table",
