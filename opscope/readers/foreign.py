@@ -183,7 +183,8 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "OpenTelemetry, Jaeger or Zipkin",
         re.compile(rb'"(?:resourceSpans|traceID|traceId)"\s*:'),
-        "it has requests and no ops or kernels; give it beside the server's trace: opscope report TRACE --requests FILE",
+        "it has requests and no ops or kernels; give it beside the server's trace:"
+        " opscope report TRACE --requests FILE",
     ),
     (
         "the V8 or Firefox profiler",

@@ -19,7 +19,7 @@ from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.host.light import is_light
 from opscope.core.analysis.host.wall_time import compilations, longest_life
 from opscope.core.analysis.ops.exchanges import exchanges
-from opscope.core.analysis.ops.lost_kernels import losses, ops_unknown
+from opscope.core.analysis.ops.lost_kernels import captured, losses, ops_unknown
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.ranks.stragglers import step_stragglers
@@ -91,4 +91,5 @@ def facts(profile: Answers) -> Facts:
         profile.of(run_of),
         profile.of(losses),
         profile.of(ops_unknown),
+        profile.of(captured),
     )

@@ -107,6 +107,10 @@ class _Diagnosis(Parts):
             return f"{used} was used, and no kernels were captured", run
         if work is not None and count < LEAST:
             return f"fewer than {LEAST} kernels, copies and sets were recorded ({count})", run
+        if work is not None and self.facts.captured > count:
+            went = f"{self.facts.captured:,} launches went into CUDA graphs as they were captured"
+            replays = "opscope run --steps 10:20 -- python train.py records steps, which replay the graphs"
+            return f"{went}, and {count:,} kernels, copies and sets ran", replays
         computes = work is None or bool((work.kind == COMPUTATION).any())
         if self.time and self.parts["communication"] and not computes:
             return words.NO_COMPUTATION, f"{run}, and what is computed beside the collectives"

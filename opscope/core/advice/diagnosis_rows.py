@@ -110,7 +110,8 @@ class Facts:
     None if the CPU is the device. ``sums``: of the ops; ``unattributed``: device time (ns) without an op.
     ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
     limits of the device, or why they are not known. ``losses``: what the data lacks, a sentence each.
-    ``ops_lost``: why it is not known what ran outside any op."""
+    ``ops_lost``: why it is not known what ran outside any op. ``captured``: how many kernels, copies and sets
+    went into CUDA graphs and did not run."""
 
     trace: Trace
     divided: list[Divided]
@@ -135,6 +136,7 @@ class Facts:
     run: Run
     losses: list[str] = field(default_factory=list)
     ops_lost: str | None = None
+    captured: int = 0
 
 
 class Judge:

@@ -239,12 +239,8 @@ def _launches(trace: Trace) -> NDArray[np.bool_]:
 
 def _launches_without_kernel(attribution: Attribution, launches: NDArray[np.bool_]) -> Ints:
     """Return the rows of the calls whose kernels are not in the trace although they ran in its time."""
-    trace = attribution.trace
-    calls, links = trace["calls"], attribution.kernels
-    executed = np.zeros(len(calls), bool)
-    for launched in (links, attribution.memops):
-        executed[launched.call[launched.call >= 0]] = True
-        executed[launched.replay[launched.replay >= 0]] = True
+    trace, calls = attribution.trace, attribution.trace["calls"]
+    executed = _executed(attribution)
     rows = np.flatnonzero(launches & ~executed)
     if not len(rows):
         return rows
@@ -260,6 +256,25 @@ def _launches_without_kernel(attribution: Attribution, launches: NDArray[np.bool
         rows = rows[~np.isin(rows, np.concatenate(taken))]
     rows = _outermost(calls, rows, np.flatnonzero(launches & executed))
     return _before_end(trace, rows, launches, executed)
+
+
+def captured(profile: Answers) -> int:
+    """Return how many launches, copies and sets went into CUDA graphs during capture, and did not run."""
+    attribution = profile.attribution
+    if not len(attribution.trace["calls"]):
+        return 0
+    return sum(
+        len(capture.rows) for capture in captures(attribution.trace, _executed(attribution)).others
+    )
+
+
+def _executed(attribution: Attribution) -> NDArray[np.bool_]:
+    """Return for each call whether it executed anything."""
+    executed = np.zeros(len(attribution.trace["calls"]), bool)
+    for launched in (attribution.kernels, attribution.memops):
+        executed[launched.call[launched.call >= 0]] = True
+        executed[launched.replay[launched.replay >= 0]] = True
+    return executed
 
 
 def _captures(trace: Trace, executed: NDArray[np.bool_]) -> list[Any]:
