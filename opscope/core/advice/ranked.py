@@ -190,12 +190,13 @@ def _alone(cause: Row) -> Said:
 
 
 def _place(entry: Said) -> tuple[int, int, int, str]:
-    """Return the place in the list: sure ones by what they cost of the run, borderline causes, the others."""
+    """Return the place in the list: a sure one that makes all others doubtful; sure ones by what they cost of
+    the run; borderline causes; the others."""
     assert entry.finding is not None
     cost = entry.cause["lost"] if entry.cause is not None else entry.finding.saving
     if entry.sure:
         least = entry.finding.time if entry.finding.stands_out else entry.finding.saving_least
-        return 0, 0, -int(cost or least), entry.detector
+        return 0, -int(entry.finding.doubts), -int(cost or least), entry.detector
     if entry.cause is not None and entry.cause["finding"].startswith(NEARLY):
         return 1, 0, -int(cost or 0), entry.detector
     return 2, *rank(entry.finding), entry.detector
@@ -214,7 +215,9 @@ def diagnosed(said: Sequence[Said], causes: Causes, command: Sequence[str] | Non
         and entry.cause["finding"].startswith(NEARLY)
         and not entry.cause["finding"].endswith(IDLE)
     ]
-    doubts = [entry for entry in findings if entry.finding and entry.finding.doubts]
+    doubts = [
+        entry for entry in findings if entry.finding and entry.finding.doubts and not entry.sure
+    ]
     rows: list[Row] = [*map(_row, first), *map(_row, near)]
     if doubts and not first and (near or causes.otherwise["finding"] == HEALTHY):
         rows = [*map(_row, doubts), *rows]  # what is so near a limit, or below all, is in doubt

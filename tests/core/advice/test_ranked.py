@@ -194,6 +194,9 @@ def test_a_run_that_waits_for_processors_of_others_is_not_healthy_and_nothing_ne
     (row,) = diagnosed(ranked([starved], causes), causes, None)
     assert row["finding"] == "input-bound"
     assert row["text"].endswith("; but starved found it")
+    # of a run that waits for most of its time, it comes first
+    most = said("starved", None, "medium", doubts=True, stands_out=True)
+    assert verdict([most], cause("input-bound", 400)) == ["starved", "input-bound"]
 
 
 def test_of_idle_time_without_launches_it_cannot_tell_and_does_so_before_lesser_causes():

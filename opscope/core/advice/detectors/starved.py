@@ -23,6 +23,8 @@ from opscope.core.question import parameters
 
 #: The part of the steps' time that the thread waits for a processor, from which it is worth a change.
 LEAST: Final = 0.05
+#: From this part of the steps' time on, all other causes are of times that say little: it comes before them.
+_MOST: Final = 2 / 3
 #: Processors that other processes use, from which they are named as the cause.
 _OTHERS: Final = 0.25
 _BY_OTHERS: Final = (
@@ -116,7 +118,7 @@ def _finding(steps: pl.DataFrame, time: int, steps_time: int, used: Use | None) 
         " alone makes a machine idle.",
         confidence="medium",
         doubts=change is _BY_OTHERS and used is not None,
-        stands_out=change is _BY_ITSELF,
+        stands_out=change is _BY_ITSELF or time > _MOST * steps_time,
         rows=with_rest(rows.select(pl.col(name).cast(EVIDENCE[name]) for name in rows.columns)),
     )
 
