@@ -171,7 +171,9 @@ def test_light_mode_loses_nothing_to_a_disk_that_was_full(
     recorder._idle.stop()
     recorder.flush()
     disk.full = True
-    monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(disk.error()))
+    monkeypatch.setattr(
+        light_recording, "refuse_size", lambda *_: (_ for _ in ()).throw(disk.error())
+    )
     for number in range(5, 9):
         session.step(number)
         recorder.flush()

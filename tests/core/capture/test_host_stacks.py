@@ -113,6 +113,13 @@ def until_sampled(recorder: Recorder, before: int = 0) -> None:
         count(0.005)
 
 
+def assert_counted(samples: pl.DataFrame) -> None:
+    stacks = samples["stack"].drop_nulls().cast(pl.String)
+    assert any("count" in stack for stack in stacks), samples.select(
+        "start", "end", "thread", "stack"
+    ).rows()
+
+
 def test_a_ring_keeps_the_samples_of_its_last_seconds(sampling, tmp_path, monkeypatch):
     monkeypatch.setattr(ring_recorder, "_LOOK_NS", 20_000_000)
     ring = ring_recorder.RingRecorder(tmp_path, Bounds(Last(seconds=1.0)))
@@ -141,7 +148,7 @@ def test_a_ring_keeps_the_samples_of_its_last_seconds(sampling, tmp_path, monkey
         samples = trace["host_samples"].filter(pl.col("kind").is_null())
         begin, stop = trace.origin["recorded"]
         assert begin <= samples["start"].min() < samples["end"].max() <= stop
-        assert any("count" in text for text in samples["stack"].drop_nulls().cast(pl.String))
+        assert_counted(samples)
         assert samples["thread"].n_unique() == 2, "a thread that began later is sampled too"
 
 
@@ -156,7 +163,7 @@ def test_beside_pytorchs_profiler_stacks_are_sampled_on_the_kernels_clock(sampli
     session.stop()
     trace = collect(tmp_path / "rec")
     samples = trace["host_samples"].filter(pl.col("kind").is_null())
-    assert any("count" in text for text in samples["stack"].drop_nulls().cast(pl.String))
+    assert_counted(samples)
     launches = trace["calls"].filter(pl.col("name").cast(pl.String).str.contains("Launch"))
     first, last = launches["start"].min(), launches["start"].max()
     assert len(samples.filter(pl.col("end") > first, pl.col("start") < last))
