@@ -7,7 +7,7 @@ import functools
 import gc
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from opscope.core.capture.host_stacks import SHARE, Leaf, Node, Sampling
 
@@ -46,9 +46,13 @@ def _library() -> Any:
 
 
 class NativeStacks:
-    """The sampler of this process: its library has one state, and is never unloaded."""
+    """The sampler of this process: its library has one state, and is never unloaded.
+
+    The last to open it has what is sampled: an earlier recording that still runs must not take it away.
+    """
 
     how = "natively"
+    _owner: ClassVar[NativeStacks | None] = None
 
     def __init__(self) -> None:
         self._call = _library()
@@ -56,14 +60,20 @@ class NativeStacks:
 
     def open(self, period: int, share: int = SHARE) -> bool:
         """Begin anew, with nothing recorded; return false if the sampler serves another recording."""
-        return bool(self._call.opscope_stacks_open(sys._current_frames, period, share) == 0)
+        if self._call.opscope_stacks_open(sys._current_frames, period, share):
+            return False
+        NativeStacks._owner = self
+        return True
 
     def thread(self, ident: int, native: int, is_main: bool) -> None:
         """Sample this thread from now on."""
-        self._call.opscope_stacks_thread(ident, native, is_main)
+        if NativeStacks._owner is self:
+            self._call.opscope_stacks_thread(ident, native, is_main)
 
     def start(self) -> None:
         """Begin, or go on after ``stop``. Raises OSError if no thread can be started."""
+        if NativeStacks._owner is not self:
+            return
         if self._call.opscope_stacks_start():
             raise OSError("no thread can be started")
         if self._collects is None:
@@ -72,14 +82,17 @@ class NativeStacks:
 
     def stop(self) -> None:
         """Pause; the thread has ended afterwards."""
-        self._call.opscope_stacks_stop()
+        if NativeStacks._owner is self:
+            self._call.opscope_stacks_stop()
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
         self._collects = None
 
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
         """Return the new data: records, nodes of stacks, nodes that are innermost."""
-        new: tuple[bytes, list[Node], list[Leaf]] | None = self._call.opscope_stacks_take()
+        new: tuple[bytes, list[Node], list[Leaf]] | None = None
+        if NativeStacks._owner is self:
+            new = self._call.opscope_stacks_take()
         return (b"", [], []) if new is None else new
 
     def figures(self) -> tuple[int, int, int, int, int, int]:
@@ -91,7 +104,8 @@ class NativeStacks:
 
     def lower(self, period: int) -> None:
         """Sample no more often than once in ``period`` ns."""
-        self._call.opscope_stacks_period(period)
+        if NativeStacks._owner is self:
+            self._call.opscope_stacks_period(period)
 
 
 def make() -> Sampling:

@@ -273,6 +273,26 @@ def test_garbage_collection_is_told_apart(tmp_path, sampling):
     assert not [function for function in gc.callbacks if "opscope" in repr(function)]
 
 
+def test_a_recording_that_ended_takes_no_samples_of_the_next(tmp_path, sampling):
+    if sampling != "natively":
+        pytest.skip("the native sampler has one state")
+    before, after = (native_stacks.make() for _ in range(2))
+    assert before.open(2_000_000)
+    assert after.open(2_000_000)
+    main = threading.main_thread()
+    after.thread(main.ident, main.native_id, True)
+    after.start()
+    limit = time.monotonic() + 60
+    while after.figures()[2] < 5:
+        assert time.monotonic() < limit
+        count(0.005)
+    before.stop()
+    assert before.take() == (b"", [], [])
+    count(0.05)
+    after.stop()
+    assert after.take()[0]
+
+
 @pytest.mark.parametrize("way", ["variable", "chosen"])
 def test_stacks_can_be_left_out(way, tmp_path, monkeypatch):
     if way == "variable":
