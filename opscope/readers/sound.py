@@ -12,7 +12,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core.schema import TABLES
-from opscope.core.sizes import NONE_GIVEN, as_floats
+from opscope.core.sizes import NONE_GIVEN, as_floats, is_size
 from opscope.core.tables.columns import distinct_values, least, most, pieces
 from opscope.core.tables.impossible import NO_TIME
 from opscope.core.tables.trace import Trace, conform, table_schema
@@ -61,8 +61,6 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
 _NO_SIZES: Final = NONE_GIVEN[:3]
 #: Of a device's name, in characters; the longest real one has 60.
 _LONGEST_NAME: Final = 256
-#: CUDA's limit of a grid, which is the largest number of 32 bits too: no proof of a size that is none.
-_MOST_BLOCKS: Final = (1 << 31) - 1
 #: A grid or block: up to three numbers.
 _EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
 #: What a wait among the kernels tells.
@@ -230,7 +228,9 @@ def _odd_extent(text: str | None) -> bool:
     """Return whether a grid or block is not up to three sizes (``900,1,1``)."""
     if text is None:
         return False
-    return re.match(_EXTENT, text) is None or max(map(int, text.split(","))) > _MOST_BLOCKS
+    return re.match(_EXTENT, text) is None or not all(
+        is_size(int(part)) for part in text.split(",")
+    )
 
 
 def _count(name: str, column: str, count: int, notes: list[Note]) -> None:
