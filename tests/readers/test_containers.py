@@ -14,8 +14,8 @@ import tempfile
 import zipfile
 from importlib import import_module
 from pathlib import Path
-from unittest import mock
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
