@@ -40,7 +40,14 @@ def spooled(files: list[str]) -> Iterator[list[str]]:
     with _folder() as folder:
         copy = folder / "stdin"
         _copy(sys.stdin.buffer, copy)
-        yield [str(copy) if file == STDIN else file for file in files]
+        from opscope.readers.errors import BadInput  # lazy: the readers are loaded by what is read
+
+        try:
+            yield [str(copy) if file == STDIN else file for file in files]
+        except BadInput as error:
+            if error.path != str(copy):
+                raise
+            common.fail(f"stdin: {error.what}")
 
 
 @contextlib.contextmanager

@@ -220,7 +220,7 @@ def test_a_stdin_beyond_the_limit_is_refused_and_its_copy_gone(kernels, net, tmp
     [
         (["-", "--style", "pyprof"], b"", "stdin is empty"),
         (["-", "-"], b"x", "- (stdin) can be given only once"),
-        (["-"], b"no trace at all", "stdin"),
+        (["-"], b"no trace at all", "opscope: stdin: not a trace"),
     ],
 )
 def test_a_stdin_that_is_no_trace_is_refused(kernels, args, stdin, what):
