@@ -18,7 +18,7 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: snapshots, flight recorders, Perfetto and Proton, and the viewer's search and timeline: 10,800.
 MOST = {
     "files": 1_147,
-    "lines of code": 146_910,
+    "lines of code": 146_960,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,

@@ -16,7 +16,7 @@ from opscope.core.dlprof.tables import using_tensor_cores
 from opscope.core.job.clocks import gpus
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import merge
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import IDLE_GPUS, Trace
 
 #: Types of ops that read input data: DLProf's and PyProf's marker, and the iterators of tf.data.
 DATALOADERS: Final = frozenset({"DataLoader", "IteratorGetNext", "IteratorV2", "OneShotIterator"})
@@ -48,13 +48,15 @@ def system(trace: Trace) -> dict[str, Any]:
         ["uuid"] if not devices["uuid"].null_count() else ["process", "device"],
         maintain_order=True,
     )
-    named = gpus["name"].drop_nulls().unique(maintain_order=True).to_list()
+    idle = idle_gpus(trace)
+    names = [*gpus["name"], *(gpu["name"] for gpu in idle)]
+    named = list(dict.fromkeys(name for name in names if isinstance(name, str)))
     frameworks = trace["processes"]["framework"].drop_nulls().unique(maintain_order=True).to_list()
     versions = [_version(key, facts[key]) for key in _FRAMEWORKS if key in facts]
     framework = ", ".join(versions or frameworks) or None
     cudnn = facts.get("cudnn")
     return {
-        "GPU Count": len(gpus) if trace.has("devices") else None,
+        "GPU Count": len(gpus) + len(idle) if trace.has("devices") else None,
         "GPU Name(s)": ", ".join(named) or None,
         "CPU Model": facts.get("cpu"),
         "GPU Driver Version": _driver(facts.get("driver")),
@@ -204,11 +206,30 @@ def _on_each(model: Model) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.Data
     )
     for number in range(int(numbers["gpu"].max()) + 1):  # type: ignore[arg-type]
         yield tuple(frame.filter(gpu=number) for frame in (numbers, ran, moved))  # type: ignore[misc]
+    for gpu in idle_gpus(model.source.trace):
+        alone = pl.DataFrame({"device": [gpu["device"]]}, schema_overrides=numbers.schema)
+        yield (
+            pl.concat([numbers.clear(), alone], how="diagonal_relaxed"),
+            ran.clear(),
+            moved.clear(),
+        )
+
+
+def idle_gpus(trace: Trace) -> list[dict[str, Any]]:
+    """Return ``device`` and ``name`` of the GPUs that the program saw and did not use; a saved profile may be
+    a stranger's."""
+    listed = trace.origin.get(IDLE_GPUS)
+    return [
+        {"device": gpu["device"], "name": gpu.get("name")}
+        for gpu in (listed if isinstance(listed, list) else ())
+        if isinstance(gpu, dict) and type(gpu.get("device")) is int and 0 <= gpu["device"] < 1 << 16
+    ]
 
 
 def devices(model: Model) -> pl.DataFrame:
     """One row per device: its number and name, its utilization (percent), and its times (ns)."""
     names = model.source.trace["devices"].select("process", "device", "name")
+    of_idle = {gpu["device"]: gpu["name"] for gpu in idle_gpus(model.source.trace)}
     rows = []
     for ours, ran, moved in _on_each(model):
         named = ours.join(names, on=["process", "device"], how="left", nulls_equal=True)["name"]
@@ -216,7 +237,7 @@ def devices(model: Model) -> pl.DataFrame:
         rows.append(
             {
                 "Device ID": ours["device"][0],
-                "GPU Name": next(iter(named.drop_nulls()), None),
+                "GPU Name": next(iter(named.drop_nulls()), of_idle.get(ours["device"][0])),
                 "GPU Utilization %": None if busy is None else busy * 100,
                 "Kernel Time (ns)": ran["duration"].sum(),
                 "Memory Time (ns)": moved["duration"].sum(),

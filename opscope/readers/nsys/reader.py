@@ -22,7 +22,7 @@ from opscope.core.tables.amended import amended
 from opscope.core.tables.columns import pairs
 from opscope.core.tables.pool import Pool
 from opscope.core.tables.ranks import with_facts, with_ranks
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import IDLE_GPUS, Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.open_ranges import CUT_OFF, open_at_end
 from opscope.readers.sound import sound, sound_trace
@@ -233,7 +233,10 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     present["notes"] = pl.DataFrame(
         notes, schema={"severity": pl.String, "what": pl.String, "how_many": pl.Int64}, orient="row"
     )
-    return with_ranks(with_facts(sound_trace(present, nsys_target.origin_of(source, meta))))
+    origin = nsys_target.origin_of(source, meta)
+    if idle := nsys_target.idle_gpus(source, present["devices"]):
+        origin[IDLE_GPUS] = idle
+    return with_ranks(with_facts(sound_trace(present, origin)))
 
 
 def _unknown(source: Versioned) -> list[tuple[str, str, int]]:

@@ -199,6 +199,25 @@ def read_devices(
     return device_frame(rows), unnamed
 
 
+def idle_gpus(source: Source, devices: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return ``device`` and ``name`` of the GPUs that the program could see and on which nothing ran.
+
+    ``devices``: the table of those that ran something. What each process saw is in TARGET_INFO_CUDA_DEVICE
+    of newer versions; else all GPUs of the machine count.
+    """
+    gpus = _gpus(source)
+    seen = _dicts(source, "TARGET_INFO_CUDA_DEVICE", {"gpuId": "int"})
+    visible = {row["gpuId"] for row in seen} or set(gpus)
+    unlike = {facts["uuid"] for facts in gpus.values()} - {None}
+    column = "uuid" if len(unlike) == len(gpus) else "device"
+    used = set(devices[column].drop_nulls())
+    return [
+        {"device": facts["device"], "name": facts["name"]}
+        for number, facts in sorted(gpus.items())
+        if number in visible and facts[column] not in used
+    ]
+
+
 _GPU: Final[Mapping[str, Kind]] = {
     "id": "int", "deviceId": "int", "cuDevice": "int", "name": "text", "uuid": "text",
     "totalMemory": "int", "memoryBandwidth": "int", "clockRate": "int", "smCount": "int",
