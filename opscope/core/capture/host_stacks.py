@@ -192,8 +192,8 @@ class HostStacks:
             self._sampling.stop()
 
     def resume(self) -> None:
-        """Go on after a fork, in the parent alone."""
-        if self._sampling is not None and self._pid == os.getpid():
+        """Go on after a fork, in the parent alone, unless the recording has ended."""
+        if self._sampling is not None and not self._ended and self._pid == os.getpid():
             self._sampling.start()
 
     def end(self) -> None:

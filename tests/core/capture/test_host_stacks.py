@@ -392,6 +392,26 @@ def test_a_process_forks_without_the_sampler(sampling, tmp_path):
     assert recorder._stacks.facts()["samples"] >= before + 3
 
 
+def test_a_fork_starts_no_sampler_of_a_recording_that_has_ended(sampling, tmp_path):
+    before = Recorder(tmp_path)
+    before.start()
+    before.new_thread()
+    until_sampled(before)
+    before.stop()
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    os.waitpid(child, 0)
+    samples = before._stacks.facts()["samples"]
+    after = Recorder(tmp_path)
+    after.start()
+    after.new_thread()
+    until_sampled(after)
+    after.stop()
+    if sampling == "in Python":
+        assert before._stacks.facts()["samples"] == samples
+
+
 def test_what_an_instruction_calls_is_named_as_in_the_program():
     def calls(obj, path, items):
         time.sleep(1)
