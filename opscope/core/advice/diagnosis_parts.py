@@ -24,11 +24,13 @@ from opscope.core.advice.diagnosis_rows import (
     INPUT,
     OUTSIDE,
     SHORT,
+    WAITED,
     WORTH,
     Judge,
 )
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import COMPUTATION
+from opscope.core.analysis.host.host_kinds import KINDS, WAITS
 from opscope.core.analysis.host.host_lines import busiest_line
 from opscope.core.perf.devices.vendors import recorders
 from opscope.core.question.names import short_source
@@ -171,10 +173,15 @@ class Parts(Judge):
         text = f"the program spent {self._part(lost)} outside any op: its own code, and Python between ops"
         if late:
             text += " (what makes a rank late is left out)"
-        line, part = self._line_outside()
+        line, part, kind = self._line_outside()
+        waits = kind in WAITS
         if line:
             text += f", {share(part)} of it at {short_source(line)}"
+        if waits:
+            text += f", where {KINDS[str(kind)].partition(':')[0]}"
         short = bool(host.many) and lost < host.many * BETWEEN
+        # to wait less is worth more than fewer ops
+        short = short and not (waits and part > WAITED)
         if host.many:
             text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
         # of all steps it is what this run took; of a median step what another would
@@ -238,16 +245,16 @@ class Parts(Judge):
         more = mine[0].parts["outside"] - float(np.median(others))
         return min(max(0.0, more), behind / time * mine[0].time)
 
-    def _line_outside(self) -> tuple[str | None, float]:
-        """Return the source line with most of the time outside ops, of the process with most of it, and its
-        part of that time."""
+    def _line_outside(self) -> tuple[str | None, float, str | None]:
+        """Return the source line with most of the time outside ops, of the process with most of it, its part
+        of that time, and what the thread did there."""
         most = max(self.divided, key=lambda one: one.parts["outside"])
         of = (self.facts.steps.usual if self.median else self.facts.steps.of).get(most.process)
         if of is None or not most.steps:
-            return None, 0.0
+            return None, 0.0, None
         lines = self.facts.lines().filter(pl.col("process") == most.process)
-        line, time = busiest_line(of.spans, lines)
-        return line, min(1.0, time / self.parts["outside"])
+        line, time, kind = busiest_line(of.spans, lines)
+        return line, min(1.0, time / self.parts["outside"]), kind
 
     def _copies(self) -> Iterator[dict[str, Any]]:
         staging = self.parts["staging"]

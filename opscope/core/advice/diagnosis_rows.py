@@ -53,6 +53,8 @@ CAUSES: Final = 0.5
 SHORT: Final = 10_000
 #: What Python takes between two ops at most (ns), recording included; beyond it is the program's own code.
 BETWEEN: Final = 50_000
+#: A line that waits for this part of the time outside ops is what to change, before the number of ops.
+WAITED: Final = 0.3
 #: Of fewer pieces of work on a device nothing is said.
 LEAST: Final = 10
 #: A detector's finding keeps a run from being healthy from this part of a median step on.

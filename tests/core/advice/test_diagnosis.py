@@ -162,16 +162,16 @@ def test_the_diagnosis_is_stored_with_the_profile(tmp_path, monkeypatch):
     assert loaded.diagnosis().equals(profile.diagnosis())
 
 
-def on_a_cpu(outside: float) -> Profile:
-    """A training on a CPU whose steps are outside any op for this part of their time."""
+def on_a_cpu(outside: float, pieces: int = 1) -> Profile:
+    """A training on a CPU whose steps, of ``pieces`` ops each, are outside any op for this part of their time."""
     ops = []
-    for number in range(STEPS):
-        begin = number * STEP
+    for number in range(STEPS * pieces):
+        begin = number * STEP // pieces
         ops.append(
             {
                 **OP,
                 "start": begin,
-                "end": begin + round((1 - outside) * STEP),
+                "end": begin + round((1 - outside) * STEP / pieces),
                 "text": "aten::mm(f32[8,8], f32[8,8])",
                 "category": "forward",
             }
@@ -199,16 +199,29 @@ def test_a_part_near_its_limit_is_borderline_on_either_side(outside, finding):
     assert ("30 %" in row["text"]) is finding.startswith("borderline")
 
 
-def test_a_line_has_a_part_of_the_time_outside_ops_and_never_more_than_all(monkeypatch):
-    """Steps are told by their median, and lines by all of them: a few long steps must not add to a line."""
-    profile = on_a_cpu(0.5)
+@pytest.mark.parametrize("kind", ["python", "sleep"])
+def test_a_line_has_a_part_of_the_time_outside_ops_and_never_more_than_all(kind, monkeypatch):
+    """Steps are told by their median, and lines by all of them: a few long steps must not add to a line.
+
+    Of a line that sleeps this is said, and the change is about it in place of the ops.
+    """
+    profile = on_a_cpu(0.5, pieces=20)
     ranges = profile.trace["ranges"]
     everywhere = pl.DataFrame(
-        {"process": [0], "line": ["a/train.py:7"], "start": [0], "end": [int(ranges["end"].max())]},
+        {
+            "process": [0],
+            "line": ["a/train.py:7"],
+            "kind": [kind],
+            "start": [0],
+            "end": [int(ranges["end"].max())],
+        },
         schema_overrides={"process": pl.Int32},
     )
     monkeypatch.setattr("opscope.core.advice.causes.outside_lines", lambda profile: everywhere)
-    assert "100 % of it at train.py:7" in first(profile)["text"]
+    row = first(profile)
+    sleeps = kind == "sleep"
+    assert "100 % of it at train.py:7" + ", where it slept" * sleeps + ";" in row["text"]
+    assert ("opscope report FILE --reports host_lines" in row["to_try"]) is sleeps
 
 
 def test_what_is_just_over_its_limit_on_a_device_is_borderline_and_a_clear_cause_comes_alone():

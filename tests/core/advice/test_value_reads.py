@@ -11,7 +11,14 @@ from tests.core.advice.made_runs import on_cpu
 MS, US = 1_000_000, 1000
 
 
-def looping(reads=32, every=20 * US, read="aten::_local_scalar_dense(i64[]) -> ()", way="forward"):
+def looping(
+    reads=32,
+    every=20 * US,
+    read="aten::_local_scalar_dense(i64[]) -> ()",
+    way="forward",
+    taken="aten::select.int(i64[32]) @train.py:11",
+    layer=None,
+):
     """Six steps of 10 ms, in which a loop of two lines takes an element and reads it, ``reads`` times."""
     rows = []
     for step in range(6):
@@ -22,7 +29,10 @@ def looping(reads=32, every=20 * US, read="aten::_local_scalar_dense(i64[]) -> (
         )
         for n in range(reads):
             begin = at + 2 * MS + n * every
-            taken, value = f"aten::select.int(i64[{reads}]) @train.py:11", f"{read} @train.py:12"
+            value = f"{read} @train.py:12"
+            if layer:
+                end = begin + 3 * US
+                rows.append({"text": layer, "start": begin, "end": end, "category": "layer"})
             rows.append({"text": taken, "start": begin, "end": begin + 2 * US, "category": way})
             rows.append(
                 {"text": value, "start": begin + 5 * US, "end": begin + 6 * US, "category": way}
@@ -46,6 +56,13 @@ def test_a_loop_is_named_with_its_line_its_reads_a_step_and_its_time():
     assert "loops at train.py:12 read values of arrays one by one, 32 a step" in found.what
     assert found.rows.select("source", "count").row(0) == ("train.py:12", 6 * 32)
     assert found.edit.host["factor"].unique().to_list() == [1 / 32]
+
+
+def test_reads_between_which_a_model_runs_are_no_loop():
+    """A policy's action, a token: the next turn needs it."""
+    product = "aten::addmm(f32[8], f32[1,8], f32[8,8]) @train.py:11"
+    assert find(looping(taken=product))
+    assert find(looping(taken=product, layer="policy.0")) == []
 
 
 @pytest.mark.parametrize("read", ["aten::item(i64[])", "aten::is_nonzero(bool[])"])

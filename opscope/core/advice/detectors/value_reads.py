@@ -92,18 +92,23 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the loops in these steps: process, thread, step, source (the line with most reads), reads,
     start, end and time (ns).
 
-    A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them.
+    A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them, and no layer's
+    product: where a model runs in each turn, the next turn needs what was read (a policy's action, a token).
     """
     outer = outermost(answers)
     if not outer["reads"].any():
         return pl.DataFrame(schema={"time": pl.Int64})
     keys = ["process", "thread"]
-    outer = outer.sort(*keys, "start").with_columns(pl.int_range(pl.len()).over(keys).alias("at"))
+    outer = outer.sort(*keys, "start").with_columns(
+        pl.int_range(pl.len()).over(keys).alias("at"),
+        pl.col("product").cum_sum().over(keys).alias("products"),
+    )
     mine = outer.filter("reads").join(
         steps.select("process", "step"), on=["process", "step"], how="semi", nulls_equal=True
     )
-    far = pl.col("at").diff().over([*keys, "step"]) > _BETWEEN + 1
-    mine = mine.with_columns(far.fill_null(False).cum_sum().over([*keys, "step"]).alias("loop"))
+    by = [*keys, "step"]
+    far = (pl.col("at").diff().over(by) > _BETWEEN + 1) | (pl.col("products").diff().over(by) > 0)
+    mine = mine.with_columns(far.fill_null(False).cum_sum().over(by).alias("loop"))
     return (
         mine.group_by(*keys, "step", "loop", maintain_order=True)
         .agg(
@@ -119,11 +124,11 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
 
 def outermost(answers: Answers) -> pl.DataFrame:
     """Return the outermost ops, reads and runs of programs: process, thread, step, start, end (ns), source,
-    and whether each reads.
+    whether each reads, and whether it is a layer's product.
 
     What an optimizer reads, such as the number of its step, is no loop of the program.
     """
-    columns = ("process", "thread", "step", "start", "end", "source", "reads")
+    columns = ("process", "thread", "step", "start", "end", "source", "reads", "product")
     ops = answers.ops(categories=True).filter(
         pl.col("parent_id").is_null(),
         pl.col("direction").cast(pl.String).ne_missing("optimizer"),
@@ -131,6 +136,9 @@ def outermost(answers: Answers) -> pl.DataFrame:
     ops = ops.with_columns(
         pl.col("op").cast(pl.String).str.contains(_READS).fill_null(False).alias("reads"),
         pl.col("source").cast(pl.String),
+        (pl.col("layer").is_not_null() & (pl.col("matrix_flops") > 0))
+        .fill_null(False)
+        .alias("product"),
     ).select(columns)
     attribution = answers.attribution
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
@@ -151,6 +159,7 @@ def outermost(answers: Answers) -> pl.DataFrame:
         gather(numbers, step).alias("step"),
         pl.Series("source", [lines[number] for number in reading.tolist()], pl.String),
         pl.Series("reads", meaning.role[rows] == ROLE["read"]),
+        pl.lit(False).alias("product"),
     ).drop_nulls(["start", "end"])
     every = pl.concat([ops, others.select(columns)], how="vertical_relaxed")
     every = every.sort("process", "thread", "start", "end", descending=[False, False, False, True])
@@ -183,7 +192,7 @@ def _finding(
         saving_least=0,
         saving_most=saved,
         reasoning="A loop is reads of one element (ops(): op, source) in one step and thread with at most"
-        f" {_BETWEEN} ops between two of them; its time is from its first read to the end of its last. At"
+        f" {_BETWEEN} ops between two of them and no layer's product; its time is from its first read to the end of its last. At"
         " most all but that of one turn, if whole tensors do in one turn what the loop does in all: what else"
         " its body does may have to stay, so at least nothing. The replay lets each loop take the time of one"
         " turn.",
@@ -209,8 +218,8 @@ DETECTOR = Detector(
     },
     looks_at="The ops and reads of the steps that are no warm-up, outside the optimizer: PyTorch's reads of"
     " one element (`.item()`, `float(x)`, `bool(x)`), and all reads by the host of JAX, TensorFlow and"
-    " MindSpore, by thread and line; reads with few ops between them are one loop, whose time is from the"
-    " first to the last.",
+    " MindSpore, by thread and line; reads with few ops between them, and no layer's product, are one loop,"
+    " whose time is from the first to the last.",
     abstains="On a GPU, where such reads wait and `sync_calls` is about them; without steps; of frameworks"
     " whose reads of single values are not recorded.",
 )

@@ -28,6 +28,8 @@ KINDS: Final = {
     WAITING: "it was off the processors, for a reason that the stack does not show",
     NOT_SAMPLED: "no sample fell here",
 }
+#: Kinds in which the thread waited for something that no op and no compiler makes quicker.
+WAITS: Final = frozenset((SLEEP, LOCK, FILE, NETWORK, PROCESS))
 #: Kinds that need no processor: if the thread was running, it did something else on that line.
 _OFF: Final = (LOCK, PROCESS)
 #: Functions by the last word of the call, used if the words before it do not decide.

@@ -108,17 +108,25 @@ def outside_lines(profile: Answers) -> pl.DataFrame:
     return pl.concat(frames).sort("process", "thread", "start")
 
 
-def busiest_line(within: tuple[Ints, Ints], lines: pl.DataFrame) -> tuple[str | None, int]:
-    """Return the source line with most of these disjoint intervals (``line``, ``start``, ``end``), and its
-    time (ns); None and 0 if no line is known."""
+def busiest_line(
+    within: tuple[Ints, Ints], lines: pl.DataFrame
+) -> tuple[str | None, int, str | None]:
+    """Return the source line with most of these disjoint intervals (``outside_lines``), its time (ns), and
+    the kind of most of it (``host_kinds.KINDS``); None, 0 and None if no line is known."""
     if lines.is_empty() or not len(within[0]):
-        return None, 0
+        return None, 0, None
+    line, time = _longest(within, lines.drop_nulls("line"), "line")
+    kind, _ = _longest(within, lines.filter(pl.col("line") == line), "kind")
+    return line, time, kind
+
+
+def _longest(within: tuple[Ints, Ints], lines: pl.DataFrame, column: str) -> tuple[str | None, int]:
     times = {}
-    for (line,), part in lines.drop_nulls("line").group_by("line", maintain_order=True):
+    for (name,), part in lines.group_by(column, maintain_order=True):
         start, end = intersect(within, merge(part["start"].to_numpy(), part["end"].to_numpy()))
-        times[str(line)] = int((end - start).sum())
-    line, time = max(times.items(), key=lambda item: item[1], default=("", 0))
-    return (line, time) if time else (None, 0)
+        times[str(name)] = int((end - start).sum())
+    name, time = max(times.items(), key=lambda item: item[1], default=("", 0))
+    return (name, time) if time else (None, 0)
 
 
 def has_lines(profile: Answers) -> bool:

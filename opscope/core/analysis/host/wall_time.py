@@ -173,7 +173,7 @@ def _length(spans: Spans) -> int:
 
 
 def _line(outside: Spans, lines: pl.DataFrame) -> dict[str, object]:
-    line, time = busiest_line(outside, lines)
+    line, time, _ = busiest_line(outside, lines)
     return {"line": line, "line_time": time} if time else {}
 
 
