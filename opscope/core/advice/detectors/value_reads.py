@@ -92,8 +92,8 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the loops in these steps: process, thread, step, source (the line with most reads), reads,
     start, end and time (ns).
 
-    A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them, and no layer's
-    product: where a model runs in each turn, the next turn needs what was read (a policy's action, a token).
+    A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them, and no
+    layer's product: where a model runs in each turn, the next turn needs what was read (an action, a token).
     """
     outer = outermost(answers)
     if not outer["reads"].any():
@@ -192,8 +192,8 @@ def _finding(
         saving_least=0,
         saving_most=saved,
         reasoning="A loop is reads of one element (ops(): op, source) in one step and thread with at most"
-        f" {_BETWEEN} ops between two of them and no layer's product; its time is from its first read to the end of its last. At"
-        " most all but that of one turn, if whole tensors do in one turn what the loop does in all: what else"
+        f" {_BETWEEN} ops between two of them and no layer's product; its time is from its first read to the"
+        " end of its last. At most all but that of one turn, if whole tensors do in one turn what the loop does in all: what else"
         " its body does may have to stay, so at least nothing. The replay lets each loop take the time of one"
         " turn.",
         confidence="high" if time > 5 * WORTH * steps_time else "medium",
