@@ -193,7 +193,8 @@ def _finding(
         saving_most=saved,
         reasoning="A loop is reads of one element (ops(): op, source) in one step and thread with at most"
         f" {_BETWEEN} ops between two of them and no layer's product; its time is from its first read to the"
-        " end of its last. At most all but that of one turn, if whole tensors do in one turn what the loop does in all: what else"
+        " end of its last. At most all but that of one turn, if whole tensors do in one turn what the loop"
+        " does in all: what else"
         " its body does may have to stay, so at least nothing. The replay lets each loop take the time of one"
         " turn.",
         confidence="high" if time > 5 * WORTH * steps_time else "medium",
