@@ -42,6 +42,7 @@ from opscope.core.attribution.loop_steps import (
 )
 from opscope.core.attribution.op_periods import weights
 from opscope.core.attribution.sequence_steps import function_of, sequence_steps
+from opscope.core.attribution.several_optimizers import ALIKE, LEAST, ROUND, period
 from opscope.core.attribution.step_counter import GLOBAL_STEP, counted, counter
 from opscope.core.dialects import Reading, serving
 from opscope.core.tables.columns import pieces
@@ -50,16 +51,10 @@ from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.lanes import distinct_numbers
 from opscope.core.tables.trace import Trace, conform, next_range_id
 
-#: Fewer steps than this are no repetition.
-LEAST: Final = 3
-#: Least share of the steps that must be alike.
-ALIKE: Final = 0.9
 #: Least share of alike iterations if each is seen to update weights.
 MOSTLY: Final = 0.75
 #: Ops of TensorFlow and MindSpore that set a variable.
 _UPDATES: Final = re.compile(r"Assign|ResourceApply|Apply[A-Z]")
-#: Most optimizers, or functions, that may alternate.
-ROUND: Final = 8
 #: Least confidence needed to take a repetition in the sequence of ops for steps: four iterations, all alike.
 HIGH: Final = 0.85
 #: Least confidence needed to take the calls of a compiled function for steps if nothing is trained: six
@@ -525,7 +520,7 @@ class _Process:
             return None
         weight = np.where(works, self._kinds.weight[self._reading[rows]], 0)
         total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(weight.astype(np.uint64))))
-        rounds = _period(total[last + 1] - total[begin])
+        rounds = period(total[last + 1] - total[begin])
         if rounds is None:
             return None
         round_size, alike = rounds
@@ -587,23 +582,6 @@ def _alike(signatures: Weights) -> float:
         return 0.0
     _, count = np.unique(signatures, return_counts=True)
     return float(count.max() / len(signatures))
-
-
-def _period(signatures: Weights) -> tuple[int, float] | None:
-    """Return the period of the signatures and the share of them that repeats with it; None if they do not
-    repeat.
-
-    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks what is done as the
-    next step begins (gradients set to 0).
-    """
-    signatures = signatures[: max(LEAST, len(signatures) - 1)]
-    for round_size in range(1, ROUND + 1):
-        if len(signatures) < LEAST * round_size:
-            return None
-        alike = float((signatures[round_size:] == signatures[:-round_size]).mean())
-        if alike >= ALIKE:
-            return round_size, alike
-    return None
 
 
 def _rounds(functions: list[tuple[Ints, float]], end: int) -> Found | None:

@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.sequence_steps import Symbols, function_of
+from opscope.core.attribution.several_optimizers import ends_of_rounds, optimizers
 from opscope.core.attribution.step_bodies import Cores, Events, bodies
 from opscope.core.dialects import Reading
 from opscope.core.schema import CHECKPOINT, COMPILE, GRAPH_REPLAY
@@ -97,6 +98,13 @@ class Loops:
         self._away = np.array(
             [reading.role == "phase" and text in _AWAY for reading, text in said], bool
         )
+        self._loads = np.array(
+            [
+                reading.role == "loader" or (reading.role == "phase" and text == "input")
+                for reading, text in said
+            ],
+            bool,
+        )
         self._passes = np.array(
             [
                 reading.role in ("layer", "graph")
@@ -153,6 +161,31 @@ class Loops:
             self._differentiates[reading],
             differentiated,
         )
+
+    def steps_of_several(self, process: int, thread: int, loop: Loop, marked: Ints) -> Ints | None:
+        """Return the ends (ns) of the steps, where several optimizers step in an order that the marks, after
+        the events ``marked`` of the loop, do not follow; else None."""
+        works = loop.optimizes
+        begin = np.flatnonzero(works & ~np.append(False, works[:-1]))
+        last = np.flatnonzero(works & ~np.append(works[1:], False))
+        if len(last) == len(marked):
+            return None
+        ranges = self._ranges
+        here = ((ranges["process"] == process) & (ranges["thread"] == thread)).fill_null(False)
+        rows = np.flatnonzero(here.to_numpy() & self._is_op)
+        start = ranges["start"].gather(rows).fill_null(0).to_numpy()
+        order = np.argsort(start, kind="stable")
+        stop = loop.events.end[last]
+        numbers = optimizers(
+            self._meaning.readings,
+            (start[order], self._meaning.reading[rows[order]].astype(np.int64)),
+            loop.events.start[begin],
+            stop,
+        )
+        loads = np.flatnonzero(self._loads[self._meaning.reading[loop.rows]])
+        batches = np.searchsorted(loads, begin)
+        chosen = ends_of_rounds(numbers, np.flatnonzero(np.isin(last, marked)), batches)
+        return None if chosen is None else stop[chosen]
 
     def _differentiated(self, process: int, rows: Ints) -> Ints:
         """Return the places in ``rows`` of the ops that a backward op of the process differentiates.
@@ -407,4 +440,7 @@ def marks_of_optimizer(
     if len(ends) < 2 or follows[1:].mean() < FOLLOWS:
         return None
     follows[1:] = True  # if gradients overflow, a step ends without the optimizer's step
+    several = loops.steps_of_several(process, thread, loop, last[follows])
+    if several is not None:
+        return thread, loop, several, numbers[follows][0] + np.arange(len(several))
     return thread, loop, ends[follows], numbers[follows]

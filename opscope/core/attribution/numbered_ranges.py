@@ -11,8 +11,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.enclosing import is_user_range
-from opscope.core.attribution.inferred_steps import LEAST, SCHEMA
+from opscope.core.attribution.inferred_steps import SCHEMA
 from opscope.core.attribution.op_ranges import RUNTIME
+from opscope.core.attribution.several_optimizers import LEAST
 from opscope.core.dialects import serving
 from opscope.core.tables.interpret import Meaning
 from opscope.core.tables.intervals import NONE, nest

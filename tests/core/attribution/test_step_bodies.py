@@ -11,7 +11,8 @@ from opscope.core.analysis.steps.sections import run_sections
 from opscope.core.schema import OPTIMIZER_STEPS
 from opscope.profile import Profile
 
-#: Steps as texts: ``f1`` a forward op that a backward op ``b1`` differentiates, ``o`` the optimizer's phase,
+#: Steps as texts: ``f1`` a forward op that a backward op ``b1`` differentiates, ``o`` the optimizer's phase
+#: (``oD``: with an op of its own),
 #: ``L`` a call of the model, ``S`` a save, ``|`` the mark that the optimizer's hook sets, ``-name`` any other.
 STEP = "-load L f1 b1 o |"
 EVALUATION = "-load L -metric -load L -metric"
@@ -36,9 +37,12 @@ def program(texts: str, pause: dict[int, int] | None = None) -> list[dict]:
             seq = made.setdefault(name, next(numbers)) if kind == "f" else made.pop(name)
             row |= {"category": {"f": "forward", "b": "backward"}[kind], "text": f"x::{word}(f32[4])",
                     "seq": seq, "fwd_thread": 1}  # fmt: skip
-        elif word in ("o", "S", "L"):
-            text = {"o": "optimizer", "S": "checkpoint", "L": "forward"}[word]
+        elif kind in "oSL":
+            text = {"o": "optimizer", "S": "checkpoint", "L": "forward"}[kind]
             row |= {"category": "phase", "text": text}
+            if name:
+                inner = {"start": time + 2, "end": time + 8, "category": "optimizer"}
+                rows.append(row | inner | {"text": f"x::{name}(f32[4])"})
         else:
             row |= {"category": "forward", "text": f"x::{name}(f32[4])"}
         rows.append(row)

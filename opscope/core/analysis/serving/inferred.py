@@ -10,9 +10,10 @@ from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.steps.detected_iterations import detected_steps
 from opscope.core.analysis.steps.engine_kinds import SURE, bursts, kinds_of_steps, main_thread
 from opscope.core.analysis.steps.step_times import step_bounds
-from opscope.core.attribution.inferred_steps import LEAST, trains
+from opscope.core.attribution.inferred_steps import trains
 from opscope.core.attribution.numbered_ranges import BY
 from opscope.core.attribution.served_steps import SERVED
+from opscope.core.attribution.several_optimizers import LEAST
 from opscope.core.tables.intervals import NONE
 
 

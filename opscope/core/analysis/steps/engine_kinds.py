@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.analysis.ops.ops import Ops
-from opscope.core.attribution.inferred_steps import LEAST
+from opscope.core.attribution.several_optimizers import LEAST
 from opscope.core.dialects import Reading
 from opscope.core.perf import op_type
 from opscope.core.schema import TensorSpec
