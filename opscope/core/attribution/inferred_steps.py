@@ -70,6 +70,7 @@ KEY_NODE: Final = "key node "
 #: Number of a function's operations that are tried as the beginning of a step.
 _TRIED: Final = 16
 _BACKWARD, _OPTIMIZER = 1, 2
+_NEVER: Final = np.iinfo(np.int64).max
 
 Weights: TypeAlias = NDArray[np.uint64]
 _Codes: TypeAlias = NDArray[np.integer[Any]]
@@ -241,8 +242,8 @@ def _of_calls(
 
     ``functions``: those that train; ``alone``: not known to update the weights.
 
-    A function may return before the work that it launched has run: if the loop is left or ends, its step ends
-    with the operations that began before the thread continued.
+    A function may return before the work that it launched has run: its step ends with the operations of that
+    run or, where these cannot be counted, with those that began before the thread continued.
     """
     calls = loops.calls(process, functions, alone)
     if calls is None:
@@ -257,19 +258,24 @@ def _of_calls(
     if late:
         mine = (ranges["process"] == process).fill_null(False).to_numpy() & is_op
         rows = np.flatnonzero(mine)
-        start, end = (
-            ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end")
-        )
-        order = np.argsort(start, kind="stable")
-        latest = np.maximum.accumulate(end[order])
-        until = np.append(events.start, np.iinfo(np.int64).max)[places + 1]
-        last = np.searchsorted(start[order], until, "left") - 1
-        ends = np.maximum(ends, np.where(last >= 0, latest[np.maximum(last, 0)], 0))
+        runs = loops.ends_of_runs(rows, calls)
+        if runs is None:
+            runs = _until_next(ranges, rows, np.append(events.start, _NEVER)[places + 1])
+        ends = np.maximum.accumulate(np.maximum(ends, runs))
     begin, end = steps_of_calls(calls.loop, places, ends, late)
     shapes = f" ({calls.shapes} shapes as one)" if calls.shapes > 1 else ""
     steps = Found(np.append(begin, begin[-1] + 1), confidence, calls.name + shapes)
     frame = frame_of(steps, process, calls.thread).with_columns(pl.Series("end", end))
     return frame if (frame["end"] > frame["start"]).all() else None
+
+
+def _until_next(ranges: pl.DataFrame, rows: Ints, until: Ints) -> Ints:
+    """Return when (ns) the last of the operations ``rows`` ended that began before each of ``until``."""
+    start, end = (ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end"))
+    order = np.argsort(start, kind="stable")
+    latest = np.append(0, np.maximum.accumulate(end[order]))
+    ends: Ints = latest[np.searchsorted(start[order], until, "left")]
+    return ends
 
 
 def _of_marks(ranges: pl.DataFrame, meaning: Meaning, loops: Loops) -> list[pl.DataFrame]:
@@ -460,9 +466,9 @@ class _Process:
             ]
             if not with_runs:
                 continue
-            if len(with_runs) > (1 if alone else ROUND):
+            if len(with_runs) > ROUND:
                 return None
-            if alone and self._takes_turns(function, with_runs[0]):
+            if alone and any(self._takes_turns(function, runs) for runs in with_runs):
                 return None
             return _rounds(
                 [runs_of_function for _, runs_of_function in with_runs],

@@ -283,6 +283,26 @@ class Loops:
         high = np.searchsorted(start, loop.events.end[places], "left")
         return max(texts, int(np.count_nonzero(high > low)), 1)
 
+    def ends_of_runs(self, rows: Ints, calls: Calls) -> Ints | None:
+        """Return when (ns) the operations of each of these calls ended, among the ops ``rows``; None unless
+        each operation of the function ran equally often in every call, as the calls run in their order."""
+        own = calls.name.removeprefix(_FUNCTION)
+        function = np.array(
+            [plain(function_of(reading) or "") == own for reading in self._meaning.readings], bool
+        )
+        rows = rows[function[self._meaning.reading[rows]]]
+        start, end = (self._ranges[edge].gather(rows).fill_null(0) for edge in ("start", "end"))
+        ran = pl.DataFrame({"op": self._meaning.reading[rows], "start": start, "end": end})
+        ran = ran.sort("start").with_columns(
+            pl.int_range(pl.len()).over("op").alias("at"), pl.len().over("op").alias("often")
+        )
+        count = len(calls.places)
+        if not len(ran) or (ran["often"] % count != 0).any():
+            return None
+        of_call = ran.group_by(pl.col("at") * count // pl.col("often")).agg(pl.col("end").max())
+        ends: Ints = of_call.sort("at")["end"].to_numpy()
+        return ends
+
     def _time(self, process: int, name: str, length: Ints) -> int:
         """Return the time of the calls of a name without the longest (which may include compilation); for
         a function that runs on other threads, the time of its operations."""

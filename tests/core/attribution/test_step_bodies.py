@@ -189,3 +189,52 @@ def test_of_two_models_the_one_that_takes_longer_is_the_step(trace_of):
     table = Profile(trace_of(ranges=rows)).iterations()
     assert set(table["found_by"]) == {"model Decoder"}
     assert len(table) == 12
+
+
+def test_a_step_ends_with_its_own_operations_however_far_behind_they_run(trace_of):
+    """A function that only launches work returns at once: all calls of an epoch come before the first
+    operation ends, and an evaluation follows that is in no step."""
+    place = {"process": 0, "kind": "pushpop", "domain": "opscope.x"}
+    rows, time, ran = [], 1000, 1000
+    for name in (["train"] * 5 + ["test"] * 2) * 3:
+        rows.append(
+            place
+            | {
+                "thread": 1,
+                "start": time,
+                "end": time + 10,
+                "category": "graph",
+                "text": f"jit_{name}",
+            }
+        )
+        ran = max(ran, time + 12)
+        way = "backward" if name == "train" else "forward"
+        text = f'hlo::dot(f32[4]) {{op_name="jit({name})/dot"}}'
+        rows.append(
+            place | {"thread": 2, "start": ran, "end": ran + 90, "category": way, "text": text}
+        )
+        ran, time = ran + 100, time + 15
+        if name == "test":  # its result is read
+            time = max(time, ran)
+    table = Profile(trace_of(ranges=rows)).iterations()
+    assert table["duration"].min() > 0
+    assert (len(table), set(table["found_by"])) == (15, {"function train"})
+    tests = [row["start"] for row in rows if row["text"] == "jit_test"][1::2]
+    within = table.select("start", (pl.col("start") + pl.col("duration")).alias("end"))
+    for at in tests:
+        assert within.filter(pl.col("start") <= at, pl.col("end") > at).is_empty()
+
+
+def test_two_functions_that_train_in_turns_are_one_step(trace_of):
+    place = {"process": 0, "kind": "pushpop", "domain": "opscope.x"}
+    rows = []
+    for number in range(12):
+        name, start = ("critic", "generator")[number % 2], 100 * number
+        row = place | {"thread": 1, "start": start, "end": start + 80, "category": "graph"}
+        rows.append(row | {"text": f"jit_{name}"})
+        for way, at in (("forward", 10), ("backward", 40)):
+            text = f'hlo::dot(f32[4]) {{op_name="jit({name})/{way}"}}'
+            row = place | {"thread": 2, "start": start + at, "end": start + at + 20}
+            rows.append(row | {"category": way, "text": text})
+    table = Profile(trace_of(ranges=rows)).iterations()
+    assert (len(table), set(table["found_by"])) == (6, {"function"})
