@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.05
 class ProgramEnd:
     """Ends the program ``seconds`` after its start: SIGTERM to it and to all processes that it started.
 
-    What has not ended 10 s later is killed.
+    What has not ended 10 s later is killed. What was detached before, as its parent has ended, goes on.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -53,12 +53,16 @@ class ProgramEnd:
         while _writing(folder) and time.monotonic() < until:
             if self._over.wait(_LOOK_S):
                 return
-        family = [pid, *_below(pid)]
         self.note = "SIGTERM ended the program, whose status is 143 unless it handles the signal"
-        _send(family, signal.SIGTERM)
         until = time.monotonic() + ENDING_S
-        while left := [process for process in family if _is_there(process)]:
-            if time.monotonic() > until:
+        asked, left = set[int](), [pid]
+        while left:
+            # what ignores the signal may start others meanwhile
+            family = {process for parent in left for process in (parent, *_below(parent))}
+            _send(family - asked, signal.SIGTERM)
+            asked |= family
+            left = [process for process in asked if _is_there(process)]
+            if left and time.monotonic() > until:
                 self.note = (
                     f"what had not ended {ENDING_S:g} s after SIGTERM was killed (status 137)"
                 )
@@ -71,25 +75,42 @@ def hold(folder: str) -> Path:
     """Say that this process records; return the file that is to be removed once all is written."""
     path = Path(folder, f"{_UNTIL}{os.getpid()}")
     with suppress(OSError):  # the folder is gone: so is the recording
-        path.touch()
+        path.write_text(_stack(os.getpid()), "ascii")
     return path
 
 
 def _writing(folder: Path) -> bool:
     """Whether a living process still records into the folder."""
-    numbers = [path.name.removeprefix(_UNTIL) for path in folder.glob(f"{_UNTIL}*")]
-    return any(_is_there(int(number)) for number in numbers if number.isdecimal())
+    return any(map(_holds, folder.glob(f"{_UNTIL}*")))
+
+
+def _holds(path: Path) -> bool:
+    """Whether the process that a file is of lives, and has not become another program by ``exec``."""
+    number = path.name.removeprefix(_UNTIL)
+    if not number.isdecimal() or not _is_there(int(number)):
+        return False
+    try:
+        return path.read_text("ascii") in ("", _stack(int(number)))
+    except OSError:  # removed, or not ours to read
+        return path.exists()
 
 
 def _is_there(pid: int) -> bool:
     """Whether a process lives; one that has ended and is not yet reaped does not."""
+    return _stat(pid)[:1] not in ([], ["Z"])
+
+
+def _stack(pid: int) -> str:
+    """Return where a process's stack begins: elsewhere once it is another program. Empty if unknown."""
+    return "".join(_stat(pid)[25:26])
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the system says of a process from its state on; nothing of one that is gone."""
     try:
-        state = (
-            Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0]
-        )
-    except (OSError, IndexError):
-        return False
-    return state != "Z"
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def _below(pid: int) -> Iterator[int]:
@@ -102,7 +123,7 @@ def _below(pid: int) -> Iterator[int]:
                 yield from _below(child)
 
 
-def _send(pids: list[int], number: signal.Signals) -> None:
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import io
 import threading
 
+import numpy as np
 import polars as pl
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-from opscope.core.schema import READ_DOMAIN  # noqa: E402
+from opscope.adapters.tensorflow.running import GraphRanges  # noqa: E402
+from opscope.core.schema import READ_DOMAIN, UNHEARD_READS  # noqa: E402
 
 
 def rows(profile, op):
@@ -319,3 +323,36 @@ def test_each_read_of_values_is_a_range_with_its_line_once(recorded):
     reads = ranges.filter(pl.col("domain") == READ_DOMAIN)["text"].to_list()
     assert [text.split("(")[0] for text in reads] == ["tf.Tensor.numpy"] * 3
     assert all("test_tf_ops.py:" in text for text in reads)
+
+
+def buffer_of_tensors():
+    """The function by which NumPy gets a tensor's memory."""
+    slot = ctypes.pythonapi.PyType_GetSlot
+    slot.restype, slot.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
+    return slot(type(tf.constant(1.0)), 1)
+
+
+def test_numpys_reads_of_a_tensors_memory_are_reads_and_change_nothing(recorded):
+    x, before = tf.constant([1.0, 2.0]), buffer_of_tensors()
+
+    def program():
+        assert buffer_of_tensors() != before
+        assert np.array(x).tolist() == np.asarray(x).tolist() == memoryview(x).tolist() == [1, 2]
+        assert np.add(x, 1).tolist() == [2, 3]
+        with pytest.raises(TypeError, match="read-write"):
+            io.BytesIO(bytes(8)).readinto(x)  # memory to write to is refused
+
+    profile = recorded(program)
+    assert buffer_of_tensors() == before
+    ranges = profile.trace["ranges"].cast({"text": str, "domain": str})
+    reads = ranges.filter(pl.col("domain") == READ_DOMAIN)["text"].to_list()
+    assert [text.split("(")[0] for text in reads] == ["np.array"] * 5
+    (count,) = profile.counts().filter(count="reads").to_dicts()
+    assert (count["value"], count["reason"]) == (5, None)
+
+
+def test_reads_are_not_known_where_those_of_memory_are_not_heard(recorded, monkeypatch):
+    monkeypatch.setattr(GraphRanges, "hear_buffers", lambda *_: False)
+    x = tf.constant([1.0, 2.0])
+    (count,) = recorded(lambda: np.array(x + 1)).counts().filter(count="reads").to_dicts()
+    assert (count["value"], count["reason"]) == (None, UNHEARD_READS)

@@ -40,6 +40,7 @@ def profile(trace_of):
                 {"process": 0, "device": 0, "start": 20, "end": 40, "name": "void k<int>(int)",
                  "correlation": 1, "grid": "4,2,1", "block": "64,1,1"}
             ],
+            memops=[],
         )
     )  # fmt: skip
 

@@ -46,13 +46,21 @@ class Reads:
                 try:
                     return read(*args, **kwargs)
                 finally:
-                    self._local.within = False
-                    self._emitter.pop()
+                    self.ends()
 
             # methods in C++ do not have names that a function can take
             return functools.wraps(read)(reading) if isinstance(read, FunctionType) else reading
 
         return make
+
+    def begins(self, name: str) -> bool:
+        """Begin a read that the caller's caller makes; return whether ``ends`` is to be called after it."""
+        return self._emitter.active and not self._local.within and self._begin(name)
+
+    def ends(self) -> None:
+        """End the read that ``begins`` began."""
+        self._local.within = False
+        self._emitter.pop()
 
     def _begin(self, name: str) -> bool:
         try:

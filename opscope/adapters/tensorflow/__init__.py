@@ -21,6 +21,7 @@ from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
+from opscope.core.schema import UNHEARD_READS
 
 from .eager import EagerOps
 from .functions import Functions
@@ -59,6 +60,8 @@ class TensorFlowAdapter(Adapter):
         #: The substitute for ``_ranges`` where that is not available, and the reason.
         self._profiled: Profiled | None = None
         self._why: str | None = None
+        #: The recorder that was told which reads are not heard.
+        self._noted: Any = None
 
     @classmethod
     def prepare(cls, options: Options) -> None:
@@ -103,7 +106,8 @@ class TensorFlowAdapter(Adapter):
             if emitter.active:
                 self._begin(emitter)
                 functions.install(self._ranges or self._profiled)
-                eager.install()
+                if not eager.install(self._ranges):
+                    self._note_unheard()
             else:
                 self._stop()
         except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
@@ -152,6 +156,13 @@ class TensorFlowAdapter(Adapter):
             for domain in ranges.domains:
                 recorder.fact(**domain)
         ranges.listen(recorder is not None, emitter.nvtx)
+
+    def _note_unheard(self) -> None:
+        """Say once in a recording that some reads of values are not in it."""
+        recorder = session.recorder()
+        if recorder is not None and recorder is not self._noted:
+            self._noted = recorder
+            recorder.note("info", UNHEARD_READS)
 
     def _forget_recorder(self) -> None:
         if self._profiled is not None:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,6 +101,18 @@ class GraphRanges:
             self._operations = operations
         if not self._generation.value & 1:
             self._native.opscope_annotate(True)
+
+    def hear_buffers(self, kind: type, begins: Callable[[], int], ends: Callable[[], None]) -> bool:
+        """Call ``begins`` before each read of the memory of an object of this type, and ``ends`` after it if
+        that was true; return whether they are heard. The caller keeps both as long as the process runs."""
+        with_gil = ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
+        )
+        return bool(with_gil(("opscope_buffers", self._native))(id(kind), begins, ends))
+
+    def forget_buffers(self) -> None:
+        """Hear no more reads of memory."""
+        self._native.opscope_buffers(None, None, None)
 
     @property
     def operations(self) -> int:
@@ -239,6 +252,7 @@ def _declare(native: Any) -> None:
         ("opscope_uninstall", None, []),
         ("opscope_installed", ctypes.c_int, []),
         ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
+        ("opscope_buffers", ctypes.c_int, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
         ("opscope_annotate", None, [ctypes.c_int]),
         ("opscope_waits", ctypes.c_int, [number]),

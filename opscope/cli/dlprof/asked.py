@@ -24,7 +24,7 @@ class Asked:
 
     ``delay`` and ``duration`` are seconds, and those of ``--nsys_opts`` where the switches name none; no
     duration is the whole run. ``base`` and ``profile`` are names of files in ``folder``; ``name`` is the
-    profile's as the user typed it.
+    profile's as the user typed it; None unless ``--profile_name`` gave one.
     """
 
     command: list[str]
@@ -98,7 +98,7 @@ def asked(given: Given) -> Asked:
         Path(_text(values, "output_path") or "."),
         _in_files(base or profile or "dlprof"),
         _in_files((profile or base or "dlprof").removesuffix(_SUFFIX)) + _SUFFIX,
-        profile or base,
+        profile,
         values.get("detailed_mode") is not False,
         tuple(report for report in REPORTS if _names_of(report) & {*reports}),
         tuple(kind for kind in FORMATS if kind in _names(values, "formats")) or FORMATS[:1],

@@ -49,7 +49,9 @@ def range_instances(ops: Ops, rows: Ints) -> Instances:
     """
     trace = ops.attribution.trace
     ranges = trace["ranges"]
-    rows = rows[np.argsort(ranges["start"].gather(rows).to_numpy(), kind="stable")]
+    starts, ends = (ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end"))
+    # of ranges that start together the longest is the outer one, whichever was recorded first
+    rows = rows[np.lexsort((-ends, starts))]
     index = np.full(len(ranges), NONE, np.int64)
     index[rows] = np.arange(len(rows))
     parent = np.full(len(rows), NONE, np.int64)

@@ -190,6 +190,10 @@ class Source:
                 "kernels were not captured" if trace.used_gpu else "the trace shows no use of a GPU"
             )
             reasons_listed.append(f"GPU times are empty: {message}")
+        elif not trace.has("memops"):
+            reasons_listed.append(
+                "copies and sets were not recorded: GPU times are those of kernels alone"
+            )
         if not trace.has("calls"):
             reasons_listed.append(
                 "API times and CPU overhead are empty: calls of the GPU's API were not recorded"

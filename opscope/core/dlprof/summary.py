@@ -103,13 +103,13 @@ def _cuda(value: object) -> str | None:
 def figures(model: Model) -> dict[str, Any]:
     """Return the wall clock (ns) and the shares (percent) of it; None where the trace does not tell.
 
-    Each duration is the mean over the visible GPUs, idle ones too.
+    Each duration is the mean over the visible GPUs, idle ones too. What runs in an aggregated iteration
+    counts for its instants there, whichever iteration launched it: a GPU runs behind the CPU.
     """
     within = model.within
     wall = int((within[1] - within[0]).sum())
     on_device = _has_device(model)
-    tensor_core = model.kernels["tensor_core"]
-    unknown = bool(tensor_core.null_count()) and not tensor_core.any()
+    unknown = _unproven(model.source.costs["tensor_core"])
     parts = _usage(model)
 
     def share(name: str, is_known: bool = True) -> float | None:
@@ -122,7 +122,7 @@ def figures(model: Model) -> dict[str, Any]:
         "GPU Utilization %": _utilization(model) if on_device else None,
         "Tensor Core Kernel Duration %": share("tensor_core", on_device and not unknown),
         "Non-Tensor Core Kernel Duration %": share("other_kernels", on_device and not unknown),
-        "Memory Duration %": share("memory", on_device),
+        "Memory Duration %": share("memory", model.source.trace.has("memops")),
         "Dataloader Duration %": share("dataloader"),
         "IO Duration %": share("io"),
         "CPU Duration %": share("cpu"),
@@ -130,15 +130,21 @@ def figures(model: Model) -> dict[str, Any]:
     }
 
 
+def _unproven(tensor_core: pl.Series) -> bool:
+    """Whether nothing is proven to use Tensor Cores, and something may."""
+    return bool(tensor_core.null_count()) and not tensor_core.any()
+
+
 def _usage(model: Model) -> list[Usage]:
     """Return what the aggregated iterations were spent on, by each visible GPU; without one, by no GPU."""
-    types = model.ops["type"].gather(model.times["op"]).cast(pl.String)
+    times = model.source.times
+    types = model.ops["type"].gather(times["op"]).cast(pl.String)
     on_cpu = [
         merge(*spans)
         for spans in (
             _loading(model, types),
-            _inside(model.times.filter(types.is_in(list(IO)))),
-            _inside(model.times),
+            _inside(times.filter(types.is_in(list(IO)))),
+            _inside(times),
         )
     ]
     used = pl.col("tensor_core").fill_null(False)
@@ -150,7 +156,7 @@ def _usage(model: Model) -> list[Usage]:
             _inside(moved),
             *on_cpu,
         )
-        for _, ran, moved in _on_each(model)
+        for _, ran, moved in _on_each(model, *_running(model))
     ] or [usage(model.within, NOTHING, NOTHING, NOTHING, *on_cpu)]
 
 
@@ -190,19 +196,27 @@ def _loading(model: Model, types: pl.Series) -> Spans:
     attribution = model.source.ops.attribution
     waits = np.flatnonzero(attribution.meaning.role == ROLE["loader"])
     ranges = attribution.trace["ranges"].select("start", "end")[waits]
-    loads = model.times.filter(types.is_in(list(DATALOADERS))).select("start", "end")
+    loads = model.source.times.filter(types.is_in(list(DATALOADERS))).select("start", "end")
     return _inside(pl.concat([ranges, loads]))
 
 
-def _on_each(model: Model) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
+def _running(model: Model) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return all kernels, and all copies and sets, of the trace with their times."""
+    trace, columns = model.source.trace, ("process", "device", "start", "end")
+    kernels = trace["kernels"].select(columns)
+    return kernels.with_columns(model.source.costs["tensor_core"]), trace["memops"].select(columns)
+
+
+def _on_each(
+    model: Model, kernels: pl.DataFrame, memops: pl.DataFrame
+) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]]:
     """Yield of each visible GPU its rows of ``gpus``, its kernels, and its copies and sets."""
     numbers = gpus(model.source.trace)
     if not len(numbers):
         return
     on = ["process", "device"]
     ran, moved = (
-        frame.join(numbers, on=on, how="left", nulls_equal=True)
-        for frame in (model.kernels, model.memops)
+        frame.join(numbers, on=on, how="left", nulls_equal=True) for frame in (kernels, memops)
     )
     for number in range(int(numbers["gpu"].max()) + 1):  # type: ignore[arg-type]
         yield tuple(frame.filter(gpu=number) for frame in (numbers, ran, moved))  # type: ignore[misc]
@@ -231,9 +245,12 @@ def devices(model: Model) -> pl.DataFrame:
     names = model.source.trace["devices"].select("process", "device", "name")
     of_idle = {gpu["device"]: gpu["name"] for gpu in idle_gpus(model.source.trace)}
     rows = []
-    for ours, ran, moved in _on_each(model):
+    own = _on_each(model, model.kernels, model.memops)
+    for (ours, ran, moved), (_, ever, _) in zip(
+        own, _on_each(model, *_running(model)), strict=True
+    ):
         named = ours.join(names, on=["process", "device"], how="left", nulls_equal=True)["name"]
-        busy = busy_share(model.within, clipped_union(ran, model))
+        busy = busy_share(model.within, clipped_union(ever, model))
         rows.append(
             {
                 "Device ID": ours["device"][0],
@@ -284,7 +301,10 @@ def iteration_figures(model: Model) -> dict[str, Any]:
 
 
 def all_ops(model: Model) -> pl.DataFrame:
-    """Four rows: all ops, those that use Tensor Cores, those that could and do not, and the others."""
+    """Four rows: all ops, those that use Tensor Cores, those that could and do not, and the others.
+
+    The last three are null where nothing tells which use them.
+    """
     ops, number = np.unique(model.times["op"].to_numpy(), return_inverse=True)
     groups = Groups(number.reshape(-1), len(ops))
     each = pl.DataFrame(
@@ -296,56 +316,58 @@ def all_ops(model: Model) -> pl.DataFrame:
         }
     )
     uses, could = pl.col("using").fill_null(False), pl.col("eligible").fill_null(False)
+    told = not _unproven(each["using"])
     rows = {
-        "All ops": pl.lit(True),
-        "Ops using TC": uses,
-        "Ops eligible for TC but not using": could & ~uses,
-        "All other ops": ~could & ~uses,
+        "All ops": (pl.lit(True), True),
+        "Ops using TC": (uses, told),
+        "Ops eligible for TC but not using": (could & ~uses, told),
+        "All other ops": (~could & ~uses, told),
     }
     return pl.concat(
         [
             each.filter(chosen).select(
                 pl.lit(name).alias(""),
-                _sum_or_zero("gpu", _has_device(model)).alias("GPU Time (ns)"),
-                _sum_or_zero("cpu", True).alias("CPU Time (ns)"),
-                pl.len().cast(pl.Int64).alias("# Ops"),
+                _if_known(pl.col("gpu").sum(), known and _has_device(model)).alias("GPU Time (ns)"),
+                _if_known(pl.col("cpu").sum(), known).alias("CPU Time (ns)"),
+                _if_known(pl.len(), known).alias("# Ops"),
             )
-            for name, chosen in rows.items()
+            for name, (chosen, known) in rows.items()
         ]
     )
 
 
-def _sum_or_zero(name: str, has_values: bool) -> pl.Expr:
-    return (pl.col(name).sum() if has_values else pl.lit(None)).cast(pl.Int64)
+def _if_known(value: pl.Expr, known: bool) -> pl.Expr:
+    return (value if known else pl.lit(None)).cast(pl.Int64)
 
 
 def all_kernels(model: Model) -> pl.DataFrame:
-    """Four rows: all kernels, those on Tensor Cores, copies and sets, and the others; by distinct name."""
-    kernels, memops = model.kernels, model.memops
-    used = kernels["tensor_core"].fill_null(False)
-    has_gpu = _has_device(model)
-    has_calls = model.source.trace.has("calls")
+    """Four rows: all kernels, those on Tensor Cores, copies and sets, and the others; by distinct name.
 
-    def row(name: str, *parts: tuple[pl.DataFrame, str]) -> dict[str, Any]:
+    A row is null where its kernels or copies were not recorded, or nothing tells which use Tensor Cores.
+    """
+    kernels, memops, trace = model.kernels, model.memops, model.source.trace
+    used = kernels["tensor_core"].fill_null(False)
+    ran, moved = trace.has("kernels"), trace.has("memops")
+    told = ran and not _unproven(kernels["tensor_core"])
+
+    def row(name: str, known: bool, *parts: tuple[pl.DataFrame, str]) -> dict[str, Any]:
+        total, api = (
+            sum(table[key].sum() for table, _ in parts) for key in ("duration", "api_time")
+        )
+        distinct = sum(table[key].n_unique() for table, key in parts)
         return {
             "": name,
-            "GPU Time (ns)": sum(table["duration"].sum() for table, _ in parts)
-            if has_gpu
-            else None,
-            "CPU Time (ns)": (
-                sum(table["api_time"].sum() for table, _ in parts)
-                if has_gpu and has_calls
-                else None
-            ),
-            "# Kernels": sum(table[key].n_unique() for table, key in parts) if has_gpu else None,
+            "GPU Time (ns)": total if known else None,
+            "CPU Time (ns)": api if known and trace.has("calls") else None,
+            "# Kernels": distinct if known else None,
         }
 
     return pl.DataFrame(
         [
-            row("All kernels", (kernels, "short"), (memops, "name")),
-            row("Kernels using TC", (kernels.filter(used), "short")),
-            row("Memory", (memops, "name")),
-            row("All other kernels", (kernels.filter(~used), "short")),
+            row("All kernels", ran and moved, (kernels, "short"), (memops, "name")),
+            row("Kernels using TC", told, (kernels.filter(used), "short")),
+            row("Memory", moved, (memops, "name")),
+            row("All other kernels", told, (kernels.filter(~used), "short")),
         ],
         schema={
             "": pl.String, "GPU Time (ns)": pl.Int64, "CPU Time (ns)": pl.Int64,

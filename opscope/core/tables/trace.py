@@ -26,6 +26,8 @@ _POLARS: Final[Mapping[str, Any]] = {
 SELECTED: Final = "selected"
 #: Key of a trace's origin: ``device`` and ``name`` of GPUs that the program saw and did not use.
 IDLE_GPUS: Final = "idle_gpus"
+#: Key of a trace's origin: the name that the user of DLProf gave the profile.
+PROFILE_NAME: Final = "profile_name"
 #: Key of a trace's origin: the configuration of the model that ran, as it was read.
 MODEL_CONFIG: Final = "model_config"
 #: Key of a trace's origin: the files were given as those of several jobs.

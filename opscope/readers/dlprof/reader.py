@@ -19,7 +19,7 @@ import polars as pl
 from opscope.core.dialects.markers import DTYPES, frames_of, layer_of
 from opscope.core.rangetext import format_call
 from opscope.core.schema import Arg, OpCall, TensorSpec
-from opscope.core.tables.trace import Trace
+from opscope.core.tables.trace import PROFILE_NAME, Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.nsys.cuda import COPIES
 from opscope.readers.nsys.strings import labels
@@ -49,7 +49,10 @@ _INSTANCE: Final[Mapping[str, Kind]] = dict.fromkeys(
     ("id", "read_only_ops_id", "cpu_start", "cpu_stop", "process_id", "thread_id",
      "input_shapes_id", "output_shapes_id"), "int"
 )  # fmt: skip
-_KERNEL: Final = ("long_name_id", "grid_id", "block_id", "read_only_ops_id")
+_KERNEL: Final = ("long_name_id", "name_id", "grid_id", "block_id", "read_only_ops_id")
+_SIZES: Final = "read_only_grid_block"
+_COPIES: Final = "read_only_memcpys", "read_only_memsets"
+_OTHER_CALLS: Final = "read_only_cuda_calls", "read_only_cuda_syncs"
 #: Tables and columns without which nothing can be read. Databases from before 1.8 may lack others.
 _NEEDED: Final = {
     "read_only_ops": ("id", "op_name"),
@@ -94,8 +97,8 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
             _KERNEL,
             0,
         )
-        copies = _launch(database, "read_only_memcpys", ("name_id", "num_bytes", "copy_kind"), 1)
-        sets = _launch(database, "read_only_memsets", ("name_id", "num_bytes"), 2)
+        copies = _launch(database, _COPIES[0], ("name_id", "num_bytes", "copy_kind"), 1)
+        sets = _launch(database, _COPIES[1], ("name_id", "num_bytes"), 2)
         ops = {
             row["id"]: row for row in _rows(database, "read_only_ops", _OP).iter_rows(named=True)
         }
@@ -104,9 +107,10 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         tables = {
             "ranges": ranges.drop("process_id"),
             "kernels": _kernels(database, kernels, words),
-            "memops": _memops(copies, sets),
             "calls": _calls(database, words, ops, kernels, copies, sets),
         }
+        if any(map(database.has, _COPIES)):
+            tables["memops"] = _memops(copies, sets)
         process = pl.lit(0, pl.Int32).alias("process")
         tables = {name: frame.with_columns(process) for name, frame in tables.items()}
         devices = _rows(
@@ -118,7 +122,7 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
         system = _rows(
             database,
             "read_only_system_config",
-            dict.fromkeys(("framework", "dlprof_version", *_VERSIONS), "text"),
+            dict.fromkeys(("framework", "dlprof_version", PROFILE_NAME, *_VERSIONS), "text"),
         )
         faults = database.faults()
     tables["devices"] = devices.select(
@@ -146,6 +150,8 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
     tables["threads"] = threads.unique().sort("thread").with_columns(process, os_tid="thread")
     version = system["dlprof_version"][0] if system.height else None
     origin = {"format": "dlprof", "tool": "DLProf", "version": version, "paths": [str(path)]}
+    if system.height and (name := system[PROFILE_NAME][0]):
+        origin[PROFILE_NAME] = name
     trace = sound_trace(tables, origin)
     for note in faults:
         trace.note(*note)
@@ -157,13 +163,15 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
 
 
 def _lacks(database: Database) -> str | None:
-    """Return which columns of ops and kernels the database lacks, whose values are therefore not known."""
+    """Return which tables and columns the database lacks, whose values are therefore not known."""
     wanted = {
         "read_only_ops": _OP,
         "read_only_op_instances": _INSTANCE,
         "read_only_kernels": (*_WHERE, *_KERNEL),
     }
-    missing = [
+    tables = ("dictionary", _SIZES, *_COPIES, *_OTHER_CALLS)
+    missing = [table for table in tables if not database.has(table)]
+    missing += [
         f"{table}.{column}"
         for table, columns in wanted.items()
         for column in columns
@@ -171,7 +179,7 @@ def _lacks(database: Database) -> str | None:
     ]
     if not missing:
         return None
-    return f"the database lacks columns that DLProf 1.8 has, so these are not known: {', '.join(missing)}"
+    return f"the database lacks what DLProf 1.8 has, so this is not known: {', '.join(missing)}"
 
 
 def _versions(system: pl.DataFrame) -> str | None:
@@ -205,15 +213,18 @@ def _launch(database: Database, table: str, more: tuple[str, ...], group: int) -
 
 
 def _kernels(database: Database, frame: pl.DataFrame, words: Mapping[int, str]) -> pl.DataFrame:
-    sizes = _rows(database, "read_only_grid_block", dict.fromkeys(("id", "x", "y", "z"), "int"))
+    sizes = _rows(database, _SIZES, dict.fromkeys(("id", "x", "y", "z"), "int"))
     extents = {
         row[0]: f"{row[1]},{row[2]},{row[3]}" for row in sizes.iter_rows() if None not in row
     }
-    return _place(frame).with_columns(
-        labels(frame["long_name_id"], words, "?").alias("name"),
-        labels(frame["grid_id"], extents, "?").alias("grid"),
-        labels(frame["block_id"], extents, "?").alias("block"),
-    )
+    known = pl.col("long_name_id").is_in(list(words))
+    named = frame.select(pl.when(known).then("long_name_id").otherwise("name_id")).to_series()
+    extent = [
+        labels(frame[f"{name}_id"], extents, "?").alias(name)
+        for name in ("grid", "block")
+        if database.has(_SIZES) and database.has("read_only_kernels", f"{name}_id")
+    ]
+    return _place(frame).with_columns(labels(named, words, "?").alias("name"), *extent)
 
 
 def _memops(copies: pl.DataFrame, sets: pl.DataFrame) -> pl.DataFrame:
@@ -264,7 +275,7 @@ def _calls(
         names = labels(frame["name_id"], words, "?").alias("name")
         parts.append(frame.with_columns(names).select(*columns, "name"))
     none = pl.lit(None, pl.Int64).alias("correlation")
-    for table in ("read_only_cuda_calls", "read_only_cuda_syncs"):
+    for table in _OTHER_CALLS:
         others = _rows(
             database,
             table,
@@ -355,7 +366,7 @@ def _text(
     shapes = _shapes(words.get(inputs or 0), dtype)
     results = _shapes(words.get(outputs or 0), dtype)
     call = OpCall(
-        words.get(op["op_type_id"]) or op["op_id"] or "?",
+        words.get(op["op_type_id"]) or _last_call(op["op_name"]) or op["op_id"] or "?",
         shapes or (),
         results,
         params=(("op_id", op["op_id"]),),
@@ -364,6 +375,12 @@ def _text(
     path = (op["op_name"] or "").replace("[", "(").replace("]", ")")
     direction = _DIRECTIONS.get(words.get(op["direction_id"]) or "")
     return format_call(call, None), direction, layer_of(path)
+
+
+def _last_call(name: str | None) -> str | None:
+    """Return the type of an op whose name is a call hierarchy of PyTorch: the last call of it."""
+    is_hierarchy = (name or "").startswith("/")
+    return _REPEAT.sub("", (name or "").rpartition("/")[2]) or None if is_hierarchy else None
 
 
 def _shapes(text: str | None, dtype: str) -> tuple[Arg, ...] | None:

@@ -212,6 +212,9 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
     if named is not None:
         tables["ranges"] = named.result().frame
         notes += named.result().notes
+    if graphs is None and tables["kernels"] is not None and tables["memops"] is None:
+        # an export has no table of what did not happen, and copies are traced with kernels
+        tables["memops"] = pl.DataFrame()
     present = {name: frame for name, frame in tables.items() if frame is not None}
     notes += _mend(present, nsys_target.read_duration(source), lean)
     states = read_states(source, threads)

@@ -11,6 +11,7 @@ import polars as pl
 from opscope.core.advice.ask import CANNOT_TELL, FOUND, detectors
 from opscope.core.dlprof import summary, tables
 from opscope.core.dlprof.model import Model
+from opscope.core.tables.trace import PROFILE_NAME
 from opscope.profile import Profile
 from opscope.version import __version__
 
@@ -100,8 +101,9 @@ class Wishes:
 
 def _summary(_: Profile, model: Model, wishes: Wishes) -> list[Section]:
     trace = model.source.trace
+    name = wishes.name or trace.origin.get(PROFILE_NAME)
     machine = {
-        **({"Profile Name": wishes.name} if wishes.name else {}),
+        **({"Profile Name": name} if name and isinstance(name, str) else {}),
         **summary.system(trace),
         "DLProf Version": f"opscope {__version__}",
         "DLProf Build": None,

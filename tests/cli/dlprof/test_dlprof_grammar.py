@@ -214,6 +214,7 @@ def test_names_of_files() -> None:
     assert of("--profile_name=run x").base == "run"
     assert of("--profile_name=run x").profile == "run.opscope"
     assert of("--base_name=b x").profile == "b.opscope"
+    assert of("--base_name=b x").name is None  # a name of files is none of the profile
     both = of("--profile_name=run --base_name=b x")
     assert (both.profile, both.base, both.name) == ("run.opscope", "b", "run")
     spaced = of("--profile_name='my first run' x")

@@ -6,13 +6,17 @@ import contextlib
 import json
 import os
 import shlex
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import opscope
-from opscope.cli import common
+from opscope.cli import common, program_end
 from tests.dlprof_bench import V2020, V2022, Bench
+from tests.nvtx_tool import ROOT
 
 TRAIN = ("python", "train.py")
 #: What nsys is always asked for.
@@ -161,6 +165,16 @@ while True:
 """
 
 
+def running_in(folder: Path) -> list[str]:
+    """The processes whose folder this is."""
+    there = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(process / "cwd") == str(folder):
+                there.append(process.name)
+    return there
+
+
 @pytest.mark.parametrize("by_nsys", [False, True])
 def test_the_time_of_duration_ends_the_program_and_all_it_started(
     bench: Bench, injection: Path, by_nsys: bool
@@ -171,17 +185,14 @@ def test_the_time_of_duration_ends_the_program_and_all_it_started(
         (bench.folder / "train.py").write_text(ENDLESS)
         (bench.folder / "over").touch()
     # time enough to begin on a busy machine
-    done = bench.dlprof("--duration=5", "--reports=summary", *TRAIN)
+    done = bench.dlprof("--duration=6", "--reports=summary", *TRAIN)
     assert (done.returncode, done.stdout) == (143, "begun\n"), done.stderr
     assert (
         "the time of --duration is over: SIGTERM ended the program, whose status is 143"
         in done.stderr
     )
     assert ("nsys_profile.nsys-rep" if by_nsys else "dlprof_summary.csv") in bench.left()
-    where = str(bench.folder)
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            assert os.readlink(process / "cwd") != where
+    assert running_in(bench.folder) == []
 
 
 def test_a_program_that_handles_the_signal_has_its_own_status(bench: Bench) -> None:
@@ -189,7 +200,50 @@ def test_a_program_that_handles_the_signal_has_its_own_status(bench: Bench) -> N
         "import signal, sys, time\nimport opscope\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(5))\n"
         "opscope.step(0)\nwhile True:\n    time.sleep(0.01)\n"
     )
-    assert bench.dlprof("-d", "0.5", *TRAIN).returncode == 5
+    assert bench.dlprof("-d", "6", *TRAIN).returncode == 5
+
+
+#: Ignores the signal, and so does what it starts when it gets it.
+STUBBORN = """
+import signal, subprocess, time, opscope
+opscope.step(0)
+signal.signal(signal.SIGTERM, lambda *_: subprocess.Popen(["sh", "-c", "trap '' TERM; sleep 1000; :"]))
+print("begun", flush=True)
+while True:
+    with opscope.annotate("work"):
+        time.sleep(0.01)
+"""
+
+
+def test_what_ignores_the_signal_is_killed_with_all_it_starts_meanwhile(bench: Bench) -> None:
+    (bench.folder / "train.py").write_text(STUBBORN)
+    done = bench.dlprof("--duration=5", "--reports=summary", *TRAIN)
+    assert (done.returncode, done.stdout) == (137, "begun\n"), done.stderr
+    assert "what had not ended 10 s after SIGTERM was killed" in done.stderr
+    assert running_in(bench.folder) == []
+
+
+def test_a_process_that_became_another_program_records_no_more(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from opscope.cli.program_end import hold; hold(sys.argv[1])\n"
+        "print('held', flush=True); input(); os.execvp('sleep', ['sleep', '1000'])"
+    )
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, cwd=ROOT) as process:
+        try:
+            assert process.stdout.readline() == "held\n"
+            assert program_end._writing(tmp_path)
+            print(file=process.stdin, flush=True)
+            while process.poll() is None and not is_sleep(process.pid):
+                time.sleep(0.01)
+            assert process.poll() is None
+            assert not program_end._writing(tmp_path)
+        finally:
+            process.kill()
+
+
+def is_sleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"sleep")
 
 
 def test_a_program_that_ends_before_is_left_alone_and_run_ends_none(bench: Bench) -> None:

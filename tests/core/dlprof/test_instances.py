@@ -226,6 +226,23 @@ def test_ranges_of_a_named_domain_stand_for_ops_in_its_reports(model, trace_of):
     assert "RELU_1" in detail(profile.dlprof.model())
 
 
+@pytest.mark.parametrize("texts", [("batch", "decode", "resize"), ("resize", "decode", "batch")])
+def test_ranges_of_a_domain_that_begin_together_nest_by_their_ends(trace_of, texts):
+    """Whichever was recorded first: a range is often written when it ends, the inner one first."""
+    ends = {"batch": 90, "decode": 60, "resize": 30}
+    ranges = [
+        {**PUSHED, "domain": "pipeline", "start": 10, "end": ends[text], "text": text}
+        for text in texts
+    ]
+    profile = Profile(trace_of(processes=[{"process": 0}], ranges=ranges))
+    rows = detail(profile.dlprof.model(domain="pipeline"))
+    assert {row["Op Name"]: row["Total CPU Time (ns)"] for row in rows.values()} == {
+        "/batch": 30,
+        "/batch/decode": 30,
+        "/batch/decode/resize": 20,
+    }
+
+
 def marked(start, end, module, name, stack):
     """A call as ``nvidia_dlprof_pytorch_nvtx`` marks it: the call trace, and the call in it."""
     arguments = [{"name": "", "type": "tensor", "shape": (8, 8), "dtype": "float16"}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import polars as pl
 import pytest
 
 from opscope.core.dlprof import summary
@@ -218,6 +219,43 @@ def test_an_iteration_lasts_until_the_next_so_that_all_add_up_to_the_profile(tra
     lengths = [high - low for low, high in zip([0, *ends], [*ends, ends[-1] + 1], strict=True)]
     told = summary.iteration_figures(model)
     assert told["Average Iteration Time (ns)"] == pytest.approx(sum(lengths) / len(lengths))
+
+
+def test_what_runs_in_an_iteration_counts_there_whichever_launched_it(trace_of):
+    """The GPU is an iteration behind: what the first launched runs in the second, for 30 of its 50 ns."""
+    profile = keyed(trace_of, [(50, 0), (100, 0), (150, 0)])
+    trace = profile.trace
+    times = {"start": pl.Series([60, 110, 160]), "end": pl.Series([90, 150, 170])}
+    late = trace["kernels"].with_columns(**times, name=pl.lit(TENSOR, pl.Categorical))
+    model = Profile(trace.replace(kernels=late)).dlprof.model("x::key", 1, 1)
+    figures = summary.figures(model)
+    assert figures["Wall Clock Time (ns)"] == 50
+    assert figures["GPU Utilization %"] == pytest.approx(60)
+    assert figures["Tensor Core Kernel Duration %"] == pytest.approx(60)
+    own = summary.all_kernels(model)["GPU Time (ns)"][
+        1
+    ]  # of the kernel that it launched, which ran later
+    assert own == 40
+
+
+def test_what_nothing_tells_to_use_tensor_cores_is_not_0(trace_of):
+    where = {"process": 0, "thread": 1}
+    profile = Profile(
+        trace_of(
+            processes=[{"process": 0}],
+            ranges=[{**where, "kind": "pushpop", "domain": "opscope.torch", "text": "aten::mm(f16[8,8], f16[8,8])",
+                     "start": 0, "end": 20}],
+            calls=[{**where, "start": 5, "end": 6, "name": "cudaLaunchKernel", "correlation": 1}],
+            kernels=[{"process": 0, "device": 0, "start": 30, "end": 50, "name": None, "correlation": 1}],
+            memops=[],
+        )
+    )  # fmt: skip
+    model = profile.dlprof.model()
+    kernels, ops = summary.all_kernels(model), summary.all_ops(model)
+    assert kernels["GPU Time (ns)"].to_list() == [20, None, 0, None]
+    assert kernels["# Kernels"].to_list() == [1, None, 0, None]
+    assert ops["# Ops"].to_list() == [1, None, None, None]
+    assert summary.figures(model)["Tensor Core Kernel Duration %"] is None
 
 
 def test_the_sections_show_the_same(made):

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import opscope
@@ -128,6 +129,73 @@ def test_an_older_database_is_read_as_far_as_it_goes_and_told(
     assert section.frame[time].sum() == golden.frame[time].sum() > 0
     known, before = (len(one.frame[lost].drop_nulls()) for one in (section, golden))
     assert before > known
+
+
+def summary_of(path: Path) -> tuple[dict, dict, dict]:
+    """The system configuration, the figures, and the GPU time of each row of kernels."""
+    from opscope.reports import dlprof
+
+    parts = {part.title: part.frame for part in dlprof.tables(opscope.load(path), "summary")}
+    kernels = parts["All Kernels"]
+    times = dict(zip(kernels[""], kernels["GPU Time (ns)"], strict=True))
+    return (
+        parts["System Config"].row(0, named=True),
+        parts["Summary Report"].row(0, named=True),
+        times,
+    )
+
+
+def test_the_name_of_a_profile_is_read(shared, tmp_path):
+    path = tmp_path / "dlprof_dldb.sqlite"
+    shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
+    assert "Profile Name" not in summary_of(path)[0]
+    database(path, "UPDATE read_only_system_config SET profile_name = 'night run'")
+    assert summary_of(path)[0]["Profile Name"] == "night run"
+
+
+def test_tables_that_an_older_database_lacks_count_nothing_as_0(shared, tmp_path):
+    path = tmp_path / "dlprof_dldb.sqlite"
+    shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
+    _, figures, times = summary_of(path)
+    assert times["Memory"] > 0
+    assert figures["Memory Duration %"] > 0
+    lacking = ("read_only_memcpys", "read_only_memsets", "read_only_grid_block")
+    database(path, *(f"DROP TABLE {table}" for table in lacking))
+    _, left, without_copies = summary_of(path)
+    assert left["Memory Duration %"] is None
+    assert without_copies == times | {"All kernels": None, "Memory": None}
+    profile = opscope.load(path)
+    warnings = " ".join(profile.notes().filter(severity="warning")["what"])
+    assert all(table in warnings for table in lacking)
+    assert "out of range" not in warnings
+    assert profile.trace["kernels"]["grid"].null_count() == 59
+
+
+def test_without_long_names_kernels_have_their_short_ones(shared, tmp_path):
+    from opscope.reports import dlprof
+
+    path = tmp_path / "dlprof_dldb.sqlite"
+    shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
+    (golden,) = dlprof.tables(opscope.load(path), "kernel")
+    without(path, "read_only_kernels", "long_name_id")
+    (section,) = dlprof.tables(opscope.load(path), "kernel")
+    assert set(section.frame["Kernel Name"]) == set(golden.frame["Kernel Name"])
+
+
+def test_without_types_an_op_has_that_of_its_last_call(shared, tmp_path):
+    from opscope.reports import dlprof
+
+    path = tmp_path / "dlprof_dldb.sqlite"
+    shutil.copyfile(shared / "dlprof/dlprof_dldb.sqlite", path)
+    (golden,) = dlprof.tables(opscope.load(path), "detail")
+    without(path, "read_only_ops", "op_type_id")
+    (section,) = dlprof.tables(opscope.load(path), "detail")
+    columns = ["Op ID", "Op Type", "TC Eligible"]
+    named = [
+        frame.filter(pl.col("Direction").is_not_null()).select(pl.col(columns).cast(pl.String))
+        for frame in (section.frame, golden.frame)
+    ]
+    assert named[0].rows() == named[1].rows()
 
 
 @pytest.mark.parametrize(

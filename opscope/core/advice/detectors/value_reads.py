@@ -23,6 +23,7 @@ from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.steps.step_times import processes_of, step_bounds, steps_at
 from opscope.core.attribution.enclosing import source_text
 from opscope.core.question import parameters
+from opscope.core.schema import UNHEARD_READS
 from opscope.core.tables.columns import gather
 from opscope.core.tables.interpret import ROLE
 
@@ -81,6 +82,12 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
     if used is not None and used not in _RECOMMENDED:
         frameworks = ", ".join(_RECOMMENDED)
         return f"reads of single values are recorded of {frameworks}, and this is {used}"
+    if (
+        used in ("tensorflow", "keras")
+        and by_opscope
+        and UNHEARD_READS in answers.trace["notes"]["what"].to_list()
+    ):
+        return UNHEARD_READS
     if used in (None, "torch") or by_opscope:
         return None
     if not (answers.attribution.meaning.role == ROLE["read"]).any():
