@@ -30,6 +30,7 @@ from opscope.core.advice.diagnosis_rows import (
 from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import COMPUTATION
 from opscope.core.analysis.host.host_lines import busiest_line
+from opscope.core.attribution.early_kernels import CLOCKS, LATE
 from opscope.core.perf.devices.vendors import recorders
 from opscope.core.question.names import short_source
 
@@ -158,7 +159,7 @@ class Parts(Judge):
                 f"what the device waited for while it was idle for {self._part(lost)}:"
                 f" {unlinked or words.NO_LAUNCHES}",
                 words.OTHER_CLOCKS
-                if unlinked
+                if unlinked in (CLOCKS, LATE)
                 else "capture the launches too: " + ", or ".join(recorders(self.vendor)),
             )
 

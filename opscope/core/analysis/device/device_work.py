@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.lost_kernels import idle_unknown, totals_only
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, launches_unknown, totals_only
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.attribution.early_kernels import CLOCKS, LATE, early, late
@@ -44,9 +44,9 @@ class DeviceWork:
     (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``: the captured
     window in which it began, because time between two windows is not idle time. ``with_calls``: whether the
     trace records launches, which show what the work waited for; ``unlinked``: why the recorded launches
-    cannot be used (``call`` is then -1), else None. ``untimed``: why it is unknown what ran when (files of
-    totals have only durations; lost kernels may have run in time that looks idle), else None. ``waits``: when
-    each stream waited, as far as recorded, by the row of ``streams``.
+    cannot be used, else None: ``call`` is then -1, except where only some are missing. ``untimed``: why it is
+    unknown what ran when (files of totals have only durations; lost kernels may have run in time that looks
+    idle), else None. ``waits``: when each stream waited, as far as recorded, by the row of ``streams``.
     """
 
     kind: NDArray[np.uint8]
@@ -190,4 +190,5 @@ def work_on_devices(profile: Answers) -> DeviceWork:
     """All that ran on devices, by start."""
     work = device_work(profile.of(op_index), profile.of(idle_unknown))
     hand_back()  # free memory: for a million kernels, 0.05 GB
-    return work
+    why = launches_unknown(profile) if work.unlinked is None and work.with_calls else None
+    return work if why is None else replace(work, unlinked=why, with_calls=False)
