@@ -28,7 +28,7 @@ from opscope.core.analysis.device.device_work import (
     COPY,
     DeviceWork,
     device_work,
-    work_on_devices,
+    linked_work,
 )
 from opscope.core.analysis.device.idle import HOST, Gaps, gaps_between
 from opscope.core.analysis.device.idle_ops import pieces_of_waits
@@ -179,7 +179,7 @@ def _pace(answers: Answers) -> Pace | str:
         return steps_counted
     steps, warm = steps_counted
     attribution = answers.attribution
-    work = answers.of(work_on_devices)
+    work = answers.of(linked_work)
     if work.untimed is not None:
         return work.untimed
     if work.unlinked is not None:

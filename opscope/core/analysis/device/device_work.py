@@ -44,9 +44,9 @@ class DeviceWork:
     (process, device, stream), ``device``: the row of ``devices`` (process, device). ``part``: the captured
     window in which it began, because time between two windows is not idle time. ``with_calls``: whether the
     trace records launches, which show what the work waited for; ``unlinked``: why the recorded launches
-    cannot be used, else None: ``call`` is then -1, except where only some are missing. ``untimed``: why it is
-    unknown what ran when (files of totals have only durations; lost kernels may have run in time that looks
-    idle), else None. ``waits``: when each stream waited, as far as recorded, by the row of ``streams``.
+    cannot be used (``call`` is then -1), else None. ``untimed``: why it is unknown what ran when (files of
+    totals have only durations; lost kernels may have run in time that looks idle), else None. ``waits``: when
+    each stream waited, as far as recorded, by the row of ``streams``.
     """
 
     kind: NDArray[np.uint8]
@@ -190,5 +190,14 @@ def work_on_devices(profile: Answers) -> DeviceWork:
     """All that ran on devices, by start."""
     work = device_work(profile.of(op_index), profile.of(idle_unknown))
     hand_back()  # free memory: for a million kernels, 0.05 GB
-    why = launches_unknown(profile) if work.unlinked is None and work.with_calls else None
-    return work if why is None else replace(work, unlinked=why, with_calls=False)
+    return work
+
+
+def linked_work(profile: Answers) -> DeviceWork:
+    """All that ran on devices, for what says why: without any launch where too many are missing."""
+    work = profile.of(work_on_devices)
+    why = None if work.unlinked else launches_unknown(profile)
+    if why is None:
+        return work
+    none = np.full_like(work.call, NONE)
+    return replace(work, call=none, with_calls=False, unlinked=why)

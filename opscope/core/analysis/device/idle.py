@@ -108,7 +108,7 @@ def _runs(values: NDArray[np.int32]) -> list[tuple[int, int]]:
 
 
 def _kinds(work: DeviceWork, start: Ints, end: Ints, after: Ints, least: int) -> NDArray[np.uint8]:
-    is_linked = (work.call[after] >= 0) & work.with_calls
+    is_linked = work.call[after] >= 0
     late = work.called[after] > start
     kind = np.where(late, HOST, np.where(end - start < least, KERNEL, OTHER))
     for stream, waits in work.waits.items():
