@@ -74,6 +74,8 @@ _AMID: Final = (
 #: Text in which the reader reports a file that is not in the order of time, so that any kernel may be
 #: missing.
 CUT_OFF: Final = "what follows is missing"
+#: Word of the recorders whose last records are missing.
+LATER: Final = "later"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 #: Why the number is unknown: a closed list.
