@@ -259,6 +259,17 @@ def test_where_launches_are_missing_nothing_says_what_the_device_waited_for(ever
         assert why in said[detector]["reason"]
 
 
+def test_kernels_without_ids_among_others_lack_their_launch_and_are_not_missing():
+    """Their launches are there and without a kernel: as many as these, no kernel is missing."""
+    whole = stepped([10] * 6).trace
+    half = pl.int_range(pl.len()) % 2 == 0
+    number = pl.when(half).then(None).otherwise("correlation").alias("correlation")
+    profile = Profile(whole.replace(kernels=whole["kernels"].with_columns(number)))
+    row = profile.lost_kernels().row(0, named=True)
+    assert (row["kernels"], row["lost_kernels"], row["lost_launches"]) == (60, 0, 30)
+    assert profile.diagnosis()["finding"].to_list()[0] == "cannot tell"
+
+
 def test_a_step_whose_launches_are_missing_did_no_other_work():
     """Without its launch a kernel counts in the step in whose time it ran, which here is the next."""
     whole = stepped([10] * 6).trace

@@ -65,8 +65,8 @@ def unrecorded(trace: Trace, process: int) -> tuple[int, int]:
 
 
 def without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
-    """Return how many of the kernels ``rows`` were launched while calls were recorded: their ids are not
-    below those of all calls, as they are of kernels that were launched before the recording began; or many
+    """Return how many of the kernels ``rows`` were launched while calls were recorded: they have no ids, or
+    none below those of all calls, as kernels have that were launched before the recording began; or many
     ops of those that launch kernels were recorded before the first call."""
     trace = attribution.trace
     calls, kernels, ranges = trace["calls"], trace["kernels"], trace["ranges"]
@@ -76,7 +76,7 @@ def without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
     first = calls["correlation"].filter(pl.Series(of)).min()
     begun: Any = calls["start"].filter(pl.Series(of)).min()
     table = kernels[rows].select("correlation", "start")
-    later = ((table["correlation"] > first) & (table["start"] > begun)).fill_null(False)
+    later = (table["correlation"] > first).fill_null(True) & (table["start"] > begun)
     ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
     early = np.flatnonzero(ops & (ranges["start"].to_numpy() < begun))
     launching = np.unique(attribution.kernels.op[attribution.kernels.op >= 0]).astype(np.int64)

@@ -138,6 +138,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     launches = _launches(trace)
     lost = _launches_without_kernel(attribution, launches)
     graphed, linked = links.replay >= 0, links.call >= 0
+    unnumbered = trace["kernels"]["correlation"].is_null().to_numpy()
     by_graph = matching(calls["name"], GRAPH_LAUNCH)
     if by_graph.any():
         graphed = graphed | at(by_graph, links.call, False)
@@ -175,8 +176,11 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
         # of a trace of chosen rows ids are missing everywhere
         quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
+        # a launch without a kernel may be that of a kernel without an id
+        number = int((of_call[lost] == process).sum())
+        number -= min(number, int((mine & ~linked & unnumbered).sum()))
         # kernels without a launch count in no step, and are there
-        number = int((of_call[lost] == process).sum()) + max(fewer - (without or 0), 0)
+        number += max(fewer - (without or 0), 0)
         rows.append(
             {
                 "process": None if process == NONE else int(process),
