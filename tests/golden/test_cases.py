@@ -258,3 +258,61 @@ def test_ops_of_pytorch_keep_their_cost(cases):
 def test_a_trace_in_which_nothing_ran_is_no_report(cases):
     with pytest.raises(BadInput, match="recorded nothing"):
         opscope.load(cases / "pytorch/f2.json")
+
+
+def test_same_rank_twice(cases):
+    folder = cases / "same_rank_twice"
+    with pytest.raises(BadInput, match="has the same events as"):
+        opscope.load([folder / "a.json", folder / "a_copy.json.gz"])
+
+
+def test_two_cycles_of_one_rank(cases):
+    folder = cases / "two_cycles_of_one_rank"
+    row = opscope.load([folder / "cycle1.json", folder / "cycle2.json"]).summary()
+    assert row.select("processes", "devices", "device_busy", "window_time").rows() == [
+        (1, 1, 21_600_000, 29_800_000)
+    ]
+
+
+def test_work_of_divided_tensors_is_the_ranks_own(cases):
+    """P4 and tp2: fake-tensor runs count as no work, and shapes of the mesh as none of the rank's."""
+    folder = cases / "pytorch"
+    assert opscope.load(folder / "P4.json").op_totals()["matrix_flops"].sum() == 393_216
+    both = opscope.load([folder / f"tp_trace{rank}.json.gz" for rank in (0, 1)])
+    work = both.ops().group_by("process").agg(pl.col("matrix_flops").sum()).sort("process")
+    assert work.rows() == [(0, 3_932_160), (1, 3_932_160)]
+    sent = both.collectives().select("kind", "group", "dtype", "calls", "message_bytes")
+    assert sent.rows() == [("all_reduce", "0", "f32", 6, 6 * 8_192)]
+    of_reduce = both.ops().filter(pl.col("op").cast(pl.String).str.contains("all_reduce"))
+    assert set(of_reduce["direction"]) == {"communication"}
+
+
+def test_small_traces_of_pytorch(cases, shared):
+    """F3, P1, P2 and to_noop."""
+    folder = cases / "pytorch"
+    lines = opscope.load(folder / "F3.json").ops().with_columns(pl.col("op").cast(pl.String))
+    for op, line in (("tanh", 5), ("exp", 7), ("sigmoid", 8)):
+        assert f"F3.py:{line}" in lines.filter(op=f"aten::{op}")["source"][0].split("<")[0]
+    memory = opscope.load(folder / "P1.json.gz").memory()
+    assert memory["peak_unused"].null_count() == len(memory)
+    compiled = opscope.load(folder / "P2.json.gz")
+    assert compiled.range_totals()["range"].to_list() == ["outside_region"]
+    assert ("Torch-Compiled Region: 0/0", "backward") in compiled.compiled().select(
+        "region", "direction"
+    ).rows()
+    qwen = opscope.load(shared / "kineto/qwen1.5_0.5b_h100.json.gz").ops()
+    nothing = qwen.filter(pl.col("op") == "aten::to", "leaf")
+    assert (len(nothing), nothing.filter("canonical")["bytes"].sum()) == (52, 0)
+
+
+def test_more_files_of_frameworks(cases):
+    folder = cases / "frameworks"
+    costs = opscope.load(folder / "jax_conv_fft.xplane.pb").op_totals()
+    assert costs.filter(op="hlo::fft")["flops"].to_list() == [46_080, 46_080]
+    sent = opscope.load(folder / "jax_shard4.xplane.pb").collectives()
+    assert sent.select("calls", "size").rows() == [(12, 4)] * 5
+    sessions = opscope.load(sorted(folder.glob("two_*.json")))
+    assert sessions.summary()["processes"].to_list() == [1]
+    assert len(opscope.load(folder / "mindspore_graph_5steps").steps()) == 5
+    of_input = opscope.load(folder / "tf_keras_fit.xplane.pb").op_totals().filter(direction="input")
+    assert {"GatherV2", "RandomShuffle", "Slice"} <= set(of_input["op"])

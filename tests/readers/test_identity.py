@@ -119,6 +119,7 @@ def test_the_events_of_a_rank_given_twice_are_refused(trace, tmp_path):
     assert "same events" in said
     with pytest.raises(BadInput, match="same events"):
         opscope.load([first, shuffled], unrelated=True)
+    assert "same events" in refused(first, trace("c.json", events, rank=1, world_size=2))
 
 
 def _of(rank: int, world: int) -> dict[str, int]:

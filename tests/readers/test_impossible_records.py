@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 import opscope
+from opscope.core.advice.detectors import ON_HOST
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.doubts import doubts
 from opscope.readers import BadInput
@@ -447,7 +449,7 @@ def test_layers_of_tensorrt_with_sizes_and_times_that_are_none(shared, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("factor", "says"), [(1000, "twenty others of their stream"), (0.001, "less than 100 ns")]
+    ("factor", "says"), [(1000, "four others of their stream"), (0.001, "less than 100 ns")]
 )
 def test_durations_in_another_unit_carry_no_cause(shared, tmp_path, factor, says):
     """ns written for µs, or ms: the starts are right."""
@@ -461,3 +463,7 @@ def test_durations_in_another_unit_carry_no_cause(shared, tmp_path, factor, says
     assert any(says in text for text in warnings(profile))
     assert profile.diagnosis()["finding"].to_list()[0] == "cannot tell"
     assert says in str(profile.of(idle_unknown))
+    advice = profile.advice()
+    kept = advice.filter(pl.col("outcome") == "found")["detector"].to_list()
+    assert not set(kept) - ON_HOST
+    assert says in advice.filter(detector="slow_gemms")["reason"][0]

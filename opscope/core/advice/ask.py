@@ -20,6 +20,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.advice import detectors as detector_package
 from opscope.core.advice.commands import with_command
+from opscope.core.advice.detectors import ON_HOST
 from opscope.core.advice.finding import Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
@@ -27,6 +28,7 @@ from opscope.core.not_merged import NotMerged
 from opscope.core.perf.devices.vendors import vendor_of
 from opscope.core.question.parameters import WrongParameter, parts, values_of
 from opscope.core.registered import entry_points
+from opscope.core.tables.impossible import durations_unknown
 from opscope.core.tables.pool import Pool
 from opscope.core.vendors import said as said_by_vendor
 
@@ -366,7 +368,9 @@ def _each(function: Callable[[_Asked], _Answer], of: Sequence[_Asked]) -> list[_
 
 def _ask(detector: Detector, answers: Answers) -> Iterator[Said]:
     try:
-        why = answers.of(idle_unknown) if detector.needs_all_kernels else None
+        why = None if detector.name in ON_HOST else durations_unknown(answers.trace)
+        if detector.needs_all_kernels:
+            why = answers.of(idle_unknown) or why
         answer = detector.find(answers) if why is None else CannotTell(why)
         if not isinstance(answer, CannotTell):
             for each in answer:

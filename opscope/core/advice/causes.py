@@ -12,7 +12,7 @@ from opscope.core.advice.diagnosis import Causes, diagnosis
 from opscope.core.advice.diagnosis_rows import NEEDED, Facts, sums
 from opscope.core.advice.saying import framework
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.device.device_work import work_on_devices
+from opscope.core.analysis.device.device_work import linked_work
 from opscope.core.analysis.host import light_diagnosis
 from opscope.core.analysis.host.host_lines import outside_lines
 from opscope.core.analysis.host.input_waits import loader_waits
@@ -46,7 +46,7 @@ def light_causes(profile: Answers) -> Causes:
 def facts(profile: Answers) -> Facts:
     """What the diagnosis looks at."""
     trace = profile.attribution.trace
-    work = None if profile.cpu_only else profile.of(work_on_devices)
+    work = None if profile.cpu_only else profile.of(linked_work)
     waits = profile.of(loader_waits)
     host = diagnosis_time.host_of(
         profile.of(op_index), waits, profile.of(compilations), profile.cpu_only

@@ -30,7 +30,7 @@ from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import COMPUTATION, NOT_TIMED
 from opscope.core.analysis.host.in_words import NEARLY
 from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, WALL
-from opscope.core.analysis.ops.lost_kernels import CUT_OFF
+from opscope.core.analysis.ops.lost_kernels import CUT_OFF, LATER
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.attribution.early_kernels import LATE_SAID
 from opscope.core.perf.devices.vendors import recorders
@@ -140,7 +140,7 @@ class _Diagnosis(Parts):
             judged = self.facts.steps.of.get(process)
             inside = 0 if judged is None else int(covered(spans, *judged.spans).sum())
             spent = max(spent, int((spans[1] - spans[0]).sum()) - inside)
-        if spent > WORTH * self.facts.window:
+        if spent > WORTH * self.facts.window and not self._ends_early:
             yield self._once(
                 COMPILATION, spent, "went into compiling; the steps are judged without it",
                 self.say.compiled(self._after()),
@@ -150,6 +150,8 @@ class _Diagnosis(Parts):
         """Yield the row of the first steps, which are left out of all others."""
         steps = self.facts.steps
         starting = max(0, steps.starting - steps.compiling)
+        if self._ends_early:
+            return
         if steps.whole and starting > WORTH * max(steps.whole, self.facts.window):
             first = "first step" if steps.started == 1 else f"first {steps.started} steps"
             compiled = any(len(spans[0]) for spans in self.facts.host.compiling.values())
@@ -161,6 +163,12 @@ class _Diagnosis(Parts):
                 " rest leaves out",
                 self.say.compiled(self._after()) if compiled else self._after(),
             )
+
+    @cached_property
+    def _ends_early(self) -> str | None:
+        """What says that the run went on after the file's records, so that no share of its time is known."""
+        ends = [lacks for lacks in self.facts.losses if CUT_OFF in lacks or LATER in lacks]
+        return ends[0] if ends else None
 
     def _once(self, finding: str, spent: int, text: str, to_try: str) -> dict[str, Any]:
         """Return the row of what a run pays once; ``sure`` where that is most of it, or most of all steps."""
@@ -213,6 +221,9 @@ class _Diagnosis(Parts):
             if len(by) and total and by["device_time"][0]:
                 part = share(by["device_time"][0] / (rest + total))
                 text += f"; {part} of {whose} time is in {by['op'][0]}"
+        if self._ends_early:
+            text = f"what bounds the run: {self._ends_early}; in what is, {text}"
+            return self._row(CANNOT_TELL, None, text, words.FEWER_RECORDS)
         return self._row(HEALTHY, 0, text, self.say.healthy())
 
     def nothing(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from opscope.core.advice.diagnosis_words import ns, share
 from opscope.core.analysis.device.device_work import COMPUTATION
 from opscope.core.analysis.host.host_kinds import KINDS, WAITS
 from opscope.core.analysis.host.host_lines import busiest_line
+from opscope.core.attribution.early_kernels import CLOCKS, LATE
 from opscope.core.perf.devices.vendors import recorders
 from opscope.core.question.names import short_source
 
@@ -160,7 +161,7 @@ class Parts(Judge):
                 f"what the device waited for while it was idle for {self._part(lost)}:"
                 f" {unlinked or words.NO_LAUNCHES}",
                 words.OTHER_CLOCKS
-                if unlinked
+                if unlinked in (CLOCKS, LATE)
                 else "capture the launches too: " + ", or ".join(recorders(self.vendor)),
             )
 

@@ -24,11 +24,15 @@ from opscope.core.advice.finding import EVIDENCE, Answers
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
-from opscope.core.analysis.device.device_work import COPY, DeviceWork, device_work
+from opscope.core.analysis.device.device_work import (
+    COPY,
+    DeviceWork,
+    device_work,
+    linked_work,
+)
 from opscope.core.analysis.device.idle import HOST, Gaps, gaps_between
 from opscope.core.analysis.device.idle_ops import pieces_of_waits
 from opscope.core.analysis.host.input_waits import waits
-from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.ops.ops import Ops, first
 from opscope.core.analysis.steps.step_times import covered
 from opscope.core.attribution.attribute import Attribution
@@ -163,7 +167,7 @@ def counted(answers: Answers) -> tuple[pl.DataFrame, int] | str:
 
 
 def _pace(answers: Answers) -> Pace | str:
-    trace = answers.trace
+    trace = answers.attribution.trace  # with the steps that are inferred
     if answers.cpu_only:
         return NO_GPU
     if trace["kernels"].is_empty():
@@ -175,7 +179,7 @@ def _pace(answers: Answers) -> Pace | str:
         return steps_counted
     steps, warm = steps_counted
     attribution = answers.attribution
-    work = device_work(Ops(attribution), answers.of(idle_unknown))
+    work = answers.of(linked_work)
     if work.untimed is not None:
         return work.untimed
     if work.unlinked is not None:

@@ -2,7 +2,8 @@
 
 Joined files, events appended twice, or table rows written twice would double all times. Records with a
 correlation id that are equal in every column are duplicates. Rows without such an id may be equal by chance
-(times in whole microseconds); they are removed only if at least half of a table's rows are repeated.
+(times in whole microseconds); they are removed only if at least half of a table's rows are repeated. A stream
+runs no two kernels of one name from one time to another: there equal ids are not needed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,35 @@ def without_doubles(trace: Trace) -> Trace:
         if alike >= _SOME and alike * _SHARE >= len(table):
             note = f"{name} that look like another in all columns, and have no id that tells: counted each"
             trace.note("warning", note, alike)
-    return trace.replace(**changed) if changed else trace
+    return _once_a_stream(trace.replace(**changed) if changed else trace)
+
+
+def _once_a_stream(trace: Trace) -> Trace:
+    """Return the trace with each kernel of a stream once, though it came again under another id: the one
+    whose launch is there, else the first."""
+    kernels = trace["kernels"]
+    own = pl.col("stream").is_not_null() & pl.col("graph_node").is_null()
+    begun = kernels["start"]
+    if len(kernels) < _SOME or (np.diff(begun.to_numpy()) > 0).all():
+        return trace
+    key = ["process", "device", "context", "stream", "name", "start", "end"]
+    linked = pl.col("correlation").is_in(
+        trace["calls"]["correlation"].drop_nulls().unique().implode()
+    )
+    timed = own & (pl.col("end") > pl.col("start")) & pl.col("correlation").is_not_null()
+    rows = kernels.select(*key, "correlation", "graph_node").with_row_index("row")
+    rows = rows.filter(timed & pl.Series(begun.is_duplicated()))
+    kept = rows.sort(linked.not_(), maintain_order=True).unique(key, keep="first")
+    again = np.setdiff1d(rows["row"].to_numpy(), kept["row"].to_numpy())
+    if len(again) < max(_SOME, len(kernels) / _SHARE):
+        return trace
+    left = np.ones(len(kernels), bool)
+    left[again] = False
+    what = (
+        "kernels that a stream runs again at one and the same time, under other ids: counted once"
+    )
+    trace.note("warning", what, len(again))
+    return trace.replace(kernels=kernels.filter(pl.Series(left)))
 
 
 def _again(table: pl.DataFrame, column: str) -> pl.Series | None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from opscope.core.advice.pace import CAUSES, DISPATCH, NO_GPU, NO_STEPS, Pace, blocking, pace
 from tests import traces
 from tests.core.advice.timeline import US, launching, steady, step, training, wait
+from tests.core.attribution.test_inferred_steps import STEP, eager
 
 MS = 1000 * US
 
@@ -123,3 +124,16 @@ def test_on_real_traces_the_pieces_are_a_part_of_the_host_wait(shared, name):
     waited = int(loaded.idle_steps()["host_wait"].sum())
     # host_wait also has what lies before a device's first work and after its last
     assert 0 < told <= waited
+
+
+def test_of_steps_that_are_inferred_the_pace_is_known_too():
+    """Ranges of such steps are in no table that was read, only beside it."""
+    ranges = [
+        {**row, "start": row["start"] * US, "end": row["end"] * US} for row in eager([STEP] * 6)
+    ]
+    launches = [
+        (row["start"] + 1, row["start"] + 2, row["start"] + 3 * US, row["end"]) for row in ranges
+    ]
+    made = training(ranges, launches)
+    assert isinstance(pace(made), Pace)
+    assert len(pace(made).steps) >= 3

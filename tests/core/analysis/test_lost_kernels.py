@@ -238,6 +238,38 @@ def test_kernels_whose_launch_is_missing_are_counted_but_not_those_from_before_t
     assert profiled([*work, *later]).lost_kernels()["lost_launches"].to_list() == [1]
 
 
+@pytest.mark.parametrize("every", [50, 2, 3])
+def test_where_launches_are_missing_nothing_says_what_the_device_waited_for(every):
+    """Of half of them, of two thirds (of which most kernels lack theirs), and of 2 %."""
+    whole = stepped([10] * 12).trace
+    place = pl.int_range(pl.len()) % every
+    left = place == 0 if every == 3 else place != every // 2
+    assert Profile(whole).diagnosis()["finding"].to_list()[0] == "host-bound"
+    profile = Profile(whole.replace(calls=whole["calls"].filter(left)))
+    gone = int(profile.lost_kernels()["lost_launches"][0])
+    assert abs(gone - int((~whole["calls"].select(left).to_series()).sum())) <= 1
+    why = next(text for text in losses(profile) if text.startswith(f"{gone} launch"))
+    assert profile.diagnosis()["finding"].to_list()[0] == "cannot tell"
+    assert why in profile.diagnosis()["text"][0]
+    assert profile.idle()["idle_time"][0] == Profile(whole).idle()["idle_time"][0]
+    assert profile.critical_path().is_empty()
+    said = {row["detector"]: row for row in profile.advice().to_dicts()}
+    for detector in ("host_bound", "launch_bound", "underutilized_gpu"):
+        assert said[detector]["outcome"] == "cannot tell"
+        assert why in said[detector]["reason"]
+
+
+def test_kernels_without_ids_among_others_lack_their_launch_and_are_not_missing():
+    """Their launches are there and without a kernel: as many as these, no kernel is missing."""
+    whole = stepped([10] * 6).trace
+    half = pl.int_range(pl.len()) % 2 == 0
+    number = pl.when(half).then(None).otherwise("correlation").alias("correlation")
+    profile = Profile(whole.replace(kernels=whole["kernels"].with_columns(number)))
+    row = profile.lost_kernels().row(0, named=True)
+    assert (row["kernels"], row["lost_kernels"], row["lost_launches"]) == (60, 0, 30)
+    assert profile.diagnosis()["finding"].to_list()[0] == "cannot tell"
+
+
 def test_a_step_whose_launches_are_missing_did_no_other_work():
     """Without its launch a kernel counts in the step in whose time it ran, which here is the next."""
     whole = stepped([10] * 6).trace

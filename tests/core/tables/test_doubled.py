@@ -51,6 +51,17 @@ def test_kernels_that_differ_in_a_column_are_two(column: str) -> None:
     assert (len(trace["kernels"]), notes(trace)) == (40, [])
 
 
+def test_kernels_of_a_stream_that_come_again_under_other_ids_count_once() -> None:
+    """Kept is the one whose launch is there, wherever it stands; a few may be equal by rounding."""
+    kernels = row_of(20)
+    calls = calls_at(*(row["correlation"] for row in kernels))
+    again = [dict(row, correlation=row["correlation"] + 1_000) for row in kernels]
+    trace = without_doubles(traced([*again, *kernels], calls=calls))
+    assert trace["kernels"]["correlation"].to_list() == [row["correlation"] for row in kernels]
+    assert [count for what, count in notes(trace) if "under other ids" in what] == [20]
+    assert len(without_doubles(traced([*kernels, *again[:9]], calls=calls))["kernels"]) == 29
+
+
 def test_every_range_twice_is_each_once_and_the_number_of_the_row_does_not_matter() -> None:
     ranges = [range_at(10 * n) for n in range(20)]
     again = [dict(row, id=row["id"] + 1) for row in ranges]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from opscope import readers
 from opscope.cli import start as application
-from opscope.core.tables.impossible import without_impossible
+from opscope.core.tables.impossible import durations_unknown, without_impossible
 from opscope.core.tables.trace import Trace, conform
 from opscope.profile import Profile
 from opscope.readers.sound import sound_trace
@@ -486,3 +486,17 @@ def test_a_table_without_a_known_time_says_nothing_of_the_others() -> None:
     )
     both = without_impossible(traced(row_of(3)).replace(allocations=conform("allocations", lost)))
     assert both["kernels"].equals(timed["kernels"])
+
+
+@pytest.mark.parametrize("format", ["nsys", "kineto", "rocm", "mindspore"])
+@pytest.mark.parametrize("every", [2 * MS, 40 * MS])
+def test_durations_a_thousand_times_too_long_are_told_of_any_vendor(
+    format: str, every: int
+) -> None:
+    """Close together or far apart; a queue that is not known shows no order."""
+    rows = [kernel(n * every, n * every + 1_000 * MS) for n in range(30)]
+    assert durations_unknown(without_impossible(traced(rows, format))) is not None
+    right = [dict(row, end=row["start"] + MS) for row in rows]
+    assert durations_unknown(without_impossible(traced(right, format))) is None
+    unknown = [dict(row, stream=None) for row in rows]
+    assert durations_unknown(without_impossible(traced(unknown, format))) is None

@@ -345,6 +345,22 @@ def test_events_that_the_profiler_says_it_dropped_are_said_first(tmp_path, count
     assert "ONNX Runtime dropped events" in told
 
 
+def test_of_a_run_whose_later_events_are_missing_no_share_of_its_time_is_concluded(tmp_path):
+    made = [event("Session", "session_initialization", 0, 24_000)]
+    for start in range(24_100, 25_300, 200):
+        made += [run(start, 100), node("a", start + 5, 90)]
+    first = opscope.load(written(tmp_path, made)).diagnosis()
+    assert first["finding"].to_list()[0] == "compilation"
+    last = event("Session", "profile_truncated", 25_300, 0, dropped_event_count="50402")
+    whole = written(tmp_path, [*made, last])
+    cut = tmp_path / "cut.json"
+    cut.write_text(whole.read_text()[:-100])
+    for path in (whole, cut):
+        rows = opscope.load(path).diagnosis()
+        assert rows["finding"].to_list()[0] == "cannot tell"
+        assert not {"compilation", "slow start", "healthy"} & set(rows["finding"])
+
+
 def test_of_a_profile_that_ends_inside_an_event_the_nodes_before_are_read(tmp_path):
     whole = written(tmp_path, [run(0, 100), node("a", 5, 50), node("b", 60, 30)]).read_text()
     path = tmp_path / "cut.json"

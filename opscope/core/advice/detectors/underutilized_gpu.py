@@ -10,7 +10,7 @@ from opscope.core.advice.finding import EVIDENCE, Answer, Answers, CannotTell, D
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.pace import NO_GPU, NO_KERNELS, NO_STEPS, Pace, pace
 from opscope.core.advice.saying import ms, share
-from opscope.core.analysis.device.device_work import NOT_TIMED, work_on_devices
+from opscope.core.analysis.device.device_work import NOT_TIMED, linked_work
 from opscope.core.analysis.device.idle import KINDS
 from opscope.core.question import parameters
 
@@ -52,7 +52,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     use = answers.device_use()
     if use.is_empty():
         return CannotTell(NO_KERNELS)
-    shifted = answers.of(work_on_devices).unlinked if answers.trace["calls"].height else None
+    shifted = answers.of(linked_work).unlinked if answers.trace["calls"].height else None
     if shifted is not None:
         return CannotTell(f"{shifted}, and neither is in which step a kernel ran")
     measured = use.filter(pl.col("gpu_utilization").is_not_null())

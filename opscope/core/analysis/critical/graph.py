@@ -30,7 +30,7 @@ from opscope.core.analysis.critical.waits import (
     waits,
 )
 from opscope.core.analysis.critical.work import COMMUNICATION, Work, device_work
-from opscope.core.analysis.device.device_work import work_on_devices
+from opscope.core.analysis.device.device_work import linked_work
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.summary import ended_steps
 from opscope.core.attribution.attribute import Attribution
@@ -605,7 +605,7 @@ def assumptions(profile: Answers) -> dict[str, int]:
 
 def _why_none(profile: Answers) -> str | None:
     """Why there is no timeline: kernels are missing, or begin before their launches."""
-    return profile.of(idle_unknown) or profile.of(work_on_devices).unlinked
+    return profile.of(idle_unknown) or profile.of(linked_work).unlinked
 
 
 def _assumed(profile: Answers, timeline: Graph | None) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.ops.lost_kernels import idle_unknown, totals_only
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, launches_unknown, totals_only
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.attribution.attribute import Launched
 from opscope.core.attribution.early_kernels import CLOCKS, LATE, early, late
@@ -191,3 +191,13 @@ def work_on_devices(profile: Answers) -> DeviceWork:
     work = device_work(profile.of(op_index), profile.of(idle_unknown))
     hand_back()  # free memory: for a million kernels, 0.05 GB
     return work
+
+
+def linked_work(profile: Answers) -> DeviceWork:
+    """All that ran on devices, for what says why: without any launch where too many are missing."""
+    work = profile.of(work_on_devices)
+    why = None if work.unlinked else launches_unknown(profile)
+    if why is None:
+        return work
+    none = np.full_like(work.call, NONE)
+    return replace(work, call=none, with_calls=False, unlinked=why)

@@ -1,4 +1,5 @@
-"""How many calls were made while nothing was recorded, as where a ring wrapped or a file lost its middle.
+"""How many calls were made while nothing was recorded, as where a ring wrapped or a file lost its middle, and
+how many kernels lack the record of their launch.
 
 The ids of calls go on while they are not recorded. Calls that no profiler records take ids too, but not
 while a program pauses: of 22 real traces, pauses of up to 30 s took 23 ids at most, and where as many ids
@@ -7,13 +8,16 @@ are missing as here, ops were recorded meanwhile.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
 
-from opscope.core.tables.intervals import NONE
+from opscope.core.attribution.attribute import Attribution
+from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import SELECTED, Trace
+
+from .lost_ops import op_names
 
 #: The least of calls, and of their share of all, that are missing in a stretch, and of its share of the time.
 _CALLS, _SHARE, _TIME = 20, 0.02, 0.01
@@ -24,6 +28,8 @@ _AS_OFTEN: Final = (0.25, 4.0)
 _SPARSE: Final = 50
 #: More stretches are not looked at.
 _MOST: Final = 64
+#: From so many ops that launch kernels, before the first call, launches are missing.
+_EARLY: Final = 20
 
 
 def unrecorded(trace: Trace, process: int) -> tuple[int, int]:
@@ -56,3 +62,25 @@ def unrecorded(trace: Trace, process: int) -> tuple[int, int]:
         if quiet >= _TIME * span and _AS_OFTEN[0] <= often <= _AS_OFTEN[1]:
             lost, time = lost + round(number_of), time + quiet
     return lost, time
+
+
+def without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
+    """Return how many of the kernels ``rows`` were launched while calls were recorded: they have no ids, or
+    none below those of all calls, as kernels have that were launched before the recording began; or many
+    ops of those that launch kernels were recorded before the first call."""
+    trace = attribution.trace
+    calls, kernels, ranges = trace["calls"], trace["kernels"], trace["ranges"]
+    if not len(rows):
+        return 0
+    of = (calls["process"].fill_null(NONE) == process).to_numpy()
+    first = calls["correlation"].filter(pl.Series(of)).min()
+    begun: Any = calls["start"].filter(pl.Series(of)).min()
+    table = kernels[rows].select("correlation", "start")
+    later = (table["correlation"] > first).fill_null(True) & (table["start"] > begun)
+    ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
+    early = np.flatnonzero(ops & (ranges["start"].to_numpy() < begun))
+    launching = np.unique(attribution.kernels.op[attribution.kernels.op >= 0]).astype(np.int64)
+    early = early[np.isin(op_names(attribution, early), op_names(attribution, launching))]
+    if len(early) >= _EARLY:
+        later |= table["start"] > int(ranges["start"].gather(early).min())  # type: ignore[arg-type]
+    return int(later.sum())

@@ -32,7 +32,7 @@ from opscope.core.tables.lanes import distinct_numbers
 from opscope.core.tables.numbered import numbers_of
 from opscope.core.tables.trace import SELECTED, Trace
 
-from .lost_calls import unrecorded
+from .lost_calls import unrecorded, without_launch
 from .lost_ops import (
     lost_graph_kernels,
     lost_nodes,
@@ -50,6 +50,8 @@ LEAST: Final = 0.01
 #: The kernels of the last launches may end after the recording. This does not explain a larger share of
 #: launches than this (nsys's file of two H100 ends with 18 of 2,023).
 _AT_END: Final = 0.02
+#: With fewer kernels that have a launch, their numbers and those of launches may be of different kinds.
+_LINKED: Final = 0.05
 #: Among alike steps, those with fewer kernels than this share of the usual number lost some.
 _FEWER: Final = 0.9
 #: At the begin of an inferred step, this many kernels may belong to the neighbouring step.
@@ -72,6 +74,8 @@ _AMID: Final = (
 #: Text in which the reader reports a file that is not in the order of time, so that any kernel may be
 #: missing.
 CUT_OFF: Final = "what follows is missing"
+#: Word of the recorders whose last records are missing.
+LATER: Final = "later"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
 #: Why the number is unknown: a closed list.
@@ -92,6 +96,10 @@ ANY_STREAM: Final = (
 LEFT_OUT: Final = (
     "numbers that the profiler gave to kernels are missing: lost, or left out by a filter"
 )
+_NOUNS: Final = {
+    "lost_launches": ("launch of a kernel", "launches of kernels"),
+    "lost_steps": ("step", "steps"),
+}
 SCHEMA: Final = {
     "process": pl.Int32,
     "kernels": pl.Int64,
@@ -130,6 +138,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     launches = _launches(trace)
     lost = _launches_without_kernel(attribution, launches)
     graphed, linked = links.replay >= 0, links.call >= 0
+    unnumbered = trace["kernels"]["correlation"].is_null().to_numpy()
     by_graph = matching(calls["name"], GRAPH_LAUNCH)
     if by_graph.any():
         graphed = graphed | at(by_graph, links.call, False)
@@ -153,9 +162,13 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             fewer, error, reason = _without_launches(attribution, process, fewer)
         numbered = called or numbers_of(trace, process)[0] is not None
         seen = None if numbered else ANY_STREAM
-        known = (reason is None and called) or (reason == NO_LAUNCHES and process in numbered_calls)
+        known = (
+            (reason is None and called)
+            or (reason == NO_LAUNCHES and process in numbered_calls)
+            or (reason == NOT_LINKED and not replays and linked[mine].mean() >= _LINKED)
+        )
         bare = np.flatnonzero(mine & ~linked & ~graphed) if known else None
-        without = None if bare is None else _without_launch(attribution, bare, process)
+        without = None if bare is None else without_launch(attribution, bare, process)
         if process in runs:
             nodes = lost_nodes(attribution, process, _numbered(attribution, process))
             ops, error = (None, 0) if nodes is None else nodes
@@ -163,8 +176,11 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
         # of a trace of chosen rows ids are missing everywhere
         quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
+        # a launch without a kernel may be that of a kernel without an id
+        number = int((of_call[lost] == process).sum())
+        number -= min(number, int((mine & ~linked & unnumbered).sum()))
         # kernels without a launch count in no step, and are there
-        number = int((of_call[lost] == process).sum()) + max(fewer - (without or 0), 0)
+        number += max(fewer - (without or 0), 0)
         rows.append(
             {
                 "process": None if process == NONE else int(process),
@@ -334,28 +350,6 @@ def _before_end(
             if len(after) and few:
                 kept[after] &= bool(len(waited) and waited.max() > start[rows[after]].min())
     return rows[kept]
-
-
-def _without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
-    """Return how many of the kernels ``rows`` were launched while calls were recorded: their ids are not
-    below those of all calls, as they are of kernels that were launched before the recording began; or many
-    ops of those that launch kernels were recorded before the first call."""
-    trace = attribution.trace
-    calls, kernels, ranges = trace["calls"], trace["kernels"], trace["ranges"]
-    if not len(rows):
-        return 0
-    of = (calls["process"].fill_null(NONE) == process).to_numpy()
-    first = calls["correlation"].filter(pl.Series(of)).min()
-    begun: Any = calls["start"].filter(pl.Series(of)).min()
-    table = kernels[rows].select("correlation", "start")
-    later = ((table["correlation"] > first) & (table["start"] > begun)).fill_null(False)
-    ops = attribution.is_op & (ranges["process"].fill_null(NONE) == process).to_numpy()
-    early = np.flatnonzero(ops & (ranges["start"].to_numpy() < begun))
-    launching = np.unique(attribution.kernels.op[attribution.kernels.op >= 0]).astype(np.int64)
-    early = early[np.isin(op_names(attribution, early), op_names(attribution, launching))]
-    if len(early) >= _COMPARED:
-        later |= table["start"] > int(ranges["start"].gather(early).min())  # type: ignore[arg-type]
-    return int(later.sum())
 
 
 def _steps(attribution: Attribution, process: int) -> pl.DataFrame:
@@ -583,6 +577,14 @@ def ops_unknown(profile: Answers) -> str | None:
     return _ops_missing(lost)
 
 
+def launches_unknown(profile: Answers) -> str | None:
+    """Why it is unknown what a device waited for: launches are missing. None if less than 1 % of them are."""
+    lost = profile.ask("lost_kernels")
+    if lost.filter(pl.col("lost_launches") >= LEAST * pl.col("kernels")).is_empty():
+        return None
+    return f"{_missing('lost_launches', lost)}, so what the device waited for is not known"
+
+
 def _ops_missing(lost: pl.DataFrame) -> str:
     number = int(lost["lost_ops"].sum() or 0)
     verb = "is" if number == 1 else "are"
@@ -653,20 +655,18 @@ def in_words(lost: pl.DataFrame) -> str | None:
     )
 
 
+def _missing(name: str, lost: pl.DataFrame) -> str | None:
+    number = int(lost[name].sum() or 0)
+    verb = "is" if number == 1 else "are"
+    return f"{units.counted(number, *_NOUNS[name])} {verb} missing in the file" if number else None
+
+
 def losses(profile: Answers) -> list[str]:
     """What the data lacks, a sentence each: kernels, launches, steps, and what the recorder dropped."""
     lost = profile.ask("lost_kernels")
     found = [in_words(lost)]
-    nouns = {
-        "lost_launches": ("launch of a kernel", "launches of kernels"),
-        "lost_steps": ("step", "steps"),
-    }
     found.append(_ops_missing(lost) if lost["lost_ops"].sum() else None)
-    for name, (noun, plural) in nouns.items():
-        number = int(lost[name].sum() or 0)
-        verb = "is" if number == 1 else "are"
-        said = f"{units.counted(number, noun, plural)} {verb} missing in the file"
-        found.append(said if number else None)
+    found += [_missing(name, lost) for name in _NOUNS]
     found.append(_quiet(lost))
     found += _left_out(lost)["reason"].to_list()
     for what, number in _drop(profile.trace).select("what", "how_many").rows():
