@@ -32,6 +32,8 @@ Note = tuple[str, str, int]
 _LONGEST: Final = 4 << 20
 _MOST_RECORDS: Final = 1 << 20
 _TEXT: Final = 300
+#: The log does not name threads; no process has this one.
+_THREAD: Final = -(1 << 41)
 #: Reasons of one kind that are noted.
 _REASONS: Final = 20
 _METRICS: Final = re.compile(r"(bwd_)?compilation_metrics(?:_runtime)?")
@@ -124,7 +126,7 @@ class Log:
         self._add(" ".join(words), start * 1000, end * 1000, "phase", json.dumps(kept) if kept else None)
 
     def _phase(self, event: Mapping[str, Any]) -> None:
-        """Take the begin or the end of a phase of the compiler."""
+        """Take the begin or the end of a phase of the compiler, which is inside the compilation's own range."""
         name, time, stage, args = (event.get(key) for key in ("name", "ts", "ph", "args"))
         if not isinstance(name, str) or not _is_time(time) or stage not in ("B", "E"):
             self.lost += stage in ("B", "E")
@@ -132,9 +134,11 @@ class Log:
         key = name, str(args.get("compile_id")) if isinstance(args, dict) else ""
         opened = self.opened.setdefault(key, [])
         if stage == "B":
-            opened.append(int(time * 1000))
+            opened.append(_ns(time))
         elif opened:
-            self._add(name[:_TEXT], opened.pop(), int(time * 1000), None, None)
+            begin, end = opened.pop(), _ns(time)
+            self.counted[f"us in phase: {name[:_TEXT]}"] += (end - begin) // 1000
+            self._add(name[:_TEXT], begin, end, None, None)
         else:
             self.lost += 1
 
@@ -189,7 +193,7 @@ def _trace(path: Path, log: Log) -> Trace:
         if reasons[kind] <= _REASONS:
             notes.append(("info", f"torch.compile: {what}", count))
     ranges = frame_of(log.ranges, _RANGE, notes, "ranges").sort("start", maintain_order=True)
-    process = {"process": pl.lit(0, pl.Int32), "thread": pl.lit(0, pl.Int64)}
+    process = {"process": pl.lit(0, pl.Int32), "thread": pl.lit(_THREAD, pl.Int64)}
     pid = next(iter(log.pids)) if len(log.pids) == 1 else None
     rank = next(iter(log.ranks)) if len(log.ranks) == 1 else None
     tables = {
@@ -198,7 +202,7 @@ def _trace(path: Path, log: Log) -> Trace:
             schema_overrides={"pid": pl.Int64, "rank": pl.Int32},
         ),
         "clocks": pl.DataFrame({"clock_domain": [0], "kind": ["unix"], "to_unix_ns": [0]}),
-        "threads": pl.DataFrame({"thread": [0], "name": ["compilations (TORCH_TRACE)"]}).with_columns(
+        "threads": pl.DataFrame({"thread": [_THREAD], "name": ["compilations (TORCH_TRACE)"]}).with_columns(
             process=pl.lit(0, pl.Int32)
         ),
         "ranges": ranges.with_row_index("id").with_columns(**process),
@@ -209,6 +213,12 @@ def _trace(path: Path, log: Log) -> Trace:
     for note in notes:
         trace.note(*note)
     return trace
+
+
+def _ns(time: float) -> int:
+    """Return µs as ns; a double holds no Unix time in ns."""
+    whole = int(time)
+    return whole * 1000 + round((time - whole) * 1000)
 
 
 def _number(about: Mapping[str, Any]) -> str:
