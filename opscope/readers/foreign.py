@@ -305,7 +305,7 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     ),
     (
         "a picture of PyTorch's memory",
-        re.compile(rb"\A\s*<html>.{0,200}(?:<title>GPU Memory Timeline HTML|import \{add_local_files\})", re.DOTALL),
+        re.compile(rb"\A\s*<html>.{0,200}(?:<title>GPU Memory Timeline|\{add_local_files\})", re.DOTALL),
         "give export_memory_timeline's .json or .raw.json.gz, or the snapshot (.pickle) that it was made of",
     ),
     (

@@ -27,7 +27,7 @@ _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
 
 
 def stated(answers: Answers, what: str) -> str:
-    """Return what torch.compile itself gave as reasons for ``what``, the most often first; empty if nothing."""
+    """Return the reasons that torch.compile itself gave for ``what``, the most often first; empty if none."""
     notes = answers.trace["notes"].select(pl.col("what").cast(pl.String), "how_many")
     begin = f"{COUNTED}{what}: "
     of_kind = notes.filter(pl.col("what").str.starts_with(begin)).sort("how_many", descending=True)

@@ -1,4 +1,4 @@
-"""Read the databases of Ascend's profilers: ``ascend_pytorch_profiler_RANK.db`` of torch_npu, ``msprof_*.db``."""
+"""Read the databases of Ascend's profilers: torch_npu's ``ascend_pytorch_profiler_*.db``, ``msprof_*.db``."""
 
 from __future__ import annotations
 

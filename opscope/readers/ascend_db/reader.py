@@ -1,9 +1,10 @@
 """Make the tables of a database of torch_npu's profiler or of CANN's msprof.
 
-The layout is that of torch_npu 2.14 (``torch_npu/profiler/analysis/prof_common_func/_constant.py``,
-``TableColumnsManager``) and of CANN 8.5 ("Data in ascend_pytorch_profiler_{Rank_ID}.db"). Names are numbers of
-``STRING_IDS``, times Unix ns; torch_npu writes those of ``PYTORCH_API`` as texts. A kernel is launched by another
-thread than its op's: that of the task queue, whose two ends (``Enqueue``, ``Dequeue``) share a connection.
+The layout is that of torch_npu 2.14 (``TableColumnsManager`` in
+``torch_npu/profiler/analysis/prof_common_func/_constant.py``) and of CANN 8.5 ("Data in
+ascend_pytorch_profiler_{Rank_ID}.db"). Names are numbers of ``STRING_IDS``, times Unix ns; torch_npu writes
+those of ``PYTORCH_API`` as texts. A kernel is launched by another thread than its op's: that of the task
+queue, whose two ends (``Enqueue``, ``Dequeue``) share a connection.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _CALL: Final[dict[str, Kind]] = {
     **_TIMES, "globalTid": "int", "connectionId": "int", "name": "int", "type": "int",
 }  # fmt: skip
 _API: Final[dict[str, Kind]] = {
-    **_CALL, "startNs": "text", "endNs": "text", "sequenceNumber": "int", "inputDtypes": "int", "inputShapes": "int",
+    **_CALL, "startNs": "text", "endNs": "text", "sequenceNumber": "int", "inputDtypes": "int",
+    "inputShapes": "int",
 }  # fmt: skip
 _TASK: Final[dict[str, Kind]] = {
     **_TIMES, "deviceId": "int", "connectionId": "int", "globalTaskId": "int", "taskType": "int",
@@ -43,6 +45,7 @@ _MEMORY: Final[dict[str, Kind]] = {
     "allocationTotalReserved": "int", "releaseTotalAllocated": "int", "releaseTotalReserved": "int",
     "deviceId": "int",
 }  # fmt: skip
+_SHORT: Final = {"startNs": "start", "endNs": "end", "deviceId": "device", "streamId": "stream"}
 _PLACE: Final = ("device", "stream", "start", "end")
 
 
@@ -69,14 +72,23 @@ def read(path: Path) -> Trace:
         tables = _Read(database).tables()
         faults = database.faults()
         is_of_device = database.has("TASK", "startNs")
-    origin = {"format": "ascend_db", "tool": "Ascend's profiler", "version": None, "paths": [str(path)]}
+    origin = {
+        "format": "ascend_db",
+        "tool": "Ascend's profiler",
+        "version": None,
+        "paths": [str(path)],
+    }
     if is_of_device:
         origin["gpu"] = True
     trace = sound_trace(tables, origin)
     for fault in faults:
         trace.note(*fault)
     if not is_of_device:
-        trace.note("info", "the database has no tasks of a device: level 0, or the CPU alone was recorded", 1)
+        trace.note(
+            "info",
+            "the database has no tasks of a device: level 0, or the CPU alone was recorded",
+            1,
+        )
     return trace
 
 
@@ -92,14 +104,17 @@ class _Read:
         """Return the tables of the trace."""
         api = self._named(self._rows("PYTORCH_API", _API), "name")
         cann = self._named(self._rows("CANN_API", _CALL), "name")
+        api = api.join(self._connections(), left_on="connectionId", right_on="id", how="left")
         queued = _queued(api, cann)
-        tasks = self._rows("TASK", _TASK).join(queued, on="connectionId", how="left").rename(
-            {"deviceId": "device", "streamId": "stream", "startNs": "start", "endNs": "end"}
-        ).with_columns(pl.coalesce("queued", "connectionId").alias("correlation"))  # fmt: skip
-        pid = next(iter((pl.concat([api["globalTid"], cann["globalTid"]]).drop_nulls() // (1 << 32)).mode()), None)
+        tasks = self._rows("TASK", _TASK).join(queued, on="connectionId", how="left")
+        tasks = tasks.with_columns(pl.coalesce("queued", "connectionId").alias("correlation"))
+        pids = pl.concat([api["globalTid"], cann["globalTid"]]).drop_nulls() // (1 << 32)
+        pid = next(iter(pids.mode()), None)
         process = pl.lit(0, pl.Int32).alias("process")
         made = {
-            "kernels": pl.concat([self._computed(tasks), self._collectives(tasks)], how="diagonal_relaxed"),
+            "kernels": pl.concat(
+                [self._computed(tasks), self._collectives(tasks)], how="diagonal_relaxed"
+            ),
             "syncs": self._waits(tasks),
             "memops": self._copies(tasks),
             "calls": _calls(api, cann),
@@ -113,12 +128,19 @@ class _Read:
         return tables
 
     def _rows(self, table: str, columns: dict[str, Kind]) -> pl.DataFrame:
-        """Return a table's rows with all of ``columns``; those that it lacks are null."""
-        rows = self._database.rows(table, columns) if table in self._database.tables else pl.DataFrame()
-        return rows.select(
-            pl.col(name).cast(pl.Int64, strict=False) if name in rows.columns else pl.lit(None, pl.Int64).alias(name)
-            for name in columns
+        """Return a table's rows with all of ``columns``, under our names; those that it lacks are null."""
+        has = table in self._database.tables
+        rows = self._database.rows(table, columns) if has else pl.DataFrame()
+        lacks = [pl.lit(None, pl.Int64).alias(name) for name in columns if name not in rows.columns]
+        numbers = rows.select(pl.all().cast(pl.Int64, strict=False)).with_columns(lacks)
+        return numbers.select(
+            pl.col(name).alias(_SHORT.get(name, name)) for name in columns
         )  # fmt: skip
+
+    def _connections(self) -> pl.DataFrame:
+        """The first connection of each number of ``PYTORCH_API``: that of a queue's two ends is the same."""
+        rows = self._rows("CONNECTION_IDS", {"id": "int", "connectionId": "int"}).drop_nulls()
+        return rows.unique("id", keep="first").rename({"connectionId": "queue"})
 
     def _named(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Return the rows with the texts of columns that are numbers of ``STRING_IDS``."""
@@ -130,48 +152,68 @@ class _Read:
 
     def _computed(self, tasks: pl.DataFrame) -> pl.DataFrame:
         """The kernels: tasks with a line in ``COMPUTE_TASK_INFO``."""
-        info = self._rows("COMPUTE_TASK_INFO", {"globalTaskId": "int", "name": "int", "blockDim": "int"})
-        joined = self._named(info, "name").join(tasks, on="globalTaskId", how="inner", maintain_order="left")
+        info = self._rows(
+            "COMPUTE_TASK_INFO", {"globalTaskId": "int", "name": "int", "blockDim": "int"}
+        )
+        of_task = tasks.unique("globalTaskId", keep="first")
+        joined = self._named(info, "name").join(of_task, on="globalTaskId", maintain_order="left")
         grid = pl.format("{},1,1", "blockDim").alias("grid")
         return joined.select(*_PLACE, "name", "correlation", grid)
 
     def _collectives(self, tasks: pl.DataFrame) -> pl.DataFrame:
         """The collectives, each as long as Ascend says; its device and stream are those of its tasks."""
         ops = self._rows(
-            "COMMUNICATION_OP", {**_TIMES, "opName": "int", "connectionId": "int", "deviceId": "int"}
+            "COMMUNICATION_OP",
+            {**_TIMES, "opName": "int", "connectionId": "int", "deviceId": "int"},
         )
         where = tasks.drop_nulls("connectionId").group_by("connectionId").agg(
             pl.col("device").first(), pl.col("stream").min(), pl.col("correlation").first()
         )  # fmt: skip
-        joined = self._named(ops, "opName").join(where, on="connectionId", how="left", maintain_order="left")
+        joined = self._named(ops, "opName").join(
+            where, on="connectionId", how="left", maintain_order="left"
+        )
         return joined.select(
-            pl.coalesce("device", "deviceId").alias("device"), "stream", pl.col("startNs").alias("start"),
-            pl.col("endNs").alias("end"), pl.col("opName").alias("name"), "correlation",
+            pl.coalesce("device_right", "device").alias("device"), "stream", "start", "end",
+            pl.col("opName").alias("name"), "correlation",
         )  # fmt: skip
 
     def _waits(self, tasks: pl.DataFrame) -> pl.DataFrame:
         """The device's waits and signals, which are no work."""
-        named = self._named(tasks, "taskType")
-        waits = named.filter(pl.col("taskType").str.contains(TASKS))
+        kinds = self._strings.filter(pl.col("value").str.contains(TASKS))["id"]
+        waits = self._named(tasks.filter(pl.col("taskType").is_in(kinds.implode())), "taskType")
         return waits.select(*_PLACE, pl.col("taskType").str.to_lowercase().alias("kind"))
 
     def _copies(self, tasks: pl.DataFrame) -> pl.DataFrame:
         """The copies of a device. What ``memcpyOperation`` means is in the file."""
-        info = self._rows("MEMCPY_INFO", {"globalTaskId": "int", "size": "int", "memcpyOperation": "int"})
+        info = self._rows(
+            "MEMCPY_INFO", {"globalTaskId": "int", "size": "int", "memcpyOperation": "int"}
+        )
         names = pl.DataFrame(schema={"memcpyOperation": pl.Int64, "kind": pl.String})
         if self._database.has("ENUM_MEMCPY_OPERATION", "id", "name"):
             enum = self._database.rows("ENUM_MEMCPY_OPERATION", {"id": "int", "name": "text"})
-            names = enum.rename({"id": "memcpyOperation", "name": "kind"})
-        joined = info.join(names, on="memcpyOperation", how="left").join(tasks, on="globalTaskId", how="inner")
-        ways = {"host to device": "HtoD", "device to host": "DtoH", "device to device": "DtoD", "host to host": "HtoH"}
+            names = enum.rename({"id": "memcpyOperation", "name": "kind"}).unique(
+                "memcpyOperation", keep="first"
+            )
+        of_task = tasks.unique("globalTaskId", keep="first")
+        joined = info.join(names, on="memcpyOperation", how="left").join(of_task, on="globalTaskId")
+        ways = {
+            "host to device": "HtoD",
+            "device to host": "DtoH",
+            "device to device": "DtoD",
+            "host to host": "HtoH",
+        }
         kind = pl.col("kind").str.to_lowercase()
-        return joined.select(*_PLACE, kind.replace(ways).alias("kind"), pl.col("size").alias("bytes"), "correlation")
+        return joined.select(
+            *_PLACE, kind.replace(ways).alias("kind"), pl.col("size").alias("bytes"), "correlation"
+        )
 
     def _ranges(self, api: pl.DataFrame) -> pl.DataFrame:
         """The framework's ops with shapes, Python's frames, the program's marks, and steps."""
         rows = self._named(api.filter(pl.col("type") != _QUEUE), "inputDtypes", "inputShapes")
         rows = rows.filter(pl.col("name").is_not_null())
-        distinct = rows.select("type", "name", "inputShapes", "inputDtypes").unique(maintain_order=True)
+        distinct = rows.select("type", "name", "inputShapes", "inputDtypes").unique(
+            maintain_order=True
+        )
         meanings = [_meaning(*row) for row in distinct.iter_rows()]
         schema = {"domain": pl.String, "category": pl.String, "text": pl.String}
         distinct = distinct.hstack(pl.DataFrame(meanings, schema=schema, orient="row"))
@@ -179,8 +221,8 @@ class _Read:
                            nulls_equal=True, maintain_order="left")  # fmt: skip
         seq = pl.col("sequenceNumber")
         frame = joined.select(
-            _thread().alias("thread"), pl.col("startNs").alias("start"), pl.col("endNs").alias("end"), "domain",
-            "category", "text", pl.when(seq >= 0).then(seq).alias("seq"), pl.lit("pushpop").alias("kind"),
+            _thread().alias("thread"), "start", "end", "domain", "category", "text",
+            pl.when(seq >= 0).then(seq).alias("seq"), pl.lit("pushpop").alias("kind"),
         )  # fmt: skip
         return frame.with_row_index("id").cast({"id": pl.Int64})
 
@@ -189,7 +231,7 @@ class _Read:
         total = (("allocation", 1), ("release", -1))
         sides = [
             rows.select(
-                pl.col("deviceId").alias("device"), pl.col(f"{side}Time").alias("time"),
+                "device", pl.col(f"{side}Time").alias("time"),
                 (pl.col("size") * sign).alias("bytes"), pl.col(f"{side}TotalAllocated").alias("total"),
                 pl.col(f"{side}TotalReserved").alias("reserved"),
             ).filter(pl.col("time") > 0)
@@ -200,7 +242,9 @@ class _Read:
     def _process(self, pid: Any) -> pl.DataFrame:
         host = None
         if self._database.has("HOST_INFO", "hostName"):
-            host = next(iter(self._database.rows("HOST_INFO", {"hostName": "text"})["hostName"]), None)
+            host = next(
+                iter(self._database.rows("HOST_INFO", {"hostName": "text"})["hostName"]), None
+            )
         ranks = self._rows("RANK_DEVICE_MAP", {"rankId": "int"})["rankId"].drop_nulls().unique()
         rank = int(ranks[0]) if len(ranks) == 1 and 0 <= int(ranks[0]) < 1 << 31 else None
         framework = "torch" if "PYTORCH_API" in self._database.tables else None
@@ -213,9 +257,16 @@ class _Read:
     def _devices(self, kernels: pl.DataFrame) -> pl.DataFrame:
         named = pl.DataFrame(schema={"device": pl.Int64, "name": pl.String})
         if self._database.has("NPU_INFO", "id", "name"):
-            named = self._database.rows("NPU_INFO", {"id": "int", "name": "text"}).rename({"id": "device"})
+            named = self._database.rows("NPU_INFO", {"id": "int", "name": "text"}).rename(
+                {"id": "device"}
+            )
         ran = kernels.select(pl.col("device").drop_nulls().unique())
-        both = pl.concat([named.select("device"), ran]).unique().join(named, on="device", how="left")
+        of_number = named.drop_nulls("device").unique("device", keep="first")
+        both = (
+            pl.concat([of_number.select("device"), ran])
+            .unique()
+            .join(of_number, on="device", how="left")
+        )
         return both.with_columns(pl.col("name").fill_null("Ascend NPU")).sort("device")
 
 
@@ -224,16 +275,15 @@ def _thread() -> pl.Expr:
 
 
 def _queued(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
-    """Return for each connection of a launch within a ``Dequeue`` that of the ``Enqueue``: on the op's thread."""
+    """Return for each connection of a launch within a ``Dequeue`` that of its ``Enqueue``."""
     taken = api.filter((pl.col("type") == _QUEUE) & pl.col("name").str.starts_with("Dequeue"))
-    inside = cann.drop_nulls(["connectionId", "startNs"]).sort("startNs").join_asof(
-        taken.select("startNs", "globalTid", pl.col("endNs").alias("until"), pl.col("connectionId").alias("queue"))
-        .drop_nulls().sort("startNs"),
-        on="startNs", by="globalTid", check_sortedness=False,
-    ).filter(pl.col("endNs") <= pl.col("until"))  # fmt: skip
-    return inside.select("connectionId", (pl.col("queue") + _QUEUED).alias("queued")).unique(
-        "connectionId", keep="first", maintain_order=True
-    )
+    taken = taken.select("start", "globalTid", pl.col("end").alias("until"), "queue").drop_nulls()
+    launches = cann.drop_nulls(["connectionId", "start"]).sort("start")
+    inside = launches.join_asof(
+        taken.sort("start"), on="start", by="globalTid", check_sortedness=False
+    ).filter(pl.col("end") <= pl.col("until"))
+    numbered = inside.select("connectionId", (pl.col("queue") + _QUEUED).alias("queued"))
+    return numbered.unique("connectionId", keep="first", maintain_order=True)
 
 
 def _calls(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
@@ -241,17 +291,21 @@ def _calls(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
     ends = api.filter(pl.col("type") == _QUEUE)
     puts = pl.col("name").str.starts_with("Enqueue")
     both = [
-        ends.with_columns(correlation=pl.when(puts).then(pl.col("connectionId") + _QUEUED)),
-        cann.with_columns(pl.col("connectionId").alias("correlation")),
+        ends.with_columns(correlation=pl.when(puts).then(pl.col("queue") + _QUEUED)),
+        # of a call and those within it, which may share a connection, the outermost launches
+        cann.sort("start", "end", descending=[False, True]).with_columns(
+            correlation=pl.when(pl.col("connectionId").is_first_distinct()).then("connectionId")
+        ),
     ]
     return pl.concat(
-        frame.select(_thread().alias("thread"), pl.col("startNs").alias("start"), pl.col("endNs").alias("end"),
-                     "name", "correlation")
+        frame.select(_thread().alias("thread"), "start", "end", "name", "correlation")
         for frame in both
-    )  # fmt: skip
+    )
 
 
-def _meaning(kind: int, name: str, shapes: str | None, dtypes: str | None) -> tuple[str, str | None, str]:
+def _meaning(
+    kind: int, name: str, shapes: str | None, dtypes: str | None
+) -> tuple[str, str | None, str]:
     """Return domain, category and text of a range of the framework."""
     if kind == _PYTHON:
         return "python", category_of("python", name), name
@@ -268,8 +322,11 @@ def _arguments(shapes: str | None, dtypes: str | None) -> tuple[bytes, bytes]:
     if not shapes or len(shapes) > 1 << 14:
         return b"", b""
     try:
-        sizes = [[int(size) for size in part.split(",")] if part.strip() else [] for part in shapes.split(";")]
+        sizes = [
+            [int(size) for size in part.split(",")] if part.strip() else []
+            for part in shapes.split(";")
+        ]
     except ValueError:  # no sizes
         return b"", b""
-    kinds = (dtypes or "").split(";")
-    return json.dumps(sizes).encode(), json.dumps((kinds + [""] * len(sizes))[: len(sizes)]).encode()
+    kinds = [*(dtypes or "").split(";"), *[""] * len(sizes)][: len(sizes)]
+    return json.dumps(sizes).encode(), json.dumps(kinds).encode()

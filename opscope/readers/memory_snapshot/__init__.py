@@ -1,4 +1,4 @@
-"""Read PyTorch's memory snapshots (``torch.cuda.memory._dump_snapshot``), which are pickles, and its timelines."""
+"""Read PyTorch's memory snapshots (``torch.cuda.memory._dump_snapshot``, pickles) and memory timelines."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _TIMELINE: Final = re.compile(rb"\s*\[\s*\[\s*-?[0-9]")
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the file is a pickle that begins as a memory snapshot does, or JSON as a memory timeline does."""
+    """Whether the file is a pickle that begins as a snapshot does, or JSON that does as a timeline."""
     return _SNAPSHOT.match(head) is not None or _TIMELINE.match(head) is not None
 
 
 def read(path: Path) -> Trace:
     """Return the trace in ``path``. Raises BadInput."""
-    from opscope.readers.kineto.json_events import read_blocks  # lazy: they load decoders and Polars
+    from opscope.readers.kineto.json_events import (
+        read_blocks,
+    )  # lazy: they load decoders and Polars
 
     from . import reader, timeline
 

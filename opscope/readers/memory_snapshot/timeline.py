@@ -1,7 +1,7 @@
 """Read the memory timelines of ``torch.profiler`` (``export_memory_timeline``): both of its JSON forms.
 
-The layout is that of ``torch/profiler/_memory_profiler.py``, PyTorch 2.0 to 2.14: sums of each category by time
-(``.json``, us), or single changes (``.raw.json.gz``, ns). Neither names the device, a block or a line.
+The layout is that of ``torch/profiler/_memory_profiler.py``, PyTorch 2.0 to 2.14: sums of each category by
+time (``.json``, us), or single changes (``.raw.json.gz``, ns). Neither names the device, a block or a line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,11 @@ def read(path: Path) -> Trace:
     held = sizes[int(total.argmax())]
     parts = [(int(held[place]), name) for place, name in enumerate(_CATEGORIES) if held[place]]
     said = ", ".join(f"{size:,} {name}" for size, name in sorted(parts, reverse=True))
-    trace.note("info", f"bytes at the peak of {int(total.max()):,}, as torch.profiler sorted them: {said}", 1)
+    trace.note(
+        "info",
+        f"bytes at the peak of {int(total.max()):,}, as torch.profiler sorted them: {said}",
+        1,
+    )
     trace.note("info", "a memory timeline does not tell its device, nor who allocated a block: the snapshot"
                        " of torch.cuda.memory._dump_snapshot does", 1)  # fmt: skip
     return trace
@@ -89,7 +93,7 @@ def _summed(data: bytes) -> tuple[Any, Any, Any]:
 
 
 def _single(data: bytes) -> tuple[Any, Any, Any]:
-    """Return the same of the form with single changes; what was there before begins with the first of them."""
+    """Return the same of the form with single changes; what was there before begins with the first."""
     rows = np.array(msgspec.json.decode(data, type=list[tuple[int, int, int, int]]), np.int64)
     time, action, size, category = rows.reshape(-1, 4).T
     timed = time[time >= 0]

@@ -104,7 +104,9 @@ _MSPROF: Final = re.compile(
 )
 _CANN: Final = ("msprof", "op_summary", "op_statistic", "task_time", "hccl_", "step_trace_20")
 _DEVICE: Final = re.compile(r"device_([0-9]{1,6})\Z")
-_RANKED: Final = re.compile(r"(?:profiler_info|ascend_\w{1,16}_profiler)_([0-9]{1,6})\.(?:json|db)\Z")
+_RANKED: Final = re.compile(
+    r"(?:profiler_info|ascend_\w{1,16}_profiler)_([0-9]{1,6})\.(?:json|db)\Z"
+)
 _HEAD: Final = 65_536
 
 

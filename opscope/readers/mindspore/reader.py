@@ -22,7 +22,17 @@ from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.sound import sound_trace
 
 from . import cpu_files, minddata, nodes, tables, timeline, totals
-from .files import TOTALS, File, databases_in, files_in, kind_of, processes_in, rank_of, rank_twice, what_without
+from .files import (
+    TOTALS,
+    File,
+    databases_in,
+    files_in,
+    kind_of,
+    processes_in,
+    rank_of,
+    rank_twice,
+    what_without,
+)
 from .timeline import LOST, Timeline
 
 #: Most timelines of one device; CANN writes one for each iteration.

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 #: How each record begins: level, date, time, process, source, and JSON whose first key is the record's kind.
 RECORD: Final = re.compile(
-    rb'^[VDIWEC][0-9]{4} [0-9:.]{8,18} ([0-9]{1,20}) [^\n\]]{1,512}\] (?=\{"([a-z_]{1,64})":)', re.MULTILINE
+    rb'^[VDIWEC][0-9]{4} [0-9:.]{8,18} ([0-9]{1,20}) [^\n\]]{1,512}\] (?=\{"([a-z_]{1,64})":)',
+    re.MULTILINE,
 )
 
 

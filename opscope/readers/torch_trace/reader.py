@@ -1,7 +1,8 @@
 """Make the tables of a ``TORCH_TRACE`` log: each compilation and its phases as ranges, and counts as notes.
 
-The layout is that of PyTorch's ``torch/_logging/_internal.py`` and ``torch/_dynamo/utils.py``, 2.5 to 2.14. A
-record is a line, then its payload on lines that begin with a tab. Of generated code and graphs nothing is kept.
+The layout is that of PyTorch's ``torch/_logging/_internal.py`` and ``torch/_dynamo/utils.py``, 2.5 to 2.14.
+A record is a line, then its payload on lines that begin with a tab. Of generated code and graphs nothing is
+kept.
 """
 
 from __future__ import annotations
@@ -123,10 +124,12 @@ class Log:
         if isinstance(reason, str) and reason:
             self.counted[f"recompilations: {reason[:_TEXT]}"] += 1
         kept = {key: metrics[key] for key in _KEPT if metrics.get(key)}
-        self._add(" ".join(words), start * 1000, end * 1000, "phase", json.dumps(kept) if kept else None)
+        self._add(
+            " ".join(words), start * 1000, end * 1000, "phase", json.dumps(kept) if kept else None
+        )
 
     def _phase(self, event: Mapping[str, Any]) -> None:
-        """Take the begin or the end of a phase of the compiler, which is inside the compilation's own range."""
+        """Take the begin or the end of a phase of the compiler, inside the compilation's own range."""
         name, time, stage, args = (event.get(key) for key in ("name", "ts", "ph", "args"))
         if not isinstance(name, str) or not _is_time(time) or stage not in ("B", "E"):
             self.lost += stage in ("B", "E")
@@ -142,7 +145,9 @@ class Log:
         else:
             self.lost += 1
 
-    def _add(self, text: str, start: int, end: int, category: str | None, attrs: str | None) -> None:
+    def _add(
+        self, text: str, start: int, end: int, category: str | None, attrs: str | None
+    ) -> None:
         self.ranges.append(
             {"start": start, "end": end, "domain": "opscope.torch" if category else "user",
              "category": category, "text": text, "attrs": attrs, "kind": "pushpop"}
@@ -185,7 +190,13 @@ def _trace(path: Path, log: Log) -> Trace:
     notes: list[Note] = []
     lost = log.lost + sum(map(len, log.opened.values()))
     if lost:
-        notes.append(("warning", "records of the log that cannot be read, or phases without an end, left out", lost))
+        notes.append(
+            (
+                "warning",
+                "records of the log that cannot be read, or phases without an end, left out",
+                lost,
+            )
+        )
     reasons: Counter[str] = Counter()
     for what, count in log.counted.most_common():
         kind = what.partition(":")[0]
@@ -198,13 +209,19 @@ def _trace(path: Path, log: Log) -> Trace:
     rank = next(iter(log.ranks)) if len(log.ranks) == 1 else None
     tables = {
         "processes": pl.DataFrame(
-            {"process": [0], "pid": [pid], "rank": [rank], "framework": ["torch"], "clock_domain": [0]},
+            {
+                "process": [0],
+                "pid": [pid],
+                "rank": [rank],
+                "framework": ["torch"],
+                "clock_domain": [0],
+            },
             schema_overrides={"pid": pl.Int64, "rank": pl.Int32},
         ),
         "clocks": pl.DataFrame({"clock_domain": [0], "kind": ["unix"], "to_unix_ns": [0]}),
-        "threads": pl.DataFrame({"thread": [_THREAD], "name": ["compilations (TORCH_TRACE)"]}).with_columns(
-            process=pl.lit(0, pl.Int32)
-        ),
+        "threads": pl.DataFrame(
+            {"thread": [_THREAD], "name": ["compilations (TORCH_TRACE)"]}
+        ).with_columns(process=pl.lit(0, pl.Int32)),
         "ranges": ranges.with_row_index("id").with_columns(**process),
     }
     origin = {"format": "torch_trace", "tool": "PyTorch's log of torch.compile (TORCH_TRACE)",

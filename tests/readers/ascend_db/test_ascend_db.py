@@ -56,7 +56,10 @@ class Made:
 
     def text(self, value: str) -> int:
         number = self._numbers.setdefault(value, 1 << 28 | len(self._numbers))
-        if number == (1 << 28 | (len(self._numbers) - 1)) and (number, value) not in self.rows["STRING_IDS"]:
+        if (
+            number == (1 << 28 | (len(self._numbers) - 1))
+            and (number, value) not in self.rows["STRING_IDS"]
+        ):
             self.rows["STRING_IDS"].append((number, value))
         return number
 
@@ -64,7 +67,15 @@ class Made:
         self, kind: int, name: str, start: int, end: int, thread: int = MAIN, connection: int | None = None,
         seq: int = -1, shapes: str = "", dtypes: str = "",
     ) -> None:  # fmt: skip
-        times = (str(T + start), str(T + end), PID << 32 | thread, connection, self.text(name), seq, 0)
+        times = (
+            str(T + start),
+            str(T + end),
+            PID << 32 | thread,
+            connection,
+            self.text(name),
+            seq,
+            0,
+        )
         texts = (self.text(dtypes) if dtypes else None, self.text(shapes) if shapes else None)
         self.rows["PYTORCH_API"].append((*times, *texts, None, kind))
 
@@ -74,7 +85,19 @@ class Made:
 
     def task(self, kind: str, start: int, end: int, connection: int, stream: int = 2) -> int:
         number = len(self.rows["TASK"])
-        row = (T + start, T + end, 0, connection, number, PID, self.text(kind), 0, stream, number, -1)
+        row = (
+            T + start,
+            T + end,
+            0,
+            connection,
+            number,
+            PID,
+            self.text(kind),
+            0,
+            stream,
+            number,
+            -1,
+        )
         self.rows["TASK"].append(row)
         return number
 
@@ -90,7 +113,9 @@ class Made:
                     continue
                 database.execute(f"CREATE TABLE {table} ({columns})")
                 for row in self.rows[table]:
-                    database.execute(f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row)
+                    database.execute(
+                        f"INSERT INTO {table} VALUES ({','.join('?' * len(row))})", row
+                    )
             database.commit()
         return path
 
@@ -109,8 +134,14 @@ def made() -> Made:
         all_of.api(OP, "aten::mm", t + 1_000, t + 9_000, connection=step, seq=step, shapes="32,64;64,128",
                    dtypes="float;float")  # fmt: skip
         all_of.api(TASK_QUEUE, "Enqueue@aclnnMm", t + 2_000, t + 3_000, connection=queue)
-        all_of.api(TASK_QUEUE, "Dequeue@aclnnMm", t + 11_000, t + 19_000, QUEUE, connection=queue)
-        all_of.rows["CONNECTION_IDS"] += [(step, own + 1), (queue, queue)]
+        all_of.api(
+            TASK_QUEUE, "Dequeue@aclnnMm", t + 11_000, t + 19_000, QUEUE, connection=queue + 50
+        )
+        all_of.rows["CONNECTION_IDS"] += [
+            (step, own + 1),
+            (queue, 7 + step),
+            (queue + 50, 7 + step),
+        ]
         all_of.launch(t + 12_000, t + 13_000, own + 1)
         all_of.launch(t + 20_000, t + 21_000, own + 2, MAIN)
         all_of.kernel("aclnnMm_MatMulV2", t + 30_000, t + 50_000, own + 1)
@@ -162,7 +193,11 @@ def test_computing_and_communication_are_those_of_ascends_own_step_trace(path):
         ).fetchone()[0]  # the tasks of this file do not overlap
         talked = database.execute("SELECT sum(endNs - startNs) FROM COMMUNICATION_OP").fetchone()[0]
     (row,) = opscope.load(path).communication().rows(named=True)
-    assert (row["computation_time"], row["communication_time"]) == (computed, talked) == (40_000, 40_000)
+    assert (
+        (row["computation_time"], row["communication_time"])
+        == (computed, talked)
+        == (40_000, 40_000)
+    )
     assert row["overlap_time"] == 2 * 10_000
 
 
@@ -173,7 +208,9 @@ def test_waits_copies_memory_and_who_ran_are_read(path):
         (T + 151_000, T + 155_000, "event_wait_sqe"),
     ]
     assert trace["memops"].select("kind", "bytes").rows() == [("HtoD", 4096), ("HtoD", 4096)]
-    assert trace["processes"].select("pid", "host", "rank", "framework").rows() == [(PID, "node-1", 3, "torch")]
+    assert trace["processes"].select("pid", "host", "rank", "framework").rows() == [
+        (PID, "node-1", 3, "torch")
+    ]
     assert trace["devices"]["name"].to_list() == ["Ascend910B3"]
     changes = trace["allocations"].select("time", "bytes", "total", "reserved").rows()
     assert changes == [(T + 1_500, 16_384, 16_384, 2 << 20), (T + 99_000, -16_384, 0, 2 << 20)]
@@ -209,7 +246,9 @@ def test_a_database_without_strings_is_none(tmp_path):
 
 def test_a_folder_of_torch_npu_is_its_database_and_several_are_the_ranks_of_a_job(tmp_path):
     for rank in range(2):
-        inside = tmp_path / f"node-1_{PID + rank}_20261130000000000_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+        inside = (
+            tmp_path / f"node-1_{PID + rank}_20261130000000000_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+        )
         inside.mkdir(parents=True)
         of_rank = made()
         of_rank.rows["RANK_DEVICE_MAP"] = [(rank, 0)]

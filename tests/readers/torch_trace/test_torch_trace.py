@@ -22,16 +22,26 @@ US = 1_764_450_000_000_000
 def record(kind: str, about: Any, payload: str = "", pid: int = PID, **more: Any) -> str:
     """A record: one line, and the payload's lines, each after a tab."""
     line = f"V1130 00:20:10.{pid % 1000:03d}000 {pid} torch/_dynamo/utils.py:2010] "
-    text = line + json.dumps({kind: about, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, **more})
+    text = line + json.dumps(
+        {kind: about, "frame_id": 0, "frame_compile_id": 0, "attempt": 0, **more}
+    )
     return text + "".join(f"\n\t{part}" for part in payload.split("\n") if payload) + "\n"
 
 
 def phase(name: str, stage: str, at: float, number: str = "0/0", **more: Any) -> str:
-    event = {"name": name, "ts": US + at, "args": {"compile_id": number}, "ph": stage, "cat": "dynamo_timed"}
+    event = {
+        "name": name,
+        "ts": US + at,
+        "args": {"compile_id": number},
+        "ph": stage,
+        "cat": "dynamo_timed",
+    }
     return record("chromium_event", {}, json.dumps(event, indent=0), **more)
 
 
-def compiled(number: str, name: str, start: int, end: int, kind: str = "compilation_metrics", **more: Any) -> str:
+def compiled(
+    number: str, name: str, start: int, end: int, kind: str = "compilation_metrics", **more: Any
+) -> str:
     return record(
         kind,
         {"compile_id": number, "co_name": name, "co_filename": "/home/me/net.py", "co_firstlineno": 5,
@@ -92,12 +102,19 @@ def notes_of(profile: Any) -> dict[str, int]:
 def test_each_compilation_is_a_range_and_so_is_each_phase(path):
     assert format_of(path) == "torch_trace"
     trace = opscope.load(path).trace
-    ranges = trace["ranges"].with_columns(trace["ranges"]["start"] - US * 1000, trace["ranges"]["end"] - US * 1000)
+    ranges = trace["ranges"].with_columns(
+        trace["ranges"]["start"] - US * 1000, trace["ranges"]["end"] - US * 1000
+    )
     assert ranges.select("text", "category", "start", "end").rows() == [
         ("compile 0/0 f @/home/me/net.py:5", "phase", 0, 900_000),
         ("dynamo", None, 500, 900_000),
         ("backend_compile", None, 100_000, 700_250),
-        ("compile 1/0 torch_dynamo_resume_in_f_at_7 @/home/me/net.py:5", "phase", 1_000_000, 1_400_000),
+        (
+            "compile 1/0 torch_dynamo_resume_in_f_at_7 @/home/me/net.py:5",
+            "phase",
+            1_000_000,
+            1_400_000,
+        ),
         ("compile 0/0 backward", "phase", 1_500_000, 1_800_000),
         ("compile 0/1 f @/home/me/net.py:5", "phase", 5_000_000, 5_600_000),
         ("compile 0/2 f @/home/me/net.py:5", "phase", 6_000_000, 6_500_000),
@@ -130,10 +147,25 @@ def kineto(pid: int = PID) -> str:
     """A trace of torch.profiler of the same process, 10 ms later."""
     start = US + 10_000
     events = [
-        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": pid, "tid": pid, "ts": start + 100 * n, "dur": 50}
+        {
+            "ph": "X",
+            "cat": "cpu_op",
+            "name": "aten::mm",
+            "pid": pid,
+            "tid": pid,
+            "ts": start + 100 * n,
+            "dur": 50,
+        }
         for n in range(9)
     ]
-    return json.dumps({"schemaVersion": 1, "deviceProperties": [], "baseTimeNanoseconds": 0, "traceEvents": events})
+    return json.dumps(
+        {
+            "schemaVersion": 1,
+            "deviceProperties": [],
+            "baseTimeNanoseconds": 0,
+            "traceEvents": events,
+        }
+    )
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -144,7 +176,9 @@ def test_a_log_beside_a_trace_of_its_process_tells_of_that_process(path, tmp_pat
     profile = opscope.load(given)
     assert profile.trace["processes"]["pid"].to_list() == [PID]
     assert profile.trace["windows"].is_empty()
-    assert profile.op_totals()["calls"].to_list() == [9]  # phases of the compiler are no ops beside ops
+    assert profile.op_totals()["calls"].to_list() == [
+        9
+    ]  # phases of the compiler are no ops beside ops
     assert len(profile.trace["ranges"]) == 9 + 7
     assert notes_of(profile)["cache of FX graphs, hit"] == 1
 
@@ -157,9 +191,13 @@ def test_a_log_of_another_process_stays_a_process_of_its_own(path, tmp_path):
 
 def test_what_is_damaged_costs_its_record(path):
     text = path.read_text()
-    path.write_text(text.replace('"ph": "B"', '"ph": "B", {', 1) + phase("later", "B", 9000) + "\tcut off")
+    path.write_text(
+        text.replace('"ph": "B"', '"ph": "B", {', 1) + phase("later", "B", 9000) + "\tcut off"
+    )
     profile = opscope.load(path)
-    (lost,) = profile.trace["notes"].filter(profile.trace["notes"]["severity"] == "warning")["how_many"]
+    (lost,) = profile.trace["notes"].filter(profile.trace["notes"]["severity"] == "warning")[
+        "how_many"
+    ]
     assert lost == 3  # the beginning of one phase, its end, and a phase that does not end
     assert len(profile.trace["ranges"]) == 6
 
