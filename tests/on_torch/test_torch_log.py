@@ -52,9 +52,7 @@ for name in ("/t.json", "/t.raw.json.gz"):
 
 def ran(code: str, folder: Path, **environ: str) -> None:
     command = [sys.executable, "-c", code, str(folder)]
-    subprocess.run(
-        command, check=True, env={**os.environ, **environ}, timeout=300, capture_output=True
-    )
+    subprocess.run(command, check=True, env={**os.environ, **environ}, capture_output=True)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +75,7 @@ def test_a_log_has_the_graphs_breaks_and_recompilations_that_pytorch_counted(fol
     profile = opscope.load(log)
     assert counted(profile, "graphs made since the log began") == {"": counters["graphs"]}
     breaks = counted(profile, "graph breaks: ")
-    assert len(breaks) == counters["reasons"]
+    assert (len(breaks), sum(breaks.values())) == (counters["reasons"], counters["breaks"])
     assert "torch._dynamo.graph_break()" in next(iter(breaks))
     texts = [
         text for text in profile.trace["ranges"]["text"].cast(str) if text.startswith("compile ")

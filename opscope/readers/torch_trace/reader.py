@@ -45,7 +45,9 @@ _READ: Final = frozenset(
 _BREAK: Final = "dynamo_graph_break_reason"
 _KERNELS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _BROKEN_AT: Final = re.compile(r"user code at ([^\n]{1,512}:[0-9]{1,9})")
-_BECAUSE: Final = re.compile(r"Reason: ([^\n]{1,512})")
+#: The reason, which newer versions put on the line below what was traced.
+_BECAUSE: Final = re.compile(r"Reason: (?:Encountered [^\n]{1,512}:\s*\n\s*)?([^\n]{1,512})")
+_LINE: Final = re.compile(r'File "([^"\n]{1,512})", line ([0-9]{1,9})')
 _CACHE: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
 _CACHES: Final = {"fx_graph": "FX graphs", "aotautograd": "AOTAutograd"}
 #: What of a compilation's metrics is kept beside its range.
@@ -94,12 +96,23 @@ class Log:
         cached = _CACHE.fullmatch(name)
         if cached is not None:
             self.counted[f"cache of {_CACHES[cached[1]]}, {cached[2]}"] += 1
+        elif name == _KERNELS:
+            self._kernels(payload)
         elif name == _BREAK:
             text = payload.decode("utf-8", "replace")
             at, because = _BROKEN_AT.search(text), _BECAUSE.search(text)
             said = because[1] if because else next(filter(str.strip, text.split("\n")), "")
             where = f" (at {at[1]})" if at else ""
             self.counted[f"graph breaks: {said.strip()[:_TEXT]}{where}"] += 1
+
+    def _kernels(self, payload: bytes) -> None:
+        """Take the lines of each generated kernel, which are there with ``INDUCTOR_PROVENANCE=1``."""
+        for kernel, stacks in decode(payload, dict[str, list[str]]).items():
+            lines = [_LINE.findall(stack)[-1:] for stack in stacks]
+            places = dict.fromkeys(f"{file}:{line}" for found in lines for file, line in found)
+            if places:
+                named = kernel.partition(":")[0]
+                self.counted[f"lines of kernels: {named} of {', '.join(places)}"[:_TEXT]] = 1
 
     def _compilation(self, kind: str, about: Mapping[str, Any]) -> None:
         """Take the metrics of a compilation: a frame's, or that of its backward pass."""

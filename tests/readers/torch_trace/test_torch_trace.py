@@ -54,7 +54,8 @@ def log(pid: int = PID) -> str:
     reason = "0/0: tensor 'x' size mismatch at index 0. expected 8, actual 16"
     broken = (
         "Graph break in user code at /home/me/net.py:7\n"
-        "Graph Break Reason: Call to `torch._dynamo.graph_break()`\nUser code traceback:\n"
+        "Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):\n"
+        "Call to `torch._dynamo.graph_break()`\n  Explanation: User-inserted graph break. Message: None\n"
     )
     code = "import torch\n" * 50 + "V1130 00:00:00.000000 1 looks/like.py:1] no record"
     parts = [
@@ -133,6 +134,21 @@ def test_breaks_recompilations_and_caches_are_counted_with_their_reasons(path):
         "us in phase: dynamo": 899,
         "us in phase: backend_compile": 600,
     }
+
+
+def test_the_lines_of_generated_kernels_are_said_where_the_log_has_them(tmp_path):
+    stack = '  File "/home/me/train.py", line 40, in <module>\n    net(x)\n  File "/home/me/net.py", line {}, in f\n    y'
+    of = {
+        "triton_poi_fused_add_relu_0:1": [stack.format(6), stack.format(7)],
+        "extern_kernels.mm:2": [],
+    }
+    name = {"name": "inductor_provenance_tracking_kernel_stack_traces", "encoding": "json"}
+    path = tmp_path / "a.log"
+    path.write_text(log() + record("artifact", name, json.dumps(of)))
+    told = [what for what in notes_of(opscope.load(path)) if what.startswith("lines of kernels: ")]
+    assert told == [
+        "lines of kernels: triton_poi_fused_add_relu_0 of /home/me/net.py:6, /home/me/net.py:7"
+    ]
 
 
 def test_advice_names_the_break_and_what_was_compiled_again(path):
