@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,11 @@ with torch.profiler.profile(record_shapes=True, profile_memory=True, with_stack=
 for name in ("/t.json", "/t.raw.json.gz"):
     recorded.export_memory_timeline(sys.argv[1] + name, device="cpu")
 """
+#: PyTorch's kinds of memory, by its numbers.
+NAMES = (
+    "parameters", "optimizer state", "inputs", "temporaries", "activations", "gradients", "details of autograd",
+    "unknown",
+)  # fmt: skip
 
 
 def ran(code: str, folder: Path, **environ: str) -> None:
@@ -102,13 +108,20 @@ def test_a_log_beside_its_trace_is_of_the_same_process(folder):
 def test_memory_timelines_add_up_to_what_they_hold(tmp_path):
     ran(TRAINS, tmp_path)
     with gzip.open(tmp_path / "t.raw.json.gz", "rt") as file:
-        changes = [(size, action) for _, action, size, _ in json.load(file)]
-    sums = list(accumulate(size for size, action in changes if action != 3))
+        changes = json.load(file)
+    steps = [place for place, change in enumerate(changes) if change[1] != 3]
+    sums = list(accumulate(changes[place][2] for place in steps))
     _, sizes = json.loads((tmp_path / "t.json").read_text())
     single, summed = (opscope.load(tmp_path / name) for name in ("t.raw.json.gz", "t.json"))
     assert single.memory()["peak_memory"].to_list() == [max(sums)]
     assert single.trace["allocations"]["total"].to_list()[-1] == sums[-1]
     assert summed.memory()["peak_memory"].to_list() == [max(map(sum, sizes))]
     assert summed.trace["allocations"]["total"].to_list()[-1] == sum(sizes[-1])
-    parameters = sum(size for size in (16 * 32, 32, 32 * 4, 4)) * 4
-    assert any(f"{parameters:,} parameters" in what for what in single.trace["notes"]["what"])
+    kinds: Counter[int] = Counter()
+    for _, _, size, kind in changes[: steps[sums.index(max(sums))] + 1]:
+        kinds[kind] += size
+    (said,) = [what for what in single.trace["notes"]["what"] if "at the peak of" in what]
+    assert len(kinds) > 2
+    assert said.endswith(
+        ", ".join(f"{size:,} {NAMES[kind]}" for kind, size in kinds.most_common() if size)
+    )
