@@ -72,7 +72,7 @@ def read(path: Path) -> Trace:
         tables = _Read(database).tables()
         faults = database.faults()
         is_of_device = database.has("TASK", "startNs")
-    origin = {
+    origin: dict[str, Any] = {
         "format": "ascend_db",
         "tool": "Ascend's profiler",
         "version": None,

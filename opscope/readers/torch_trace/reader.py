@@ -26,8 +26,6 @@ from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.rows import decode, frame_of
 from opscope.readers.sound import sound_trace
 
-from . import RECORD
-
 Note = tuple[str, str, int]
 #: Bytes of one record that are kept: of a longer one the end is generated code.
 _LONGEST: Final = 4 << 20
@@ -109,7 +107,7 @@ class Log:
         """Take the lines of each generated kernel, which are there with ``INDUCTOR_PROVENANCE=1``."""
         for kernel, stacks in decode(payload, dict[str, list[str]]).items():
             lines = [_LINE.findall(stack)[-1:] for stack in stacks]
-            places = dict.fromkeys(f"{file}:{line}" for found in lines for file, line in found)
+            places = dict.fromkeys(f"{file}:{line}" for pairs in lines for file, line in pairs)
             if places:
                 named = kernel.partition(":")[0]
                 self.counted[f"lines of kernels: {named} of {', '.join(places)}"[:_TEXT]] = 1
@@ -118,9 +116,11 @@ class Log:
         """Take the metrics of a compilation: a frame's, or that of its backward pass."""
         metrics = about.get(kind)
         metrics = metrics if isinstance(metrics, dict) else {}
-        start, end = metrics.get("start_time_us"), metrics.get("end_time_us")
+        start: Any = metrics.get("start_time_us")
+        end: Any = metrics.get("end_time_us")
         if type(start) is not int or type(end) is not int:  # before PyTorch 2.6
-            start, took = metrics.get("start_time"), metrics.get("entire_frame_compile_time_s")
+            start = metrics.get("start_time")
+            took: Any = metrics.get("entire_frame_compile_time_s")
             if not (_is_time(start) and _is_time(took)):
                 self.lost += 1
                 return
@@ -143,7 +143,8 @@ class Log:
 
     def _phase(self, event: Mapping[str, Any]) -> None:
         """Take the begin or the end of a phase of the compiler, inside the compilation's own range."""
-        name, time, stage, args = (event.get(key) for key in ("name", "ts", "ph", "args"))
+        name, stage, args = (event.get(key) for key in ("name", "ph", "args"))
+        time: Any = event.get("ts")
         if not isinstance(name, str) or not _is_time(time) or stage not in ("B", "E"):
             self.lost += stage in ("B", "E")
             return
@@ -167,11 +168,11 @@ class Log:
         )  # fmt: skip
 
 
-def read(path: Path) -> Trace:
-    """Return the trace of a log. Raises BadInput."""
+def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
+    """Return the trace of a log, each record of which ``begins`` so. Raises BadInput."""
     log = Log()
-    for number, record in enumerate(_records(path)):
-        head = RECORD.match(record)
+    for number, record in enumerate(_records(path, begins)):
+        head = begins.match(record)
         if head is None or head[2].decode() not in _READ:
             continue
         if number >= _MOST_RECORDS:
@@ -185,12 +186,12 @@ def read(path: Path) -> Trace:
     return _trace(path, log)
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _records(path: Path, begins: re.Pattern[bytes]) -> Iterator[bytes]:
     """Yield each record with its payload; what is beyond ``_LONGEST`` of one is left out."""
     rest = b""
     for block in read_blocks(path):
         rest += block
-        starts = [match.start() for match in RECORD.finditer(rest)]
+        starts = [match.start() for match in begins.finditer(rest)]
         for begin, end in pairwise(starts):
             yield rest[begin:end]
         rest = rest[starts[-1] if starts else 0 :]
