@@ -249,7 +249,7 @@ DETECTOR = Detector(
     " tf.function, MindSpore's graphs): the number of a function's version, or the step; and the inputs"
     " of ops() in"
     " these steps.",
-    abstains="Where the profile was not recorded by opscope, as others do not record compilations; where"
+    abstains="Where the profile was not recorded by opscope and has no log of TORCH_TRACE beside it; where"
     " too few"
     " steps were recorded to tell the first compilations from later ones.",
 )
