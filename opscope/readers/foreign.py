@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 _RECORD: Final = "record the run with opscope run, or with torch.profiler"
 #: Bytes of a JSON file without events that are searched for what names its producer.
 _LOOKED_AT: Final = 1 << 16
+#: Characters of a database's tables that a message names.
+_LISTED: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +174,6 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     ),
     ("cProfile", re.compile(rb"\A\{[()\xa8\xa9]\x03"), f"it has calls of Python; {_RECORD}"),
     (
-        "PyTorch's memory timeline (export_memory_timeline)",
-        re.compile(rb"\A\s*\[\s*\[\s*-?\d"),
-        "opscope run records allocations beside ops and kernels",
-    ),
-    (
         "nsys export (JSON)",
         re.compile(rb'\A\s*\[?\s*\{\s*"(?:Type"\s*:\s*\d+\s*,\s*"\w+Event|Version"[^{}]*"NSys|data"\s*:\s*\[\s*"nsys)'),
         "export it again with nsys export --type sqlite",
@@ -280,11 +278,6 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         f"opscope counts FLOPs by itself; {_RECORD}",
     ),
     (
-        "PyTorch's structured log (TORCH_TRACE)",
-        re.compile(rb"\A[VDIWEC]\d{4} \S+ \d+ [^\n]*\] \{"),
-        f"read it with tlparse; it has compilations and no kernels; {_RECORD}",
-    ),
-    (
         "OpenVINO's benchmark_app",
         re.compile(rb"\A(?:layerName|\w+)?;?execStatus;layerType"),
         f"it has totals of layers; {_RECORD}",
@@ -311,6 +304,11 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "fetch the file with git lfs pull",
     ),
     (
+        "a picture of PyTorch's memory",
+        re.compile(rb"\A\s*<html>.{0,200}(?:<title>GPU Memory Timeline|\{add_local_files\})", re.DOTALL),
+        "give export_memory_timeline's .json or .raw.json.gz, or the snapshot (.pickle) that it was made of",
+    ),
+    (
         "a page or a picture (HTML, SVG)",
         re.compile(rb"\A\s*<(?:!DOCTYPE|\?xml|html|svg)", re.IGNORECASE),
         "a download that failed is one too: give the trace itself",
@@ -326,6 +324,25 @@ _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
         "unpack it first",
     ),
 )  # fmt: skip
+
+#: SQLite databases, by tables that they have.
+_DATABASES: Final = (
+    (
+        "PyTorch's memory snapshot as a database (of a proposal that no release up to 2.14 has)",
+        frozenset({"device_traces", "segments", "blocks"}),
+        "give the pickle of torch.cuda.memory._dump_snapshot",
+    ),
+    (
+        "MemSnapDump's database",
+        frozenset({"trace_entry_0", "block_0"}),
+        "give the snapshot (.pickle) that it was made of",
+    ),
+    (
+        "msprof-analyze's cluster analysis",
+        frozenset({"ClusterStepTraceTime"}),
+        "give the folders of the ranks that it was made of",
+    ),
+)
 
 
 def of_events(events: Events) -> str | None:
@@ -346,6 +363,22 @@ def of_json(text: bytes) -> str | None:
 def of_bytes(head: bytes, name: str) -> str | None:
     """Return the complaint about the file ``name`` that is no JSON, if its producer is known."""
     return _matching(_BYTES, head)
+
+
+def of_database(path: Path) -> str:
+    """Return the complaint about an SQLite database that no reader takes. Raises BadInput."""
+    from .sqlite import Database  # lazy: it loads Polars
+
+    with Database(path) as database:
+        names = database.tables.keys()
+    for producer, tables, advice in _DATABASES:
+        if tables <= names:
+            return _say(producer, advice)
+    shown = ", ".join(sorted(names)[:8]) or "none"
+    return (
+        "an SQLite database that is not a trace of Nsight Systems, nvprof, DLProf or AMD's profilers"
+        f" (its tables: {shown[:_LISTED]})"
+    )
 
 
 def _matching(producers: tuple[tuple[str, re.Pattern[bytes], str], ...], text: bytes) -> str | None:

@@ -91,13 +91,10 @@ def find(path: Path) -> Found | None:
         raise BadInput(path, "no such file") from None
     except OSError as error:
         raise BadInput(path, error.strerror or str(error)) from error
-    if head.startswith(SQLITE):
-        raise BadInput(
-            path,
-            "an SQLite database that is not a trace of Nsight Systems, nvprof, DLProf or AMD's profilers",
-        )
     from . import foreign  # lazy: few files are refused
 
+    if head.startswith(SQLITE):
+        raise BadInput(path, foreign.of_database(path))
     complaint = foreign.of_bytes(head, path.name)
     if complaint:
         raise BadInput(path, complaint)

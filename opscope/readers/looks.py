@@ -64,8 +64,9 @@ LOOKS: Final[Mapping[str, Look]] = {
         words=(b"==PROF==", b"==ERROR==", b"==WARNING==", b"Process ID", b"Process Name", b"Kernel Name"),
     ),
     "pyprof": Look(words=(b"'kShortName'",)),
-    "memory_snapshot": Look(pickle=True),
+    "memory_snapshot": Look(pickle=True, begins=re.compile(rb"\[\s*\[\s*-?[0-9]")),
     "flight_recorder": Look(pickle=True, words=(b'"pg_config"', b'"pg_status"', b'"profiling_name"')),
+    "torch_trace": Look(other=True),
     "perfetto": Look(other=True),
     "proton": Look(
         other=True,
@@ -73,6 +74,7 @@ LOOKS: Final[Mapping[str, Look]] = {
         words=(b'"call_stack"', b'"GPU Stream ', b'"CPU Thread '),
     ),
     "nsys": Look(folder=True, sqlite=True, other=True),
+    "ascend_db": Look(sqlite=True),
     "nvprof": Look(sqlite=True),
     "dlprof": Look(sqlite=True),
     "rocm": Look(

@@ -7,7 +7,9 @@ import json
 import lzma
 import pickle
 import random
+import sqlite3
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +123,6 @@ JSON = {
     "memory snapshot": {"segments": [], "device_traces": [[]]},
     "rocprof-sys": {"timemory": {"wall_clock": {}}},
     "pyinstrument": {"session": 1, "root_frame": {}},
-    "memory timeline": [[1, 2], [[0, 1], [0, 2]]],
     "nsys export": {"Type": 48, "CudaEvent": {"startNs": "100"}},
     "OpenTelemetry": {"resourceSpans": [{"scopeSpans": []}]},
     "Zipkin": [{"traceId": "a", "id": "b", "timestamp": 1}],
@@ -164,12 +165,13 @@ BYTES = {
     "nsys stats (": b"Start (ns),Duration (ns),CorrId,GrdX,Name\n100,50,5,1,gemm\n",
     "printed table": b"-----  ----\n          Name    Self CPU %\n-----  ----\n",
     "DeepSpeed": b"\n-------- DeepSpeed Flops Profiler --------\nProfile Summary at step 10:\n",
-    "TORCH_TRACE": b'V0401 12:00:00.000000 1234 torch/_logging/structured.py:28] {"str": ["/a.py", 0]}\n',
     "OpenVINO": b"layerName;execStatus;layerType;execType;realTime (ms);\nconv;EXECUTED;Convolution;jit;0.5;\n",
     "nvidia-smi": b"timestamp, name, utilization.gpu [%]\n2026/01/01, NVIDIA H100, 98 %\n",
     "HLO": b"HloModule jit_f, entry_computation_layout={()->f32[]}\n",
     "Tracy": b"tlZ\x04" + bytes(50),
     "Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 1\n",
+    "a picture of PyTorch's memory": b"<html>\n<head><meta charset=\"utf-8\" /><title>GPU Memory Timeline HTML</title>",
+    "a picture of PyTorch's memory (": b"<html>\n<head>\n</head>\n<body>\n<script type=\"module\">\nimport {add_local_files} from",
     "HTML": b"\n<!DOCTYPE html>\n<html><body>404</body></html>",
 }  # fmt: skip
 
@@ -181,6 +183,25 @@ def test_bytes_of_another_producer_are_refused_by_its_name(tmp_path, producer):
     with pytest.raises(BadInput, match="opscope does not read it") as error:
         readers.open(path)
     assert producer.removesuffix(" (") in error.value.what
+
+
+DATABASES = {
+    "memory snapshot as a database": ("device_traces", "segments", "blocks"),
+    "MemSnapDump": ("trace_entry_0", "block_0", "dictionary"),
+    "msprof-analyze": ("ClusterStepTraceTime", "HostInfo"),
+    "a_table": ("a_table",),
+}
+
+
+@pytest.mark.parametrize("says", DATABASES)
+def test_a_database_of_another_producer_is_refused_by_its_name_or_its_tables(tmp_path, says):
+    path = tmp_path / "t.db"
+    with closing(sqlite3.connect(path)) as database:
+        for table in DATABASES[says]:
+            database.execute(f"CREATE TABLE {table} (id INTEGER)")
+        database.commit()
+    with pytest.raises(BadInput, match=says):
+        readers.open(path)
 
 
 def test_a_pickle_is_not_loaded(tmp_path):

@@ -88,7 +88,7 @@ def test_a_folder_and_a_database_are_asked_of_few_readers(tmp_path):
     assert asked == {"recording", "profile", "xplane", "nsys", "rocm", "mindspore"}
     head = b"SQLite format 3\0" + bytes(100)
     asked = {name for name, look in LOOKS.items() if look.fits(head, tmp_path / "a", False)}
-    assert asked == {"nsys", "nvprof", "dlprof", "rocm", "mindspore"}
+    assert asked == {"nsys", "ascend_db", "nvprof", "dlprof", "rocm", "mindspore"}
 
 
 def test_a_trace_of_kineto_loads_no_other_reader(tmp_path):

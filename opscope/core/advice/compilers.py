@@ -8,6 +8,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answers
 from opscope.core.analysis.ops.totals import summed_columns
+from opscope.core.analysis.summary.regions import COUNTED
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.attribution.compiled_regions import GENERATED
 from opscope.core.tables.columns import distinct_values
@@ -19,8 +20,22 @@ _GENERATED_KERNELS: Final = (
 )
 #: Families of the ops that stand for what a compiler made.
 _FAMILIES: Final = ("fused", "fusion", "compiled")
+#: Reasons that a finding names.
+_REASONS: Final = 3
 #: Frameworks that compile where they record it; TensorFlow's compile phase is the tracing of a function.
 _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
+
+
+def stated(answers: Answers, what: str) -> str:
+    """Return the reasons that torch.compile itself gave for ``what``, the most often first; empty if none."""
+    notes = answers.trace["notes"].select(pl.col("what").cast(pl.String), "how_many")
+    begin = f"{COUNTED}{what}: "
+    of_kind = notes.filter(pl.col("what").str.starts_with(begin)).sort("how_many", descending=True)
+    reasons = [
+        f"{text.removeprefix(begin)}{f' ({count:,} times)' if count > 1 else ''}"
+        for text, count in of_kind.head(_REASONS).rows()
+    ]
+    return f"; torch.compile says: {'; '.join(reasons)}" if reasons else ""
 
 
 def compiled_by(answers: Answers) -> str | None:

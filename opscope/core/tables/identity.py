@@ -26,6 +26,8 @@ from opscope.core.tables.trace import UNRELATED, Trace, concat, unite
 SESSION: Final = "session_start"
 #: The profilers that can record a process only once at a time.
 _ALONE: Final = ("kineto",)
+#: Logs of what a compiler did in a process that another profiler recorded: they are no windows of it.
+_LOGS: Final = {"torch_trace": "kineto"}
 #: Recordings of one job begin within this time (ns) of each other on Unix clocks.
 _NEAR: Final = 3600 * 10**9
 #: Fewer events than this may be equal by chance on a clock that begins at 0.
@@ -205,6 +207,8 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
     """
     if len(parts) < 2:
         return concat(parts)
+    order = sorted(range(len(parts)), key=lambda number: _is_log(parts[number].origin))
+    parts, paths = [parts[number] for number in order], [paths[number] for number in order]
     files = [facts_of(path, part) for path, part in zip(paths, parts, strict=True)]
     decision = decide(files, unrelated)
     if decision.conflict is not None:
@@ -221,19 +225,23 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
                 moves[each.process + first[other]] = moves.get(number, number)
     if moves:
         trace = unite(trace, moves)
+        windows = [other for _, other in decision.same if not _is_log(parts[other].origin)]
         rows = [
             (moves.get(number, number), low, high)
             for part, low, high in _windows(parts, first)
             for number in part
         ]
-        if SESSION not in parts[decision.same[0][0]].origin:  # sessions run beside each other
+        if (
+            windows and SESSION not in parts[decision.same[0][0]].origin
+        ):  # sessions run beside each other
             trace = _window(trace, rows)
         names = ", ".join(
             sorted({os.path.basename(files[other].path) for _, other in decision.same})
         )
+        what = "its windows" if windows else "what it did"
         trace.note(
             "info",
-            f"files of one process (by its id and rank) are its windows, not processes of their own: {names}",
+            f"files of one process (by its id and rank) are {what}, not processes of their own: {names}",
             len(decision.same),
         )
     if unrelated:
@@ -246,9 +254,13 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
 def _windows(parts: Sequence[Trace], first: Sequence[int]) -> Iterable[tuple[list[int], int, int]]:
     """Yield the processes of each part that was recorded as one window, and the span of its events."""
     for part, base in zip(parts, first, strict=True):
-        span = _span(part)
+        span = None if _is_log(part.origin) else _span(part)
         if span is not None and not len(part["windows"]):
             yield [base + number for number in part["processes"]["process"].to_list()], *span
+
+
+def _is_log(origin: Mapping[str, Any]) -> bool:
+    return origin.get("format") in _LOGS
 
 
 def _span(trace: Trace) -> tuple[int, int] | None:
@@ -391,7 +403,7 @@ def _same(files: Sequence[Facts]) -> list[tuple[int, int]]:
     found = []
     said = [
         {
-            (each.format, member.pid, member.rank)
+            (_LOGS.get(each.format, each.format), member.pid, member.rank)
             for member in each.members
             if member.pid is not None
         }
@@ -399,7 +411,11 @@ def _same(files: Sequence[Facts]) -> list[tuple[int, int]]:
     ]
     pairs = list(_pairs(said))
     # a process id in two files at the same time means two processes, as in containers
-    shared = {who for who, one, other in pairs if _overlap(files[one], files[other])}
+    shared = {
+        who
+        for who, one, other in pairs
+        if files[one].format == files[other].format and _overlap(files[one], files[other])
+    }
     for who, one, other in pairs:
         a, b = files[one], files[other]
         if a.unix != b.unix or _for_captures(a, b) or a.span is None or b.span is None:

@@ -88,7 +88,7 @@ def _meanings(
     text = np.full(len(names), -1, np.int32)
     for code in np.unique(used).tolist():
         name = names[code]
-        category_name = _category(kind, name)
+        category_name = category_of(kind, name)
         if category_name is not None:
             category[code] = _DIRECTION[category_name]
         if kind == "python":
@@ -100,7 +100,7 @@ def _meanings(
     return domain, category, text
 
 
-def _category(kind: str, name: str) -> str | None:
+def category_of(kind: str, name: str) -> str | None:
     if kind == "python":
         return "layer" if name.startswith("nn.Module: ") else None
     if _STEP.match(name):

@@ -1,4 +1,4 @@
-"""Read PyTorch's memory snapshots (``torch.cuda.memory._dump_snapshot``), which are pickles."""
+"""Read PyTorch's memory snapshots (``torch.cuda.memory._dump_snapshot``, pickles) and memory timelines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ _SNAPSHOT: Final = re.compile(
 )
 
 
+#: JSON that begins with a list of numbers in a list.
+_TIMELINE: Final = re.compile(rb"\s*\[\s*\[\s*-?[0-9]")
+
+
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the file is a pickle that begins as a memory snapshot does."""
-    return _SNAPSHOT.match(head) is not None
+    """Whether the file is a pickle that begins as a snapshot does, or JSON that does as a timeline."""
+    return _SNAPSHOT.match(head) is not None or _TIMELINE.match(head) is not None
 
 
 def read(path: Path) -> Trace:
     """Return the trace in ``path``. Raises BadInput."""
-    from . import reader  # lazy: it loads Polars
+    from opscope.readers.kineto.json_events import (
+        read_blocks,
+    )  # lazy: they load decoders and Polars
 
-    return reader.read(path)
+    from . import reader, timeline
+
+    is_timeline = _TIMELINE.match(next(read_blocks(path), b"")) is not None
+    return timeline.read(path) if is_timeline else reader.read(path)

@@ -94,7 +94,7 @@ _INSIDE: Final = re.compile(
 _PROCESS: Final = re.compile(r".*_ascend_(?:ms|pt)|rank_[0-9]+")
 #: Folders that only these profilers make.
 _MADE: Final = re.compile(
-    r".*_[0-9]{14,20}_ascend_ms|ASCEND_PROFILER_OUTPUT|PROF_[0-9]{6}_[0-9]{14,20}_\w+"
+    r".*_[0-9]{14,20}_ascend_(?:ms|pt)|ASCEND_PROFILER_OUTPUT|PROF_[0-9]{6}_[0-9]{14,20}_\w+"
 )
 _OF_HOST: Final = re.compile(r"(.*)_[0-9]+_[0-9]{14,20}_ascend_ms")
 _NUMBER: Final = re.compile(r"_([0-9]{1,6})(?:_detail_time|_detail|_type)?\.\w+\Z")
@@ -104,7 +104,9 @@ _MSPROF: Final = re.compile(
 )
 _CANN: Final = ("msprof", "op_summary", "op_statistic", "task_time", "hccl_", "step_trace_20")
 _DEVICE: Final = re.compile(r"device_([0-9]{1,6})\Z")
-_RANKED: Final = re.compile(r"profiler_info_([0-9]{1,6})\.json\Z")
+_RANKED: Final = re.compile(
+    r"(?:profiler_info|ascend_\w{1,16}_profiler)_([0-9]{1,6})\.(?:json|db)\Z"
+)
 _HEAD: Final = 65_536
 
 
@@ -221,6 +223,12 @@ def _head(path: str) -> bytes:
             return file.read(4096)
     except OSError:
         return b""
+
+
+def databases_in(folder: Path) -> list[Path]:
+    """Return the databases of one profiler's output (``ascend_pytorch_profiler_0.db``), sorted."""
+    name = "ascend_*_profiler*.db"
+    return sorted([*folder.glob(name), *folder.glob(f"ASCEND_PROFILER_OUTPUT/{name}")])
 
 
 def processes_in(folder: Path) -> list[Path]:

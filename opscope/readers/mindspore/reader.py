@@ -22,7 +22,17 @@ from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.sound import sound_trace
 
 from . import cpu_files, minddata, nodes, tables, timeline, totals
-from .files import TOTALS, File, files_in, kind_of, processes_in, rank_of, rank_twice, what_without
+from .files import (
+    TOTALS,
+    File,
+    databases_in,
+    files_in,
+    kind_of,
+    processes_in,
+    rank_of,
+    rank_twice,
+    what_without,
+)
 from .timeline import LOST, Timeline
 
 #: Most timelines of one device; CANN writes one for each iteration.
@@ -122,6 +132,12 @@ def _folder(path: Path) -> Trace:
     files = files_in(path)
     of_dataset = [file for file in files if file.kind == "dataset"]
     single = [file for file in files if file.kind in _USED] or of_dataset
+    databases = databases_in(path)
+    # torch_npu's says which op launched what; its timeline does not
+    if databases and (not single or databases[0].name.startswith("ascend_pytorch")):
+        from opscope.readers import ascend_db  # lazy: few folders have one
+
+        return concat([ascend_db.read(database) for database in databases])
     if not single:
         inner = processes_in(path)
         if inner:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.changes import Named, fit
+from opscope.core.advice.compilers import stated
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
@@ -168,7 +169,7 @@ def _finding(
         of="run",
         what=f"programs were compiled again {len(table):,} times after the first steps or uses:"
         f" {ms(time)}{inside}",
-        evidence=f"{causes}{cause}; compilations in all: {len(ran):,}",
+        evidence=f"{causes}{cause}; compilations in all: {len(ran):,}{stated(answers, 'recompilations')}",
         recommendation=fit(answers, _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
@@ -248,7 +249,7 @@ DETECTOR = Detector(
     " tf.function, MindSpore's graphs): the number of a function's version, or the step; and the inputs"
     " of ops() in"
     " these steps.",
-    abstains="Where the profile was not recorded by opscope, as others do not record compilations; where"
+    abstains="Where the profile was not recorded by opscope and has no log of TORCH_TRACE beside it; where"
     " too few"
     " steps were recorded to tell the first compilations from later ones.",
 )

@@ -150,16 +150,16 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 #: The beginning of the adapter's notes about what the compiler counted.
-_COUNTED: Final = "torch.compile: "
+COUNTED: Final = "torch.compile: "
 
 
 def compiled_table(report: Report, profile: Answers, view: View) -> Table:
     """Return the compiled regions, and below them what the compiler counted."""
     table = listed(report, report.frame(profile), view)
     counted = [
-        f"{units.text(row['what']).removeprefix(_COUNTED)}: {units.count(row['how_many'])}"
+        f"{units.text(row['what']).removeprefix(COUNTED)}: {units.count(row['how_many'])}"
         for row in profile.notes().to_dicts()
-        if units.text(row["what"]).startswith(_COUNTED)
+        if units.text(row["what"]).startswith(COUNTED)
     ]
     return replace(table, footnotes=[*counted, *table.footnotes])
 

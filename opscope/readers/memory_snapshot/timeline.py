@@ -1,0 +1,113 @@
+"""Read the memory timelines of ``torch.profiler`` (``export_memory_timeline``): both of its JSON forms.
+
+The layout is that of ``torch/profiler/_memory_profiler.py``, PyTorch 2.0 to 2.14: sums of each category by
+time (``.json``, us), or single changes (``.raw.json.gz``, ns). Neither names the device, a block or a line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from opscope.core.tables.trace import Trace
+from opscope.readers.errors import BadInput
+from opscope.readers.kineto.json_events import read_blocks
+from opscope.readers.sound import sound_trace
+
+#: Bytes of JSON: two million changes.
+_MOST: Final = 64 << 20
+#: PyTorch's categories, in the order of its numbers.
+_CATEGORIES: Final = (
+    "parameters", "optimizer state", "inputs", "temporaries", "activations", "gradients",
+    "details of autograd", "unknown",
+)  # fmt: skip
+#: The action of the pair by which a block only changes its category.
+_CHANGE: Final = 3
+#: Times (ns) and sizes beyond these are none: two million of the latter still add up in 64 bits.
+_LAST_TIME: Final = 1 << 62
+_LARGEST: Final = 1 << 41
+
+
+def read(path: Path) -> Trace:
+    """Return the trace of a timeline: what was in use after each change. Raises BadInput."""
+    data = _data(path)
+    try:
+        _, _, rest = data.partition(b"]")
+        is_summed = rest[:64].lstrip(b" \t\r\n,").startswith(b"[[")
+        time, sizes, total = _summed(data) if is_summed else _single(data)
+    except (msgspec.DecodeError, OverflowError, ValueError, RecursionError) as error:
+        raise BadInput(path, f"no memory timeline of torch.profiler: {error}") from error
+    if not len(time):
+        raise BadInput(path, "a memory timeline of torch.profiler without any change")
+    changed = np.diff(total, prepend=0)
+    rows = np.flatnonzero(changed)
+    tables = {
+        "processes": pl.DataFrame({"process": [0], "framework": ["torch"]}),
+        "allocations": pl.DataFrame(
+            {"time": time[rows], "bytes": changed[rows], "total": total[rows]}
+        ).with_columns(process=pl.lit(0, pl.Int32)),
+    }
+    origin = {
+        "format": "memory_snapshot",
+        "tool": "torch.profiler's memory timeline",
+        "version": None,
+        "paths": [str(path)],
+    }
+    trace = sound_trace(tables, origin)
+    held = sizes[int(total.argmax())]
+    parts = [(int(held[place]), name) for place, name in enumerate(_CATEGORIES) if held[place]]
+    said = ", ".join(f"{size:,} {name}" for size, name in sorted(parts, reverse=True))
+    trace.note(
+        "info",
+        f"bytes at the peak of {int(total.max()):,}, as torch.profiler sorted them: {said}",
+        1,
+    )
+    trace.note("info", "a memory timeline does not tell its device, nor who allocated a block: the snapshot"
+                       " of torch.cuda.memory._dump_snapshot does", 1)  # fmt: skip
+    return trace
+
+
+def _data(path: Path) -> bytes:
+    parts, size = [], 0
+    for block in read_blocks(path):
+        parts.append(block)
+        size += len(block)
+        if size > _MOST:
+            raise BadInput(path, f"a memory timeline of more than {_MOST >> 20} MB")
+    return b"".join(parts)
+
+
+def _summed(data: bytes) -> tuple[Any, Any, Any]:
+    """Return times (ns), bytes by category and their sums, of the form with sums. The first column is 0."""
+    times, sizes = msgspec.json.decode(data, type=tuple[list[int], list[list[int]]])
+    width = len(_CATEGORIES) + 1
+    if len(times) != len(sizes) or any(len(row) != width for row in sizes):
+        raise ValueError("its times and its sizes do not go together")
+    by_category = np.array(sizes, np.int64).reshape(-1, width)[:, 1:]
+    time = _bounded(np.array(times, np.int64), _LAST_TIME // 1000) * 1000
+    return time, _bounded(by_category, _LARGEST), by_category.sum(axis=1)
+
+
+def _single(data: bytes) -> tuple[Any, Any, Any]:
+    """Return the same of the form with single changes; what was there before begins with the first."""
+    rows = np.array(msgspec.json.decode(data, type=list[tuple[int, int, int, int]]), np.int64)
+    time, action, size, category = rows.reshape(-1, 4).T
+    timed = time[time >= 0]
+    time = _bounded(np.where(time >= 0, time, timed.min() if len(timed) else 0), _LAST_TIME)
+    _bounded(category, len(_CATEGORIES) - 1)
+    by_category = np.zeros((len(rows), len(_CATEGORIES)), np.int64)
+    by_category[np.arange(len(rows)), category] = _bounded(size, _LARGEST)
+    by_category = by_category.cumsum(axis=0)
+    kept = np.flatnonzero(action != _CHANGE)
+    return time[kept], by_category[kept], by_category[kept].sum(axis=1)
+
+
+def _bounded(values: Any, most: int) -> Any:
+    """Return the integers, none of which is larger than ``most``. Raises ValueError."""
+    if values.size and int(np.abs(values).max()) > most:
+        raise ValueError("a number that is none of PyTorch's times, sizes or categories")
+    return values
