@@ -11,7 +11,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import torch
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    ContinuousBatchingConfig,
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from opscope.backends import begin
 from opscope.core.capture import session
@@ -35,7 +40,14 @@ def generate(new: int = NEW):
         max_new_tokens=new, do_sample=False, eos_token_id=-1, pad_token_id=0
     )
     prompts = [list(range(1, 1 + size)) for size in PROMPTS]
-    outputs = model.generate_batch(prompts, generation_config=options, progress_bar=False)
+    # without it the cache is as large as half of the memory
+    small = ContinuousBatchingConfig(num_blocks=64, page_size=16, max_batch_tokens=64)
+    outputs = model.generate_batch(
+        prompts,
+        generation_config=options,
+        continuous_batching_config=small,
+        progress_bar=False,
+    )
     return [output.generated_tokens for output in outputs.values()]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import opscope
@@ -164,8 +166,6 @@ def _recorded(folder: Path, text: str = PROGRAM, **env: str):
 
 
 def opscope_environ() -> dict[str, str]:
-    import os
-
     root = str(Path(__file__).resolve().parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])}
 
@@ -186,7 +186,70 @@ def test_steps_tokens_and_flops_are_those_of_a_count_by_hand(tmp_path):
     assert steps["source"].unique().to_list() == ["ONNX Runtime GenAI"]
     ops = profile.ops()
     expected = by_hand(PROMPT, PROMPT) + sum(by_hand(1, PROMPT + n) for n in range(1, NEW))
-    heavy = ops.filter(ops["op"].cast(str).is_in(["MatMul", "GroupQueryAttention"]))
+    heavy = ops.filter(pl.col("op").cast(pl.String).is_in(["MatMul", "GroupQueryAttention"]))
     assert len(heavy) == 5 * NEW
     assert heavy["flops"].null_count() == 0
     assert heavy["matrix_flops"].sum() == expected
+
+
+TALKS = """
+import numpy as np
+import onnxruntime_genai as og
+import sys
+
+def talk(model, rows, more):
+    params = og.GeneratorParams(model)
+    params.set_search_options(max_length=40, min_length=40, do_sample=False, batch_size=rows)
+    generator = og.Generator(model, params)
+    generator.append_tokens(np.full((rows, PROMPT), 5, np.int32))
+    for _ in range(NEW):
+        generator.generate_next_token()
+    if more:
+        generator.append_tokens([7, 8, 9])
+        generator.generate_next_token()
+    print([generator.get_sequence(row).tolist() for row in range(rows)])
+
+config = og.Config(MODEL)
+model = og.Model(config)
+talk(model, 2, False)
+talk(model, 1, True)
+del model
+if "opscope" in sys.modules:
+    sys.modules["opscope"].shutdown()
+# the program's configuration is as it was: this model writes no profile
+talk(og.Model(config), 1, False)
+"""
+
+
+def test_batches_longer_talks_and_a_configuration_of_the_programs(tmp_path):
+    profile, (with_opscope, alone) = _recorded(tmp_path, TALKS)
+    assert with_opscope == alone
+    steps = profile.engine_steps()
+    batch, talk = steps[:NEW], steps[NEW:]
+    assert batch["requests"].to_list() == [2] * NEW
+    assert batch["new_tokens"].to_list() == [2 * PROMPT, *[2] * (NEW - 1)]
+    assert talk["kind"].to_list() == ["prefill", *["decode"] * (NEW - 1), "prefill"]
+    last = talk.row(NEW, named=True)
+    assert (last["new_tokens"], last["cached_tokens"]) == (3, PROMPT + NEW)
+    products = profile.ops().filter(pl.col("op") == "MatMul")
+    weights = HIDDEN * (HIDDEN + 2 * KEY_HEADS * EACH) + HIDDEN * VOCABULARY
+    assert products["matrix_flops"].sum() == 2 * weights * int(steps["new_tokens"].sum())
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {"model", "generate.py", "run.opscope"}, "a profile in the program's folder"
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "noted"),
+    [
+        (f"{PROGRAM}\nimport os, sys; sys.stdout.flush(); KEPT and os._exit(0)\n", {}, "before it wrote them"),
+        (PROGRAM, {"OPSCOPE_GENAI_NODES": "0"}, None),
+    ],
+)  # fmt: skip
+def test_without_nodes_the_steps_remain(tmp_path, text, env, noted):
+    kept = text.replace("    model = og.Model", "    global KEPT\n    KEPT = model = og.Model")
+    profile, (with_opscope, alone) = _recorded(tmp_path, kept, **env)
+    assert with_opscope == alone
+    assert profile.engine_steps()["kind"].to_list() == ["prefill", *["decode"] * (NEW - 1)]
+    assert profile.ops().filter(pl.col("op") == "MatMul").is_empty()
+    notes = profile.notes()["what"].to_list()
+    assert noted is None or any(noted in note for note in notes)

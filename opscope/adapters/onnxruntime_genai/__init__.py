@@ -4,11 +4,12 @@ A generator runs the model in ``append_tokens`` (prefill) and in ``generate_next
 on the token before, unless logits are there already. While something listens, each has a range that names its
 requests and tokens (``core/capture/engine_kind.py``), and in it a run of the model's session.
 
-The sessions are made in C++. Under ``opscope run`` ONNX Runtime's profiler is turned on by an overlay of the
-model's configuration, in which it is off again once the model is made. It writes into the recording when the
-program frees the model, and nothing else can end it: a program that keeps its model to an abrupt end has
-steps without nodes. Set OPSCOPE_GENAI_NODES=0 to leave the profiler off; ONNX Runtime keeps up to a million
-events in memory, of 1.9 kB each.
+The sessions are made in C++. Under ``opscope run`` a model is made from a copy of its configuration in which
+ONNX Runtime's profiler is on: what the program did to its own is done to the copy too, for an overlay that
+turns the profiler on cannot be undone. It writes into the recording when the program frees the model, and
+nothing else can end it: a program that keeps its model to an abrupt end has steps without nodes. Set
+OPSCOPE_GENAI_NODES=0 to leave the profiler off; ONNX Runtime keeps up to a million events in memory, of
+1.9 kB each.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from opscope.adapters.shared.patch import Patches
 from opscope.adapters.shared.stripped import of_file
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
-from opscope.core.capture.engine_kind import Lengths, range_name
+from opscope.core.capture.engine_kind import range_name
 from opscope.core.recording_format import ONNX_FOLDER, ONNX_ORIGINAL, ONNX_PROFILE
 from opscope.core.schema import OpCall
 
@@ -45,21 +46,30 @@ _RUNS: Final = "onnxruntime"
 #: The number of the first model's session: those that Python makes count from 1.
 _FIRST: Final = 1_000_000
 _CONFIG: Final = "genai_config.json"
+#: The range in which a model is made.
+_LOADS: Final = "onnxruntime_genai loads a model"
+
+
+class _Config:
+    """What a program did to a configuration: the methods that it called, with their arguments."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.calls: list[tuple[str, Any, Any]] = []
 
 
 class _Generator:
     """What is known of one generator."""
 
-    __slots__ = ("fresh", "params", "pending", "rows")
+    __slots__ = ("fresh", "params", "rows")
 
     def __init__(self, params: tuple[tuple[str, Any], ...], rows: int) -> None:
         #: The parameters of its runs: the model and the session.
         self.params = params
         #: Sequences in its batch; each beam is one.
         self.rows = rows
-        #: Whether the logits of the next token are there; whether a token was chosen that the model has not
-        #: seen.
-        self.fresh = self.pending = False
+        #: Whether the logits of the next token are there already.
+        self.fresh = False
 
 
 class GenAIAdapter(Adapter):
@@ -76,7 +86,7 @@ class GenAIAdapter(Adapter):
         self._steps: Emitter | None = None
         self._runs: Emitter | None = None
         self._numbers = itertools.count(_FIRST)
-        self._paths: weakref.WeakKeyDictionary[Any, Path] = weakref.WeakKeyDictionary()
+        self._configs: weakref.WeakKeyDictionary[Any, _Config] = weakref.WeakKeyDictionary()
         self._models: weakref.WeakKeyDictionary[Any, tuple[tuple[str, Any], ...]]
         self._models = weakref.WeakKeyDictionary()
         self._generators: weakref.WeakKeyDictionary[Any, _Generator] = weakref.WeakKeyDictionary()
@@ -105,6 +115,9 @@ class GenAIAdapter(Adapter):
     def _hook(self, genai: Any) -> None:
         self._config = genai.Config
         self._patches.wrap(genai.Config, "__init__", self._after(self._configured))
+        for name, method in sorted(vars(genai.Config).items()):
+            if not name.startswith("_") and not isinstance(method, staticmethod):
+                self._patches.wrap(genai.Config, name, self._around_change(name))
         self._patches.wrap(genai.Model, "__init__", self._around_model)
         self._patches.wrap(genai.Generator, "__init__", self._after(self._generates))
         for name in ("append_tokens", "generate_next_token", "get_logits", "rewind_to"):
@@ -134,7 +147,21 @@ class GenAIAdapter(Adapter):
         return around
 
     def _configured(self, config: Any, path: Any) -> None:
-        self._paths[config] = Path(path)
+        self._configs[config] = _Config(Path(path))
+
+    def _around_change(self, name: str) -> Callable[[Any], Any]:
+        def around(original: Any) -> Any:
+            @functools.wraps(original)
+            def change(config: Any, *args: Any, **kwargs: Any) -> Any:
+                result = original(config, *args, **kwargs)
+                known = self._configs.get(config)
+                if known is not None:
+                    known.calls.append((name, args, kwargs))
+                return result
+
+            return change
+
+        return around
 
     def _generates(self, generator: Any, model: Any, params: Any) -> None:
         options = params.get_search_options()
@@ -147,22 +174,26 @@ class GenAIAdapter(Adapter):
     def _around_model(self, original: Any) -> Any:
         @functools.wraps(original)
         def __init__(model: Any, *args: Any, **kwargs: Any) -> None:
-            profile, began = self._begin_profile(args, kwargs), time.time_ns()
-            if profile is None:
+            steps = self._steps
+            if steps is None:
                 original(model, *args, **kwargs)
-                self._made(model, args, None, began)
                 return
-            config, folder = profile
+            # what is recorded first makes the recording's folder, into which the profile is written
+            steps.push(steps.prepare(_LOADS))
             try:
-                original(model, config)
+                profile, began = self._begin_profile(args, kwargs), time.time_ns()
+                if profile is None:
+                    original(model, *args, **kwargs)
+                else:
+                    original(model, profile[0])
             finally:
-                self._end_overlay(config)
-            self._made(model, args, folder, began)
+                steps.pop()
+            self._made(model, args, None if profile is None else profile[1], began)
 
         return __init__
 
     def _begin_profile(self, args: Any, kwargs: Any) -> tuple[Any, Path] | None:
-        """Return the configuration with the profiler on, and the profile's folder; None where it stays off.
+        """Return a configuration with the profiler on, and the profile's folder; None where it stays off.
         Never raises."""
         recorder = session.recorder()
         wanted = session.is_run() and recorder is not None and os.environ.get(NODES) != "0"
@@ -170,17 +201,25 @@ class GenAIAdapter(Adapter):
             return None
         try:
             given = args[0]
-            path = self._paths.get(given) if isinstance(given, self._config) else Path(given)
-            if path is None or "enable_profiling" in (path / _CONFIG).read_text(encoding="utf-8"):
+            is_config = isinstance(given, self._config)
+            known = self._configs.get(given) if is_config else _Config(Path(given))
+            if known is None:
+                return None
+            told = [(known.path / _CONFIG).read_text(encoding="utf-8"), repr(known.calls)]
+            if any("enable_profiling" in text for text in told):
                 return None  # the program profiles it itself
             assert recorder is not None
             part = recorder.written_folder()
             if part is None:
                 return None
-            config = given if isinstance(given, self._config) else self._config(str(given))
+            config = self._config(str(known.path))
+            for name, values, named in known.calls:
+                getattr(config, name)(*values, **named)
             folder = part / ONNX_FOLDER.format(next(self._numbers))
             folder.mkdir(exist_ok=True)
-            _profile_to(config, str((folder / ONNX_PROFILE).with_suffix("").absolute()))
+            prefix = str((folder / ONNX_PROFILE).with_suffix("").absolute())
+            options = {"session_options": {"enable_profiling": prefix}}
+            config.overlay(json.dumps({"model": {"decoder": options}}))
             return config, folder
         except OSError:
             return None  # the program's own call says what is wrong
@@ -188,17 +227,12 @@ class GenAIAdapter(Adapter):
             self.failed("a model's profiler could not be turned on")
             return None
 
-    def _end_overlay(self, config: Any) -> None:
-        try:
-            _profile_to(config, "")
-        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self.failed("a configuration's profiler could not be turned off")
-
     def _made(self, model: Any, args: Any, folder: Path | None, began: int) -> None:
         """Remember a model, and note in the recording that it has a profile. Never raises."""
         try:
             given = args[0] if args else None
-            path = self._paths.get(given) if isinstance(given, self._config) else Path(given or "")
+            known = self._configs.get(given) if isinstance(given, self._config) else None
+            path = Path(given) if isinstance(given, (str, os.PathLike)) else known and known.path
             name = (path or Path()).name or "model"
             number = next(self._numbers) if folder is None else _number_of(folder)
             with self._lock:
@@ -237,31 +271,22 @@ class GenAIAdapter(Adapter):
             known = self._generators.get(generator)
             if steps is None or runs is None or known is None or not steps.active:
                 return ()
-            fresh, pending = known.fresh, known.pending
-            known.fresh = name in ("append_tokens", "get_logits")
-            known.pending = name == "generate_next_token"
+            fresh, known.fresh = known.fresh, name in ("append_tokens", "get_logits")
             if name == "rewind_to" or (fresh and name != "append_tokens"):
                 return ()  # the model does not run: logits are there to choose from
             cached = int(generator.token_count())
-            prefill: Lengths = ()
             if name == "append_tokens":
                 new = _count(args[0] if args else next(iter(kwargs.values()))) // known.rows
-                prefill = [(new, cached + new)] * known.rows
-            # a token that was chosen goes through the model before what is appended
-            decode = [(1, cached)] * known.rows if pending or not prefill else ()
-            steps.push(steps.prepare(range_name(self.name, prefill, decode)))
+                text = range_name(self.name, [(new, cached + new)] * known.rows, ())
+            else:
+                text = range_name(self.name, (), [(1, cached)] * known.rows)
+            steps.push(steps.prepare(text))
             call = OpCall(f"Generator.{name}", (), None, known.params, "cpu")
             runs.push(runs.prepare(call, "forward"))
             return runs, steps
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self.failed("a step could not be named")
             return ()
-
-
-def _profile_to(config: Any, prefix: str) -> None:
-    """Turn the profiler of the decoder's session on, or off by an empty prefix."""
-    options = {"session_options": {"enable_profiling": prefix}}
-    config.overlay(json.dumps({"model": {"decoder": options}}))
 
 
 def _number_of(folder: Path) -> int:
