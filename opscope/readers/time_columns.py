@@ -59,7 +59,7 @@ def _digits(columns: Iterable[pl.Series]) -> int:
         if base_name(column.name) == column.name
     ]
     length = pl.concat([each.rename("") for each in unnamed]).drop_nulls().median() or 0
-    return next((unit for most, unit in ((11, 9), (14, 6), (17, 3)) if length <= most), 0)  # type: ignore[operator]
+    return next((unit for most, unit in ((11, 9), (14, 6), (17, 3)) if length <= most), 0)
 
 
 def _scaled(whole: pl.Expr, fraction: pl.Expr, digits: pl.Expr) -> pl.Expr:

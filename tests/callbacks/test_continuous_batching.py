@@ -36,9 +36,7 @@ def generate(new: int = NEW):
         max_position_embeddings=512,
     )  # fmt: skip
     model = LlamaForCausalLM(config).eval()
-    options = GenerationConfig(
-        max_new_tokens=new, do_sample=False, eos_token_id=-1, pad_token_id=0
-    )
+    options = GenerationConfig(max_new_tokens=new, do_sample=False, eos_token_id=-1, pad_token_id=0)
     prompts = [list(range(1, 1 + size)) for size in PROMPTS]
     # without it the cache is as large as half of the memory
     small = ContinuousBatchingConfig(num_blocks=64, page_size=16, max_batch_tokens=64)
@@ -80,3 +78,23 @@ def test_the_methods_are_put_back_and_the_tokens_are_the_same(recorded):
     assert api.ContinuousBatchProcessor._generation_step.__module__ == api.__name__
     assert "opscope" not in repr(api.ContinuousBatchProcessor._generation_step.__code__)
     assert generate() == tokens
+
+
+def by_hand(tokens: int, keys: int) -> int:
+    """FLOPs of the products and of the attention of a step: one mask over the keys of all requests."""
+    wide = HIDDEN * KEY_HEADS // HEADS
+    layer = 2 * HIDDEN * HIDDEN + 2 * HIDDEN * wide + 3 * HIDDEN * INNER
+    attention = HEADS * tokens * keys * 4 * (HIDDEN // HEADS)
+    head = 2 * len(PROMPTS) * HIDDEN * VOCABULARY
+    return LAYERS * (2 * tokens * layer + attention) + head
+
+
+def test_the_flops_of_each_step_are_those_of_a_count_by_hand(recorded):
+    profile, _ = recorded
+    ops = profile.ops().filter(pl.col("matrix_flops") > 0)
+    begins = profile.engine_steps()["start"].to_numpy()
+    step = begins.searchsorted(ops["start"].to_numpy(), side="right") - 1
+    flops = ops.group_by(pl.Series("step", step)).agg(pl.col("matrix_flops").sum()).sort("step")
+    new, asked = len(PROMPTS), sum(PROMPTS)
+    decodes = [by_hand(new, asked + new * n) for n in range(1, NEW)]
+    assert flops["matrix_flops"].to_list() == [by_hand(asked, asked), *decodes]

@@ -114,12 +114,12 @@ class GenAIAdapter(Adapter):
 
     def _hook(self, genai: Any) -> None:
         self._config = genai.Config
-        self._patches.wrap(genai.Config, "__init__", self._after(self._configured))
+        self._patches.wrap(genai.Config, "__init__", self._after(self._note_config))
         for name, method in sorted(vars(genai.Config).items()):
             if not name.startswith("_") and not isinstance(method, staticmethod):
                 self._patches.wrap(genai.Config, name, self._around_change(name))
         self._patches.wrap(genai.Model, "__init__", self._around_model)
-        self._patches.wrap(genai.Generator, "__init__", self._after(self._generates))
+        self._patches.wrap(genai.Generator, "__init__", self._after(self._note_generator))
         for name in ("append_tokens", "generate_next_token", "get_logits", "rewind_to"):
             self._patches.wrap(genai.Generator, name, self._around_run(name))
 
@@ -146,7 +146,7 @@ class GenAIAdapter(Adapter):
 
         return around
 
-    def _configured(self, config: Any, path: Any) -> None:
+    def _note_config(self, config: Any, path: Any) -> None:
         self._configs[config] = _Config(Path(path))
 
     def _around_change(self, name: str) -> Callable[[Any], Any]:
@@ -163,7 +163,7 @@ class GenAIAdapter(Adapter):
 
         return around
 
-    def _generates(self, generator: Any, model: Any, params: Any) -> None:
+    def _note_generator(self, generator: Any, model: Any, params: Any) -> None:
         options = params.get_search_options()
         rows = int(options.get("batch_size", 1)) * int(options.get("num_beams", 1))
         with self._lock:
@@ -188,7 +188,7 @@ class GenAIAdapter(Adapter):
                     original(model, profile[0])
             finally:
                 steps.pop()
-            self._made(model, args, None if profile is None else profile[1], began)
+            self._note_model(model, args, None if profile is None else profile[1], began)
 
         return __init__
 
@@ -227,12 +227,13 @@ class GenAIAdapter(Adapter):
             self.failed("a model's profiler could not be turned on")
             return None
 
-    def _made(self, model: Any, args: Any, folder: Path | None, began: int) -> None:
+    def _note_model(self, model: Any, args: Any, folder: Path | None, began: int) -> None:
         """Remember a model, and note in the recording that it has a profile. Never raises."""
         try:
             given = args[0] if args else None
-            known = self._configs.get(given) if isinstance(given, self._config) else None
-            path = Path(given) if isinstance(given, (str, os.PathLike)) else known and known.path
+            is_path = isinstance(given, (str, os.PathLike))
+            known = _Config(Path(given)) if is_path else self._configs.get(given)
+            path = None if known is None else known.path
             name = (path or Path()).name or "model"
             number = next(self._numbers) if folder is None else _number_of(folder)
             with self._lock:

@@ -90,7 +90,7 @@ class TransformersAdapter(Adapter):
     def _around_step(self, original: Any) -> Any:
         @functools.wraps(original)
         def _generation_step(processor: Any, *args: Any, **kwargs: Any) -> Any:
-            emitter, prepared = self._emitter, self._prepared()
+            emitter, prepared = self._emitter, self._range()
             if emitter is None or prepared is None:
                 return original(processor, *args, **kwargs)
             emitter.push(prepared)
@@ -101,7 +101,7 @@ class TransformersAdapter(Adapter):
 
         return _generation_step
 
-    def _prepared(self) -> Prepared | None:
+    def _range(self) -> Prepared | None:
         """Return the range of the thread's next step; None where nothing listens or it is not known."""
         emitter, lengths = self._emitter, self._batch.lengths
         self._batch.lengths = None

@@ -73,7 +73,7 @@ def merge(
     notes: list[tuple[str, str, int]] = []
     for number, session in sorted(sessions.items()):
         mine = runs.filter(pl.col("session") == number)
-        path = _written(part / ONNX_FOLDER.format(number))
+        path = _profile_in(part / ONNX_FOLDER.format(number))
         if session["began"] is None or path is None:
             notes.append(("warning", LOST.format(model=session["model"]), 1))
             continue
@@ -95,7 +95,7 @@ def merge(
     return merged
 
 
-def _written(folder: Path) -> Path | None:
+def _profile_in(folder: Path) -> Path | None:
     """Return a session's profile; None if it was not written. ONNX Runtime itself writes those of sessions
     that are made in C++, under a name with the time, when the session ends."""
     path = folder / ONNX_PROFILE
@@ -204,8 +204,8 @@ def _in_order(
     if len(theirs) != len(runs) or not len(runs):
         return None
     own = theirs.sort("start")
-    least = int((runs["start"] - own["start"]).max() or 0)  # type: ignore[arg-type]
-    most = int((runs["end"] - own["end"]).min() or 0)  # type: ignore[arg-type]
+    least = int((runs["start"] - own["start"]).max() or 0)
+    most = int((runs["end"] - own["end"]).min() or 0)
     low, high = max(least, guesses[0]), min(most, guesses[1])
     if low - error > high + error:
         return None

@@ -61,7 +61,7 @@ def find(answers: Answers) -> Answer:
             ),
         ).select("op", "layer", "device_time", "self_time", "flops")
     )
-    served = _served_ranks(answers)
+    served = _ranks_of_server(answers)
     if splits.is_empty() and layers.is_empty() and served is None:
         return CannotTell(
             "the profile has experts, but neither the splits of all-to-alls, nor a layer for each expert, nor"
@@ -74,7 +74,7 @@ def find(answers: Answers) -> Answer:
     worst = layers.filter(pl.col("ratio") > LEAST)
     if len(worst):
         findings.append(_of_layers(answers, layers, worst))
-    if served is not None and (late := _of_served(answers, *served)) is not None:
+    if served is not None and (late := _late_rank(answers, *served)) is not None:
         findings.append(late)
     return findings
 
@@ -219,7 +219,7 @@ def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> F
 # ------------------------------------------------------------------------------------ ranks of a server
 
 
-def _served_ranks(answers: Answers) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+def _ranks_of_server(answers: Answers) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     """Return the time (ns) of experts and of the rest, in the steady steps that all ranks of a server have:
     by step the largest and the mean, and the sums by process; None where no ranks exchange tokens in them.
     """
@@ -251,7 +251,7 @@ def _served_ranks(answers: Answers) -> tuple[pl.DataFrame, pl.DataFrame] | None:
     return shared, sums.sort("experts", "process", descending=[True, False])
 
 
-def _of_served(answers: Answers, steps: pl.DataFrame, sums: pl.DataFrame) -> Finding | None:
+def _late_rank(answers: Answers, steps: pl.DataFrame, sums: pl.DataFrame) -> Finding | None:
     """Return the finding that experts of a rank are late, beyond what the rest of its work is slower."""
     mean, most = _number(steps["mean"].sum()), as_int(steps["most"].sum())
     late = sums.row(0, named=True)

@@ -130,7 +130,7 @@ def of_the_cache(call: OpCall) -> Cost:
     Latent attention (MLA): a prefill expands keys and values, a decode works on the latent vectors, whose
     products with the two projections are ops of their own.
     """
-    if _LAYOUT[call.name] == "absorbed" and (chosen := _chosen(call)):
+    if _LAYOUT[call.name] == "absorbed" and (chosen := _keys_of_indices(call)):
         return _sparse(call, chosen)
     if lengths_of(call) is None:
         raise CannotKnow(LENGTHS)
@@ -227,10 +227,10 @@ def _value_size(call: OpCall) -> int:
 )
 def sparse(call: OpCall) -> Cost:
     """Queries [T, H, d] or [B, S, H, d], the cache, and the indices of the keys that each attends to."""
-    return _sparse(call, _chosen(call))
+    return _sparse(call, _keys_of_indices(call))
 
 
-def _chosen(call: OpCall) -> int:
+def _keys_of_indices(call: OpCall) -> int:
     """Return how many keys the indices [.., .., keys] choose for all queries, 0 without indices."""
     indices = [t for t in tensors(call)[2:] if len(t.shape) == 3 and t.dtype in ("i32", "i64")]
     return sum(product(sizes(each)) for each in indices)
