@@ -26,7 +26,7 @@ PRIVATE = ("tensorflow.python", "keras.src", "onnxruntime.capi")
 STATES = ("there", "text", "gone")
 FRAMEWORKS = (
     *("torch", "triton", "tensorflow", "jax", "jaxlib", "keras", "grain"),
-    *("onnxruntime", "mindspore"),
+    *("onnxruntime", "mindspore", "transformers"),
 )
 #: A file by which a framework is known.
 _OF = {name: (f"{name}/__init__.py", f"{name}/_src/__init__.py") for name in FRAMEWORKS}

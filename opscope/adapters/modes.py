@@ -22,9 +22,10 @@ ALIASES: Final[Mapping[str, str]] = {
 #: Libraries built on a framework: a mode observes them too, because the layers and steps of its programs are
 #: theirs.
 _UPON: Final[Mapping[str, tuple[str, ...]]] = {
-    "torch": ("keras",),
+    "torch": ("keras", "transformers"),
     "tensorflow": ("keras",),
     "jax": ("keras", "flax", "optax"),
+    "onnxruntime": ("onnxruntime_genai",),
 }
 
 

@@ -93,9 +93,9 @@ def _csv(file: Path, text: str, notes: Notes) -> pl.DataFrame:
         rows = pl.read_csv(
             text.encode(), separator=separator, infer_schema=False, truncate_ragged_lines=True
         )
+        rows = rows.rename({name: name.strip().strip("#").strip().lower() for name in rows.columns})
     except pl.exceptions.PolarsError as error:
         raise BadInput(file, f"is no CSV of requests: {error}") from None
-    rows = rows.rename({name: name.strip().strip("#").strip().lower() for name in rows.columns})
     columns = {}
     for column, names in _NAMES.items():
         given = [name for name in rows.columns if name in names or base_name(name) in names]
@@ -109,16 +109,17 @@ def _csv(file: Path, text: str, notes: Notes) -> pl.DataFrame:
         )
     used = {column.name for column in columns.values()}
     _tell_unread(file, [name for name in rows.columns if name not in used], notes)
+    number = pl.Series([str(line) for line in range(1, len(rows) + 1)], dtype=pl.String)
+    columns["id"] = columns.get("id", number).fill_null("line " + number)
+    times = [columns[name] for name in _TIMES if name in columns]
     read = {
         name: column
         if name == "id"
-        else read_times(column)
+        else read_times(column, times if name in _TIMES else ())
         if name in (*_TIMES, "queue")
-        else column.str.strip_chars().cast(pl.Int64, strict=False)
+        else _whole_numbers(column)
         for name, column in columns.items()
     }
-    if "id" not in read:
-        read["id"] = pl.select(pl.int_range(1, len(rows) + 1).cast(pl.String)).to_series()
     wrong = sum(
         int((read[name].is_null() & (columns[name].str.strip_chars().str.len_chars() > 0)).sum())
         for name in columns
@@ -132,6 +133,12 @@ def _csv(file: Path, text: str, notes: Notes) -> pl.DataFrame:
             )
         )
     return pl.DataFrame({name: column.alias(name) for name, column in read.items()})
+
+
+def _whole_numbers(texts: pl.Series) -> pl.Series:
+    """Return the integers that texts tell; tools that lack one of a column write all as ``12.0``."""
+    whole: pl.Series = texts.str.strip_chars().str.replace(r"\.0*$", "")
+    return whole.cast(pl.Int64, strict=False)
 
 
 def _is_vllm(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import polars as pl
@@ -11,7 +12,7 @@ _UNITS: Final = {"_ns": 0, "_us": 3, "_ms": 6, "_s": 9}
 _NUMBER: Final = r"^\s*(\d{1,19})(?:\.(\d+))?\s*$"
 _ISO: Final = (
     r"^\s*(\d{4})[-/](\d\d?)[-/](\d\d?)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
-    r"\s*(Z|UTC|[+-]\d\d:?\d\d)?\s*$"
+    r"\s*(Z|UTC|[+-]\d\d(?::?\d\d)?)?\s*$"
 )
 
 
@@ -20,18 +21,17 @@ def base_name(name: str) -> str:
     return next((name.removesuffix(unit) for unit in _UNITS if name.endswith(unit)), name)
 
 
-def read_times(texts: pl.Series) -> pl.Series:
+def read_times(texts: pl.Series, beside: Iterable[pl.Series] = ()) -> pl.Series:
     """Return the times (ns) that a column's texts tell, null for a text that tells none.
 
-    A number is in the unit that the column's name ends with; without one it is told by its size: up to 11
-    digits before the point are seconds, up to 14 ms, up to 17 µs, else ns. ISO 8601 without a zone is UTC.
+    A number is in the unit that the column's name ends with; without one the median size of the numbers in
+    it and in the columns ``beside`` it tells the unit of all: up to 11 digits before the point are seconds,
+    up to 14 ms, up to 17 µs, else ns. ISO 8601 without a zone is UTC.
     """
     table = pl.DataFrame({"text": texts.cast(pl.String)})
     named = next((digits for unit, digits in _UNITS.items() if texts.name.endswith(unit)), None)
     whole = pl.col("text").str.extract(_NUMBER, 1)
-    length = whole.str.strip_chars_start("0").str.len_chars()
-    by_size = pl.when(length <= 11).then(9).when(length <= 14).then(6).when(length <= 17).then(3)
-    digits = pl.lit(named) if named is not None else by_size.otherwise(0)
+    digits = pl.lit(_digits((texts, *beside)) if named is None else named)
     number = _scaled(
         whole.cast(pl.Int64, strict=False), pl.col("text").str.extract(_NUMBER, 2), digits
     )
@@ -41,7 +41,7 @@ def read_times(texts: pl.Series) -> pl.Series:
     moment = pl.concat_str([day, clock], separator=" ").str.to_datetime(
         "%Y-%m-%d %H:%M:%S", strict=False
     )
-    zone = group.field("8")
+    zone = group.field("8").str.replace(r"^([+-]\d\d)$", "${1}00")
     minutes = zone.str.slice(1, 2).cast(pl.Int64, strict=False) * 60 + zone.str.slice(-2).cast(
         pl.Int64, strict=False
     )
@@ -49,6 +49,17 @@ def read_times(texts: pl.Series) -> pl.Series:
     seconds = moment.dt.epoch("s") - east * 60
     written = _scaled(seconds, group.field("7"), pl.lit(9))
     return table.select(pl.coalesce(number, written).alias(texts.name)).to_series()
+
+
+def _digits(columns: Iterable[pl.Series]) -> int:
+    """Return how many digits after the point are ns, by the columns' median: all are in one unit."""
+    unnamed = [
+        column.cast(pl.String).str.extract(_NUMBER, 1).str.strip_chars_start("0").str.len_chars()
+        for column in columns
+        if base_name(column.name) == column.name
+    ]
+    length = pl.concat([each.rename("") for each in unnamed]).drop_nulls().median() or 0
+    return next((unit for most, unit in ((11, 9), (14, 6), (17, 3)) if length <= most), 0)
 
 
 def _scaled(whole: pl.Expr, fraction: pl.Expr, digits: pl.Expr) -> pl.Expr:

@@ -23,7 +23,8 @@ import polars as pl  # noqa: E402
 from onnxruntime.capi import onnxruntime_inference_collection as collection  # noqa: E402
 
 import opscope  # noqa: E402
-from opscope.adapters.onnxruntime import creation, known, profiled, stripped  # noqa: E402
+from opscope.adapters.onnxruntime import creation, known, profiled  # noqa: E402
+from opscope.adapters.shared import stripped  # noqa: E402
 from tests.on_onnxruntime.conftest import assert_same, files_below  # noqa: E402
 from tests.on_onnxruntime.models import cnn, loop, transformer  # noqa: E402
 

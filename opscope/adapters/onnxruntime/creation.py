@@ -25,11 +25,11 @@ from typing import Any, Final
 import onnxruntime
 from onnxruntime.capi import _pybind_state as native
 
+from opscope.adapters.shared.stripped import OrtFormat, Stripped, of_bytes, of_file
 from opscope.core.capture import session as capture_session
 
 from .known import KnownSessions, model_name
 from .profiled import REFUSED, UNASKED, Profile, Profiles
-from .stripped import OrtFormat, Stripped, of_bytes, of_file
 
 #: Providers that leave nodes as they are. Those that compile nodes cannot save what they run.
 PLAIN: Final = frozenset(

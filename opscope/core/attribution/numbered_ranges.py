@@ -42,6 +42,11 @@ def numbered_iterations(
         serving.kind(text) if is_user_range(reading) else None
         for reading, text in zip(meaning.readings, meaning.texts, strict=True)
     ]
+    of_server = np.array([kind is not None for kind in kinds], bool)
+    served = outermost(ranges, meaning, mine & of_server[meaning.reading], SERVED_LEAST)
+    if served is not None:
+        by = [f"{NAMED}{kinds[code]}" for code in meaning.reading[served]]
+        return _rows(ranges, served, by)
     names = [
         serving.pattern(text) if is_user_range(reading) else None
         for reading, text in zip(meaning.readings, meaning.texts, strict=True)
@@ -50,11 +55,6 @@ def numbered_iterations(
         name is not None and "*" in name and _AGAIN.search(name.lower()) is not None
         for name in names
     ]
-    of_server = np.array([kind is not None for kind in kinds], bool)
-    served = outermost(ranges, meaning, mine & of_server[meaning.reading], SERVED_LEAST)
-    if served is not None:
-        by = [f"{NAMED}{kinds[code]}" for code in meaning.reading[served]]
-        return _rows(ranges, served, by)
     found = outermost(ranges, meaning, mine & np.array(again, bool)[meaning.reading])
     if found is None:
         return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import index
-from typing import Final
+from typing import Final, TypeAlias
 
 from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.session import emitter
@@ -12,6 +13,8 @@ from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 
 #: The emitter whose domain holds what stands for nothing that ran (``schema.CAPTURE_DOMAIN``).
 _FRAMEWORK: Final = "capture"
+#: The numbers of queries and of keys of each request.
+Lengths: TypeAlias = Sequence[tuple[int, int]]
 
 
 def text(kind: str, requests: int | None, new_tokens: int | None, cached_tokens: int | None) -> str:
@@ -26,6 +29,19 @@ def text(kind: str, requests: int | None, new_tokens: int | None, cached_tokens:
                 raise ValueError(f"{name}={count}: a count is 0 or more")
             said.append(f" {name}={index(count)}")
     return f"{ENGINE_STEP}{kind}{''.join(said)}"
+
+
+def range_name(server: str, prefill: Lengths, decode: Lengths) -> str:
+    """Return the name of the range of a step with these requests, as vLLM writes it, after the server's."""
+    every = sum(queries for queries, _ in (*prefill, *decode))
+    return f"{server} execute_{every}_context_{_sums(prefill)}_generation_{_sums(decode)}"
+
+
+def _sums(requests: Lengths) -> str:
+    """Return the number of requests, then Σq, Σk, Σq² and Σq·k."""
+    queries, keys = (sum(sizes) for sizes in zip(*requests, strict=True)) if requests else (0, 0)
+    squares, pairs = sum(q * q for q, _ in requests), sum(q * k for q, k in requests)
+    return f"{len(requests)}(sq{queries}sk{keys}sqsq{squares}sqsk{pairs})"
 
 
 def mark(text_of_mark: str) -> None:

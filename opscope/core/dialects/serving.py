@@ -3,8 +3,9 @@
 vLLM writes ``execute_context_1(888)_generation_16(16)`` (requests and tokens of each kind; earlier
 ``execute_new_1_cached_16``; with sums ``execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55…)``),
 SGLang ``step[EXTEND bs=2 toks=512]`` and ``step[DECODE bs=16]``, ATOM ``decode[bs=117/128 tok=117 d=117]``,
-TensorRT-LLM ``[Executor] _forward_step 12: 1 ctx reqs, 640 ctx tokens, 16 gen reqs``. The numbers differ from
-step to step; what the names have in common is the kind of step.
+TensorRT-LLM ``[Executor] _forward_step 12: 1 ctx reqs, 640 ctx tokens, 16 gen reqs``. opscope's adapters
+write vLLM's form with sums after the library's name (``core/capture/engine_kind.py``). The numbers differ
+from step to step; what the names have in common is the kind of step.
 """
 
 from __future__ import annotations
@@ -189,9 +190,15 @@ def _of_counts(server: str, prefill: Share, decode: Share) -> EngineStep:
 
 _SUMS: Final = rf"\(sq{_COUNT}sk{_COUNT}sqsq{_SUM}sqsk{_SUM}\)"
 _VLLM_SUMS: Final = re.compile(
+    rf"(?:(transformers|onnxruntime_genai) )?"
     rf"execute_[0-9]+_context_{_COUNT}{_SUMS}_generation_{_COUNT}{_SUMS}"
 )
 _SUMS_BEGIN: Final = "execute_"
+#: The libraries whose steps opscope's adapters name, by the adapter's name.
+_LIBRARIES: Final = {
+    "transformers": "transformers",
+    "onnxruntime_genai": "ONNX Runtime GenAI",
+}
 _VLLM_COUNTS: Final = re.compile(
     rf"execute_[0-9]+_context_{_COUNT}\(sq[0-9]+sk[0-9]+sqsq[0-9]+sqsk[0-9]+\)"
     rf"_generation_{_COUNT}\(sq{_COUNT}sk[0-9]+sqsq[0-9]+sqsk[0-9]+\)"
@@ -206,8 +213,10 @@ _CHUNK_DOUBT: Final = 0.9
 
 
 def _vllm_sums(match: re.Match[str]) -> EngineStep:
-    numbers = [int(text) for text in match.groups()]
-    return _of_counts(VLLM, Share(*numbers[:5]), Share(*numbers[5:]))
+    library, *numbers = match.groups()
+    counts = [int(text) for text in numbers]
+    server = VLLM if library is None else _LIBRARIES[library]
+    return _of_counts(server, Share(*counts[:5]), Share(*counts[5:]))
 
 
 def _vllm(match: re.Match[str]) -> EngineStep:
@@ -241,6 +250,7 @@ _SGLANG_KINDS: Final = {
     "DECODE": DECODE,
     "MIXED": MIXED,
     "TARGET_VERIFY": VERIFY,
+    "VERIFY": VERIFY,
     "DRAFT_EXTEND": DRAFT,
     "DRAFT_EXTEND_V2": DRAFT,
     "IDLE": IDLE,
@@ -252,13 +262,16 @@ def _fields(text: str) -> dict[str, int]:
 
 
 def _sums(fields: dict[str, int], phase: str, requests: int | None, tokens: int | None) -> Share:
-    """Return one phase's share of SGLang's fields: ``c_sq=… c_sk=… c_sqsq=… c_sqsk=…``."""
+    """Return one phase's share of SGLang's fields: ``c_sq=… c_sk=… c_sqsq=… c_sqsk=…``.
+
+    Only a mixed step has ``c_sq`` and ``g_sq``; in others the batch or ``toks`` says the same.
+    """
     names = [f"{phase}_{name}" for name in ("sq", "sk", "sqsq", "sqsk")]
     if not any(name in fields for name in names):
         if requests is None:
             return Share(None, tokens)
         return _prefill(requests, tokens) if phase == "c" else _decode(requests, tokens)
-    return Share(requests, *(fields.get(name) for name in names))
+    return Share(requests, fields.get(names[0], tokens), *(fields.get(name) for name in names[1:]))
 
 
 def _sglang(match: re.Match[str]) -> EngineStep | None:
@@ -277,7 +290,9 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
             return EngineStep(SGLANG, MIXED, Share(), Share())
         prefill = _sums(fields, "c", context, None)
         decode = _sums(fields, "g", generation, generation)
-        return EngineStep(SGLANG, MIXED, prefill, decode)
+        if context is None or generation is None:
+            return EngineStep(SGLANG, MIXED, prefill, decode)
+        return _of_counts(SGLANG, prefill, decode)  # the last chunk of a prefill may be alone
     alone = batch if of_mode == DECODE and tokens is None else tokens
     decode = _sums(fields, "g", batch, alone)
     if of_mode == DECODE:  # several tokens a request are drafts that are verified

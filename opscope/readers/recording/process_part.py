@@ -370,6 +370,7 @@ class _Facts:
                         "model": _text(line["model"])[:256],
                         "began": None if began is None else _int(began),
                         "full": line.get("full") is True,
+                        "within": _int(line.get("within", 0)),
                     }
                 elif "source_file" in line:
                     if len(facts.source_files) < MOST_FILES:

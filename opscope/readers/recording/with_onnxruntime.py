@@ -73,16 +73,18 @@ def merge(
     notes: list[tuple[str, str, int]] = []
     for number, session in sorted(sessions.items()):
         mine = runs.filter(pl.col("session") == number)
-        if session["began"] is None:
+        path = _profile_in(part / ONNX_FOLDER.format(number))
+        if session["began"] is None or path is None:
             notes.append(("warning", LOST.format(model=session["model"]), 1))
             continue
         try:
-            profile = _read(part / ONNX_FOLDER.format(number), session["model"], notes)
+            profile = _read(path, session["model"], notes)
         except BadInput as error:
             failed.append(error)
             notes.append(("error", UNREAD.format(model=session["model"], why=error.what), 1))
             continue
-        placed_sessions.append(_place(profile, mine, session["began"] - to_unix(ranges), ranges))
+        guess = session["began"] - to_unix(ranges)
+        placed_sessions.append(_place(profile, mine, guess, session["within"], ranges))
         if session["full"]:
             notes.append(("warning", FULL.format(model=session["model"]), 1))
     merged = _join(ranges, placed_sessions) if placed_sessions else ranges
@@ -93,11 +95,19 @@ def merge(
     return merged
 
 
-def _read(folder: Path, model: str, notes: list[tuple[str, str, int]]) -> Trace:
-    """Return a session's profile, with its model if that can be read. Raises BadInput."""
+def _profile_in(folder: Path) -> Path | None:
+    """Return a session's profile; None if it was not written. ONNX Runtime itself writes those of sessions
+    that are made in C++, under a name with the time, when the session ends."""
     path = folder / ONNX_PROFILE
-    if not path.is_file():
-        raise BadInput(path, "its profile was not written")
+    if path.is_file():
+        return path
+    named = sorted(folder.glob(f"{path.stem}_*{path.suffix}"))
+    return named[0] if named and named[0].is_file() and named[0].stat().st_size else None
+
+
+def _read(path: Path, model: str, notes: list[tuple[str, str, int]]) -> Trace:
+    """Return a session's profile, with its model if that can be read. Raises BadInput."""
+    folder = path.parent
     # the model that was given explains the nodes that were not fused, and names those that were
     saved = folder / ONNX_MODEL
     given = saved if saved.is_file() else folder / ONNX_ORIGINAL
@@ -143,15 +153,18 @@ def _session_of(text: str | None) -> int | None:
 # ------------------------------------------------------------------------------------ clocks
 
 
-def _place(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _Session:
-    """Put a session's profile on the recorder's clock; ``guess`` is what to add to its times."""
+def _place(profile: Trace, runs: pl.DataFrame, guess: int, within: int, ranges: Trace) -> _Session:
+    """Put a session's profile on the recorder's clock; ``guess`` is what to add to its times, and up to
+    ``within`` ns more."""
     theirs = profile["ranges"]
     is_run = (pl.col("category") == "step").fill_null(False) | (
         pl.col("text").cast(pl.String) == onnxruntime.RUN
     )
     # their times are rounded down to whole microseconds
     error = 1_000 + int(ranges["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
-    clock = _fit(theirs.filter(is_run), runs, guess, error)
+    of_runs = theirs.filter(is_run)
+    placed = _in_order(of_runs, runs, (guess, guess + within), error) if within else None
+    clock = placed or _fit(of_runs, runs, guess, error)
     of_nodes = (pl.col("category") == "forward").fill_null(False)
     ops = moved(theirs.filter(of_nodes), clock)
     run = _run_of(ops, runs)
@@ -178,6 +191,27 @@ def _fit(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> Cl
     if slack >= -error:
         return ClockFit(0, guess, 0.0, error, slack, len(rows))
     return fit(before, after, start, end, NEAR_DRIFT)
+
+
+def _in_order(
+    theirs: pl.DataFrame, runs: pl.DataFrame, guesses: tuple[int, int], error: int
+) -> ClockFit | None:
+    """Return the clock under which each run lies in the recorded one of its number; None if there is none.
+
+    Of a session that is made in C++ nothing tells when its profile began, but that it was while the session
+    was made. ``guesses``: the least and the most that may be added to its times.
+    """
+    if len(theirs) != len(runs) or not len(runs):
+        return None
+    own = theirs.sort("start")
+    least = int((runs["start"] - own["start"]).max() or 0)
+    most = int((runs["end"] - own["end"]).min() or 0)
+    low, high = max(least, guesses[0]), min(most, guesses[1])
+    if low - error > high + error:
+        return None
+    shift = (low + high) // 2
+    slack = min(shift - least, most - shift)
+    return ClockFit(0, shift, 0.0, max(error, (high - low) // 2), slack, len(runs))
 
 
 def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints, Ints]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import polars as pl
 import pytest
 
 from opscope.core.advice.detectors.uneven_experts import DETECTOR
 from opscope.core.advice.finding import CannotTell
+from opscope.profile import Profile
 from tests import traces
 from tests.core.advice.job_rows import kernel, one, profile, ranged
+from tests.made_server import PRODUCT, US, Step, served
 
 MS = 1_000_000
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevKernelArgs)"
@@ -96,6 +99,55 @@ def test_where_it_cannot_be_told(made, why):
     answer = DETECTOR.find(made)
     assert isinstance(answer, CannotTell)
     assert why in answer.reason
+
+
+MOE = ("vllm::moe_forward(bf16[{n},512], bf16[{n},8])", "fused_moe_kernel")
+DISPATCH = ("deepep::dispatch(bf16[{n},512])", "deep_ep::internode_ll::dispatch<true>")
+
+
+def expert_parallel(*times, products=(200, 200, 200, 200), exchanges=True):
+    """A server on as many ranks: ten decodes, with the experts' time (µs) of each rank."""
+    traces_of_ranks = []
+    for rank, (experts, product) in enumerate(zip(times, products, strict=False)):
+        work = [
+            (PRODUCT, product * US),
+            *([(DISPATCH, 50 * US)] if exchanges else []),
+            (MOE, experts * US),
+        ]
+        steps = [
+            Step("execute_context_0(0)_generation_16(16)", 2_000 * US, work=work) for _ in range(10)
+        ]
+        traces_of_ranks.append(served(steps, rank))
+    first = traces_of_ranks[0]
+    tables = ("ranges", "calls", "kernels", "devices", "processes")
+    joined = {name: pl.concat([trace[name] for trace in traces_of_ranks]) for name in tables}
+    ranks = joined["processes"]["process"]
+    joined["processes"] = joined["processes"].with_columns(
+        ranks.alias("rank"), pl.lit(len(times), pl.Int32).alias("world_size")
+    )
+    return Profile(first.replace(**joined))
+
+
+def test_a_rank_whose_experts_are_late_is_named():
+    found = one(DETECTOR, expert_parallel(300, 300, 700, 300))
+    assert "experts of rank 2 take 1.75 times the mean of 4 ranks" in found.what
+    assert "10 steps" in found.evidence
+    assert found.saving_most == 10 * (700 - 400) * US
+
+
+def test_even_experts_of_a_server_are_left_alone():
+    assert list(DETECTOR.find(expert_parallel(300, 310, 290, 300))) == []
+
+
+def test_a_rank_that_is_slow_in_all_it_does_has_no_late_expert():
+    made = expert_parallel(300, 300, 700, 300, products=(200, 200, 500, 200))
+    assert list(DETECTOR.find(made)) == []
+
+
+def test_ranks_that_exchange_no_tokens_wait_for_no_expert():
+    assert isinstance(
+        DETECTOR.find(expert_parallel(300, 300, 700, 300, exchanges=False)), CannotTell
+    )
 
 
 @pytest.mark.parametrize(

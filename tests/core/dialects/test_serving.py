@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from opscope.core.capture.engine_kind import range_name
 from opscope.core.dialects.serving import (
     DECODE,
     DRAFT,
@@ -14,6 +15,7 @@ from opscope.core.dialects.serving import (
     VERIFY,
     Share,
     engine_step,
+    kind,
 )
 
 
@@ -39,6 +41,12 @@ from opscope.core.dialects.serving import (
             "SGLang", VERIFY, NOTHING, Share(64, 128, 131072, 256, 262144)),
         ("step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]",
             "SGLang", MIXED, Share(1, 5, 8, 25, 40), Share(1, 1, 12, 1, 12)),
+        # as SGLang's own test of these names has them: the batch or toks says Σq
+        ("step[DECODE bs=2 g_sqsq=2 g_sqsk=30 g_sk=30]", "SGLang", DECODE, NOTHING, Share(2, 2, 30, 2, 30)),
+        ("step[EXTEND bs=2 toks=12 c_sqsq=80 c_sqsk=120 c_sk=20]", "SGLang", PREFILL, Share(2, 12, 20, 80, 120),
+            NOTHING),
+        ("step[MIXED bs=1 c=1 g=0 c_sq=3 c_sk=3 c_sqsq=9 c_sqsk=9 g_sq=0 g_sk=0 g_sqsq=0 g_sqsk=0]",
+            "SGLang", PREFILL, Share(1, 3, 3, 9, 9), NOTHING),
         ("step[MIXED bs=2]", "SGLang", MIXED, Share(), Share()),
         ("step[TARGET_VERIFY bs=32]", "SGLang", VERIFY, NOTHING, Share(32)),
         ("step[DRAFT_EXTEND bs=3]", "SGLang", DRAFT, NOTHING, Share(3)),
@@ -77,6 +85,17 @@ def test_sums_that_no_requests_have_are_left_out():
     assert engine_step("execute_context_1(800_788544)_generation_0(0)").prefill.qq == 640_000
     assert engine_step("execute_context_2(800_788544)_generation_0(0)").prefill.qq is None
     assert engine_step("execute_context_2(800_340000)_generation_0(0)").prefill.qq == 340_000
+
+
+def test_what_the_adapters_write_is_what_the_requests_had():
+    """Two requests in a prefill, one of them with a cached prefix, and one that decodes."""
+    name = range_name("transformers", [(10, 10), (4, 20)], [(1, 33)])
+    step = engine_step(name)
+    assert (step.server, step.kind, kind(name)) == ("transformers", MIXED, MIXED)
+    assert step.prefill == Share(2, 14, 30, 100 + 16, 100 + 80)
+    assert step.decode == Share(1, 1, 33, 1, 33)
+    alone = engine_step(range_name("onnxruntime_genai", [], [(1, 7)] * 2))
+    assert (alone.server, alone.kind, alone.decode.qk) == ("ONNX Runtime GenAI", DECODE, 14)
 
 
 def test_a_request_that_is_not_new_may_be_in_its_prefill():

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
+from opscope.core.perf.cached import LENGTHS
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec
 
@@ -288,3 +289,26 @@ def test_the_dtype_that_a_scaled_product_was_asked_for_is_that_of_its_result(dty
     text = f"aten::_scaled_mm(f8e4m3fn[16,32], f8e4m3fn[32,8], f32[], f32[]) {{out_dtype={named}}}"
     assert known(text).bytes == 16 * 32 + 32 * 8 + 4 + 4 + 2 * 16 * 8
     assert known(text).matrix_flops == 2 * 16 * 32 * 8
+
+
+def test_sparse_latent_attention_counts_the_keys_that_are_chosen():
+    """DeepSeek's sparse attention: 128 heads, latent keys of 576, values of 512, 2,048 keys for each query."""
+    by_hand = 0
+    for _ in range(3):  # queries
+        for _ in range(128):  # heads
+            by_hand += 2048 * (2 * 576 + 2 * 512)
+    prefill = "sgl_kernel::sparse_prefill_fwd(bf16[3,128,576], bf16[9000,1,576], i32[3,1,2048]) {{{}=512}}"
+    assert known(prefill.format("d_v")).matrix_flops == by_hand
+    assert known(prefill.format("arg4")).matrix_flops == by_hand
+    decode = (
+        "sgl_kernel::fwd_kvcache_mla(bf16[3,1,128,576], u8[90,64,1,656], i32[3], i32[3,40], i32[132,8],"
+        " i32[4]{}) {{head_size_v=512}}"
+    )
+    assert known(decode.format(", i32[3,1,2048]")).matrix_flops == by_hand
+    dense = parse(decode.format(""))
+    cost, why = perf.cost(dense)
+    assert cost is None
+    assert "lengths are data" in why
+    sums = (0, 0, 0, 0, 0, 3, 3, 6000, 3, 6000)
+    cost, why = perf.cost(OpCall(dense.name, dense.inputs, None, (*dense.params, (LENGTHS, sums))))
+    assert cost.matrix_flops == 6000 * 128 * (2 * 576 + 2 * 512), why

@@ -34,14 +34,15 @@ class Part:
         prepared = self.emitter.prepare(TEXT.format(session), "forward")
         self.emitter.past(prepared, self.perf + start, self.perf + end)
 
-    def profile(self, events, began=0, session=1, set_by=0, full=False):
+    def profile(
+        self, events, began=0, session=1, set_by=0, full=False, name=ONNX_PROFILE, text=None, **more
+    ):
         """Write a session's events (times in µs after ``began``); the clock was set by ``set_by`` ns."""
         folder = self.recorder.folder / ONNX_FOLDER.format(session)
         folder.mkdir()
-        (folder / ONNX_PROFILE).write_text(json.dumps(events))
-        self.recorder.fact(
-            onnxruntime=session, model="net", began=self.unix + began + set_by, full=full
-        )
+        (folder / name).write_text(json.dumps(events) if text is None else text)
+        unix = self.unix + began + set_by
+        self.recorder.fact(onnxruntime=session, model="net", began=unix, full=full, **more)
 
     def close(self):
         capture_session.listen(None)
@@ -71,6 +72,34 @@ def part(tmp_path):
     yield made
     if capture_session.recorder() is made.recorder:
         made.close()
+
+
+def test_a_profile_that_began_some_time_is_placed_by_the_order_of_its_runs(part):
+    """A session that C++ made: runs of 200 µs every 300 µs, whose profile began up to 20 ms after ``began``."""
+    for number in range(6):
+        part.run(10 * MS + number * 300_000, 10 * MS + number * 300_000 + 200_000)
+    events = [
+        event
+        for number in range(6)
+        for event in (
+            part.model_run(number * 300 + 20, 150),
+            part.node("n", number * 300 + 30, 100),
+        )
+    ]
+    part.profile(events, within=20 * MS)
+    profile = part.close()
+    starts = nodes(profile)["start"].to_list()
+    runs = profile.ops().filter(pl.col("op") == "InferenceSession.run").sort("start")
+    assert len(starts) == 6
+    for (start, end), node in zip(runs.select("start", "end").rows(), starts, strict=True):
+        assert start <= node <= end
+
+
+def test_a_profile_that_its_session_never_wrote_is_told(part):
+    part.run(1 * MS, 2 * MS)
+    part.profile([], within=20 * MS, name="profile_2026-11-30.json", text="")
+    notes = part.close().notes()["what"].to_list()
+    assert any("ended before it wrote them" in note for note in notes)
 
 
 def nodes(profile):

@@ -10,8 +10,10 @@ from opscope.core.advice.communicated import as_int, collective_kernels
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms
+from opscope.core.advice.served import LEAST as LEAST_STEPS
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.ranks.splits import record, split
+from opscope.core.analysis.serving.step_sums import step_sums
 from opscope.core.tables.columns import any_matches, matching
 
 #: How many times the mean the busiest expert or rank must get.
@@ -23,7 +25,8 @@ _NUMBERED: Final = r"^(.*?\bexperts?)[._](\d+)(?:\.|$)"
 
 
 def find(answers: Answers) -> Answer:
-    """Return a finding for uneven splits of all-to-alls, and one for uneven experts of layers."""
+    """Return a finding each for uneven splits of all-to-alls, uneven experts of layers, and late ranks of a
+    server."""
     ranges = answers.trace["ranges"]
     if ranges.is_empty():
         return CannotTell("no ops or ranges were recorded, so that experts cannot be told")
@@ -58,10 +61,12 @@ def find(answers: Answers) -> Answer:
             ),
         ).select("op", "layer", "device_time", "self_time", "flops")
     )
-    if splits.is_empty() and layers.is_empty():
+    served = _ranks_of_server(answers)
+    if splits.is_empty() and layers.is_empty() and served is None:
         return CannotTell(
-            "the profile has experts, but neither the splits of all-to-alls nor a layer for each expert: how"
-            " many rows each expert of a fused or grouped product got is data that no trace records"
+            "the profile has experts, but neither the splits of all-to-alls, nor a layer for each expert, nor"
+            " the same engine steps on several ranks: how many rows each expert of a fused or grouped product"
+            " got is data that no trace records"
         )
     findings = []
     if len(splits) and _number(splits["ratio"].mean()) > LEAST:
@@ -69,6 +74,8 @@ def find(answers: Answers) -> Answer:
     worst = layers.filter(pl.col("ratio") > LEAST)
     if len(worst):
         findings.append(_of_layers(answers, layers, worst))
+    if served is not None and (late := _late_rank(answers, *served)) is not None:
+        findings.append(late)
     return findings
 
 
@@ -209,6 +216,67 @@ def _of_layers(answers: Answers, layers: pl.DataFrame, worst: pl.DataFrame) -> F
     )
 
 
+# ------------------------------------------------------------------------------------ ranks of a server
+
+
+def _ranks_of_server(answers: Answers) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    """Return the time (ns) of experts and of the rest, in the steady steps that all ranks of a server have:
+    by step the largest and the mean, and the sums by process; None where no ranks exchange tokens in them.
+    """
+    if answers.merged_of is not None or answers.trace["processes"]["process"].n_unique() < 2:
+        return None
+    if not (answers.collectives()["kind"].cast(pl.String) == "all_to_all").any():
+        return None  # each rank has its own experts only where they exchange tokens
+    own = pl.col("experts_part"), pl.col("attention_part") + pl.col("products_part")
+    steps = (
+        answers.of(step_sums)
+        .filter(~pl.col("warm_up").fill_null(False) & pl.col("experts_part").is_not_null())
+        .select("process", "rank", "step", "kind", own[0].alias("experts"), own[1].alias("rest"))
+    )
+    ranks = steps["process"].n_unique()
+    each = steps.group_by("step").agg(
+        pl.len().alias("ranks"),
+        pl.col("kind").n_unique().alias("kinds"),
+        pl.col("experts").max().alias("most"),
+        pl.col("experts").mean().alias("mean"),
+    )
+    shared = each.filter((pl.col("ranks") == ranks) & (pl.col("kinds") == 1) & (pl.col("most") > 0))
+    if ranks < 2 or len(shared) < LEAST_STEPS:
+        return None
+    sums = (
+        steps.join(shared.select("step"), on="step", how="semi")
+        .group_by("process", "rank")
+        .agg(pl.col("experts", "rest").sum())
+    )
+    return shared, sums.sort("experts", "process", descending=[True, False])
+
+
+def _late_rank(answers: Answers, steps: pl.DataFrame, sums: pl.DataFrame) -> Finding | None:
+    """Return the finding that experts of a rank are late, beyond what the rest of its work is slower."""
+    mean, most = _number(steps["mean"].sum()), as_int(steps["most"].sum())
+    late = sums.row(0, named=True)
+    ratio = late["experts"] / _number(sums["experts"].mean())
+    rest = late["rest"] / (_number(sums["rest"].mean()) or 1)
+    if most <= LEAST * mean or ratio <= LEAST * max(rest, 1.0):
+        return None
+    name = f"rank {late['rank']}" if late["rank"] is not None else f"process {late['process']}"
+    return Finding(
+        what=f"the experts of {name} take {ratio:.2f} times the mean of {len(sums):,} ranks in engine steps:"
+        " the others wait for it in the next all-to-all",
+        evidence=f"{len(steps):,} steps that all ranks have; experts by rank: "
+        + ", ".join(ms(time) for time in sums["experts"].head(8)),
+        recommendation="Let the server spread its busiest experts anew: vLLM --enable-eplb, SGLang"
+        " --enable-eplb with redundant experts, TensorRT-LLM moe_config.load_balancer.",
+        time=late["experts"],
+        saving_least=0,
+        saving_most=most - int(mean),
+        reasoning="serving: the experts' part of each engine step, after the warm-up, the largest of the"
+        " ranks over their mean; attention and products of the same rank are not as much slower. At most the"
+        " difference, added up over the steps: the ranks wait for the latest.",
+        confidence="medium",
+    )
+
+
 def _recommendation(used: str | None) -> str:
     torch = " (in Hugging Face: output_router_logits=True and router_aux_loss_coef)"
     return (
@@ -227,9 +295,11 @@ DETECTOR = Detector(
     needs_all_kernels=True,
     looks_at="The splits of each all-to-all in the attrs of kernels and ranges; op_totals(): FLOPs and"
     " time of"
-    " layers that are named by expert (experts.5). It fires where the busiest gets 1.25 times the mean.",
+    " layers that are named by expert (experts.5); the experts' part of the engine steps of a server's ranks."
+    " It fires where the busiest gets 1.25 times the mean.",
     abstains="When no ops were recorded; when there are all-to-alls, but no name shows experts; when"
     " there are"
-    " experts, but neither splits nor a layer for each expert, as in fused and grouped products.",
+    " experts, but neither splits nor a layer for each expert, as in fused and grouped products, nor the same"
+    " engine steps on several ranks.",
     known_as=(),
 )

@@ -57,6 +57,7 @@ op(*_FREE, family="view", view=True, source="moves no data")(as_name("Reshape"))
 @op(
     *(f"InferenceSession.{name}" for name in words("""
         run run_async run_with_iobinding run_with_ort_values run_with_ortvaluevector""")),
+    *(f"Generator.{name}" for name in words("append_tokens generate_next_token get_logits")),
     family="session",
     source="computes nothing beside its nodes, where those were timed; else null",
 )  # fmt: skip
@@ -65,5 +66,6 @@ def session_run(call: OpCall) -> Cost:
     if call.param("nodes") == "timed" or call.name.endswith("_async"):
         return Cost()
     raise CannotKnow(
-        'its nodes were not timed: call opscope.init("onnxruntime") before the session is made'
+        'its nodes were not timed: call opscope.init("onnxruntime") before the session is made, or'
+        " run the program by opscope run"
     )

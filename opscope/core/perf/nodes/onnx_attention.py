@@ -1,14 +1,17 @@
 """Cost models of ONNX's attention nodes: ai.onnx's, and those that ONNX Runtime fuses (com.microsoft).
 
 Where operands lie is in microsoft/onnxruntime, docs/ContribOperators.md, and onnx/onnx, docs/Operators.md.
-Only the cached keys that a query may see count; if their number is data, the cost is unknown.
+Only the cached keys that a query may see count; if their number is data, the cost is unknown unless the step
+of a generator tells it (``perf.cached``).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from opscope.core.perf.ops.attention import causal_pairs
+from opscope.core.perf.cached import lengths_of
+from opscope.core.perf.ops.attention import causal_pairs, window_pairs
+from opscope.core.perf.ops.serving_attention import Heads, over_cache
 from opscope.core.perf.registry import CannotKnow, Cost, op, variant
 from opscope.core.perf.shapes import (
     as_ints,
@@ -130,14 +133,26 @@ def grouped(call: OpCall) -> Cost:
         wide = wide // (heads + 2 * key_heads) * heads
     past, results = call.tensor(3), call.output_leaves() or ()
     present = results[1] if len(results) > 1 else None
-    keys = queries
+    keys, window = queries, max(int_param(call, "local_window_size", -1), 0)
     if past is not None and sizes(past)[2]:
         # a growing cache is as long as its content; a cache of constant size is a buffer
         if present is None or sizes(present)[2] <= sizes(past)[2]:
-            raise CannotKnow(_SHARED)
+            if lengths_of(call) is None:
+                raise CannotKnow(_SHARED)
+            return over_cache(call, _of_buffer(call, past, wide), window)
         keys = sizes(present)[2]
     result = (batch, queries, wide)
-    return _cost(call, batch * queries, (batch, queries, keys), (wide, wide), 0, True, result)
+    return _cost(
+        call, batch * queries, (batch, queries, keys), (wide, wide), 0, True, result, window
+    )
+
+
+def _of_buffer(call: OpCall, past: TensorSpec, wide: int) -> Heads:
+    """Return the heads of an attention whose keys lie in a buffer [B, heads, length, D]."""
+    _, key_heads, _, each = sizes(past)
+    return Heads(heads=wide // max(each, 1), prefill=(each, each), decode=(each, each),
+                 cached=2 * key_heads * each, q=need(call, 0, "query"), keys=past,
+                 out=(call.output_leaves() or (None,))[0])  # fmt: skip
 
 
 def _cost(
@@ -148,11 +163,15 @@ def _cost(
     projection: int,
     causal: bool,
     result: tuple[int, ...],
+    window: int = 0,
 ) -> Cost:
-    """Return the cost; ``wide``: the widths of all heads together, of queries and of values."""
+    """Return the cost; ``wide``: the widths of all heads together, of queries and of values; ``window``: the
+    most keys that a query sees, 0: all."""
     batch, queries, keys = lengths
     every = rows * keys
     live = batch * causal_pairs(queries, keys, bottom_right=True) if causal else every
+    if window:
+        live = batch * window_pairs(queries, keys, window - 1, 0, keys - queries)
     x = need(call, 0, "input")
     heads = int_param(call, "num_heads", int_param(call, "q_num_heads", 1))
     has_output = call.outputs is not None and output(call) is not None

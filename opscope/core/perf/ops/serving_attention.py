@@ -2,8 +2,9 @@
 
 For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With
 one sequence the longest length is its length, and the cost is known; else by the sums over the requests
-that the server's step tells (``perf.cached``). Signatures: vLLM's
-flash-attention ``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd``, aiter ``ops/mha.py``.
+that the server's step tells (``perf.cached``). Signatures: vLLM's flash-attention
+``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd`` and ``flashmla_extension.cc``, FlashMLA as vLLM builds
+it, aiter ``ops/mha.py``.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def packed_attention(call: OpCall) -> Cost:
         every, live, d_qk, d_v = tokens_first(call, q, k, v)
         return attention_cost(call, q, k, v, (every, live), (d_qk, d_v))
     if lengths_of(call) is not None:
-        return _over_cache(call, _paged(call, q, k, v))
+        return over_cache(call, _paged(call, q, k, v))
     tokens, heads, dim = _packed_queries(q)
     keys = call.param("max_seqlen_k", call.param("max_k"))
     if _sequences(call) != 1 or not isinstance(keys, int) or isinstance(keys, bool):
@@ -104,7 +105,13 @@ _LAYOUTS: Final = {
     ),
     "latent": words("vllm::unified_mla_attention vllm::unified_mla_attention_with_output"),
     "cutlass": words("_C::sm100_cutlass_mla_decode sgl_kernel::cutlass_mla_decode"),
-    "absorbed": words("vllm::rocm_aiter_mla_decode_fwd sgl_kernel::fwd_kvcache_mla"),
+    "absorbed": words(
+        """
+        vllm::rocm_aiter_mla_decode_fwd sgl_kernel::fwd_kvcache_mla sgl_kernel::fwd_kvcache_mla_fp8
+        sgl_kernel::dense_decode_fwd flash_mla::fwd_kvcache_mla _flashmla_C::fwd_kvcache_mla
+        _flashmla_extension_C::fwd_kvcache_mla_fp8
+        """
+    ),
     "paged": ("_vllm_fa2_C::fwd_kvcache",),
 }
 _LAYOUT: Final = {name: layout for layout, names in _LAYOUTS.items() for name in names}
@@ -118,13 +125,16 @@ _LAYOUT: Final = {name: layout for layout, names in _LAYOUTS.items() for name in
 )
 def of_the_cache(call: OpCall) -> Cost:
     """Raise CannotKnow without the sums of a step: the arguments are the new tokens; the layer has the cache.
+    FlashMLA's with indices attends to these keys alone.
 
     Latent attention (MLA): a prefill expands keys and values, a decode works on the latent vectors, whose
     products with the two projections are ops of their own.
     """
+    if _LAYOUT[call.name] == "absorbed" and (chosen := _keys_of_indices(call)):
+        return _sparse(call, chosen)
     if lengths_of(call) is None:
         raise CannotKnow(LENGTHS)
-    return _over_cache(call, _HEADS[_LAYOUT[call.name]](call))
+    return over_cache(call, _HEADS[_LAYOUT[call.name]](call))
 
 
 class Heads(NamedTuple):
@@ -185,13 +195,60 @@ def _cutlass(call: OpCall) -> Heads:
 
 
 def _absorbed(call: OpCall) -> Heads:
-    """Queries [B, H, L + r] or [B, S, H, L + r], pages [pages, page, 1, L + r]; values have L."""
+    """Queries [B, H, L + r] or [B, S, H, L + r], pages [pages, page, 1, L + r], with the scales where these
+    are bytes; values have L."""
     q, pages = need(call, 0, "query"), need(call, 1, "cache")
     heads, dim = sizes(q)[-2], sizes(q)[-1]
     results = [t for t in tensors(call)[2:] if t.shape[:-1] == q.shape[:-1] and len(t.shape) > 2]
-    rank = sizes(results[0])[-1] if results else int_param(call, "head_size_v")
-    return Heads(heads=heads, prefill=(dim, rank), decode=(dim, rank), cached=dim, q=q, keys=pages,
-                 out=results[0] if results else None)  # fmt: skip
+    rank = sizes(results[0])[-1] if results else _value_size(call)
+    return Heads(heads=heads, prefill=(dim, rank), decode=(dim, rank), cached=sizes(pages)[-1], q=q,
+                 keys=pages, out=results[0] if results else None)  # fmt: skip
+
+
+def _value_size(call: OpCall) -> int:
+    """Return the size of a value of FlashMLA's. A trace without the argument's name has its position: before
+    it stand queries and cache, in some versions the values; the sparse ones' follows the scale."""
+    named = [call.param(name) for name in ("head_size_v", "d_v", "arg2", "arg3", "arg4", "arg10")]
+    size = next(
+        (each for each in named if isinstance(each, int) and not isinstance(each, bool)), None
+    )
+    if size is None:
+        raise CannotKnow("the trace does not record the size of a value")
+    return size
+
+
+@op(
+    "sgl_kernel::sparse_prefill_fwd",
+    "sgl_kernel::sparse_decode_fwd",
+    "_flashmla_C::sparse_prefill_fwd",
+    "_flashmla_C::sparse_decode_fwd",
+    family="attention",
+    source="2·Nq·H·(keys chosen for a query)·(d_qk + d_v), places that choose no key included",
+)
+def sparse(call: OpCall) -> Cost:
+    """Queries [T, H, d] or [B, S, H, d], the cache, and the indices of the keys that each attends to."""
+    return _sparse(call, _keys_of_indices(call))
+
+
+def _keys_of_indices(call: OpCall) -> int:
+    """Return how many keys the indices [.., .., keys] choose for all queries, 0 without indices."""
+    indices = [t for t in tensors(call)[2:] if len(t.shape) == 3 and t.dtype in ("i32", "i64")]
+    return sum(product(sizes(each)) for each in indices)
+
+
+def _sparse(call: OpCall, chosen: int) -> Cost:
+    q = need(call, 0, "query")
+    heads, dim = sizes(q)[-2:]
+    d_v = _value_size(call)
+    written = outputs(call) or [TensorSpec(q.dtype, (*sizes(q)[:-1], d_v))]
+    return cost(
+        None,
+        written,
+        matrix=2 * heads * chosen * (dim + d_v),
+        vector=5 * heads * chosen + product(sizes(q)[:-1]) * d_v,
+        dtype=q.dtype,
+        reason=_PAGES,
+    )
 
 
 _HEADS: Final[dict[str, Callable[[OpCall], Heads]]] = {
@@ -208,11 +265,14 @@ _NO_WINDOW: Final = (
 _CACHE_TYPE: Final = "; the cache is assumed to have the dtype of the new keys"
 
 
-def _over_cache(call: OpCall, heads: Heads) -> Cost:
-    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and spares reads."""
+def over_cache(call: OpCall, heads: Heads, own_window: int | None = None) -> Cost:
+    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and spares reads.
+
+    ``own_window``: the window of a call that has it and the cache among its arguments; 0: it has none.
+    """
     phases = lengths_of(call)
     assert phases is not None
-    window = int_param(call, WINDOW, -1)
+    window = int_param(call, WINDOW, -1) if own_window is None else own_window
     is_windowed = window > 0
     matrix = masked = vector = read = written = 0
     for lengths, (d_qk, d_v) in zip(phases, (heads.prefill, heads.decode), strict=True):
@@ -223,7 +283,7 @@ def _over_cache(call: OpCall, heads: Heads) -> Cost:
         vector += heads.heads * (5 * live + lengths.queries * d_v)
         read += lengths.keys_within(window) if is_windowed else lengths.keys
         written += heads.heads * lengths.queries * d_v
-    dtype = call.param("cache_dtype")
+    dtype = call.param("cache_dtype") if own_window is None else heads.keys.dtype
     note = _WINDOWED.format(window=window) if is_windowed else _NO_WINDOW
     if window == 0:
         note = ""

@@ -105,13 +105,13 @@ _PLACES: Final = (
     # DeepGEMM: (a, its scales, b, its scales, d)
     (
         Operands(4, 0, 2),
-        """deep_gemm_cpp::fp8_gemm_nt deep_gemm_cpp::fp8_gemm_nn
-        sglang::deep_gemm_fp8_fp8_bf16_nt""",
+        """deep_gemm_cpp::fp8_gemm_nt deep_gemm_cpp::fp8_gemm_nn deep_gemm::fp8_gemm_nt
+        deep_gemm::fp8_gemm_nn sglang::deep_gemm_fp8_fp8_bf16_nt""",
     ),
     (
         Operands(4, 0, 2, grouped=True),
-        """deep_gemm_cpp::m_grouped_fp8_gemm_nt_contiguous
-        deep_gemm_cpp::m_grouped_fp8_gemm_nn_contiguous""",
+        """deep_gemm_cpp::m_grouped_fp8_gemm_nt_contiguous deep_gemm::m_grouped_fp8_gemm_nt_contiguous
+        deep_gemm_cpp::m_grouped_fp8_gemm_nn_contiguous deep_gemm::m_grouped_fp8_gemm_nn_contiguous""",
     ),
 )
 _OPERANDS: Final = {name: places for places, names in _PLACES for name in words(names)}
@@ -220,6 +220,7 @@ def ggml(call: OpCall) -> Cost:
 _MASKED: Final = words(
     """
     deep_gemm_cpp::fp8_m_grouped_gemm_nt_masked deep_gemm_cpp::k_grouped_fp8_gemm_tn_contiguous
+    deep_gemm::fp8_m_grouped_gemm_nt_masked deep_gemm::k_grouped_fp8_gemm_tn_contiguous
     _moe_C::marlin_gemm_moe _C::ggml_moe_a8 _C::ggml_moe_a8_vec
     """
 )

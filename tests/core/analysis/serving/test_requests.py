@@ -403,3 +403,31 @@ def test_requests_stay_in_a_saved_profile(tmp_path):
     profile.save(tmp_path / "saved")
     again = opscope.load(tmp_path / "saved")
     assert again.serving_requests().equals(profile.serving_requests())
+
+
+def test_a_csv_of_another_tool_is_read_as_it_means_it(tmp_path):
+    """Rows without an id are requests of their own, counts may be written as floats, zones without minutes."""
+    text = (
+        "id,arrival,end,output_tokens\n"
+        ",2026-09-21T14:13:20.001+00,2026-09-21T16:13:20.004+02,12.0\n"
+        ",2026-09-21T14:13:20.002,2026-09-21T14:13:20.005Z,\n"
+    )
+    profile = with_log(tmp_path, unix(served(serving())), text)
+    kept = profile.trace["requests"]
+    assert kept["id"].n_unique() == 2
+    assert kept["output_tokens"].to_list() == [12, None]
+    assert kept["finished"].to_list() == [4 * MS, 5 * MS]
+
+
+def test_all_times_of_a_csv_are_in_one_unit(tmp_path):
+    """A clock since the machine's start passes from 14 digits (ms, by size alone) to 15 (µs) in one log."""
+    rows = [(99_999_999_000_000 + n * MS, 99_999_999_000_000 + (n + 2) * MS) for n in range(4)]
+    lines = "".join(f"{n},{first},{last}\n" for n, (first, last) in enumerate(rows))
+    profile = with_log(tmp_path, served(serving()), f"id,arrival,end\n{lines}")
+    kept = profile.trace["requests"]
+    assert (kept["finished"] - kept["arrival"]).n_unique() == 1
+
+
+def test_columns_of_the_same_name_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="no CSV"):
+        with_log(tmp_path, served(serving()), "id,arrival,Arrival,end\na,1,2,3\n")
