@@ -1,8 +1,8 @@
 """Make ``opscope/core/secrets.json``: the forms of issuers' tokens, from gitleaks' rules, and the names of secrets.
 
-    python scripts/make_secret_forms.py gitleaks.toml
+    python scripts/make_secret_forms.py [gitleaks.toml]
 
-``gitleaks.toml`` is ``config/gitleaks.toml`` of gitleaks (MIT licence, copied into the data with its notice),
+Without a file, the detector's rules stay as the data has them, and what is ours is made anew. ``gitleaks.toml`` is ``config/gitleaks.toml`` of gitleaks (MIT licence, copied into the data with its notice),
 which its program also contains. Of its rules those are taken that know a token by its form alone. Rules that
 need the name of the issuer beside it are left to the names of secrets below; so are rules whose time may grow
 with the square of the text. A pattern is written for Python's ``re``, and a token may be longer or shorter than
@@ -62,10 +62,14 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "discord-webhook": ("/webhooks/", r"discord(?:app)?\.com/api/webhooks/\d{8,}/[\w-]{16,}"),
     "discord-bot": (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"),
     "telegram-bot": (":aa", r"(?:bot)?\d{6,12}:AA[\w-]{28,}"),
-    "teams-webhook": ("webhook", r"[\w-]+\.webhook\.office\.com/webhookb2/[\w@/-]+"),
+    "teams-webhook": (
+        "webhook",
+        r"(?:[\w-]+\.webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook)/[\w@/-]+",
+    ),
     "google-oauth": ("ya29.", r"ya29\.[\w-]{16,}"),
     "google-client": ("gocspx-", r"GOCSPX-[\w-]{16,}"),
     "google-refresh": ("1//0", r"1//0[\w-]{30,}"),
+    "google-key": ("aq.", r"AQ\.[\w-]{30,}"),
     "google-api": ("aiza", r"AIza[\w-]{30,}"),
     "nvidia": ("nvapi-", r"nvapi-[\w-]{16,}"),
     "groq": ("gsk_", r"gsk_[A-Za-z0-9]{16,}"),
@@ -104,6 +108,7 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "typeform": ("tfp_", r"tfp_[\w.=-]{30,}"),
     "supabase": ("sb", r"sb(?:p|_secret|_publishable)_[\w-]{20,}"),
     "netlify": ("nfp_", r"nfp_[A-Za-z0-9]{16,}"),
+    "vercel-blob": ("vercel_blob_", r"vercel_blob_rw_\w{16,}"),
     "vercel": ("vc", r"vc[pkia]_[A-Za-z0-9]{20,}"),
     "render": ("rnd_", r"rnd_[A-Za-z0-9]{20,}"),
     "cloudflare": ("cf", r"cf[uak]t_[A-Za-z0-9_-]{30,}"),
@@ -158,7 +163,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "user and password",
         "@",
-        r"(?<![\w/@.:])[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)(?![\w/]{1,60}\.py\b)",
+        r"(?<![\w/@.:])(?!mailto:|xmpp:|sips?:|acct:)[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)(?![\w/]{1,60}\.py\b)",
     ),
     # .pgpass
     (
@@ -231,7 +236,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "URL",
         "hook",
-        r"https?://[^\s\"']{0,200}?/(?:web)?hooks?/(?:v\d/|services/)?(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{20,})",
+        r"https?://[^\s\"']{0,200}?/(?:web)?hooks?/(?:v\d/|services/)?(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{20,}(?:[@/][\w\-]{8,}){0,4})",
     ),
     (
         "URL",
@@ -239,6 +244,48 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"hook[\w/]{0,80}\?[^\s\"'#]{0,200}?(?<=[?&])(?:access_token|key|token)=(?P<value>[\w\-]{16,})",
     ),
     ("URL", "/t/", r"://[^\s/\"']{1,256}/t/(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{16,})(?=/)"),
+    # an authorization that is taken once for a token
+    (
+        "URL",
+        "code= ticket= samlresponse= assertion=",
+        r"(?i)[?&](?:code|ticket|samlresponse|assertion)=(?P<value>(?=[a-z_\-.]{0,80}\d)[\w\-.%/+=]{20,})",
+    ),
+    # of crypt and argon2, and of frameworks and directories
+    (
+        "password hash",
+        "$",
+        r"\$(?P<value>(?:[1567y]|gy|2[abxy]|apr1|argon2(?:i?d|i)|scrypt|pbkdf2[\w-]{0,12}|bcrypt[\w-]{0,12})\$"
+        r"(?:[\w,=.-]{1,60}\$){0,3}[A-Za-z0-9./+]{16,}={0,2}(?:\$[A-Za-z0-9./+]{16,}={0,2})?)",
+    ),
+    (
+        "password hash",
+        "pbkdf2 bcrypt scrypt argon2 {ss {cr {pb",
+        r"(?:\b(?:pbkdf2|bcrypt|scrypt|argon2)[\w:]{0,30}\$|\{(?:SSHA\d{0,3}|CRYPT|PBKDF2[\w-]{0,12})\})"
+        r"(?P<value>[^\s\"']{16,})",
+    ),
+    # the private part of a JSON web key
+    (
+        "private key",
+        "kty",
+        r"[\"'](?:d|dp|dq|qi|k)[\"']\s?:\s?[\"'](?P<value>[\w-]{22,})[\"']",
+    ),
+    (
+        "login",
+        "hmac.new( jwt. signer( serializer( aes.new( chacha20.new(",
+        r"\b(?:hmac\.new|\w{0,30}Signer|\w{0,30}Serializer|(?:AES|ChaCha20)\.new|jwt\.(?:en|de)code\([\w.\[\]]{1,80},"
+        r"|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
+    ),
+    ("login", "net user", r"(?i)\bnet\s+user\s+\S{1,80}\s+(?P<value>[^\s/*$%]\S*)"),
+    (
+        "login",
+        "command cmd askpass",
+        r"(?i)pass(?:word|phrase)?_?-?(?:command|cmd|)[= ][\"']?echo\s+(?P<value>[^\s\"'|;$]+)",
+    ),
+    (
+        "named value",
+        "secret token key",
+        r"\b(?:[A-Z]{2,20}_){0,4}(?:SECRET|TOKEN|ACCESS_KEY|SECRET_KEY|ACCOUNT_KEY)\s+'(?P<value>[^'\n]{6,200})'",
+    ),
     ("login", "fernet(", r"\bFernet\(\s?b?[\"'](?P<value>[\w\-]{20,}={0,2})[\"']"),
     ("login", "/user:", r"/user:\S{1,80}\s+(?P<value>[^\s/]\S*)"),
     (
@@ -255,7 +302,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "pwd password",
-        r"(?i);\s?(?:pwd|password)=\{(?!\w*(?:pass|pw|secret|token)\w*\})(?P<value>[^{}\n]+)\}",
+        r"(?i);\s?(?:pwd|password)=\{(?![A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
     ),
     (
         "named value",
@@ -320,7 +367,7 @@ WORDS: Final[dict[str, str]] = {
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
     " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
     " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
-    " пасворд parole",
+    " пасворд parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
     # at the beginning of a name as well: passwort_datenbank
     "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenya senha"
     " passe motdepasse parolă şifre sifre hasło haslo wachtwoord lösenord losenord passord jelszó jelszo salasana"
@@ -332,7 +379,7 @@ WORDS: Final[dict[str, str]] = {
     " كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
     " passphrase passcode pwd secret credentials credential apikey apikeys seed_phrase recovery_phrase pass_phrase",
     # also a word with a digit
-    "mixed": "token pass pw auth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
+    "mixed": "token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
     "random": "key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
@@ -342,11 +389,11 @@ WORDS: Final[dict[str, str]] = {
     # before "token": those of language models
     "language": "pad eos bos unk mask sep cls special image img video audio vision start end stop next last first"
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
-    " total sub word current text target source draft",
+    " total sub word design current text target source draft",
     # before "code"
     "codes": "pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
-    "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail"
+    "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail default"
     " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
     # before "key": those of tables
     "tables": "hash sort partition primary foreign cache group order dict index lookup label feature features text image"
@@ -398,8 +445,48 @@ PHRASES: Final = (
     r"|(?:passwor[dt]|passphrase|pwd|contraseña|senha|wachtwoord|hasło|пароль)\s(?:for|für|of|de|da|del|di|voor|for|för|til|do|для|от|к)\s"
     r"(?:the\s)?[\w.\-@]{1,40}(?=\s?[:=])"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
-    r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|(?:verification|security|recovery|backup|login) codes?"
+    r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
 )
+#: What surrounds a secret, and what is none.
+PATTERNS: Final[dict[str, str]] = {
+    "header": (
+        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?=[^\s\"'])"
+    ),
+    "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
+    "bearer": (
+        r"(?i)\b(?P<name>bearer|token|(?:api|access|secret)[- _]?key)(?:\s{1,4}|%20)"
+        r"(?P<value>[\w.~+/=\-]{6,})"
+    ),
+    # A line of a docstring after the name of a parameter.
+    "prose": (
+        r"(?is)(?:.*\s)?(?:the|to|if|is|are|for|of|and|or|used|which|that|be|when|with)\s.*|.*[a-z]\."
+    ),
+    # What stands for a value that is given elsewhere.
+    "placeholder": (
+        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{?.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+        r"|\?[a-z ]+"
+        r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*))"
+    ),
+    "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
+    "path value": (
+        r"(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
+        r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)"
+    ),
+    # A user's name, after which even "pass" is a password.
+    "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)",
+    "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
+    # A function that names a secret and returns it: get_password("service", "user").
+    "reads": r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$",
+    # Any other function of a text in quotes, unless it reads what the text names.
+    "call": (
+        r"(?i)(?![\w.]*(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
+        r"|option|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
+        r"[a-z][\w.]{0,60}\("
+        r"\s{0,80}(?=[rbf]?[\"'])"
+    ),
+}
 #: Names in one case that end in "pass", "key", "token" or "auth".
 JOINED: Final = (
     r"(?:admin|app|bind|cert|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
@@ -482,30 +569,59 @@ def taken(
     return forms, why
 
 
+def bounded(pattern: str) -> str:
+    """Return the pattern of a token, which ends where its letters end, wherever the rule says."""
+    return rf"(?<![A-Za-z0-9])(?:{pattern})[\w-]*"
+
+
+def of_file(path: Path) -> tuple[list[tuple[str, list[str], str]], str, dict[str, str]]:
+    """Return the forms of the detector's rules, what they are of, and why each other rule is left out."""
+    data = path.read_bytes()
+    forms, why = taken(tomllib.loads(data.decode())["rules"])
+    rules = [(name, words, bounded(pattern)) for name, words, pattern in forms]
+    return (
+        rules,
+        f"rules of gitleaks; sha256 of its config: {hashlib.sha256(data).hexdigest()}",
+        why,
+    )
+
+
+def of_data() -> tuple[list[tuple[str, list[str], str]], str]:
+    """Return the forms of the detector's rules that the data has, and what they are of."""
+    data = json.loads(TARGET.read_text("utf-8"))
+    first, end = data["of the detector"]
+    return [(name, words, pattern) for name, words, pattern in data["forms"][first:end]], data[
+        "source"
+    ]
+
+
 def hints() -> list[str]:
     """Return the shortest texts one of which is in every name of a secret, in lower case."""
     names = {
         word for kind in ("sure", "endings", "mixed", "random") for word in WORDS[kind].split()
     }
     names |= {"pass", "key", "token", "auth", "signature", "phrase", "secret", "session", "_code"}
-    names |= {"basic", "on code", "ty code", "ry code", *PHRASES.partition("|(")[0].split("|")}
+    names |= {
+        "basic",
+        "on code",
+        "ty code",
+        "ry code",
+        "me code",
+        *PHRASES.partition("|(")[0].split("|"),
+    }
     return sorted(name for name in names if not any(other in name for other in names - {name}))
 
 
 def main() -> None:
     """Write the data, and say which rules are left out."""
-    data = Path(sys.argv[1]).read_bytes()
-    forms, why = taken(tomllib.loads(data.decode())["rules"])
-    forms += [(name, word.split(), pattern) for name, (word, pattern) in OURS.items()]
-    forms = [
-        # a token ends where its letters end, wherever the rule says
-        (name, words, rf"(?<![A-Za-z0-9])(?:{pattern})[\w-]*")
-        for name, words, pattern in forms
-    ]
-    forms = [(kind, words.split(), pattern) for kind, words, pattern in PLACES] + forms
+    rules, source, why = of_file(Path(sys.argv[1])) if sys.argv[1:] else (*of_data(), {})
+    ours = [(name, word.split(), bounded(pattern)) for name, (word, pattern) in OURS.items()]
+    places = [(kind, words.split(), pattern) for kind, words, pattern in PLACES]
+    forms = [*places, *rules, *ours]
     made = {
-        "source": f"rules of gitleaks; sha256 of its config: {hashlib.sha256(data).hexdigest()}",
+        "source": source,
         "licence": LICENCE,
+        "of the detector": [len(places), len(places) + len(rules)],
         "forms": [[name, words, pattern] for name, words, pattern in forms],
         "words": {name: sorted(set(words.split())) for name, words in WORDS.items()},
         "hints": hints(),
@@ -516,6 +632,7 @@ def main() -> None:
         "setters": SETTERS.split(),
         "phrases": PHRASES,
         "joined": JOINED,
+        "patterns": PATTERNS,
     }
     lines = json.dumps(made, ensure_ascii=False, indent=1)
     TARGET.write_text(re.sub(r"\n {2,}|\n (?=\])", " ", lines).replace("], [", "],\n  [") + "\n")
