@@ -84,50 +84,34 @@ _SIGN: Final = (
     r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
     r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]|\bin\s(?=[\[(][rbf]?[\"']))"
     r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
-    r"|(?P<element>(?:\s[^<>]{0,80})?>\s{0,4}(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
+    r"|(?P<element>(?:(?:\s[^<>]{0,80})?>\s{0,4}(?:<(?:value|string)>)?|</key>\s{0,40}<string>)(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
     r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
     r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
     r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|-v)\b"
     r"[\"']?[ \t]{0,4}[:= ][ \t]{0,4})"
     r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
-    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=\S{3,200}[ \t]*;?(?:\n|$)))(?=\S{0,99}\d)"
+    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
+    r"(?=\S{0,99}\d)"
     r")"
-)
-#: What may stand before a text in quotes: brackets, and functions that only wrap it.
-_OPEN: Final = (
-    r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
-    r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
-    r"|[(\[]\s{0,80}|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
 )
 _QUOTE: Final = r"(?:[rbfuRBFUN@$]{1,2}|&)?(\"{3}|'{3}|\\+[\"']|[\"'`]|%22)"
 _JOIN: Final = r"[ \t]{0,8}(?:[+.][ \t]{0,4}|\\\r?\n\s{0,80})?(?=[rbfuRBFU]{0,2}[\"'`])"
 _JOIN_INSIDE: Final = r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])"
-#: A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
-_ELSE: Final = (
-    r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?,\s?(?:default\s?=\s?)?|\b(?:or|else)\s)"
-    r"(?=[rbf]?[\"'])"
-)
 _BLOCK: Final = r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)"
 _ITEMS: Final = r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)"
 _NEXT_LINE: Final = r"[ \t]*\n([ \t]+[^\s:#\-][^\n:]*)(?:\n|$)"
 _BARE: Final = r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*"
 _LINE: Final = r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))"
 _SEVERAL: Final = r"(?:^|\n)[ \t]*(?:[\w.]+,[ \t]*){1,8}[\w.]+$"
-_PHRASE: Final = (
-    r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
-    r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
-)
 _BRACES: Final = r"\{[^{}]{0,4096}\}?"
 _PATH: Final = r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+"
 _SHELL_WORD: Final = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s\"']|[\"'])+|(?<!\\)\n"
+#: A word in quotes, also as an item of a list: run(["mysql", "-p…"]).
+_QUOTED: Final = r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)"
 #: Of programs whose --user is a user and a group, until "login".
 _ACCOUNTS: Final = ("login -p",)
 #: Words after which another command begins.
 _ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
-_NEEDS_WORDS: Final = (
-    r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
-    r"|\b(?:AUTH|connect|create)\s"
-)
 
 
 @functools.lru_cache(4096)
@@ -143,7 +127,8 @@ def sureness(name: str) -> Sureness:
         return Sureness.NOT
     *before, last = words
     if last in ("token", "tokens") or (last in ("key", "keys")):
-        return _token_or_key(before, last)
+        kind = _token_or_key(before, last)
+        return min(kind, Sureness.IF_MIXED) if last == "keys" else kind  # ssh_keys: [me, you]
     joined = _re(_data()["joined"])
     if (
         last in kinds["sure"]
@@ -280,7 +265,7 @@ def _search(text: str, counts: Counter[str]) -> str:
     if named:
         text = _hide(text, list(_headers(text)), counts)
         text = _hide(text, list(_named(text)), counts)
-    return _in_words(text, counts) if _re(_NEEDS_WORDS).search(text) else text
+    return _in_words(text, counts) if _pattern("needs words").search(text) else text
 
 
 def _in_words(text: str, counts: Counter[str]) -> str:
@@ -362,6 +347,8 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
             continue
         before = text[max(0, name.start() - 1) : name.start()]
+        if before == sign[0] == ":":
+            continue  # an address of parts: arn:…:secret:x
         near = text[max(0, name.start() - _JUDGED) : name.start()]
         if name[0].lower() in ("pass", "pw") and _pattern("user").search(near):
             sure = Sureness.SURE
@@ -374,7 +361,12 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
             sure = Sureness.IF_DRAWN  # "backward pass: layer3" is prose
         if before == " " and sure == Sureness.IF_DRAWN and _is_of_table(text, name.start()):
             continue  # "cache key: 5f2a…"
-        if sign["element"] and before not in ("<", ":") and not sign["close"]:
+        if (
+            sign["element"]
+            and before not in ("<", ":")
+            and not sign["close"]
+            and "</" not in sign[0]
+        ):
             continue
         if sign["call"] and _pattern("reads").search(name[0]):
             continue
@@ -431,7 +423,7 @@ def _values(
     )
     last = _words(name)[-1:]
     for _ in range(8):
-        opening = _re(_OPEN).match(text, at) or (
+        opening = _pattern("open").match(text, at) or (
             _pattern("call").match(text, at) if sure == Sureness.SURE else None
         )
         if opening is None:
@@ -455,7 +447,7 @@ def _values(
         pair = last == ["auth"] and ((inside and not first) or ":" in text[start:end])
         if sure and (pair or last == ["pw"]):
             sure = Sureness.SURE  # auth=("user", "…"), pw="…"
-        if _worth(text[start:end], sure, True) and not _is_name(text[start:end], name):
+        if _is_literal(text[start:end], sure, name):
             spans.append((start, end))
         first = False
         more = _re(_JOIN_INSIDE if inside or sign["call"] else _JOIN).match(text, at)
@@ -468,10 +460,10 @@ def _values(
         return
     if inside and sign["equal"]:
         return  # user, password = args
-    other = _re(_ELSE).match(text, at)
+    other = _pattern("else").match(text, at)
     if other is not None and (quote := _re(_QUOTE).match(text, other.end())):
         start, end, _ = _inside(text, quote)
-        if _worth(text[start:end], sure, True) and not _is_name(text[start:end], name):
+        if _is_literal(text[start:end], sure, name):
             yield start, end
         return
     yield from _bare(text, at, sure, name, before, sign)
@@ -483,7 +475,7 @@ def _bare(
     """Yield the span of a value without quotes, unless it is an expression or a reference."""
     if sign["element"]:
         end = text.find("]]>" if "CDATA" in sign[0] else "</", at)
-        if _worth(text[at:end], sure, True) and not _is_name(text[at:end], name):
+        if _is_literal(text[at:end], sure, name):
             yield at, end
         return
     value = _re(_BARE).match(text, at, at + _JUDGED)
@@ -517,7 +509,7 @@ def _bare(
     if sign["equal"] and before in ("'", '"', ";"):
         phrase = _re(rf"[^{before}\n=;&|<>$-]*(?={before}|\Z)").match(text, at)
     elif sign["equal"] and sure == Sureness.SURE and _alone(text, at, sign):
-        phrase = _re(_PHRASE).match(text, at)
+        phrase = _pattern("phrase").match(text, at)
         if phrase is not None and _pattern("prose").fullmatch(phrase[0]):
             phrase = None
     yield (phrase or _re(_BARE).match(text, at) or value).span()
@@ -528,8 +520,14 @@ def _is_name(value: str, name: str) -> bool:
     if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
         return True
     several = len(_words(value)) > 1 or value.lower().endswith(name.lower())
-    named = several and value.isidentifier() and not re.search(r"\d{3}", value)
+    named = several and value.isidentifier() and not re.search(r"\d\D?\d", value)
     return named and sureness(value) > Sureness.NOT
+
+
+def _is_literal(value: str, sure: Sureness, name: str) -> bool:
+    """Whether a value in quotes, where a variable's name has no place, is to be hidden."""
+    named = not re.search(r"\d", value) and _is_name(value, name)
+    return _worth(value, sure, True) and not named
 
 
 def _is_expression(value: str) -> bool:
@@ -617,8 +615,10 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             takes, several, login, setting, options = Sureness.NOT, False, False, 0, ()
             yield argument
             continue
-        quote = argument[0] if argument[:1] in ("'", '"') and argument[-1:] == argument[:1] else ""
-        word = argument[1:-1] if quote and len(argument) > 1 else argument
+        parts = _re(_QUOTED).fullmatch(argument)
+        first, quote, word, end = parts.groups() if parts else ("", "", argument, "")
+        if parts is None and command[number - 1][-1:] == ",":
+            takes = Sureness.NOT  # add_argument("-p", "--password", help=…)
         hidden = ""
         named = command[number - 1] == "--secret" and _is_known(word)  # --secret dbPassword S
         option = word[:2] == "--" or (
@@ -635,6 +635,12 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             # wandb login --relogin KEY
             rest = word[:1] == "-" and takes == Sureness.IF_MIXED
             takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
+            # PROGRAM -u USER -p PASSWORD, but not -p PORT
+            after = [*command[number + 1 : number + 2], ""][0]
+            pair = word == "-p" and command[max(0, number - 2)] in _data()["logins"]
+            pair = pair and not command[number - 1].endswith(".py")
+            if pair and "-p=" not in options and not re.fullmatch(r"[\d.:/\-]*", after):
+                takes = Sureness.SURE
             several = word.endswith("s") and not shell
             if setting and word[:1] != "-":
                 setting -= 1
@@ -656,7 +662,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             options = tuple(option.removeprefix("login ") for option in options)
         if hidden and hidden != word:
             counts["option"] += 1
-        yield f"{quote}{hidden}{quote}" if hidden else argument
+        yield f"{first}{quote}{hidden}{quote}{end}" if hidden else argument
 
 
 def _is_known(word: str) -> bool:
@@ -679,21 +685,22 @@ def _next_sureness(word: str, options: tuple[str, ...]) -> Sureness:
         return Sureness.SURE
     if word in ("login", "authtoken"):
         return Sureness.IF_MIXED
-    if word[:1] != "-" or not re.fullmatch(r"-{1,2}[^\W\d][\w.\-]{0,127}", word):
+    if word[:1] != "-" or not re.fullmatch(r"-{1,2}\d?[^\W\d][\w.\-]{0,127}", word):
         return Sureness.NOT
     return _of_option(word)
 
 
 def _of_option(name: str) -> Sureness:
     """Return the sureness of an option's name, which is rarely called a token for nothing."""
-    sure = sureness(name)
-    return Sureness.SURE if sure == Sureness.IF_MIXED else sure
+    sure, words = sureness(name), _words(name)
+    of_compiler = words[-1:] == ["pass"] and len(words) > 1  # --opt-pass O3
+    return Sureness.SURE if sure == Sureness.IF_MIXED and not of_compiler else sure
 
 
 def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
     """Return the word with the secret hidden that it has: ``--key=…``, ``-p…``, ``-ume:…``, ``pass:…``."""
     name, equals, value = word.partition("=")
-    if equals and re.fullmatch(r"[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
+    if equals and re.fullmatch(r"(?:--\d)?[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
         if name in _data()["logins"] and options != _ACCOUNTS and (hidden := _login(value)):
             return f"{name}={hidden}"
         sure = _of_option(name) if name[0] == "-" else Sureness.NOT if shell else sureness(name)
