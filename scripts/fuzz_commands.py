@@ -245,7 +245,7 @@ def _beside(option: str) -> Callable[[Case], list[Words]]:
         served = case.sound.with_name(SERVED)
         sound = case.dice.choice(("requests.csv", "power.csv"))
         other = {"--requests": "--power", "--power": "--requests"}[option]
-        more = [other, served.with_name(sound)] if other[2:-1] in sound else []
+        more = [other, served.with_name(sound)] if other[2:-1] in sound and served.exists() else []
         names = (
             "serving_requests,serving_goodput,serving_slo_steps,serving_costs,serving_phases,energy"
         )
@@ -345,7 +345,8 @@ def _refused(message: str, case: Case) -> tuple[str, str]:
 
     named = (case.file, case.sound, case.folder)
     merged = message.startswith("opscope: made from partials")  # it says what to open instead
-    if not merged and not any(visible(str(path)) in visible(message) for path in named):
+    deleted = "no such baseline" in message  # its file was
+    if not merged and not deleted and not any(visible(str(path)) in visible(message) for path in named):
         return TRACEBACK, f"the message does not name the file: {message}"
     return REFUSED, message
 
