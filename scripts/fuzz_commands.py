@@ -245,16 +245,15 @@ def _beside(option: str) -> Callable[[Case], list[Words]]:
         served = case.sound.with_name(SERVED)
         sound = case.dice.choice(("requests.csv", "power.csv"))
         other = {"--requests": "--power", "--power": "--requests"}[option]
-        more = [other, served.with_name(sound)] if other[2:-1] in sound and served.exists() else []
+        more = [other, served.with_name(sound)] if other[2:-1] in sound else []
         names = (
             "serving_requests,serving_goodput,serving_slo_steps,serving_costs,serving_phases,energy"
         )
         reports = case.dice.choice(([], ["--reports", names]))
-        trace = served if served.exists() else case.sound
         return [
             [
                 "report",
-                trace,
+                served,
                 option,
                 case.file,
                 *more,
@@ -301,13 +300,16 @@ COMMANDS: Mapping[str, Callable[[Case], list[Words]]] = {
     "several files": _several,
     "archive": _archive,
     **{name: _written(name) for name in ("html", "redact", "redact private")},
-    "requests": _beside("--requests"),
-    "power": _beside("--power"),
-    "baseline": _baseline,
 }  # fmt: skip
 #: What is asked without a command line.
 LIBRARY, VIEWER = "load", "view"
 NAMES = (LIBRARY, VIEWER, *COMMANDS)
+#: What is done with files that are no traces, and with no others.
+APART: Mapping[str, Callable[[Case], list[Words]]] = {
+    "requests": _beside("--requests"),
+    "power": _beside("--power"),
+    "baseline": _baseline,
+}
 #: What reads files that are no traces: the partial of a rank, what is given beside a trace, baselines.
 OF: Mapping[str, tuple[str, ...]] = {
     "partial": (LIBRARY, JOB, "fleet"),
@@ -327,7 +329,7 @@ def judged(name: str, case: Case) -> tuple[str, str]:
         elif name == VIEWER:
             _view(case)
         else:
-            return _typed(COMMANDS[name](case), case)
+            return _typed({**COMMANDS, **APART}[name](case), case)
     except BadInput as error:
         if len(error.what.splitlines()) != 1:
             return TRACEBACK, f"the message has several lines: {error}"
@@ -346,7 +348,11 @@ def _refused(message: str, case: Case) -> tuple[str, str]:
     named = (case.file, case.sound, case.folder)
     merged = message.startswith("opscope: made from partials")  # it says what to open instead
     deleted = "no such baseline" in message  # its file was
-    if not merged and not deleted and not any(visible(str(path)) in visible(message) for path in named):
+    if (
+        not merged
+        and not deleted
+        and not any(visible(str(path)) in visible(message) for path in named)
+    ):
         return TRACEBACK, f"the message does not name the file: {message}"
     return REFUSED, message
 

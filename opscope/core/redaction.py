@@ -526,8 +526,9 @@ def _is_name(value: str, name: str) -> bool:
 
 def _is_literal(value: str, sure: Sureness, name: str) -> bool:
     """Whether a value in quotes, where a variable's name has no place, is to be hidden."""
-    named = not re.search(r"\d", value) and _is_name(value, name)
-    return _worth(value, sure, True) and not named
+    return _worth(value, sure, True) and (
+        bool(re.search(r"\d", value)) or not _is_name(value, name)
+    )
 
 
 def _is_expression(value: str) -> bool:
@@ -636,11 +637,10 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             rest = word[:1] == "-" and takes == Sureness.IF_MIXED
             takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
             # PROGRAM -u USER -p PASSWORD, but not -p PORT
-            after = [*command[number + 1 : number + 2], ""][0]
-            pair = word == "-p" and command[max(0, number - 2)] in _data()["logins"]
-            pair = pair and not command[number - 1].endswith(".py")
-            if pair and "-p=" not in options and not re.fullmatch(r"[\d.:/\-]*", after):
-                takes = Sureness.SURE
+            port = re.fullmatch(r"[\d.:/\-]*", [*command[number + 1 : number + 2], ""][0])
+            if word == "-p" and not port and "-p=" not in options:
+                user = command[max(0, number - 2)] in _data()["logins"]
+                takes = Sureness.SURE if user and command[number - 1][-3:] != ".py" else takes
             several = word.endswith("s") and not shell
             if setting and word[:1] != "-":
                 setting -= 1
@@ -649,11 +649,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
                     takes = max(takes, sureness(word))
             if shell and not takes and _is_known(word):
                 takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
-            login = (
-                (word in _data()["logins"] and options != _ACCOUNTS)
-                or f":{word}" in options
-                or f",{word}" in options
-            )
+            login = word in _data()["logins"] and options != _ACCOUNTS
+            login = login or bool({f":{word}", f",{word}"}.intersection(options))
             login = login or (":-u" in options and bool(re.fullmatch(r"-[A-Za-z]+u", word)))
         options = _data()["options"].get(word.lstrip("!%($`").rpartition("/")[2], options)
         if word in _data()["setters"]:
