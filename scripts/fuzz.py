@@ -1,7 +1,7 @@
 """Damage traces in many ways and do with each what a user may: it must be read rightly, or refused.
 
 Usage: python scripts/fuzz.py [TRACE...] [--files 300] [--seconds 600] [--seed 0] [--keep FOLDER]
-       [--commands NAMES] [--counts FILE]
+       [--commands NAMES] [--readers NAMES] [--counts FILE]
 
 Without a TRACE, the script makes small traces for each reader in turn and damages these. Given traces are
 damaged instead, cut to some hundred rows unless ``--whole``. A process with bounded memory and time does one
@@ -145,8 +145,8 @@ def run(
             dice = random.Random(number)
             name = dice.choice(commands)
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                if reader == "partial" and dice.random() < 0.9:
-                    name = dice.choice(fuzz_commands.OF_PARTIALS)
+                if reader in fuzz_commands.OF and dice.random() < 0.9:
+                    name = dice.choice(fuzz_commands.OF[reader])
                 case = _case(sources[reader], Path(folder), number, dice)
                 outcome, told = asker(name, case, most_seconds)
                 counts[reader, name, outcome] += 1
@@ -223,6 +223,9 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, default=Path("fuzz-found"))
     parser.add_argument("--whole", action="store_true", help="do not cut the given traces")
     parser.add_argument("--commands", default=",".join(fuzz_commands.NAMES))
+    parser.add_argument(
+        "--readers", help="only these, as the table names them, with commas between"
+    )
     parser.add_argument("--counts", type=Path)
     given = parser.parse_args()
     files = given.files or (300 if given.seconds is None else 1 << 62)
@@ -232,6 +235,8 @@ def main() -> int:
             small = trace if given.whole else fuzz_seeds.cut(trace, Path(folder) / str(number))
             sources.setdefault(reader_of(trace), []).append(small)
         sources = sources or fuzz_seeds.made(Path(folder))
+        if given.readers:
+            sources = {name: sources[name] for name in given.readers.split(",")}
         counts: Counts = Counter()
         until = time.monotonic() + (given.seconds or float("inf"))
         asker = Asker()  # one for all: to start it takes as long as twenty files

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fuzz_seeds import SERVED
+
 READ, REFUSED, TRACEBACK, MEMORY, TIME, WRONG = (
     "read", "refused", "traceback", "over memory", "over time", "wrong",
 )  # fmt: skip
@@ -236,6 +238,47 @@ def _written(name: str) -> Callable[[Case], list[Words]]:
     return lambda case: [[words[0], case.file, *words[1:], case.out]]
 
 
+def _beside(option: str) -> Callable[[Case], list[Words]]:
+    """The file beside a sound trace of a server, which lies by its seed."""
+
+    def words(case: Case) -> list[Words]:
+        served = case.sound.with_name(SERVED)
+        sound = case.dice.choice(("requests.csv", "power.csv"))
+        other = {"--requests": "--power", "--power": "--requests"}[option]
+        more = [other, served.with_name(sound)] if other[2:-1] in sound else []
+        names = (
+            "serving_requests,serving_goodput,serving_slo_steps,serving_costs,serving_phases,energy"
+        )
+        reports = case.dice.choice(([], ["--reports", names]))
+        return [
+            [
+                "report",
+                served,
+                option,
+                case.file,
+                *more,
+                *reports,
+                *case.dice.choice(([], ["--json"])),
+            ]
+        ]
+
+    return words
+
+
+def _baseline(case: Case) -> list[Words]:
+    of = ["--baselines", case.file]
+    form = case.dice.choice(([], ["--json"], ["--csv"]))
+    trace = case.sound.with_name("kineto.json")
+    added: list[Words] = [
+        ["baseline", "save", "more", trace, *of],
+        ["baseline", "compare", "main", "more", *of],
+    ]
+    return case.dice.choice((
+        [["baseline", "list", *of, *form]], [["baseline", "trend", *of, *form]], added,
+        [["baseline", "compare", "main", "change", *of, *form]], [["baseline", "compare", "main", trace, *of]],
+    ))  # fmt: skip
+
+
 JOB = "partial and merge"
 #: What is done with a file, by the name in the table: the command lines, one after another.
 COMMANDS: Mapping[str, Callable[[Case], list[Words]]] = {
@@ -261,8 +304,19 @@ COMMANDS: Mapping[str, Callable[[Case], list[Words]]] = {
 #: What is asked without a command line.
 LIBRARY, VIEWER = "load", "view"
 NAMES = (LIBRARY, VIEWER, *COMMANDS)
-#: What reads the partial of a rank.
-OF_PARTIALS = (LIBRARY, JOB, "fleet")
+#: What is done with files that are no traces, and with no others.
+APART: Mapping[str, Callable[[Case], list[Words]]] = {
+    "requests": _beside("--requests"),
+    "power": _beside("--power"),
+    "baseline": _baseline,
+}
+#: What reads files that are no traces: the partial of a rank, what is given beside a trace, baselines.
+OF: Mapping[str, tuple[str, ...]] = {
+    "partial": (LIBRARY, JOB, "fleet"),
+    "log of requests": ("requests",),
+    "samples of power": ("power",),
+    "baseline": ("baseline",),
+}
 
 
 def judged(name: str, case: Case) -> tuple[str, str]:
@@ -275,7 +329,7 @@ def judged(name: str, case: Case) -> tuple[str, str]:
         elif name == VIEWER:
             _view(case)
         else:
-            return _typed(COMMANDS[name](case), case)
+            return _typed({**COMMANDS, **APART}[name](case), case)
     except BadInput as error:
         if len(error.what.splitlines()) != 1:
             return TRACEBACK, f"the message has several lines: {error}"
@@ -293,7 +347,12 @@ def _refused(message: str, case: Case) -> tuple[str, str]:
 
     named = (case.file, case.sound, case.folder)
     merged = message.startswith("opscope: made from partials")  # it says what to open instead
-    if not merged and not any(visible(str(path)) in visible(message) for path in named):
+    deleted = "no such baseline" in message  # its file was
+    if (
+        not merged
+        and not deleted
+        and not any(visible(str(path)) in visible(message) for path in named)
+    ):
         return TRACEBACK, f"the message does not name the file: {message}"
     return REFUSED, message
 

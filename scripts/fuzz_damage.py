@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import lzma
 import os
 import random
 import re
@@ -187,6 +188,8 @@ def _file(target: Path, dice: random.Random) -> None:
         fitting = protobuf_of
     elif target.name.endswith(".partial.parquet"):
         fitting = partial_of
+    elif target.suffix == ".run":
+        fitting = baseline_of
     elif target.suffix in (".csv", ".txt"):
         fitting = cells_of
     return (fitting if dice.random() < 0.9 else bytes_of)(target, dice)
@@ -477,6 +480,17 @@ def partial_of(file: Path, dice: random.Random) -> None:
         data[-1] = packed._digest(zip(names[:-1], counts[:-1], data[:-1], strict=True))
     made = {"name": names, "rows": counts, "data": data}
     pl.DataFrame(made, schema=rows.schema).write_parquet(file)
+
+
+def baseline_of(file: Path, dice: random.Random) -> None:
+    """Damage the tables of a baseline's run, which are columns in compressed JSON."""
+    from opscope.baselines.stored import MAGIC
+
+    whole = json.loads(lzma.decompress(file.read_bytes().removeprefix(MAGIC)))
+    (everywhere if dice.random() < 0.3 else here_and_there)(whole, dice)
+    file.write_bytes(
+        MAGIC + lzma.compress(json.dumps(whole).encode("utf-8", "surrogatepass"), preset=0)
+    )
 
 
 def _frame_of(frame: Any, dice: random.Random) -> Any:

@@ -43,6 +43,9 @@ def made(folder: Path) -> dict[str, list[Path]]:
         "partial": partials([one, nsys], folder / "parts"),
         "recording": [recording(folder / "recording")],
         "CUPTI": [cupti(folder / "cupti")],
+        "log of requests": requests(folder),
+        "samples of power": power(folder),
+        "baseline": [baseline(one, folder / "baseline")],
         **{name: seeds_beside(module, folder) for name, module in beside_tests().items()},
     }
 
@@ -606,6 +609,65 @@ def recording(folder: Path) -> Path:
     changes = [(1710, 4096, 512, 4000, -1, of.ALLOCATED), (1720, 4096, -1, 4000, -1, of.RELEASED),
                (1730, 8192, 64, 4000, -1, of.ALLOCATED)]  # fmt: skip
     (part / of.MEMORY).write_bytes(b"".join(of.MEMORY_RECORD.pack(*one) for one in changes))
+    return folder
+
+
+# ------------------------------------------------------- what is given beside a trace, baselines
+
+#: The trace beside which logs and samples are given: it lies in their folder.
+SERVED = "served.opscope"
+
+
+def requests(folder: Path) -> list[Path]:
+    """Write a server's log of requests in each of its forms, and the profile of the server."""
+    from opscope.profile import Profile
+    from tests.core.analysis.serving import test_requests as logs
+    from tests.made_server import served, serving
+
+    Profile(logs.unix(served(serving(3, 5, requests=2)))).save(folder / SERVED)
+    rows = [(name, *(logs.UNIX + n for n in rest[:3]), *rest[3:]) for name, *rest in logs.TWO]
+    spans = [json.dumps(logs.export(span)) for span in (logs.VLLM, logs.SGLANG)]
+    tags = [
+        {"key": "gen_ai.request.id", "value": "a"},
+        {"key": "gen_ai.latency.e2e", "value": 0.009},
+    ]
+    jaeger = {
+        "operationName": "llm_request",
+        "startTime": logs.UNIX // 1000,
+        "duration": 9100,
+        "tags": tags,
+    }
+    lines = (
+        "INFO 09-21 14:13:20 [logger.py:40] Received request cmpl-1: prompt: 'x', params: y",
+        "INFO 09-21 14:13:21 [logger.py:71] Generated response cmpl-1 (streaming delta): output: 'y'",
+        "INFO 09-21 14:13:22 [logger.py:71] Generated response cmpl-1 (streaming complete): output: 'yz'",
+    )
+    texts = {
+        "requests.csv": logs.csv(rows), "otel.json": f"[{','.join(spans)}]", "otel-lines.json": "\n".join(spans),
+        "jaeger.json": json.dumps({"data": [{"spans": [jaeger]}]}), "vllm.txt": "\n".join(lines) + "\n",
+    }  # fmt: skip
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in texts]
+
+
+def power(folder: Path) -> list[Path]:
+    """Write samples of power: ours, and nvidia-smi's."""
+    ours, theirs = folder / "power.csv", folder / "nvidia-smi.csv"
+    ours.write_text("time_ms,power\n0,300\n10,500\n20,500\n40,100\n")
+    lines = (f"2026/09/21 14:13:20.{n:03}, 0, {300 + n}.25 W" for n in range(0, 100, 20))
+    theirs.write_text("timestamp, index, power.draw [W]\n" + "\n".join(lines) + "\n")
+    return [ours, theirs]
+
+
+def baseline(source: Path, folder: Path) -> Path:
+    """Write a folder of baselines with two names."""
+    import opscope
+    from opscope.baselines import folder as baselines
+
+    folder.mkdir()
+    for name in ("main", "change"):
+        baselines.save(folder, name, opscope.load(source), "seed", "0")
     return folder
 
 

@@ -1,8 +1,8 @@
 """Make ``opscope/core/secrets.json``: the forms of issuers' tokens, from gitleaks' rules, and the names of secrets.
 
-    python scripts/make_secret_forms.py gitleaks.toml
+    python scripts/make_secret_forms.py [gitleaks.toml]
 
-``gitleaks.toml`` is ``config/gitleaks.toml`` of gitleaks (MIT licence, copied into the data with its notice),
+Without a file, the detector's rules stay as the data has them, and what is ours is made anew. ``gitleaks.toml`` is ``config/gitleaks.toml`` of gitleaks (MIT licence, copied into the data with its notice),
 which its program also contains. Of its rules those are taken that know a token by its form alone. Rules that
 need the name of the issuer beside it are left to the names of secrets below; so are rules whose time may grow
 with the square of the text. A pattern is written for Python's ``re``, and a token may be longer or shorter than
@@ -62,14 +62,19 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "discord-webhook": ("/webhooks/", r"discord(?:app)?\.com/api/webhooks/\d{8,}/[\w-]{16,}"),
     "discord-bot": (".", r"[MNO][A-Za-z\d_-]{23,27}\.[\w-]{6}\.[\w-]{27,}"),
     "telegram-bot": (":aa", r"(?:bot)?\d{6,12}:AA[\w-]{28,}"),
-    "teams-webhook": ("webhook", r"[\w-]+\.webhook\.office\.com/webhookb2/[\w@/-]+"),
+    "teams-webhook": (
+        "webhook",
+        r"(?:[\w-]+\.webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook)/[\w@/-]+",
+    ),
     "google-oauth": ("ya29.", r"ya29\.[\w-]{16,}"),
     "google-client": ("gocspx-", r"GOCSPX-[\w-]{16,}"),
     "google-refresh": ("1//0", r"1//0[\w-]{30,}"),
+    "google-key": ("aq.", r"AQ\.[\w-]{30,}"),
     "google-api": ("aiza", r"AIza[\w-]{30,}"),
     "nvidia": ("nvapi-", r"nvapi-[\w-]{16,}"),
     "groq": ("gsk_", r"gsk_[A-Za-z0-9]{16,}"),
     "replicate": ("r8_", r"r8_[A-Za-z0-9]{16,}"),
+    "extended-private-key": ("prv", r"[xyz]prv\w{60,}"),
     "xai": ("xai-", r"xai-[A-Za-z0-9]{16,}"),
     "together": ("tgp_v1_", r"tgp_v1_[\w-]{16,}"),
     "pinecone": ("pcsk_", r"pcsk_\w{16,}"),
@@ -104,6 +109,7 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "typeform": ("tfp_", r"tfp_[\w.=-]{30,}"),
     "supabase": ("sb", r"sb(?:p|_secret|_publishable)_[\w-]{20,}"),
     "netlify": ("nfp_", r"nfp_[A-Za-z0-9]{16,}"),
+    "vercel-blob": ("vercel_blob_", r"vercel_blob_rw_\w{16,}"),
     "vercel": ("vc", r"vc[pkia]_[A-Za-z0-9]{20,}"),
     "render": ("rnd_", r"rnd_[A-Za-z0-9]{20,}"),
     "cloudflare": ("cf", r"cf[uak]t_[A-Za-z0-9_-]{30,}"),
@@ -127,6 +133,11 @@ OURS: Final[dict[str, tuple[str, str]]] = {
     "age": ("age-secret-key-", r"AGE-SECRET-KEY-1[A-Z0-9]{40,}"),
     "json-web-token": ("eyj", r"eyJ[\w-]{8,}(?:\.[\w-]+){1,4}"),
 }
+#: Programs that read a password from what comes to them.
+READERS: Final = (
+    r"sudo\s+-S|kinit|cryptsetup|chpasswd|passwd|pass\s+insert|smbpasswd|(?:docker|podman|wrangler|gh|fly|flyctl|aws)\s[^\n|<]{0,80}?secrets?"
+    r"|[^\n|<]{0,200}(?:password[-_]stdin|--with-token|passphrase-fd|--token|auth\s+login)"
+)
 #: Secrets known by where they stand: what is found, keywords one of which is in such a text, the pattern.
 PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
@@ -158,7 +169,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "user and password",
         "@",
-        r"(?<![\w/@.:])[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)(?![\w/]{1,60}\.py\b)",
+        r"(?<![\w/@.:])(?!mailto:|xmpp:|sips?:|acct:)[A-Za-z][\w.+\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])(?P<value>[^\s/@:'\"]{3,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)(?![\w/]{1,60}\.py\b)",
     ),
     # .pgpass
     (
@@ -202,8 +213,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "login",
-        "auth( credential( credentials(",
-        r"\b(?:[A-Z]\w{0,30})?(?:Auth|Credentials?)\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']\s?[,)]",
+        "auth( credential( credentials( auth1",
+        r"\b(?:[A-Z]\w{0,30})?(?:Auth|Credentials?|OAuth1\w{0,20})\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']\s?[,)]",
     ),
     # of a client that takes its key first
     (
@@ -231,7 +242,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "URL",
         "hook",
-        r"https?://[^\s\"']{0,200}?/(?:web)?hooks?/(?:v\d/|services/)?(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{20,})",
+        r"https?://[^\s\"']{0,200}?/(?:web)?hooks?/(?:v\d/|services/)?(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{20,}(?:[@/][\w\-]{8,}){0,4})",
     ),
     (
         "URL",
@@ -239,23 +250,130 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"hook[\w/]{0,80}\?[^\s\"'#]{0,200}?(?<=[?&])(?:access_token|key|token)=(?P<value>[\w\-]{16,})",
     ),
     ("URL", "/t/", r"://[^\s/\"']{1,256}/t/(?P<value>(?=[A-Za-z_\-]{0,80}\d)[\w\-]{16,})(?=/)"),
+    # an authorization that is taken once for a token
+    (
+        "URL",
+        "code= ticket= samlresponse= assertion=",
+        r"(?i)[?&](?:code|ticket|samlresponse|assertion)=(?P<value>(?=[a-z_\-.]{0,80}\d)[\w\-.%/+=]{20,})",
+    ),
+    # of crypt and argon2, and of frameworks and directories
+    (
+        "password hash",
+        "$",
+        r"\$(?P<value>(?:[1567y]|gy|2[abxy]|apr1|argon2(?:i?d|i)|scrypt|pbkdf2[\w-]{0,12}|bcrypt[\w-]{0,12})\$"
+        r"(?:[\w,=.-]{1,60}\$){0,3}[A-Za-z0-9./+]{16,}={0,2}(?:\$[A-Za-z0-9./+]{16,}={0,2})?)",
+    ),
+    (
+        "password hash",
+        "pbkdf2 bcrypt scrypt argon2 {ss {cr {pb",
+        r"(?:\b(?:pbkdf2|bcrypt|scrypt|argon2)[\w:]{0,30}\$|\{(?:SSHA\d{0,3}|CRYPT|PBKDF2[\w-]{0,12})\})"
+        r"(?P<value>[^\s\"']{16,})",
+    ),
+    # the private part of a JSON web key
+    (
+        "private key",
+        "kty",
+        r"[\"'](?:d|dp|dq|qi|k)[\"']\s?:\s?[\"'](?P<value>[\w-]{22,})[\"']",
+    ),
+    (
+        "login",
+        "hmac.new( jwt. signer( serializer( aes.new( chacha20.new(",
+        r"\b(?:hmac\.new|\w{0,30}Signer|\w{0,30}Serializer|(?:AES|ChaCha20)\.new|jwt\.(?:en|de)code\([\w.\[\]]{1,80},"
+        r"|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
+    ),
+    ("login", "net user", r"(?i)\bnet\s+user\s+\S{1,80}\s+(?P<value>[^\s/*$%]\S*)"),
+    (
+        "login",
+        "command cmd askpass",
+        r"(?i)pass(?:word|phrase)?_?-?(?:command|cmd|)[= ][\"']?echo\s+(?P<value>[^\s\"'|;$]+)",
+    ),
+    (
+        "named value",
+        "secret token key",
+        r"\b(?:[A-Z]{2,20}_){0,4}(?:SECRET|TOKEN|ACCESS_KEY|SECRET_KEY|ACCOUNT_KEY)\s+'(?P<value>[^'\n]{6,200})'",
+    ),
     ("login", "fernet(", r"\bFernet\(\s?b?[\"'](?P<value>[\w\-]{20,}={0,2})[\"']"),
-    ("login", "/user:", r"/user:\S{1,80}\s+(?P<value>[^\s/]\S*)"),
+    ("login", "/user:", r"\bnet\s+use\b[^\n]{0,200}?/user:\S{1,80}\s+(?P<value>[^\s/]\S*)"),
+    (
+        "login",
+        "/user:",
+        r"\bnet\s+use\s+\S{1,80}\s+\\\\\S{1,200}\s+(?P<value>[^\s/*]\S*)\s+/user:",
+    ),
+    # host, user and password, in this order
+    (
+        "login",
+        "connect( connection( ftp( ftp_tls(",
+        r"(?:\b|[a-z])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.]{1,80}),\s?(?:\d{1,5},\s?)?"
+        r"[\"'][\w.@\-]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    (
+        "login",
+        "add_password(",
+        r"\badd_password\((?:[^,\n]{1,200},\s?){3}[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    # a program that waits for a password, and what is sent to it
+    (
+        "login",
+        "assw",
+        r"(?i)assw(?:or)?d:?[\s\S]{0,40}?\bsend(?:line|ln)?\W{1,4}(?P<value>[^\"'\\\n]{3,80})",
+    ),
+    (
+        "URL",
+        ":%s@ :{}@",
+        r":(?:%s|\{\})@[^\s\"']{0,200}[\"'](?:\s?%\s?\(?|\.format\()\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    (
+        "login",
+        "login auth",
+        r"(?i)\b(?:login|(?:http|basic)_?auth)\s?=\s?\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']\s?\)",
+    ),
+    (
+        "aws-secret",
+        "akia asia",
+        r"\b(?:AKIA|ASIA)[A-Z0-9]{16}[\s:,;|\"']{1,6}(?P<value>[A-Za-z0-9+/]{40})(?![A-Za-z0-9+/])",
+    ),
+    ("URL", "rtmp", r"\brtmps?://[^\s/]{1,200}/\w{1,40}/(?P<value>[\w\-]{12,})"),
+    (
+        "named value",
+        "secret_id secret-id secretid",
+        r"(?i)\bsecret[_-]?id[\"']?\s?[:=]\s?[\"']?(?P<value>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})",
+    ),
+    (
+        "named value",
+        "mnemonic seed phrase",
+        r"(?i)(?:mnemonic|seed|phrase)\W{1,6}(?P<value>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})",
+    ),
+    (
+        "named value",
+        "key",
+        r"(?i)key\w{0,20}(?:\[\d{0,4}\])?\s?=\s?[\[{(]\s?(?P<value>(?:0x[0-9a-f]{2},\s{0,20}){7,64}0x[0-9a-f]{2})",
+    ),
     (
         "login",
         "sqlplus sqlldr impdp expdp rman",
         r"\b(?:sqlplus|sqlldr|impdp|expdp|rman)\s+(?:-\w+\s+){0,4}[^\s/]{1,80}/(?P<value>[^@\s]+)",
     ),
-    ("login", "sudo", r"\bsudo\s+-S\b[^\n<]{0,80}<<<\s*(?P<value>\S+)"),
+    # a program that reads a password, from a text
     (
         "login",
-        "echo",
-        r"\becho\s+(?:-n\s+)?(?P<value>[^\s$][^\s|]*)\s*\|\s*(?:sudo\s+-S|[^\n|]{0,200}--password-stdin|chpasswd|passwd)",
+        "<<<",
+        rf"\b(?:{READERS})\b[^\n<|]{{0,120}}<<<\s*\$?(?P<quote>[\"']?)(?P<value>[^\s\"'$][^\s\"']*)",
+    ),
+    (
+        "login",
+        "echo printf",
+        rf"\b(?:echo|printf)\s+(?:-\w+\s+)?(?P<quote>[\"']?)(?P<value>[^\s$\"'|][^\"'|\n]*?)(?P=quote)\s*\|\s*(?:sudo\s+)?(?:{READERS})\b",
+    ),
+    (
+        "login",
+        "unlock unseal encrypt_string login iwconfig private-key preshared-key",
+        r"\b(?:bw\s+unlock|bw\s+login\s+\S{1,200}|vault\s+operator\s+unseal|ansible-vault\s+encrypt_string|iwconfig\s+\S{1,40}\s+key"
+        r"|wg\s+set\s[^\n]{1,200}(?:private|preshared)-key\s+<\(echo)\s+[\"']?(?P<value>[^\s\"'\-$)][^\s\"')]*)",
     ),
     (
         "named value",
         "pwd password",
-        r"(?i);\s?(?:pwd|password)=\{(?!\w*(?:pass|pw|secret|token)\w*\})(?P<value>[^{}\n]+)\}",
+        r"(?i);\s?(?:pwd|password)=\{(?![A-Za-z_]*(?:pass|pw|secret|token)[A-Za-z_]*\})(?P<value>[^{}\n]+)\}",
     ),
     (
         "named value",
@@ -320,19 +438,19 @@ WORDS: Final[dict[str, str]] = {
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
     " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
     " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
-    " пасворд parole",
+    " пасворд парола parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
     # at the beginning of a name as well: passwort_datenbank
     "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenya senha"
     " passe motdepasse parolă şifre sifre hasło haslo wachtwoord lösenord losenord passord jelszó jelszo salasana"
-    " adgangskode heslo geslo lozinka лозинка парол пароль пароли κωδικός סיסמה 密码 密碼 口令 パスワード 비밀번호 암호"
+    " adgangskode heslo geslo lozinka лозинка парол парола пароль пароли κωδικός סיסמה 密码 密碼 口令 パスワード 비밀번호 암호"
     " mdp zaporka parool slaptažodis lykilorð parola clave geheimnis segredo секрет пасворд συνθηματικό kata_sandi"
     " fjalëkalim slaptazodis סיסמא गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه",
     # of words written as one: dbpassword, 数据库密码
     "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
     " كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
-    " passphrase passcode pwd secret credentials credential apikey apikeys seed_phrase recovery_phrase pass_phrase",
+    " passphrase passcode pwd secret credentials credential apikey apikeys security_answer seed_phrase recovery_phrase pass_phrase",
     # also a word with a digit
-    "mixed": "token pass pw auth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
+    "mixed": "token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
     "random": "key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
@@ -342,16 +460,16 @@ WORDS: Final[dict[str, str]] = {
     # before "token": those of language models
     "language": "pad eos bos unk mask sep cls special image img video audio vision start end stop next last first"
     " begin max min num n per each extra new added prompt output input task class register think separator cache"
-    " total sub word current text target source draft",
+    " total sub word design current text target source draft",
     # before "code"
-    "codes": "pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
+    "codes": "activation fa pin otp factor verification security auth mfa sms access recovery reset pass login one time 2fa secret",
     # before "pass": whose it is
-    "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail"
+    "owners": "admin db database root user smtp imap ssh ftp sftp become sudo mysql pg postgres redis ldap my proxy mail default"
     " email http basic auth vpn wifi service account host key cert store login ansible jenkins mongo rabbitmq svc ssl",
     # before "key": those of tables
     "tables": "hash sort partition primary foreign cache group order dict index lookup label feature features text image"
     " img input inputs output outputs column field prompt target loss metric data checkpoint map row join query"
-    " public state audio video caption response hot sub vocab routing trace graph node rng random prng jax dispatch"
+    " public state pub recv audio video caption response hot sub vocab routing trace graph node rng random prng jax dispatch"
     " autotune kernel config batch layer param parameter module attn attention past",
     # a last word that says something about a secret
     "about": "file path paths dir folder length len size min max type kind id ids name names field fields policy hash"
@@ -360,7 +478,7 @@ WORDS: Final[dict[str, str]] = {
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
-    " regex pattern generator checker fn func callback handler parser encoder node nodes agent",
+    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -374,13 +492,16 @@ OPTIONS: Final[dict[str, str]] = {
     "unzip zip sqlcmd isql osql bcp ipmitool mosquitto_pub mosquitto_sub ssh-keygen": "-P|-N",
     "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd": "-w",
     "mongo mongosh mongodump mongorestore cqlsh twine snowsql kinit": "-p",
-    "docker podman nerdctl helm az oc buildah skopeo": "login -p",
+    "docker podman nerdctl crane helm az oc buildah skopeo": "login -p",
     "redis-cli": "-a|AUTH|auth",
     "xfreerdp rdesktop": "/p:|-p",
     "openssl": "-k|-K|-pass|-passin|-passout",
     "kaggle": "-v",
     "snmpwalk snmpget": "-A|-X",
-    "curl": "-b|--cookie|:-u|:-U",
+    "curl": "-b|--cookie|:-u|:-U|:--cert|:-E",
+    "signtool": "/p",
+    "schtasks": "/rp",
+    "eas": "--value",
     "http https xh": ":-a|:--auth",
     "lftp open": ",-u",
     "openai": "-k",
@@ -398,13 +519,75 @@ PHRASES: Final = (
     r"|(?:passwor[dt]|passphrase|pwd|contraseña|senha|wachtwoord|hasło|пароль)\s(?:for|für|of|de|da|del|di|voor|for|för|til|do|для|от|к)\s"
     r"(?:the\s)?[\w.\-@]{1,40}(?=\s?[:=])"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
-    r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|(?:verification|security|recovery|backup|login) codes?"
+    r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
 )
+#: What surrounds a secret, and what is none.
+PATTERNS: Final[dict[str, str]] = {
+    # What may stand before a text in quotes: brackets, and functions that only wrap it.
+    "open": (
+        r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
+        r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
+        r"|[(\[]\s{0,80}|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
+    ),
+    # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
+    "else": (
+        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?,\s?(?:default\s?=\s?)?|\b(?:or|else)\s)"
+        r"(?=[rbf]?[\"'])"
+    ),
+    "phrase": (
+        r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
+        r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
+    ),
+    "needs words": (
+        r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
+        r"|\b(?:AUTH|connect|create)\s"
+    ),
+    "header": (
+        r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
+        r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?=[^\s\"'])"
+    ),
+    "basic": r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})",
+    "bearer": (
+        r"(?i)\b(?P<name>bearer|token|(?:api|access|secret)[- _]?key)(?:\s{1,4}|%20)"
+        r"(?P<value>[\w.~+/=\-]{6,})"
+    ),
+    # A line of a docstring after the name of a parameter.
+    "prose": (
+        r"(?is)(?:.*\s)?(?:the|to|if|is|are|for|of|and|or|used|which|that|be|when|with)\s.*|.*[a-z]\."
+    ),
+    # What stands for a value that is given elsewhere.
+    "placeholder": (
+        r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{?.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
+        r"|\?[a-z ]+"
+        r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*_here|\w*placeholder\w*"
+        r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%*].*))"
+    ),
+    "reference": r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+",
+    "path value": (
+        r"(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
+        r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)"
+    ),
+    # A user's name, after which even "pass" is a password.
+    "user": r"(?i)\b(?:user\w*|login|uid)[\"']?\s?(?:[:=]|=>)",
+    "uuid": r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}",
+    # A function that names a secret and returns it: get_password("service", "user").
+    "reads": r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$",
+    # Any other function of a text in quotes, unless it reads what the text names.
+    "call": (
+        r"(?i)(?![\w.]*(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
+        r"|option|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
+        r"[a-z][\w.]{0,60}\("
+        r"\s{0,80}(?=[rbf]?[\"'])"
+    ),
+}
 #: Names in one case that end in "pass", "key", "token" or "auth".
 JOINED: Final = (
     r"(?:admin|app|bind|cert|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
+    r"|redis|rabbit|rabbitmq|elastic|kafka|mqtt|sftp|ssl|jdbc|dba|sys|svc|service|account|owner|guest|backup|nexus|jenkins"
+    r"|minio|grafana|vault|docker|registry|postgres|mssql|maria|mariadb|influx|clickhouse|cassandra|neo4j|couch|solr|ipmi"
+    r"|bmc|snmp|radius|rdp|samba|smb|nas|truststore|keystore"
     r"|imap|sql|store|test|wifi|wlan|sudo|vnc|vpn|web)(?:pass|pw|pwd)"
-    r"|\w*(?:api|access|secret|private|master|encrypt|encryption|signing|licen[cs]e|account|auth|service|client|ssh"
+    r"|\w*(?:admin|api|access|secret|private|master|encrypt|encryption|signing|licen[cs]e|account|auth|service|client|ssh"
     r"|pgp|gpg|aes|rsa|shared|deploy|webhook|consumer|subscription|fernet|wandb|openai)key"
     r"|\w*(?:hf|hub|github|gitlab|git|auth|access|api|refresh|bearer|bot|slack|id|session|csrf|xsrf|middleware|sas"
     r"|security|oauth|user|client|service|npm|pypi|vault|telegram|discord|deploy|secret|push|webhook|jwt|wandb)token"
@@ -482,30 +665,59 @@ def taken(
     return forms, why
 
 
+def bounded(pattern: str) -> str:
+    """Return the pattern of a token, which ends where its letters end, wherever the rule says."""
+    return rf"(?<![A-Za-z0-9])(?:{pattern})[\w-]*"
+
+
+def of_file(path: Path) -> tuple[list[tuple[str, list[str], str]], str, dict[str, str]]:
+    """Return the forms of the detector's rules, what they are of, and why each other rule is left out."""
+    data = path.read_bytes()
+    forms, why = taken(tomllib.loads(data.decode())["rules"])
+    rules = [(name, words, bounded(pattern)) for name, words, pattern in forms]
+    return (
+        rules,
+        f"rules of gitleaks; sha256 of its config: {hashlib.sha256(data).hexdigest()}",
+        why,
+    )
+
+
+def of_data() -> tuple[list[tuple[str, list[str], str]], str]:
+    """Return the forms of the detector's rules that the data has, and what they are of."""
+    data = json.loads(TARGET.read_text("utf-8"))
+    first, end = data["of the detector"]
+    return [(name, words, pattern) for name, words, pattern in data["forms"][first:end]], data[
+        "source"
+    ]
+
+
 def hints() -> list[str]:
     """Return the shortest texts one of which is in every name of a secret, in lower case."""
     names = {
         word for kind in ("sure", "endings", "mixed", "random") for word in WORDS[kind].split()
     }
     names |= {"pass", "key", "token", "auth", "signature", "phrase", "secret", "session", "_code"}
-    names |= {"basic", "on code", "ty code", "ry code", *PHRASES.partition("|(")[0].split("|")}
+    names |= {
+        "basic",
+        "on code",
+        "ty code",
+        "ry code",
+        "me code",
+        *PHRASES.partition("|(")[0].split("|"),
+    }
     return sorted(name for name in names if not any(other in name for other in names - {name}))
 
 
 def main() -> None:
     """Write the data, and say which rules are left out."""
-    data = Path(sys.argv[1]).read_bytes()
-    forms, why = taken(tomllib.loads(data.decode())["rules"])
-    forms += [(name, word.split(), pattern) for name, (word, pattern) in OURS.items()]
-    forms = [
-        # a token ends where its letters end, wherever the rule says
-        (name, words, rf"(?<![A-Za-z0-9])(?:{pattern})[\w-]*")
-        for name, words, pattern in forms
-    ]
-    forms = [(kind, words.split(), pattern) for kind, words, pattern in PLACES] + forms
+    rules, source, why = of_file(Path(sys.argv[1])) if sys.argv[1:] else (*of_data(), {})
+    ours = [(name, word.split(), bounded(pattern)) for name, (word, pattern) in OURS.items()]
+    places = [(kind, words.split(), pattern) for kind, words, pattern in PLACES]
+    forms = [*places, *rules, *ours]
     made = {
-        "source": f"rules of gitleaks; sha256 of its config: {hashlib.sha256(data).hexdigest()}",
+        "source": source,
         "licence": LICENCE,
+        "of the detector": [len(places), len(places) + len(rules)],
         "forms": [[name, words, pattern] for name, words, pattern in forms],
         "words": {name: sorted(set(words.split())) for name, words in WORDS.items()},
         "hints": hints(),
@@ -516,6 +728,7 @@ def main() -> None:
         "setters": SETTERS.split(),
         "phrases": PHRASES,
         "joined": JOINED,
+        "patterns": PATTERNS,
     }
     lines = json.dumps(made, ensure_ascii=False, indent=1)
     TARGET.write_text(re.sub(r"\n {2,}|\n (?=\])", " ", lines).replace("], [", "],\n  [") + "\n")

@@ -47,9 +47,11 @@ def case(fuzz, file: Path, folder: Path, **more: object):
 
 
 def test_a_sound_trace_of_every_reader_is_read(fuzz, seeds, tmp_path: Path) -> None:
-    for files in seeds.values():
-        for file in files:
-            assert fuzz.asked("load", case(fuzz, file, tmp_path / "out")) == (fuzz.READ, "")
+    for reader, files in seeds.items():
+        name = fuzz.fuzz_commands.OF.get(reader, ("load",))[0]
+        for number, file in enumerate(files):
+            folder = tmp_path / f"{reader} {number}"
+            assert fuzz.asked(name, case(fuzz, file, folder)) == (fuzz.READ, ""), file
 
 
 def test_every_command_is_asked_of_a_sound_trace(fuzz, seeds, tmp_path: Path) -> None:

@@ -67,6 +67,12 @@ def _data() -> dict[str, Any]:
 
 
 @functools.cache
+def _pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern of the data: of a header, or of a value that is no secret."""
+    return _re(_data()["patterns"][name])
+
+
+@functools.cache
 def _names() -> re.Pattern[str]:
     return _re(rf"(?i:{_data()['phrases']})|[^\W\d][\w.\-]{{0,127}}")
 
@@ -74,86 +80,38 @@ def _names() -> re.Pattern[str]:
 #: What stands between a name and its value: quotes and brackets that end the name, then
 _SIGN: Final = (
     r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=))?[ \t\u200f]{0,8}(?:"
-    r"(?P<typed>(?::\s?|As\s)[A-Za-z&][\w.\[\], |&']{0,40}?\s{0,4}=(?!=)\s{0,4})"  # password: str =
+    r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[][\w.\[\], |&']{0,40}?\s{0,4}=(?!=)\s{0,4}"  # password: str =
+    r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
     r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]|\bin\s(?=[\[(][rbf]?[\"']))"
     r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
-    r"|(?P<element>(?:\s[^<>]{0,80})?>\s{0,4}(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
+    r"|(?P<element>(?:(?:\s[^<>]{0,80})?>\s{0,4}(?:<(?:value|string)>)?|</key>\s{0,40}<string>)(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
     r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
     r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
     r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|-v)\b"
     r"[\"']?[ \t]{0,4}[:= ][ \t]{0,4})"
     r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
-    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=\S{3,200}[ \t]*;?(?:\n|$)))(?=\S{0,99}\d)"
+    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
+    r"(?=\S{0,99}\d)"
     r")"
 )
-#: What may stand before a text in quotes: brackets, and functions that only wrap it.
-_OPEN: Final = (
-    r"(?:[A-Za-z_]\w{0,40}\.){0,4}(?:\w{0,20}Secret(?:Str|Bytes|Value)?|Password|str|bytes|bytearray|String|new|from"
-    r"|\w{0,6}b64decode|fromhex|unhexlify|\w{0,10}Auth|[fF]ield|Some|Arc|quote(?:_plus)?|update|dict)\(\s{0,80}"
-    r"|[(\[]\s{0,80}|\\\r?\n\s{0,80}|(?:default|value)\s?=\s?"
-)
-#: Any other function of a text in quotes, unless it reads what the text names.
-_CALL: Final = (
-    r"(?i)(?![\w.]*(?:get|env|input|prompt|ask|open|read|load|path|file|fetch|pop|find|lookup|resolve|secret|client"
-    r"|option|header|query|field|column|key\b|var|config|random|token|choice|require|print|error|assert))"
-    r"[a-z][\w.]{0,60}\("
-    r"\s{0,80}(?=[rbf]?[\"'])"
-)
-#: A function that names a secret and returns it: get_password("service", "user").
-_READS: Final = r"(?i)(?:^|[._])(?:get|read|fetch|find|load|ask|delete)_?[^.]*$"
 _QUOTE: Final = r"(?:[rbfuRBFUN@$]{1,2}|&)?(\"{3}|'{3}|\\+[\"']|[\"'`]|%22)"
 _JOIN: Final = r"[ \t]{0,8}(?:[+.][ \t]{0,4}|\\\r?\n\s{0,80})?(?=[rbfuRBFU]{0,2}[\"'`])"
 _JOIN_INSIDE: Final = r"\s{0,80}[+,.]?\s{0,80}(?=[rbfuRBFU]{0,2}[\"'`])"
-#: A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
-_ELSE: Final = (
-    r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?,\s?(?:default\s?=\s?)?|\b(?:or|else)\s)"
-    r"(?=[rbf]?[\"'])"
-)
 _BLOCK: Final = r"[|>][-+\d]{0,2}[ \t]{0,4}\n((?:[ \t]+[^\n]*(?:\n|$)|\n)+)"
 _ITEMS: Final = r"[ \t]*\n((?:[ \t]*-[ \t]+[^\n:]+(?:\n|$))+)"
 _NEXT_LINE: Final = r"[ \t]*\n([ \t]+[^\s:#\-][^\n:]*)(?:\n|$)"
 _BARE: Final = r"[^\s&;,'\"`}\])\\<][^\s&;,'\"`}\])\\<]*"
 _LINE: Final = r"[^\n\"'{}]*?(?=\s+#|[ \t\r]*(?:\n|$))"
 _SEVERAL: Final = r"(?:^|\n)[ \t]*(?:[\w.]+,[ \t]*){1,8}[\w.]+$"
-_PHRASE: Final = (
-    r"(?!.*\s(?:if|else|or|and|in|not|is|for)\s)"
-    r"[\w!@$%^&*.\-]+(?:[ ][\w!@$%^&*.\-]+){1,9}(?=[ \t\r]*(?:\n|$))"
-)
 _BRACES: Final = r"\{[^{}]{0,4096}\}?"
-_HEADER: Final = (
-    r"(?i)(?<![\w-])(?P<name>(?:proxy-)?authorization|(?:set-)?cookie2?(?=\s{0,4}:\s{0,4}[\w.\-]{1,80}=)|x-[a-z0-9-]{0,40}?(?:key|token|auth|secret)"
-    r"|private-token|api-?key|ocp-apim-[a-z-]{0,30}key)(?P<sign>\s{0,4}:\s{0,4})(?=[^\s\"'])"
-)
-_BASIC: Final = r"(?i)\b(?:basic|auth\s(?:plain|login))(?:\s|%20)(?P<value>[A-Za-z0-9+/]{8,}={0,2})"
-_BEARER: Final = (
-    r"(?i)\b(?P<name>bearer|token|(?:api|access|secret)[- _]?key)(?:\s{1,4}|%20)"
-    r"(?P<value>[\w.~+/=\-]{6,})"
-)
-#: A line of a docstring after the name of a parameter.
-_PROSE: Final = (
-    r"(?is)(?:.*\s)?(?:the|to|if|is|are|for|of|and|or|used|which|that|be|when|with)\s.*|.*[a-z]\."
-)
-#: What stands for a value that is given elsewhere.
-_PLACEHOLDER: Final = (
-    r"(?s)\$\{?\{?.*|\$\(.*|%\(?\w*\)?[sd]|%\w+%|<.*>|\[\w*\]|\{\{?.*\}|#[0-9A-Fa-f]{3,8}|:?[*•.xX]{3,}|@\w+@|!\w+.*|&lt;.*|\(.*"
-    r"|\?[a-z ]+"
-    r"|(?i:(?:your|my|the|some|example|dummy|enter|insert)[-_ ].*|.*_here|\w*placeholder\w*"
-    r"|(?:bearer|basic|token|digest)(?:\s*|\s[${<%].*))"
-)
-_REFERENCE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[.*|\(.*|::.*|\?\.\w+)+"
-_PATH_VALUE: Final = (
-    r"(?:/|\./|\.\./|~/|[A-Za-z]:[\\/]|file:)[\w.\-]{0,40}(?:[\\/][\w.\-]{0,40})*"
-    r"|[\w\-]{1,40}\.(?:txt|json|pem|key|py|ya?ml)"
-)
 _PATH: Final = r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\/])+"
-_UUID: Final = r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 _SHELL_WORD: Final = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s\"']|[\"'])+|(?<!\\)\n"
+#: A word in quotes, also as an item of a list: run(["mysql", "-p…"]).
+_QUOTED: Final = r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)"
+#: Of programs whose --user is a user and a group, until "login".
+_ACCOUNTS: Final = ("login -p",)
 #: Words after which another command begins.
 _ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
-_NEEDS_WORDS: Final = (
-    r"(?:^|\s|[\"'])[-/]{1,2}\w|\b(?:login|authtoken|set|setx|setenv|env|ENV|ARG|config|modify)\s"
-    r"|\b(?:AUTH|connect|create)\s"
-)
 
 
 @functools.lru_cache(4096)
@@ -169,7 +127,8 @@ def sureness(name: str) -> Sureness:
         return Sureness.NOT
     *before, last = words
     if last in ("token", "tokens") or (last in ("key", "keys")):
-        return _token_or_key(before, last)
+        kind = _token_or_key(before, last)
+        return min(kind, Sureness.IF_MIXED) if last == "keys" else kind  # ssh_keys: [me, you]
     joined = _re(_data()["joined"])
     if (
         last in kinds["sure"]
@@ -300,13 +259,13 @@ def _search(text: str, counts: Counter[str]) -> str:
         spans = [
             (kind, *match.span(group))
             for match in form.finditer(text)
-            if not _re(_PLACEHOLDER).fullmatch(match[group].rpartition(":")[2])
+            if not _pattern("placeholder").fullmatch(match[group].rpartition(":")[2])
         ]
         text = _hide(text, spans, counts)
     if named:
         text = _hide(text, list(_headers(text)), counts)
         text = _hide(text, list(_named(text)), counts)
-    return _in_words(text, counts) if _re(_NEEDS_WORDS).search(text) else text
+    return _in_words(text, counts) if _pattern("needs words").search(text) else text
 
 
 def _in_words(text: str, counts: Counter[str]) -> str:
@@ -353,7 +312,7 @@ def _hide(text: str, spans: list[tuple[str, int, int]], counts: Counter[str]) ->
 
 def _headers(text: str) -> Iterator[tuple[str, int, int]]:
     at = 0
-    for match in _re(_HEADER).finditer(text):
+    for match in _pattern("header").finditer(text):
         if match.start() < at:
             continue
         quote = text[match.start() - 1 : match.start()]
@@ -362,17 +321,17 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
         at = last = end if end >= 0 else line.end() if line else len(text)
         value = text[match.end() : last]
         if (
-            not _re(_PLACEHOLDER).fullmatch(value)
+            not _pattern("placeholder").fullmatch(value)
             and value.lower() not in _data()["words"]["switches"]
         ):
             yield "header", match.end(), last
-    for match in _re(_BASIC).finditer(text):
+    for match in _pattern("basic").finditer(text):
         try:
             if re.search(rb"[:\0]", base64.b64decode(match["value"] + "==")):
                 yield "header", *match.span("value")
         except binascii.Error:
             continue
-    for match in _re(_BEARER).finditer(text):
+    for match in _pattern("bearer").finditer(text):
         sure = Sureness.IF_MIXED if match["name"].lower() == "bearer" else Sureness.IF_DRAWN
         if _worth(match["value"], sure, True):
             yield "header", *match.span("value")
@@ -388,6 +347,11 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         if sign is None or (sign["comma"] and not _is_pair(text, name, sign)):
             continue
         before = text[max(0, name.start() - 1) : name.start()]
+        if before == sign[0] == ":":
+            continue  # an address of parts: arn:…:secret:x
+        near = text[max(0, name.start() - _JUDGED) : name.start()]
+        if name[0].lower() in ("pass", "pw") and _pattern("user").search(near):
+            sure = Sureness.SURE
         if (
             sign["colon"]
             and before == " "
@@ -397,9 +361,14 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
             sure = Sureness.IF_DRAWN  # "backward pass: layer3" is prose
         if before == " " and sure == Sureness.IF_DRAWN and _is_of_table(text, name.start()):
             continue  # "cache key: 5f2a…"
-        if sign["element"] and before not in ("<", ":") and not sign["close"]:
+        if (
+            sign["element"]
+            and before not in ("<", ":")
+            and not sign["close"]
+            and "</" not in sign[0]
+        ):
             continue
-        if sign["call"] and _re(_READS).search(name[0]):
+        if sign["call"] and _pattern("reads").search(name[0]):
             continue
         if (sign["call"] or sign["prose"] is not None) and sure < Sureness.SURE:
             continue
@@ -454,18 +423,19 @@ def _values(
     )
     last = _words(name)[-1:]
     for _ in range(8):
-        opening = _re(_OPEN).match(text, at) or (
-            _re(_CALL).match(text, at) if sure == Sureness.SURE else None
+        opening = _pattern("open").match(text, at) or (
+            _pattern("call").match(text, at) if sure == Sureness.SURE else None
         )
         if opening is None:
             break
         inside = inside or opening[0][-1:] != "="
         at = opening.end()
-    if text.startswith("{", at) and sure == Sureness.SURE and (sign["colon"] or sign["equal"]):
+    if text.startswith("{", at) and sure >= Sureness.IF_MIXED and (sign["colon"] or sign["equal"]):
         braces = _re(_BRACES).match(text, at)
         pairs = _re(r"[:=]\s{0,4}\"([^\"]*)\"|[:=]\s{0,4}'([^']*)'")
         for entry in pairs.finditer(text, at, braces.end() if braces else at):
-            if _worth(entry[1] or entry[2] or "", sure, True):
+            judged = sure if sure == Sureness.SURE else Sureness.IF_DRAWN
+            if _worth(entry[1] or entry[2] or "", judged, True):
                 yield entry.span(1 if entry[1] is not None else 2)
         return
     first = True
@@ -477,7 +447,7 @@ def _values(
         pair = last == ["auth"] and ((inside and not first) or ":" in text[start:end])
         if sure and (pair or last == ["pw"]):
             sure = Sureness.SURE  # auth=("user", "…"), pw="…"
-        if _worth(text[start:end], sure, True) and not _is_name(text[start:end], name):
+        if _is_literal(text[start:end], sure, name):
             spans.append((start, end))
         first = False
         more = _re(_JOIN_INSIDE if inside or sign["call"] else _JOIN).match(text, at)
@@ -490,10 +460,10 @@ def _values(
         return
     if inside and sign["equal"]:
         return  # user, password = args
-    other = _re(_ELSE).match(text, at)
+    other = _pattern("else").match(text, at)
     if other is not None and (quote := _re(_QUOTE).match(text, other.end())):
         start, end, _ = _inside(text, quote)
-        if _worth(text[start:end], sure, True):
+        if _is_literal(text[start:end], sure, name):
             yield start, end
         return
     yield from _bare(text, at, sure, name, before, sign)
@@ -505,7 +475,7 @@ def _bare(
     """Yield the span of a value without quotes, unless it is an expression or a reference."""
     if sign["element"]:
         end = text.find("]]>" if "CDATA" in sign[0] else "</", at)
-        if _worth(text[at:end], sure, True):
+        if _is_literal(text[at:end], sure, name):
             yield at, end
         return
     value = _re(_BARE).match(text, at, at + _JUDGED)
@@ -531,7 +501,7 @@ def _bare(
     if sign["colon"] and sure == Sureness.SURE and _alone(text, at, sign):
         line = _re(_LINE).match(text, at)  # a line of YAML: a phrase without quotes
         if line is not None and line.end() > value.end():
-            if _worth(line[0], sure, True) and not _re(_PROSE).fullmatch(line[0]):
+            if _worth(line[0], sure, True) and not _pattern("prose").fullmatch(line[0]):
                 yield at, line.end()
             return
     # Environment="PASSWORD=a phrase", UID=sa;PWD=a phrase;
@@ -539,8 +509,8 @@ def _bare(
     if sign["equal"] and before in ("'", '"', ";"):
         phrase = _re(rf"[^{before}\n=;&|<>$-]*(?={before}|\Z)").match(text, at)
     elif sign["equal"] and sure == Sureness.SURE and _alone(text, at, sign):
-        phrase = _re(_PHRASE).match(text, at)
-        if phrase is not None and _re(_PROSE).fullmatch(phrase[0]):
+        phrase = _pattern("phrase").match(text, at)
+        if phrase is not None and _pattern("prose").fullmatch(phrase[0]):
             phrase = None
     yield (phrase or _re(_BARE).match(text, at) or value).span()
 
@@ -550,14 +520,22 @@ def _is_name(value: str, name: str) -> bool:
     if value.lower() in (name.lower(), re.split(r"[.\-]", name.lower())[-1]):
         return True
     several = len(_words(value)) > 1 or value.lower().endswith(name.lower())
-    return several and value.isidentifier() and sureness(value) > Sureness.NOT
+    named = several and value.isidentifier() and not re.search(r"\d\D?\d", value)
+    return named and sureness(value) > Sureness.NOT
+
+
+def _is_literal(value: str, sure: Sureness, name: str) -> bool:
+    """Whether a value in quotes, where a variable's name has no place, is to be hidden."""
+    return _worth(value, sure, True) and (
+        bool(re.search(r"\d", value)) or not _is_name(value, name)
+    )
 
 
 def _is_expression(value: str) -> bool:
     """Whether a value without quotes is an attribute, a call or an item: args.password, tokens[i]."""
     if re.match(r"[A-Za-z_][\w.]*\((?:$|[\w\"'*)])", value):
         return True
-    item = _re(_REFERENCE).fullmatch(value) or re.match(r"[A-Za-z_][\w.]*\[", value)
+    item = _pattern("reference").fullmatch(value) or re.match(r"[A-Za-z_][\w.]*\[", value)
     return bool(item) and not any(char.isdigit() for char in value.partition("[")[0])
 
 
@@ -592,7 +570,7 @@ def _worth(value: str, sure: Sureness, quoted: bool) -> bool:
     bare = value[:_JUDGED].strip().strip("\"'\\")
     if not bare or HIDDEN in bare or bare.lower().lstrip("-?+") in _data()["words"]["switches"]:
         return False
-    if _re(_PLACEHOLDER).fullmatch(bare) or _re(_PATH_VALUE).fullmatch(bare):
+    if _pattern("placeholder").fullmatch(bare) or _pattern("path value").fullmatch(bare):
         return False
     if re.fullmatch(r"[\d.,:+\-e]+", bare):
         return sure == Sureness.SURE and len(bare) > 3
@@ -611,7 +589,7 @@ def _mixed(value: str) -> bool:
 
 def _drawn(value: str) -> bool:
     """Whether a value looks drawn by chance: letters and digits change several times within a word."""
-    if re.search(r"[\s(\[{]|::", value) or _re(_UUID).fullmatch(value):
+    if re.search(r"[\s(\[{]|::", value) or _pattern("uuid").fullmatch(value):
         return False
     for piece in re.split(r"[._:/\-]", value) if len(value) < 100 else [value]:
         changes = len(re.findall(r"[^\W\d_](?=\d)|\d(?=[^\W\d_])", piece))
@@ -638,11 +616,16 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             takes, several, login, setting, options = Sureness.NOT, False, False, 0, ()
             yield argument
             continue
-        quote = argument[0] if argument[:1] in ("'", '"') and argument[-1:] == argument[:1] else ""
-        word = argument[1:-1] if quote and len(argument) > 1 else argument
+        parts = _re(_QUOTED).fullmatch(argument)
+        first, quote, word, end = parts.groups() if parts else ("", "", argument, "")
+        if parts is None and command[number - 1][-1:] == ",":
+            takes = Sureness.NOT  # add_argument("-p", "--password", help=…)
         hidden = ""
         named = command[number - 1] == "--secret" and _is_known(word)  # --secret dbPassword S
-        if takes and not named and not word.startswith("--") and (word[:1] != "-" or len(word) > 2):
+        option = word[:2] == "--" or (
+            word[:1] == "-" and (len(word) < 3 or _next_sureness(word, ()) == Sureness.SURE)
+        )
+        if takes and not named and not option:
             later = takes == Sureness.IF_MIXED and command[number - 1][:1] == "-"
             hidden = HIDDEN if _worth(word, Sureness.IF_DRAWN if later else takes, True) else ""
             takes = takes if several else Sureness.NOT
@@ -653,6 +636,11 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             # wandb login --relogin KEY
             rest = word[:1] == "-" and takes == Sureness.IF_MIXED
             takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
+            # PROGRAM -u USER -p PASSWORD, but not -p PORT
+            port = re.fullmatch(r"[\d.:/\-]*", [*command[number + 1 : number + 2], ""][0])
+            if word == "-p" and not port and "-p=" not in options:
+                user = command[max(0, number - 2)] in _data()["logins"]
+                takes = Sureness.SURE if user and command[number - 1][-3:] != ".py" else takes
             several = word.endswith("s") and not shell
             if setting and word[:1] != "-":
                 setting -= 1
@@ -661,7 +649,8 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
                     takes = max(takes, sureness(word))
             if shell and not takes and _is_known(word):
                 takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
-            login = word in _data()["logins"] or f":{word}" in options or f",{word}" in options
+            login = word in _data()["logins"] and options != _ACCOUNTS
+            login = login or bool({f":{word}", f",{word}"}.intersection(options))
             login = login or (":-u" in options and bool(re.fullmatch(r"-[A-Za-z]+u", word)))
         options = _data()["options"].get(word.lstrip("!%($`").rpartition("/")[2], options)
         if word in _data()["setters"]:
@@ -670,7 +659,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             options = tuple(option.removeprefix("login ") for option in options)
         if hidden and hidden != word:
             counts["option"] += 1
-        yield f"{quote}{hidden}{quote}" if hidden else argument
+        yield f"{first}{quote}{hidden}{quote}{end}" if hidden else argument
 
 
 def _is_known(word: str) -> bool:
@@ -693,22 +682,23 @@ def _next_sureness(word: str, options: tuple[str, ...]) -> Sureness:
         return Sureness.SURE
     if word in ("login", "authtoken"):
         return Sureness.IF_MIXED
-    if word[:1] != "-" or not re.fullmatch(r"-{1,2}[^\W\d][\w.\-]{0,127}", word):
+    if word[:1] != "-" or not re.fullmatch(r"-{1,2}\d?[^\W\d][\w.\-]{0,127}", word):
         return Sureness.NOT
     return _of_option(word)
 
 
 def _of_option(name: str) -> Sureness:
     """Return the sureness of an option's name, which is rarely called a token for nothing."""
-    sure = sureness(name)
-    return Sureness.SURE if sure == Sureness.IF_MIXED else sure
+    sure, words = sureness(name), _words(name)
+    of_compiler = words[-1:] == ["pass"] and len(words) > 1  # --opt-pass O3
+    return Sureness.SURE if sure == Sureness.IF_MIXED and not of_compiler else sure
 
 
 def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
     """Return the word with the secret hidden that it has: ``--key=…``, ``-p…``, ``-ume:…``, ``pass:…``."""
     name, equals, value = word.partition("=")
-    if equals and re.fullmatch(r"[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
-        if name in _data()["logins"] and (hidden := _login(value)):
+    if equals and re.fullmatch(r"(?:--\d)?[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
+        if name in _data()["logins"] and options != _ACCOUNTS and (hidden := _login(value)):
             return f"{name}={hidden}"
         sure = _of_option(name) if name[0] == "-" else Sureness.NOT if shell else sureness(name)
         if name[0] != "-" and (_is_name(value, name) or _is_expression(value)):
@@ -730,6 +720,9 @@ def _login(word: str, options: tuple[str, ...] = ()) -> str:
     user, sign, password = word.partition("," if comma else ":" if ":" in word else "%")
     harmless = password.isdigit() and (user.isdigit() or len(password) < 4)
     harmless = (
-        harmless or not password or "//" in word or bool(_re(_PLACEHOLDER).fullmatch(password))
+        harmless
+        or not password
+        or "//" in word
+        or bool(_pattern("placeholder").fullmatch(password))
     )
     return f"{user}{sign}{HIDDEN}" if sign and not harmless else ""

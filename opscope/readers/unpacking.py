@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import errno
+import filecmp
 import gzip
 import io
 import os
@@ -122,6 +123,11 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
     elif unpacked.lost:
         what = f"damaged entries of the archive beside the trace were left out ({unpacked.lost})"
         trace.note("warning", what, max(len(unpacked.damaged), 1))
+    if unpacked.may_lack:
+        trace.note(
+            "warning",
+            "packed from a database with a log, which lies beside it: records may be missing",
+        )
     if unpacked.left_out:
         trace.note("warning", f"entries of the archive {LEFT_OUT} were left out", unpacked.left_out)
     return trace
@@ -171,6 +177,8 @@ class _Unpacked:
     #: What is wrong with it, where something is.
     lost: str = ""
     left_out: int = 0
+    #: Whether a database from which it may have been packed has a log beside it.
+    may_lack: bool = False
     is_archive: bool = False
     seen: set[str] = field(default_factory=set)
     #: The paths of files that are not whole.
@@ -234,9 +242,14 @@ class _Unpacked:
 
     def _write_sides(self, name: str) -> None:
         """Write what a writer left beside a packed database, packed or not: without it rows are others."""
-        if self.path.with_name(name).exists():  # then it is that one's
-            return
-        for side in (name + suffix for suffix in SIDES):
+        sides, live = [name + suffix for suffix in SIDES], self.path.with_name(name)
+        if live.exists() and not (
+            self.seen and filecmp.cmp(live, self.folder / name, shallow=False)
+        ):
+            beside = map(self.path.with_name, sides)
+            self.may_lack = any(side.is_file() and side.stat().st_size for side in beside)
+            return  # they are that one's
+        for side in sides:
             packed = self.path.name[len(_SUFFIX.sub("", self.path.name)) :]
             for path in (self.path.with_name(side), self.path.with_name(side + packed)):
                 if path.is_file():

@@ -842,7 +842,7 @@ def drawn(line: str, dice: random.Random) -> str:
             return made[: size or None]
         return "".join(dice.choices(_ALPHABETS[kind], k=size))
 
-    line = line.replace("{-}", 5 * "-").replace("\\n", "\n")
+    line = line.replace("{-}", 5 * "-").replace("{q}", 3 * '"').replace("\\n", "\n")
     return re.sub(r"\{(age|[aAhHdbwUlupfo])(\d*)\}", text, line)
 
 

@@ -103,12 +103,17 @@ def test_so_is_it_beside_a_packed_database(tmp_path, mode, packs):
         assert len(readers.open(path.with_name(path.name + ".gz"))["kernels"]) == kernels
 
 
-def test_what_lies_beside_both_is_not_the_packed_ones(tmp_path):
+def test_what_lies_beside_both_is_the_packed_ones_if_they_are_equal_else_it_is_told(tmp_path):
     with half_written(tmp_path, "nsys_sqlite", "wal") as (path, kernels):
         packed = path.with_name(path.name + ".gz")
         packed.write_bytes(gzip.compress(path.read_bytes()))
         assert len(readers.open(path)["kernels"]) == kernels
-        assert len(readers.open(packed)["kernels"]) < kernels
+        assert len(readers.open(packed)["kernels"]) == kernels
+        # packed before, or another's
+        packed.write_bytes(gzip.compress(path.read_bytes() + bytes(4096)))
+        trace = readers.open(packed)
+        assert len(trace["kernels"]) < kernels
+        assert trace["notes"]["what"].str.contains("records may be missing").any()
 
 
 def test_so_is_it_in_a_folder_and_in_an_archive(tmp_path):

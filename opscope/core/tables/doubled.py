@@ -2,8 +2,9 @@
 
 Joined files, events appended twice, or table rows written twice would double all times. Records with a
 correlation id that are equal in every column are duplicates. Rows without such an id may be equal by chance
-(times in whole microseconds); they are removed only if at least half of a table's rows are repeated. A stream
-runs no two kernels of one name from one time to another: there equal ids are not needed.
+(times in whole microseconds); they are removed only if at least half of a table's rows are repeated, or if
+all rows of several small tables are, as in a short trace that was written twice. A stream runs no two kernels
+of one name from one time to another: there equal ids are not needed.
 """
 
 from __future__ import annotations
@@ -37,20 +38,19 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 def without_doubles(trace: Trace) -> Trace:
     """Return the trace with each record once; notes say what was removed, and what only looks repeated."""
     changed = {}
-    for name, column in _TIMED.items():
+    repeated = {name: _again(trace[name], column) for name, column in _TIMED.items()}
+    doubles = {name: again for name, again in repeated.items() if again is not None}
+    wholly = [name for name, again in doubles.items() if _is_wholly(trace[name], again)]
+    for name, again in doubles.items():
         table = trace[name]
-        again = _again(table, column)
-        if again is None:
-            continue
         if "correlation" in table.columns:
             identified = again & table["correlation"].is_not_null()
         else:
             identified = again & ~again
         alike = int((again & ~identified).sum())
-        if (
-            2 * int(again.sum()) >= len(table) - int(again.sum())
-            and alike + int(identified.sum()) >= _SOME
-        ):
+        half = 2 * int(again.sum()) >= len(table) - int(again.sum())
+        small = name in wholly and (len(wholly) > 1 or int(again.sum()) > 2)
+        if small or (half and alike + int(identified.sum()) >= _SOME):
             identified, alike = again, 0
         count = int(identified.sum())
         if count:
@@ -92,6 +92,15 @@ def _once_a_stream(trace: Trace) -> Trace:
     )
     trace.note("warning", what, len(again))
     return trace.replace(kernels=kernels.filter(pl.Series(left)))
+
+
+def _is_wholly(table: pl.DataFrame, again: pl.Series) -> bool:
+    """Whether every row of a small table is there at least twice."""
+    if len(table) > 4 * _SOME or 2 * int(again.sum()) < len(table):
+        return False
+    return (
+        not table.drop(_NUMBER, strict=False).select(pl.struct(pl.all()).is_unique().any()).item()
+    )
 
 
 def _again(table: pl.DataFrame, column: str) -> pl.Series | None:

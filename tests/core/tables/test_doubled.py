@@ -90,6 +90,25 @@ def test_kernels_without_an_id_are_told_unless_all_are_there_again() -> None:
     assert len(without_doubles(traced([*kernels, *kernels, *kernels]))["kernels"]) == 100
 
 
+def short(kernels: int, ranges: int, times: int) -> Trace:
+    """A trace of few rows, without ids, written so many times."""
+    rows = [kernel(n * 10, n * 10 + 5, correlation=None) for n in range(kernels)]
+    marks = [range_at(10 * n, f"step {n}") for n in range(ranges)]
+    return traced(times * rows, ranges=pl.DataFrame(times * marks))
+
+
+def test_a_short_trace_that_was_written_twice_is_counted_once() -> None:
+    for kernels, ranges, times in [(2, 2, 2), (1, 1, 2), (3, 1, 3), (2, 4, 3)]:
+        trace = without_doubles(short(kernels, ranges, times))
+        assert (len(trace["kernels"]), len(trace["ranges"])) == (kernels, ranges)
+        assert len(notes(trace)) == 2
+    # one table alone may be so by chance, unless it has three rows
+    alone = [kernel(n * 10, n * 10 + 5, correlation=None) for n in range(3)]
+    assert len(without_doubles(traced(2 * alone))["kernels"]) == 3
+    assert len(without_doubles(traced(2 * alone[:2]))["kernels"]) == 4
+    assert len(without_doubles(traced([*alone, *alone[:2]]))["kernels"]) == 5
+
+
 def doubled_kineto(folder: Path) -> tuple[Path, Path]:
     path = seeds.kineto(folder / "once.json")
     document = json.loads(path.read_text())

@@ -246,6 +246,21 @@ def test_the_chrome_trace_made_of_an_rpd_has_the_same_kernels_and_launches(rocm:
     assert any("whole µs" in what for what in cut["notes"]["what"])
 
 
+def test_a_chrome_trace_of_rpd_whose_events_are_there_twice_has_each_once(
+    rocm: Path, tmp_path: Path
+) -> None:
+    path = rocm / "rpd/matmul_result.json"
+    first, *events, last = path.read_text().splitlines()
+    once = readers.open(path)
+    for name, doubled in {"after": events * 2, "beside": [e for e in events for _ in "12"]}.items():
+        twice = tmp_path / f"{name}.json"
+        twice.write_text("\n".join([first, *doubled, last]))
+        trace = readers.open(twice)
+        for table in ("kernels", "memops", "calls", "ranges"):
+            assert len(trace[table]) == len(once[table]), (name, table)
+        assert "events that the file holds again: counted once" in trace["notes"]["what"].to_list()
+
+
 def test_rpds_copies_have_the_bytes_of_their_calls(rocm: Path) -> None:
     copies = readers.open(rocm / "rpd/matmul_result.rpd")["memops"].sort("start")
     first = copies.head(2).select(pl.col("kind").cast(pl.String), "bytes").rows()
