@@ -22,6 +22,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.g
 
 #: Width and height in pixels: a screen, and half of a small one.
 SIZES = ((1400, 900), (700, 900))
+#: A style of the page's own kind, which its content policy lets in.
+_TALL = """() => {
+  const sheet = new CSSStyleSheet();
+  sheet.replaceSync("html, body, #viewer, .main { height: auto !important; overflow: visible !important }");
+  document.adoptedStyleSheets = [sheet];
+}"""
 
 
 def arguments() -> argparse.Namespace:
@@ -75,9 +81,7 @@ def picture(seen: Any, asked: argparse.Namespace, path: Path) -> None:
         seen.page.fill("#search", asked.search)
         seen.settle()
     if asked.tall:  # the page scrolls in its main part, not in the window
-        seen.page.add_style_tag(
-            content="html, body, #viewer, .main { height: auto !important; overflow: visible !important }"
-        )
+        seen.page.evaluate(_TALL)
     seen.page.screenshot(path=path, full_page=asked.tall)
     sideways = seen.page.evaluate(
         "document.documentElement.scrollWidth - document.documentElement.clientWidth"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _WORDS: Final = WORDS
 #: Columns whose text is written by opscope. ``what`` is a line of the summary or a note.
-_OURS: Final = frozenset(
+OURS: Final = frozenset(
     (
         *(
             "what",
@@ -96,7 +96,7 @@ def _row(row: Mapping[str, Any], of: str | None) -> Mapping[str, Any]:
     for key, value in row.items():
         if not isinstance(value, str):
             continue
-        if key in _OURS:
+        if key in OURS:
             mine[key] = said(value, of)
         elif "CUDA" in value:  # the column shows the reason where there is no op
             for reason in filter(None, REASONS):

@@ -10,6 +10,8 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.vendors import said
+
 #: Columns of what runs on a GPU: of a run without one they have nothing, 0 or a word that is always the same.
 _OF_GPUS: Final = re.compile(
     r"(kernels|copies|sets|device|stream|tc_eligible|tc_reason|tensor_core.*|launched_.*|uncaptured)"
@@ -21,14 +23,32 @@ _ELAPSED: Final = {
     "device_total": "total time",
     "device_mean": "mean time",
 }
+#: What columns have in their names of NVIDIA's GPUs, as other vendors' words are looked up.
+_NVIDIAS: Final = (
+    ("tensor core", "Tensor Core"),
+    ("tc ", "TC "),
+    ("sm efficiency", "SM efficiency"),
+    ("blocks per sm", "blocks/SM"),
+)
 _TWICE: Final = {"host_self", "host_total", "host_mean"}
+
+#: Parts of a step: one in which no step spent any time says nothing.
+_PART: Final = re.compile(r"[a-z]+_part")
+
+
+def _nothing(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() and column.null_count() == 0 and bool((column == 0).all())
 
 
 def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
-    """Return the columns that no row has a value of its own in, and of a run on CPUs alone those of GPUs."""
+    """Return the columns that no row has a value of its own in, parts of steps that took no time, and of a run on
+    CPUs alone those of GPUs."""
     if frame.is_empty():
         return frozenset()
     empty = {name for name in frame.columns if frame[name].null_count() == frame.height}
+    if "efficiency" in empty:
+        empty.add("rated")  # without a roof, always 0
+    empty |= {name for name in frame.columns if _PART.fullmatch(name) and _nothing(frame[name])}
     if {"op", "reason"} <= set(frame.columns) and frame["reason"].null_count():
         of_ops = frame.filter(pl.col("op").is_not_null())["reason"]
         if of_ops.null_count() == len(
@@ -43,6 +63,12 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
     return frozenset(empty | of_gpus | (twice & set(frame.columns)))
 
 
-def heading(column: str, cpu_only: bool) -> str | None:
-    """Return what a column is called in this run, if that is not its name."""
-    return _ELAPSED.get(column) if cpu_only else None
+def heading(column: str, cpu_only: bool, vendor: str | None = None) -> str | None:
+    """Return what a column is called in this run, of this vendor's devices, if that is not its name."""
+    if cpu_only:
+        return _ELAPSED.get(column)
+    ours = column.replace("_", " ")
+    for name, words in _NVIDIAS:
+        ours = ours.replace(name, words)
+    theirs = said(ours, vendor)
+    return None if theirs == ours else theirs

@@ -42,6 +42,16 @@ def test_without_a_gpu_its_columns_do_not_fit_and_times_are_times():
     assert unfit(frame.select("op", "host_self"), cpu_only=True) == frozenset()
 
 
+def test_columns_are_called_as_the_vendor_of_the_devices_calls_it():
+    assert heading("tensor_core_time", False, "amd") == "matrix core time"
+    assert heading("tc_eligible", False, "amd") == "MC eligible"
+    assert heading("sm_efficiency", False, "amd") == "CU efficiency"
+    assert heading("blocks_per_sm", False, "amd") == "blocks/CU"
+    assert heading("tensor_core", False, "google") == "matrix unit"
+    assert heading("tensor_core", False, "nvidia") is None
+    assert heading("device_time", False, "amd") is None
+
+
 def test_kernels_are_demangled_and_shortened_and_stay_apart(trace_of):
     mangled = [f"_ZN2at6native{len(name)}{name}IfLi{n}EEEvPT_i" for name, n in
                (("reduce_kernel_of_a_long_name_indeed_it_is", 4), ("reduce_kernel_of_a_long_name_indeed_it_is", 8))]  # fmt: skip

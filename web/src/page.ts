@@ -22,6 +22,8 @@ export interface About {
   editor: boolean;
   /** It is one of several runs, which a page two folders up lists. */
   of_runs: boolean;
+  /** Columns that the vendor of the devices calls otherwise, and what it calls them. */
+  called: Record<string, string>;
   /** Per page, why it has no content; pages that have some are absent. */
   empty: Record<string, string>;
 }

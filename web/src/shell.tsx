@@ -15,7 +15,7 @@ import type { Source } from "./source";
 import { address, GLOBAL, route } from "./state";
 
 /** What a page that is `alone` has in place of what is not known yet. */
-const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, merged: null, editor: false, of_runs: false, empty: {} };
+const UNKNOWN: About = { files: [], other: [], version: "", steps: null, devices: [], ranks: [], cpu_only: false, span: null, selected: null, merged: null, editor: false, of_runs: false, called: {}, empty: {} };
 
 /** Parameters of what does not depend on the selection. */
 const WHOLE = { steps: undefined, device: undefined, rank: undefined };

@@ -158,8 +158,7 @@ class Parts(Judge):
                 lost,
                 lost / self.time,
                 WORTH,
-                f"what the device waited for while it was idle for {self._part(lost)}:"
-                f" {unlinked or words.NO_LAUNCHES}",
+                f"why the device was idle for {self._part(lost)}: {unlinked or words.NO_LAUNCHES}",
                 words.OTHER_CLOCKS
                 if unlinked in (CLOCKS, LATE)
                 else "capture the launches too: " + ", or ".join(recorders(self.vendor)),

@@ -13,7 +13,7 @@ from opscope.core.question import units
 __all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
 
 #: Of idle time whose cause is not known, and the first thing to try.
-NO_LAUNCHES: Final = "the trace does not record the launches that would tell what it waited for"
+NO_LAUNCHES: Final = "the trace has no launches, which would tell"
 OTHER_CLOCKS: Final = (
     "record again, with a newer driver and profiler: only with clocks that agree do launches tell"
 )

@@ -87,7 +87,7 @@ def _trace(engine: Engine) -> Trace:
         specs += _time_specs(name, times_of.times.runs, times_of.times.layers)
         runs = times_of.times.runs
         notes.append(("info", MEANS.format(runs=_many(runs)), len(tables["kernels"])))
-        origin["times"] = f"of layers: means over {_many(runs)}, laid end to end"
+        origin["times"] = f"layers' means over {_many(runs)}, laid end to end"
         notes += _unmatched(layers, times_of.times.layers)
         notes += _lacking(times_of.times.layers)
         wild = sum(not _possible(layer, runs) for layer in times_of.times.layers)

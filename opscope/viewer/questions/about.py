@@ -14,13 +14,18 @@ from opscope.core.analysis.serving.engine_steps import engine_steps
 from opscope.core.analysis.steps.step_times import has_steps, steps_of
 from opscope.core.analysis.steps.steps import table_of_steps
 from opscope.core.question.registry import reports
+from opscope.reports import vendor_words
 from opscope.version import __version__
+from opscope.viewer import fitting
 from opscope.viewer.question import Asked, Question, whole
 from opscope.viewer.rows import plain
 
 if TYPE_CHECKING:
     from opscope.profile import Profile
     from opscope.viewer.viewed import Viewed
+
+#: What is said of a slice in words that vendors have for themselves.
+_VENDORS: Final = ("tensor_core", "tc_reason")
 
 
 def answer(asked: Asked) -> dict[str, Any]:
@@ -32,6 +37,9 @@ def answer(asked: Asked) -> dict[str, Any]:
 def _about(viewed: Viewed) -> dict[str, Any]:
     profile = viewed.profile
     steps, ranks = _steps(profile), _ranks(profile)
+    of = vendor_words.vendor(profile)
+    empty = _empty(viewed, steps, ranks)
+    called = {name: fitting.heading(name, profile.cpu_only, of) for name in _VENDORS}
     return {
         "files": [whole(name) for name in viewed.names],
         "other": [whole(name) for name in viewed.other_names],
@@ -45,7 +53,8 @@ def _about(viewed: Viewed) -> dict[str, Any]:
         "merged": profile.merged_of,
         "editor": viewed.editor is not None,
         "of_runs": viewed.of_runs,
-        "empty": _empty(viewed, steps, ranks),
+        "called": {name: words for name, words in called.items() if words},
+        "empty": {page: vendor_words.said(text, of) for page, text in empty.items()},
     }
 
 

@@ -13,6 +13,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.advice import advised
 from opscope.core.question.registry import reports
+from opscope.reports import vendor_words
 from opscope.viewer.cards import cards
 from opscope.viewer.question import Asked, BadParameter, Question
 from opscope.viewer.rows import plain
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _TOP: Final = 10
 #: The rows of ``step_summary`` that divide a step; the others are the step itself and its phases.
 _STEP: Final = "step"
+#: Columns of texts that opscope wrote.
+_OURS: Final = ("reason", "text", "to_try")
 _PHASE: Final = "phase: "
 
 
@@ -62,7 +65,9 @@ def _figures(profile: Profile) -> dict[str, Any]:
         "diagnosis": figures["diagnosis"],
         "steps": steps,
         "no_steps": no_steps,
-        "top": _rows(ops.head(_TOP), "op direction kind device_time share calls reason"),
+        "top": _in_words(
+            _rows(ops.head(_TOP), "op direction kind device_time share calls reason"), profile
+        ),
         "ops": len(ops),
         "others_share": plain(rest.sum()) if len(rest) and not rest.null_count() else None,
         "no_ops": reports()["by_op"].empty if ops.is_empty() else None,
@@ -72,7 +77,7 @@ def _figures(profile: Profile) -> dict[str, Any]:
 
 
 def _diagnosis(profile: Profile) -> list[dict[str, Any]]:
-    return _rows(profile.diagnosis(), "rank finding share lost text to_try")
+    return _in_words(_rows(profile.diagnosis(), "rank finding share lost text to_try"), profile)
 
 
 def _steps(profile: Profile) -> tuple[list[dict[str, Any]], str | None]:
@@ -87,16 +92,19 @@ def _steps(profile: Profile) -> tuple[list[dict[str, Any]], str | None]:
 
 def _unattributed(profile: Profile) -> dict[str, Any]:
     row = profile.summary().row(0, named=True)
+    reasons = _rows(profile.unattributed(), "reason kernels copies time share")
     return {
         "time": plain(row["device_unattributed_time"]),
         "whole": plain(row["device_time"]),
-        "reasons": _rows(profile.unattributed(), "reason kernels copies time share"),
+        "reasons": _in_words(reasons, profile),
     }
 
 
 def _warnings(profile: Profile) -> list[str]:
     notes = profile.notes().filter(pl.col("severity") != "info")
-    return list(dict.fromkeys(f"{row['severity']}: {row['what']}" for row in notes.to_dicts()))
+    of = vendor_words.vendor(profile)
+    lines = (f"{row['severity']}: {row['what']}" for row in notes.to_dicts())
+    return list(dict.fromkeys(vendor_words.said(line, of) for line in lines))
 
 
 def _advice(profile: Profile) -> dict[str, Any]:
@@ -116,6 +124,20 @@ def _advice(profile: Profile) -> dict[str, Any]:
         "together": advised.together(combined.row(0, named=True)) if together else None,
         "rest": list(advised.rest(frame)),
     }
+
+
+def _in_words(rows: list[dict[str, Any]], profile: Profile) -> list[dict[str, Any]]:
+    """Return the rows with opscope's own texts in the words of the devices' vendor."""
+    of = vendor_words.vendor(profile)
+    return [
+        {
+            name: vendor_words.said(value, of)
+            if name in _OURS and isinstance(value, str)
+            else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
 
 
 def _rows(frame: pl.DataFrame, names: str) -> list[dict[str, Any]]:

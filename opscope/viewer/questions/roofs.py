@@ -9,6 +9,7 @@ import polars as pl
 from opscope.core.analysis.roofline.roofs import about
 from opscope.core.perf.devices.peaks import Device
 from opscope.profile import Profile
+from opscope.reports import vendor_words
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
 
@@ -22,11 +23,12 @@ def answer(asked: Asked) -> dict[str, Any]:
     """
     profile = asked.profile
     device, reason = profile.device
+    of = vendor_words.vendor(profile)
     return {
         "device": None if device is None else device.name,
-        "reason": reason,
+        "reason": None if reason is None else vendor_words.said(reason, of),
         "worked": _worked(profile) if profile.merged_of is None else {},
-        "notes": [] if device is None else about(device),
+        "notes": [] if device is None else [vendor_words.said(line, of) for line in about(device)],
         **_peaks(device),
     }
 

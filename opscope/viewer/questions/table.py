@@ -18,6 +18,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.not_merged import NotMerged
 from opscope.core.question import suggest
+from opscope.reports import vendor_words
 from opscope.viewer import fitting, rows, tables
 from opscope.viewer.order import order
 from opscope.viewer.question import Asked, BadParameter, Question
@@ -78,18 +79,19 @@ def answer(asked: Asked) -> dict[str, Any]:
         page = frame[rows_found.rows[start : start + count]]
     cpu_only = asked.profile.cpu_only
     without = kept.get(("unfit", key_of_table), lambda: fitting.unfit(frame, cpu_only))
+    of = kept.get("vendor", lambda: vendor_words.vendor(asked.viewed.profile))
     return {
         "name": kind.name,
-        "title": kind.title,
+        "title": vendor_words.said(kind.title, of),
         "row": kind.holds.row,
-        "empty": _make(kind, asked)[1] or kind.empty,
+        "empty": _make(kind, asked)[1] or vendor_words.said(kind.empty, of),
         "columns": [
             {
                 "name": column.name,
                 "unit": column.unit,
-                "meaning": column.meaning,
+                "meaning": vendor_words.said(column.meaning, of),
                 "kind": _kind(frame.schema[column.name]),
-                "heading": fitting.heading(column.name, cpu_only),
+                "heading": fitting.heading(column.name, cpu_only, of),
                 "fits": column.name not in without,
             }
             for column in kind.columns
@@ -101,7 +103,19 @@ def answer(asked: Asked) -> dict[str, Any]:
         "sums_all": sums_of_all,
         "from": start,
         "values": {name: rows.values(page[name]) for name in page.columns},
+        "words": _words(page, of),
     }
+
+
+def _words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
+    """Return by column what opscope's own texts are in the words of a vendor, where these are others."""
+    made = {}
+    for name in vendor_words.OURS & set(page.columns):
+        if page.schema[name] == pl.String:
+            texts = page[name].drop_nulls().unique().to_list()
+            words = {text: vendor_words.said(text, vendor) for text in texts}
+            made[name] = {text: said for text, said in words.items() if said != text}
+    return {name: words for name, words in made.items() if words}
 
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:

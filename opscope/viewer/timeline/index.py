@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -49,6 +50,10 @@ class Timeline:
             said = [row.get("name"), None if rank is None else f"rank {rank}"]
             words = ", ".join(str(part) for part in said if part) or f"process {row['process']}"
             self._titles[row["process"]] = words
+        counts = Counter(self._titles.values())
+        for process, words in self._titles.items():
+            if counts[words] > 1:  # python3, twice
+                self._titles[process] = f"{words}, process {process}"
 
     @once
     def device(self) -> list[Lane]:

@@ -6,6 +6,7 @@ import math
 import re
 
 from opscope.core.question.registry import reports
+from opscope.core.vendors import WORDS, said
 from opscope.viewer import fitting
 
 #: The units of quantities, of which an unknown value says so.
@@ -50,7 +51,7 @@ def equal(cell, value, reason=None, blank=False):
     if value is None and blank and not text:
         return True
     if value is None:
-        return text in (("–", "unknown") if reason is None else (f"({reason})",))
+        return text in (("–", "unknown") if reason is None else _by_vendors(f"({reason})"))
     if isinstance(value, bool):
         return text == ("yes" if value else "no")
     if isinstance(value, int | float):
@@ -59,8 +60,13 @@ def equal(cell, value, reason=None, blank=False):
             shown /= 100
         return shown is not None and math.isclose(shown, value, rel_tol=1e-12)
     if isinstance(value, str):
-        return value in (text, hover) or "\\" in text or len(value) > 300
+        return _by_vendors(value) & {text, hover} or "\\" in text or len(value) > 300
     return True  # a list: its own tests are the table's
+
+
+def _by_vendors(text):
+    """A text in the words of each vendor of devices."""
+    return {text, *(said(text, vendor) for vendor in WORDS)}
 
 
 def check(grid, rows, columns):
@@ -70,7 +76,10 @@ def check(grid, rows, columns):
     """
     assert grid["count"] == len(rows), grid["id"]
     assert grid["rows"], grid["id"]
-    named = {said: name for name in columns if (said := fitting.heading(name, cpu_only=True))}
+    ways = ((True, None), *((False, vendor) for vendor in WORDS))
+    named = {
+        called: name for name in columns for way in ways if (called := fitting.heading(name, *way))
+    }
     named |= {name.replace("_", " "): name for name in columns}
     blank = {name for name in columns if no_quantity(columns[name], [row[name] for row in rows])}
     compared = 0

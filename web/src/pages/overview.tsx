@@ -163,6 +163,9 @@ const SECTIONS: Record<string, string> = {
   "while opscope paused": "unknown",
 };
 
+/** Sections that are named by where they lie, in words. */
+const BETWEEN: Record<string, string> = { before: "before the first op", building: "building, before the first step", between: "between these", after: "after the last step" };
+
 /** All of the wall time of one process: that with steps and the lowest rank, as on the terminal's first screen. */
 function WallTime({ page }: { page: TablePage }) {
   const text = (column: string, row: number) => (page.values[column]?.[row] ?? null) as string | null;
@@ -177,7 +180,7 @@ function WallTime({ page }: { page: TablePage }) {
     .filter((row) => (numeric(page.values["time"]![row]) ?? 0) > 0)
     .map((row) => {
       const [section, part] = [text("section", row) ?? "", text("part", row)];
-      const name = part ? `${section}: ${part}` : section;
+      const name = part ? `${section}: ${part}` : (BETWEEN[section] ?? section);
       const outside = numeric(page.values["outside_ops"]?.[row]);
       const more = [text("detail", row), text("line", row), outside ? `${time(outside)} outside any op` : null].filter(Boolean).join(", ");
       return {
@@ -188,14 +191,15 @@ function WallTime({ page }: { page: TablePage }) {
       };
     });
   const unknown = mine.filter((row) => page.values["time"]![row] === null);
+  const whys = [...new Set(unknown.map((row) => text("reason", row) ?? ""))];
   const of = processes.length > 1 ? ` of process ${String(main)}` : "";
   return (
     <section>
       <h2>All of the wall time{of}</h2>
       <Shares title={`each moment once, ${unknown.length ? "as far as the run is known" : "from the process's start to its exit"}`} parts={parts} show={time} exact={(value) => exact(value, "ns")} />
-      {unknown.map((row) => (
-        <p class="quiet" key={row}>
-          {text("section", row)}: not known; {visible(text("reason", row) ?? "")}
+      {whys.map((why) => (
+        <p class="quiet" key={why}>
+          {unknown.filter((row) => (text("reason", row) ?? "") === why).map((row) => text("section", row)).join(" and ")}: not known; {visible(why)}
         </p>
       ))}
     </section>

@@ -41,7 +41,7 @@ function Serving({ source }: PageProps) {
       <DataTable source={source} name="serving_stalls" height={200} />
       <DataTable source={source} name="serving_host" height={240} />
       <DataTable source={source} name="serving_graphs" height={240} />
-      <DataTable source={source} name="serving_costs" height={200} />
+      <DataTable source={source} name="serving_costs" needs={["energy", "cost"]} height={200} />
       {requests.answer && requests.answer.page.total > 0 && (
         <>
           <Requests table={requests.answer} />
@@ -53,6 +53,10 @@ function Serving({ source }: PageProps) {
       <DataTable source={source} name="engine_steps" sort="step" height={360} />
     </>
   );
+}
+
+function counted(steps: number | null): string {
+  return `${show(steps, "count")} ${steps === 1 ? "step" : "steps"}`;
 }
 
 /** A bar for each kind of step and process: what its time was. */
@@ -67,7 +71,7 @@ function Phases({ table }: { table: Whole }) {
       name: several ? `${kind}, process ${table.text("process", row)}` : kind,
       value: whole,
       ...(known ? { parts: parts.filter((part) => part.value > 0) } : {}),
-      note: `${show(table.of("share")[row], "fraction")}, ${show(table.of("steps")[row], "count")} steps of ${show(table.of("step_time")[row], "ns")}`,
+      note: `${show(table.of("share")[row], "fraction")}, ${counted(table.number("steps", row))} of ${show(table.of("step_time")[row], "ns")}`,
     };
   });
   const used = Object.entries(PARTS).filter(([name]) => table.numbers(`${name}_part`).some((value) => (value ?? 0) > 0));
@@ -82,7 +86,7 @@ function Batches({ table }: { table: Whole }) {
   for (let row = 0; row < table.many; row++) {
     const [x, y, kind] = [table.number("decode_requests", row), table.number("step_time", row), table.text("kind", row) ?? "decode"];
     if (x === null || y === null || x <= 0 || y <= 0) continue;
-    const text = [`${show(y, "ns")} a step (${exact(y, "ns")})`, `${show(table.of("tokens_per_second")[row], "1/s")} tokens a second`, `${show(steps[row], "count")} steps`];
+    const text = [`${show(y, "ns")} a step (${exact(y, "ns")})`, `${show(table.of("tokens_per_second")[row], "1/s")} tokens a second`, counted(steps[row] ?? null)];
     dots.push({ x, y, label: `${x} requests, ${visible(kind)}`, text, weight: (steps[row] ?? 0) / most / 10, colour: KINDS[kind] ?? "--series-3" });
   }
   if (dots.length < 2) return null;

@@ -99,7 +99,7 @@ function Files({ found, chosen }: { found: SourceFiles; chosen: string | null })
                 <td class="number" title={exact(one.self_time, "ns")}>{show(one.self_time, "ns")}</td>
                 <td class="number">{exact(one.lines, "count")}</td>
                 <td class="number">{exact(one.calls, "count")}</td>
-                <td class="quiet">{one.reason === null ? "shown" : visible(one.reason)}</td>
+                <td class="quiet files-text">{one.reason === null ? "shown" : visible(one.reason)}</td>
               </tr>
             ))}
           </tbody>

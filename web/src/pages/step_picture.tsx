@@ -32,11 +32,11 @@ export function StepPictureView({ of }: { of: StepPicture }) {
   if (of.why !== null || !whole) return null;
   const [program, ...working] = of.lanes;
   const names = Object.keys(program?.sums ?? {});
-  const what = [of.step == null ? "a step" : `step ${of.step}`, of.rank != null ? `rank ${of.rank}` : null].filter(Boolean).join(" of ");
+  const what = [of.step == null ? "no steps are known: all of it" : `step ${of.step}`, of.rank != null ? `rank ${of.rank}` : null].filter(Boolean).join(" of ");
   return (
-    <figure class="step-picture" aria-label="A median step">
+    <figure class="step-picture" aria-label={of.step == null ? "All of the time" : "A median step"}>
       <figcaption>
-        <b>Where a median step's time goes</b>{" "}
+        <b>{of.step == null ? "Where the time goes" : "Where a median step's time goes"}</b>{" "}
         <span class="quiet">
           {what}, <span title={exact(whole, "ns")}>{time(whole)}</span>; <a href={timelineOf(String(of.start), String(of.end))}>on the timeline</a>
         </span>
@@ -86,7 +86,7 @@ function Idle({ lane, whole }: { lane: Lane; whole: number }) {
   const parts = Object.entries(lane.idle_in ?? {})
     .sort((a, b) => b[1] - a[1])
     .filter(([, value]) => value >= idle / 100);
-  if (!idle) return <p>{visible(lane.name)}: no moment of the step without work.</p>;
+  if (!idle) return <p>{visible(lane.name)}: no moment without work.</p>;
   return (
     <p>
       {lane.name === "ops" ? "No op was open" : `${visible(lane.name)} ran nothing`} for <b title={exact(idle, "ns")}>{time(idle)}</b> ({share(idle / whole)})

@@ -23,6 +23,8 @@ function Steps({ source, about, params }: PageProps) {
   const mine = useMemo(() => (rows ?? []).filter((row) => row["process"] === process && row["step"] !== null), [rows, process]);
   const steps = params.get("steps");
   const one = params.get("step");
+  // without steps their tables have a row of all that was recorded
+  const known = mine.length > 0 || rows === null;
   if (error) return <Failed>{visible(error)}</Failed>;
   return (
     <>
@@ -43,12 +45,12 @@ function Steps({ source, about, params }: PageProps) {
       {mine.length > 0 && (
         <StepBars rows={mine} range={steps ? bounds(steps) : null} step={one === null ? null : Number(one)} live={source.live} cut={about.steps !== null && (rows?.length ?? 0) >= MOST ? MOST : null} />
       )}
-      <DataTable source={source} name="step_summary" title="Parts and phases, over the steps" height={360} />
+      <DataTable source={source} name="step_summary" title={known ? "Parts and phases, over the steps" : "Parts and phases of the whole run"} height={360} />
       <DataTable source={source} name="slow_steps" height={300} />
       <DataTable
         source={source}
         name="steps"
-        title="Each step"
+        title={known ? "Each step" : "The whole run of each process"}
         sort="step"
         selected={one === null ? null : { step: one, process: String(process) }}
         onSelect={(row) => setParams({ step: row["step"] === null ? undefined : String(row["step"]), process: String(row["process"]) }, false)}
@@ -56,7 +58,7 @@ function Steps({ source, about, params }: PageProps) {
       />
       {one !== null && <DataTable source={source} name="step_phases" title={`Phases of step ${one}`} where={{ step: Number(one) }} q="" height={240} />}
       <DataTable source={source} name="iterations" title="Iterations, as found" height={260} />
-      <DataTable source={source} name="input" title="Input of each step" sort="step" height={260} />
+      <DataTable source={source} name="input" title="Input of each step" needs={["input_wait", "loader"]} sort="step" height={260} />
       <DataTable source={source} name="data_preparation" title="Data preparation: loaders and queues" height={220} />
       <DataTable source={source} name="input_pipeline" title="Data preparation: stages of the input pipeline" height={260} />
     </>

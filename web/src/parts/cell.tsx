@@ -1,8 +1,8 @@
 // One cell of a table.
-import { exact, show, showIn, visible } from "./format";
+import { exact, shortSource, show, showIn, visible } from "./format";
 import { inapplicable, isQuantity, ofNoOp, placeOf, unknownBecause, whyUnknown } from "./columns";
 import { Jump, lineOf } from "./jump";
-import { Kernel, Middle, Name, timelineOf, Unknown } from "./name";
+import { cut, Kernel, Middle, Name, timelineOf, Unknown } from "./name";
 import type { Row, TableColumn } from "./rows";
 import { Share } from "./share";
 import { colourOf, hasColour } from "./colours";
@@ -43,7 +43,7 @@ export function Cell({ table, column, row, start, links, full }: Props) {
     if (column.name !== "source") return <Middle text={text} />;
     return (
       <span class="named">
-        <Middle text={text} />
+        <Middle text={shortSource(text)} title={visible(cut(text, 4_000))} />
         <Jump line={lineOf(text)} />
       </span>
     );

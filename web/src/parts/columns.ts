@@ -1,15 +1,18 @@
 // Which columns a table shows, how wide, and how a cell reads.
-import { isPoint, showIn, words } from "./format";
+import { textWidth } from "./canvas";
+import { isPoint, shortSource, showIn, UNKNOWN, visible, words } from "./format";
 import type { Row, TableColumn, TablePage } from "./rows";
 
 /** Columns that name a row: the first of them stays in sight. */
 const NAMES = new Set("op name module layer source range frame kernel region what reason finding step rank".split(" "));
-/** Width of a character and of a cell's margins, in px at the page's font. */
-const CHARACTER = 7.3;
-/** The same of a heading, which is bold. */
-const BOLD = 8;
-const MARGIN = 17;
-const WIDEST_TEXT = 46;
+/** A cell's margins, and the most that a text takes at first, in px. */
+const MARGIN = 18;
+const WIDEST_TEXT = 350;
+/** To so little a text gives way where the columns do not fit beside each other. */
+const LEAST_TEXT = 150;
+/** A bar of a share beside its number, and a link to the line of a source. */
+const BAR = 104;
+const JUMP = 20;
 
 export interface Placed extends Omit<TableColumn, "heading"> {
   heading: string;
@@ -45,21 +48,26 @@ export function placed(columns: TableColumn[], page: TablePage, start: number | 
   const made = columns.map((column, index) => {
     const heading = column.heading ?? words(column.name);
     const text = column.kind === "text" || column.kind === "list";
-    const values = (page.values[column.name] ?? []).slice(0, 200);
-    const sample = placeOf(page.name, column.name) === "kernel" ? values.map((value) => (typeof value === "string" ? short(value) : value)) : values;
-    const sum = (lengthOf(column, page.sums[column.name], start) * BOLD) / CHARACTER;
-    const widest = Math.max(4, sum, ...sample.map((value) => lengthOf(column, value, start)));
-    const most = !text ? 60 : narrow ? (index === 0 ? 19 : 30) : WIDEST_TEXT;
     const swatch = column.name === "kind" || column.name === "op_type" ? 16 : 0;
-    const bar = column.name === "share" ? 104 : 0;
-    const width = Math.max(bar, Math.round(Math.max(Math.min(widest, most) * CHARACTER, twoLines(heading) * BOLD + 8)) + MARGIN + swatch);
-    const wish = text && !narrow ? Math.round(widest * CHARACTER) + MARGIN + swatch : width;
+    const jump = column.name === "source" ? JUMP : 0;
+    const total = column.name in page.sums ? textWidth(showIn(column, page.sums[column.name], start), true) : 0;
+    const widest = Math.max(total, ...textsOf(column, page, start, short).map((one) => textWidth(one, false))) + jump;
+    const most = !text ? 440 : narrow ? (index === 0 ? 139 : 219) : WIDEST_TEXT;
+    const width = Math.max(column.name === "share" ? BAR : 30, Math.ceil(Math.max(Math.min(widest, most), twoLines(heading) + 12)) + MARGIN + swatch);
+    const wish = text && !narrow ? Math.ceil(widest) + MARGIN + swatch : width;
     return { ...column, heading, right: !text && column.kind !== "yes/no", width, wish: Math.max(width, wish) };
   });
-  // Room that is left goes to texts that are cut, the same to each
-  for (let left = room - made.reduce((sum, one) => sum + one.width, 0); left > 0; ) {
+  const left = room - made.reduce((sum, one) => sum + one.width, 0);
+  if (left > 0) widen(made, left);
+  else narrowed(made, -left);
+  return made;
+}
+
+/** Gives room that is left to texts that are cut, the same to each. */
+function widen(made: { width: number; wish: number }[], room: number): void {
+  for (let left = room; left > 0; ) {
     const cut = made.filter((one) => one.width < one.wish);
-    if (!cut.length) break;
+    if (!cut.length) return;
     const each = Math.max(1, Math.floor(left / cut.length));
     for (const one of cut) {
       const more = Math.min(each, one.wish - one.width, left);
@@ -67,20 +75,32 @@ export function placed(columns: TableColumn[], page: TablePage, start: number | 
       left -= more;
     }
   }
-  return made;
 }
 
-/** Characters of the longer of two lines of words, split where that is least. */
+/** Takes what is too much from the widest texts, if all columns have room then; not from the rows' names. */
+function narrowed(made: { kind: string; width: number }[], over: number): void {
+  const texts = made.slice(1).filter((one) => (one.kind === "text" || one.kind === "list") && one.width > LEAST_TEXT);
+  if (texts.reduce((sum, one) => sum + one.width - LEAST_TEXT, 0) < over) return;
+  for (let left = over; left > 0; left--) texts.reduce((most, one) => (one.width > most.width ? one : most)).width--;
+}
+
+/** The texts of a column's first rows, as their cells draw them. */
+function textsOf(column: TableColumn, page: TablePage, start: number | string | null, short: (name: string) => string): string[] {
+  const kernel = placeOf(page.name, column.name) === "kernel";
+  const reasons = column.name === "op" ? page.values["reason"] : undefined;
+  return (page.values[column.name] ?? []).slice(0, 200).map((value, row) => {
+    if (value === null || value === undefined) return typeof reasons?.[row] === "string" ? `(${String(reasons[row])})` : isQuantity(column) ? UNKNOWN : "";
+    if (typeof value === "string" && kernel) return short(value);
+    if (typeof value === "string" && column.name === "source") return shortSource(value);
+    return typeof value === "string" ? visible(value) : showIn(column, value, start);
+  });
+}
+
+/** The width of the longer of two lines of words, split where that is least. */
 function twoLines(text: string): number {
   const all = text.split(" ");
-  return Math.min(text.length, ...all.map((_, at) => Math.max(all.slice(0, at).join(" ").length, all.slice(at).join(" ").length)));
-}
-
-function lengthOf(column: TableColumn, value: unknown, start: number | string | null): number {
-  if (value === null || value === undefined) return isQuantity(column) ? 8 : 1;
-  const text = showIn(column, value, start);
-  // "GFLOP" is wider than five digits, "memory" than six letters
-  return text.length + (isQuantity(column) ? 0.3 * text.replace(/[^A-Z]/g, "").length : 0.7 * text.replace(/[^mwMW]/g, "").length);
+  const wide = (some: string[]) => textWidth(some.join(" "), true);
+  return Math.min(wide(all), ...all.map((_, at) => Math.max(wide(all.slice(0, at)), wide(all.slice(at)))));
 }
 
 /** Why a value is unknown: what the row says, else when its column has none. */

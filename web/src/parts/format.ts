@@ -193,6 +193,12 @@ function big(value: unknown): bigint {
   return typeof value === "number" ? BigInt(Math.round(value)) : BigInt(String(value));
 }
 
+/** Source lines without their folders: `net.py:19 < train.py:46`; of a file called as many are, with its folder. */
+export function shortSource(text: string): string {
+  const bare = (line: string) => /[^/\\]*(?:[/\\](?:__init__|__main__|utils|model|main)\.py:\d+)?$/.exec(line)?.[0] || line;
+  return text.split(" < ").map(bare).join(" < ");
+}
+
 /** A column's name as words. */
 export function words(name: string): string {
   return name.replace(/_/g, " ");

@@ -1,6 +1,6 @@
 // What is shown for long names of kernels: short forms of which no two look alike.
 import { createContext } from "preact";
-import { useContext } from "preact/hooks";
+import { useContext, useMemo } from "preact/hooks";
 
 /** What the question `kernel_names` answers (opscope/viewer/questions/kernel_names.py). */
 export interface KernelNames {
@@ -17,5 +17,5 @@ const own = (of: Record<string, string> | undefined, name: string) => (of && Obj
 /** Functions from a recorded name to what is shown of it, and to the whole of it. */
 export function useKernelNames(): { short: (name: string) => string; whole: (name: string) => string } {
   const names = useContext(NamesOfKernels);
-  return { short: (name) => own(names?.short, name), whole: (name) => own(names?.whole, name) };
+  return useMemo(() => ({ short: (name: string) => own(names?.short, name), whole: (name: string) => own(names?.whole, name) }), [names]);
 }

@@ -1,7 +1,7 @@
 // Names of ops, kernels, layers and lines: cut in the middle, whole on hover, linked to their page.
 import type { ComponentChildren } from "preact";
 import { hrefOf } from "../state";
-import { UNKNOWN, visible } from "./format";
+import { shortSource, UNKNOWN, visible } from "./format";
 import { Jump, lineOf } from "./jump";
 import { useKernelNames } from "./kernel_names";
 
@@ -52,7 +52,7 @@ export function Name({ of, value, why }: { of: keyof typeof PLACES | string; val
   if (!place) return <Middle text={value} />;
   const link = (
     <a class="name" href={place(value)}>
-      <Middle text={value} />
+      <Middle text={of === "source" ? shortSource(value) : value} title={visible(cut(value, HOVER))} />
     </a>
   );
   if (of !== "source") return link;

@@ -31,6 +31,8 @@ export interface TablePage {
   sums_all: Record<string, number | string | null>;
   from: number;
   values: Record<string, unknown[]>;
+  /** By column what opscope's own texts are in the words of the vendor of the devices. */
+  words?: Record<string, Record<string, string>>;
   /** Of a single file: the rows of the table that it does not hold. */
   left_out?: LeftOut;
 }
@@ -66,7 +68,10 @@ export class Rows {
     if (!page) return undefined;
     const place = index % PAGE;
     const row: Row = {};
-    for (const column of page.columns) row[column.name] = page.values[column.name]?.[place];
+    for (const { name } of page.columns) {
+      const value = page.values[name]?.[place];
+      row[name] = (typeof value === "string" && page.words?.[name]?.[value]) || value;
+    }
     return row;
   }
 

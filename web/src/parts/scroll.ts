@@ -73,7 +73,9 @@ export function useScroll(box: RefObject<HTMLElement | null>, rows: number, row:
     if (!element) return;
     const around = element.closest(".table")?.parentElement ?? element;
     const measure = () => {
-      const next = { room: around.clientWidth || 1000, height: element.offsetHeight, bar: element.offsetHeight - element.clientHeight };
+      const { paddingLeft, paddingRight } = getComputedStyle(around);
+      const inside = around.clientWidth - parseFloat(paddingLeft) - parseFloat(paddingRight);
+      const next = { room: inside || 1000, height: element.offsetHeight, bar: element.offsetHeight - element.clientHeight };
       setFurther(goesOn(element));
       setSize((now) => (now.room === next.room && now.height === next.height && now.bar === next.bar ? now : next));
     };

@@ -1,7 +1,7 @@
 // The table of every page: any number of rows, sorted and searched where the data is, drawn as they come into sight.
 //
 //   <DataTable source={source} name="operators" onSelect={(row) => …} />
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { intoView } from "../framed";
 import type { Source } from "../source";
 import { route, selection, setParams } from "../state";
@@ -43,6 +43,8 @@ export interface DataTableProps {
   params?: Record<string, string>;
   /** In place of the report's words if there are no rows. */
   empty?: string;
+  /** Where no row has a value of these columns, the rows' reason stands in place of the table. */
+  needs?: readonly string[];
 }
 
 export const ROW = 26;
@@ -75,6 +77,7 @@ export function DataTable(props: DataTableProps) {
   if (rows.error !== undefined) return <Failed again={shown.again}>{visible(rows.error)}</Failed>;
   if (!page) return <div class="table waiting" aria-busy="true" />;
 
+  const why = props.needs && bareOf(page, props.needs);
   const bare = chosen ? new Set<string>() : unfit(page);
   const named = (chosen ?? props.columns) as string[] | undefined;
   const kept = chosenColumns(page, named, props.columns === undefined).filter((column) => !bare.has(column.name) || column.name in where);
@@ -84,7 +87,7 @@ export function DataTable(props: DataTableProps) {
     <section class={`table${shown.stale ? " awaited" : ""}`} aria-busy={shown.stale}>
       <div class="table-top">
         {title && <h2 title={page.row}>{visible(title)}</h2>}
-        {page.total > 0 && (
+        {page.total > 0 && !why && (
           <Tools
             source={source}
             page={page}
@@ -101,13 +104,22 @@ export function DataTable(props: DataTableProps) {
         )}
       </div>
       <LeftOutRows page={page} />
-      {page.matching === 0 ? (
+      {why ? (
+        <p class="no-rows">{visible(why)}</p>
+      ) : page.matching === 0 ? (
         <p class="no-rows">{visible(page.total === 0 ? (props.empty ?? page.empty) : nothing(page, q, own))}</p>
       ) : (
         <Grid {...props} label={title || page.title} id={id} columns={columns} shown={shown} page={page} sort={sort} onWhere={(column, value) => setParams({ [`${id}_where`]: JSON.stringify({ ...own, [column]: value }) })} />
       )}
     </section>
   );
+}
+
+/** The one reason of all rows that have no value of these columns; null where a row has one. */
+function bareOf(page: TablePage, needs: readonly string[]): string | null {
+  if (page.columns.some((column) => needs.includes(column.name) && column.fits !== false)) return null;
+  const reasons = [...new Set(page.values["reason"] ?? [])];
+  return reasons.length === 1 && typeof reasons[0] === "string" ? reasons[0] : null;
 }
 
 function nothing(page: TablePage, q: string, own: Where): string {
@@ -146,7 +158,8 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
   const names = useKernelNames();
   const shares = (page.values["share"] ?? []).filter((value): value is number => typeof value === "number");
   const full = Math.max(...shares, 0) || 1;
-  const laid = placed(columns, page, start, scroll.room - EDGE, names.short);
+  const shownNames = columns.map((column) => column.name).join(" ");
+  const laid = useMemo(() => placed(columns, page, start, scroll.room - EDGE, names.short), [shownNames, page, start, scroll.room, names.short]);
   const wide = laid.reduce((sum, column) => sum + column.width, 0);
   const template = laid.map((column) => `${column.width}px`).join(" ");
   const summed = laidSums(columns, page);
@@ -192,7 +205,7 @@ function Grid({ name, id, label, columns, shown, page, sort, selected, onSelect,
     else if (event.key === "Enter" && row && onSelect) onSelect(row, at.row);
     else if (event.key === "Enter" && row) box.current?.querySelector<HTMLAnchorElement>(`#${cellId(id, at.row, at.column)} a`)?.click();
     else if (event.key === "c" && row) void navigator.clipboard?.writeText(names.whole(cellText(column, row)));
-    else if (event.key === "f" && row && filterable(column, row)) onWhere(column.name, (row[column.name] ?? null) as string | number | boolean | null);
+    else if (event.key === "f" && row && filterable(column, row)) onWhere(column.name, recorded(page, column.name, row[column.name] ?? null));
     else return;
     event.preventDefault();
   };
@@ -326,6 +339,12 @@ function counted(page: TablePage): string {
   const timed = page.columns.find((column) => column.unit === "ns" && page.sums[column.name] != null && (page.shown.length === 0 || page.shown.includes(column.name)));
   if (!timed || page.matching === page.total) return rows;
   return `${rows}, ${show(page.sums[timed.name], "ns")} of ${show(page.sums_all[timed.name], "ns")} ${timed.name.replace(/_/g, " ")}`;
+}
+
+/** A value as the table has it, of one that is shown in a vendor's words. */
+function recorded(page: TablePage, column: string, value: unknown): string | number | boolean | null {
+  const words = Object.entries(page.words?.[column] ?? {});
+  return (words.find(([, said]) => said === value)?.[0] ?? value) as string | number | boolean | null;
 }
 
 function filterable(column: Placed, row: Row): boolean {

@@ -37,7 +37,8 @@ interface DetailsProps {
 
 export function SliceDetails(props: DetailsProps) {
   const { whole } = useKernelNames();
-  const cpuOnly = useContext(AboutContext)?.cpu_only ?? false;
+  const about = useContext(AboutContext);
+  const cpuOnly = about?.cpu_only ?? false;
   const { detail } = props;
   if (!detail) {
     return (
@@ -78,7 +79,7 @@ export function SliceDetails(props: DetailsProps) {
         <dd>{detail.kind}</dd>
         {Object.entries(detail.told).filter(([name]) => !cpuOnly || !OF_GPUS.has(name)).map(([name, value]) => (
           <>
-            <dt>{CALLED[name] ?? words(name)}</dt>
+            <dt>{CALLED[name] ?? about?.called[name] ?? words(name)}</dt>
             <dd title={UNITS[name] ? exact(value, UNITS[name]!) : undefined}>
               {LINKED.has(name) ? <Name of={name} value={String(value)} /> : show(value, UNITS[name] ?? (typeof value === "boolean" ? "yes/no" : "text"))}
             </dd>

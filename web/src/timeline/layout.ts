@@ -57,13 +57,16 @@ function unitOf(unit: string): string {
 export function laidOut(lanes: LaneSaid[], curves: Curve[], sampled: number, open: Set<string>, narrow: boolean): Layout {
   const bands: Band[] = [];
   let y = RULER;
-  const many = new Set(curves.filter((one) => one.device >= 0).map((one) => `${one.process}:${one.device}`)).size > 1;
+  const used = new Set(curves.filter((one) => one.device >= 0).map((one) => `${one.process}:${one.device}`)).size;
+  const many = used > 1;
+  // a device that one process alone uses is named by its number
+  const alone = new Set(curves.filter((one) => one.device >= 0).map((one) => one.device)).size === used;
   const first = curves.length - sampled;
   const above = first ? ABOVE : ABOVE_WITHOUT;
   const place = (one: Curve, curve: number): void => {
     // the host's memory beside a device's
     const twin = curves.some((other) => other !== one && other.title === one.title && other.process === one.process);
-    const named = many ? ` (device ${one.device}, process ${one.process})` : twin ? ` (device ${one.device})` : "";
+    const named = many ? ` (device ${one.device}${alone ? "" : `, process ${one.process}`})` : twin ? ` (device ${one.device})` : "";
     const where = one.device >= 0 ? named : twin ? " (CPU)" : "";
     const scale = one.most === null || one.most <= 0 ? "" : `0 to ${show(one.most, one.unit)}${unitOf(one.unit)}`;
     const height = CURVE + (narrow ? TITLE : 0);

@@ -1,6 +1,6 @@
 // Draws the timeline on a canvas: curves, lanes, ruler, selection, flows.
 import { variableOf, valueOf } from "../parts/colours";
-import { show, time as timeText, visible } from "../parts/format";
+import { shortSource, show, time as timeText, visible } from "../parts/format";
 import type { Flow, SliceAt } from "./data";
 import { type Band, CURVE, RULER } from "./layout";
 import { marks } from "./ruler";
@@ -109,6 +109,8 @@ export class Painter {
     }
     this.flows(scene);
     to.restore();
+    to.fillStyle = this.line;
+    if (scene.gutter) to.fillRect(scene.gutter - 1, 0, 1, scene.height);
     for (const band of scene.bands) {
       const y = band.y - scene.scroll;
       if (band.kind === "heading" && !band.folds && y < scene.height && y + band.height > RULER) this.heading(scene, band.text, y, band.height);
@@ -187,7 +189,7 @@ export class Painter {
       to.textAlign = "left";
       to.fillText(`window: ${timeText(scene.view.span)}`, 8, RULER / 2);
       to.fillStyle = this.line;
-      to.fillRect(scene.gutter - 1, 0, 1, scene.height);
+      to.fillRect(scene.gutter - 1, 0, 1, RULER);
     }
   }
 
@@ -294,7 +296,7 @@ export class Painter {
         if (name === undefined) this.missing.add(id);
         else {
           to.fillStyle = used?.ink ?? this.ink;
-          to.fillText(fitted(visible(name), wide - 6), Math.max(from, scene.gutter) + 3, y + height / 2 + 0.5);
+          to.fillText(label(visible(name), wide - 6), Math.max(from, scene.gutter) + 3, y + height / 2 + 0.5);
           style = -1;
         }
         if (query && name?.toLowerCase().includes(query)) {
@@ -372,6 +374,14 @@ function fitted(text: string, width: number): string {
   const room = Math.floor(width / CHARACTER);
   if (text.length <= room) return text;
   return room < 4 ? text.slice(0, Math.max(1, room)) : `${text.slice(0, room - 1)}…`;
+}
+
+/** A slice's name where it has no room: what all have in front goes first, as folders, namespaces, `cuda`. */
+function label(name: string, width: number): string {
+  if (name.length * CHARACTER <= width) return name;
+  const bare = shortSource(name).replace(/^void /, "");
+  const spaces = bare.slice(0, Math.max(0, bare.search(/[<(]|$/))).lastIndexOf("::") + 2;
+  return fitted((spaces > 2 ? bare.slice(spaces) : bare).replace(/^(cuda|hip|cu)(?=[A-Z])/, ""), width);
 }
 
 function colour(css: string): Colour {

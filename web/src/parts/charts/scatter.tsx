@@ -209,10 +209,12 @@ function drawDots(one: uPlot, element: Element, props: ScatterProps, hovered: nu
     ctx.fillText(text, x, y);
   };
   for (const roof of props.roofs ?? []) {
+    const level = roof.from.y === roof.to.y;
     const [x1, y1, x2, y2] = [
       one.valToPos(roof.from.x, "x", true),
       one.valToPos(roof.from.y, "y", true),
-      one.valToPos(roof.to.x, "x", true),
+      // a level roof has no end: its name stands at the edge, where no point is
+      level ? bbox.left + bbox.width : one.valToPos(roof.to.x, "x", true),
       one.valToPos(roof.to.y, "y", true),
     ];
     ctx.strokeStyle = ctx.fillStyle = ink;
@@ -223,7 +225,7 @@ function drawDots(one: uPlot, element: Element, props: ScatterProps, hovered: nu
     ctx.lineTo(x2, y2);
     ctx.stroke();
     ctx.save();
-    if (Math.abs(y2 - y1) < 2) {
+    if (level) {
       // roofs that are near one another have their names one above the other
       let top = y1 - 5 * ratio;
       while (taken.some((other) => Math.abs(other - top) < 12 * ratio)) top += 18 * ratio;

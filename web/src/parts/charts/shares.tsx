@@ -1,5 +1,6 @@
 // One bar of parts that make up a whole, as HTML.
 import "./charts.css";
+import { share } from "../format";
 import type { Part } from "./bars";
 
 /** One bar of parts that make up a whole, with its legend, shares and values. */
@@ -30,7 +31,7 @@ export function Shares(props: {
         {props.parts.map((part) => (
           <li key={part.name} title={part.title ?? exact(part.value)}>
             <i class="swatch" style={{ "--swatch": `var(${part.colour})` }} />
-            {part.name} <b>{((part.value / whole) * 100).toFixed(1)} %</b> {props.show(part.value)}
+            {part.name} <b>{share(part.value / whole)}</b> {props.show(part.value)}
           </li>
         ))}
       </ul>
