@@ -126,9 +126,9 @@ def _opened(folder: Place, name: str, files: Sequence[str]) -> Baseline:
 
 
 def reducing(baseline: Baseline, how: str) -> Ending:
-    """Return what ends reducing a baseline in the way ``how``, which is done; see ``Profile._reducing``.
+    """Return a function that gives the stored reduction of a baseline; see ``Profile._reducing``.
 
-    Raises BadInput for what a baseline does not keep: the whole run beside its steps, and other parts.
+    Raises BadInput for a ``how`` that a baseline does not keep: the whole run, or other parts.
     """
     if how in (WHOLE, BY_PART):
         kept = (

@@ -6,7 +6,7 @@ from .urls import shown
 
 
 class NotReached(OSError):
-    """What was asked of a URL failed; ``what`` says why, in one line, without any credential.
+    """A request to a URL failed; ``what`` says why, in one line, without any credential.
 
     ``url`` is named as ``urls.shown`` names it.
     """

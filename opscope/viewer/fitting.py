@@ -1,6 +1,6 @@
-"""Which columns of a table fit what was recorded, and what they are called there.
+"""Which columns of a table suit a recording, and how they are headed in it.
 
-Without a GPU, times that are a device's elsewhere are the ops' own, and columns of kernels say nothing.
+Without a GPU, columns of device times hold the ops' own times, and columns of kernels are empty.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from typing import Final
 
 import polars as pl
 
-#: Columns of what runs on a GPU: of a run without one they have nothing, 0 or a word that is always the same.
+#: Columns about GPUs: without a GPU they are empty, 0, or the same word in every row.
 _OF_GPUS: Final = re.compile(
     r"(kernels|copies|sets|device|stream|tc_eligible|tc_reason|tensor_core.*|launched_.*|uncaptured)"
 )
-#: What times of a device are there: elapsed times of ops. The host's are the same, but of no op unknown.
+#: Without a GPU, columns of device times hold elapsed times of ops. Columns of host times repeat
+#: them.
 _ELAPSED: Final = {
     "device_time": "time",
     "device_self": "self time",
@@ -25,7 +26,7 @@ _TWICE: Final = {"host_self", "host_total", "host_mean"}
 
 
 def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
-    """Return the columns that no row has a value of its own in, and of a run on CPUs alone those of GPUs."""
+    """Return the columns without any value; for runs on CPUs also the columns about GPUs."""
     if frame.is_empty():
         return frozenset()
     empty = {name for name in frame.columns if frame[name].null_count() == frame.height}
@@ -33,7 +34,7 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
         of_ops = frame.filter(pl.col("op").is_not_null())["reason"]
         if of_ops.null_count() == len(
             of_ops
-        ):  # a row without an op has its reason in the op's place
+        ):  # a row without an op shows its reason in the op's place
             empty.add("reason")
     if not cpu_only:
         return frozenset(empty)
@@ -44,5 +45,5 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
 
 
 def heading(column: str, cpu_only: bool) -> str | None:
-    """Return what a column is called in this run, if that is not its name."""
+    """Return the heading of a column in this run, if it differs from its name."""
     return _ELAPSED.get(column) if cpu_only else None

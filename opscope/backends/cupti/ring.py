@@ -32,7 +32,8 @@ UNENDED: Final = (
 
 
 class RingActivity(CuptiCapture):
-    """CUPTI's kernels, copies and calls beside a ring: ``join`` begins, ``leave`` ends.
+    """CUPTI's kernels, copies and calls beside a ring: ``join`` begins, ``leave`` ends. It is one
+    of the ring's ``segmented``. ``limits`` as for ``CuptiCapture``.
 
     It is one of the ring's ``segmented``. ``limits`` as for ``CuptiCapture``.
     """

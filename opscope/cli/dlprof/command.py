@@ -1,4 +1,5 @@
-"""``opscope dlprof``: read DLProf's command line, then record a command or read what was recorded.
+"""``opscope dlprof``: read DLProf's command line, then record a command or read an earlier
+recording. Its help is made from the table of its switches.
 
 Its help is made of the table of its switches.
 """

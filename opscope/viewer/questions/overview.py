@@ -1,4 +1,5 @@
-"""``overview``: the figures of the first page, each that of a report; unknown ones are null with a reason.
+"""``overview``: the figures of the first page, each from a report; unknown ones are null with a
+reason.
 
 The answer is ``Overview`` of ``web/src/overview.ts``; with ``part=advice``, ``OverviewAdvice``. Both take
 ``steps``, ``device`` and ``rank``.

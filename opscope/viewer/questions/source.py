@@ -1,7 +1,8 @@
 """``source``: the files that ops were called from, with their time; with ``file``, its lines and its text.
 
-The answers are ``SourceFiles`` and ``SourceText`` of ``web/src/source_files.ts``. Parameters: ``file`` (as
-the profile names it), ``steps``, ``device``, ``rank``. Text is given only where ``source_text`` allows it.
+The answers are ``SourceFiles`` and ``SourceText`` of ``web/src/source_files.ts``. Parameters:
+``file`` (as the profile names it), ``steps``, ``device``, ``rank``. Text is given only where
+``source_text`` allows it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from opscope.viewer.viewed import Viewed
 
 
-#: Files that are looked for on the disk when all are listed.
+#: Number of files that are looked up on disk when all are listed.
 _LOOKED_AT: Final = 500
 #: Files whose lines a single file holds, those with most of the time.
 _FILES: Final = 50

@@ -1,4 +1,4 @@
-"""``step_picture``: one step drawn, with when its phases ran and when its devices were idle.
+"""``step_picture``: one step drawn, with the times of its phases and of its devices' idleness.
 
 The answer is ``StepPicture`` of ``web/src/pages/step_picture.tsx``. It takes ``steps``,
 ``device`` and ``rank``.
