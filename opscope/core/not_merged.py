@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class NotMerged(LookupError):
-    """A profile that was merged from partials lacks what was asked for: it has sums, and no single events.
+    """A profile merged from partials lacks what was asked for: it has sums, and no single events.
+    ``what`` names it.
 
     ``what`` names it.
     """

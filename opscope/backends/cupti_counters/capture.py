@@ -137,7 +137,7 @@ class CounterCapture(Counting):
         assert native is not None
         try:
             if OF_PROCESS.threads:
-                return  # this would end the capture of a CUDA graph; it is requested again after more launches
+                return  # this would end a CUDA graph's capture; requested again after more launches
             counted = self._counted.get(context)
             with OF_PROCESS.kept_out(QUIET_S) as quiet:
                 if counted is not None and quiet:

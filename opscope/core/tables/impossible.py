@@ -4,22 +4,24 @@ Rules, each counted and named in the notes of the trace:
 
 * Records without a start, or with an end that is missing or before the start, are left out
   (``readers/sound.py``).
-* What began at time 0, or more than an hour away from all that the host recorded, has no time: left out.
-  CUPTI writes 0 for a time that it could not collect. What began then, an hour before all else, and ended
-  among it has none either, even if all of a table did. So has device work that began before all launches and
-  a second before its own, and what has no duration an hour away from its like. Where most of a table is
-  there, clocks differ: nothing is left out.
-* A stream runs its work in order. A kernel or copy in whose time its stream began and ended work of other
-  launches did not last so long: clipped where the next of them begins. A stream whose other work overlaps
-  too runs no such order (queues of AMD's, several ranks in one file): nothing is clipped, unless the time is
-  ten times that of all other work. The work of one CUDA graph may run at the same time: there it must be over
-  a second, and a hundred times.
-* What a thread does nests. An op or call that outlives a range that it began in, and is ten times as long,
-  is clipped where the thread's next range begins.
-* A kernel without a duration took an unknown time. One that lasts over an hour is left out. Where most take
-  less than 100 ns, or last until twenty others of their stream have begun, durations are in another unit.
-* Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
-  and calls, from an hour on; sooner where they outlive a range of their thread that they began in.
+* Records that began at time 0, or more than an hour away from everything that the host recorded, have no
+  time: left out. CUPTI writes 0 for a time that it could not collect. Also left out: records that began at 0
+  or earlier, an hour before all others, and ended among them, even if that is a whole table; device work that
+  began before all launches and a second before its own launch; records without a duration an hour away from
+  others of their table. If most of a table is that far away, clocks differ: nothing is left out.
+* A stream runs its work in order. If a stream began and ended work of other launches during a kernel or copy,
+  that kernel or copy did not last so long: clipped where the next work begins. If other work of the stream
+  overlaps too, the stream has no such order (AMD's queues, several ranks in one file): nothing is clipped,
+  unless the duration is ten times that of all other work. Work of one CUDA graph may run concurrently: there
+  the duration must be over a second, and a hundred times that of all other work.
+* What a thread does nests. An op or call that outlives a range that it began in, and is ten times as long, is
+  clipped where the thread's next range begins.
+* A kernel without a duration took an unknown time. One that lasts over an hour is left out. If most kernels
+  take less than 100 ns, or last until twenty others of their stream have begun, durations are in another
+  unit.
+* Device work that ends long after everything else, host included, has no known end: clipped at the end of the
+  rest. Ranges and calls are clipped there from an hour on, and sooner if they outlive a range of their thread
+  that they began in.
 """
 
 from __future__ import annotations
@@ -76,11 +78,11 @@ _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
 _BARE, _ROUNDED_OFF = 0.01, 0.5
 #: From this many kernels of one stream with equal begin on, it is not chance.
 _FEWEST: Final = 3
-#: What most kernels last for no less (ns), and how many kernels are enough to say so.
+#: Most kernels take at least this long (ns); and the number of kernels that suffices to judge it.
 _SHORTEST, _MANY = 100, 20
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
-#: What the reader says of a trace with the program's ranges and without any op, call or kernel.
+#: The reader's note on a trace that has ranges of the program but no op, call or kernel.
 ONLY_RANGES: Final = "the file has ranges alone, and no ops"
 #: How the notes on impossible times begin, including those of readers and of linking (``early_kernels``).
 _NOT_KNOWN: Final = "how long they took is not known"
@@ -100,7 +102,7 @@ _MATTERS, _LONG_MATTERS = 0.01, 0.1
 def without_impossible(trace: Trace) -> Trace:
     """Return the trace without impossible times; notes say what was clipped or left out."""
     if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
-        return trace  # a file of totals: its reader laid the times end to end
+        return trace  # a file of totals: its reader placed the times end to end
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
     trace = _without_launched_later(trace)
     _note_untimed(trace)
@@ -135,7 +137,7 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
 
 
 def _note_other_unit(trace: Trace) -> None:
-    """Note kernels of which most are shorter than any launch takes a GPU, or last as no stream lets them."""
+    """Note kernels most of which are shorter than a launch takes on a GPU, or longer than a stream allows."""
     kernels = trace["kernels"]
     if len(kernels) < _MANY or _has_nests(trace):
         return
