@@ -12,7 +12,7 @@ from opscope.readers.heads import is_json
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: Every event has a category, and none of other tools' (Kineto's ``cpu_op``, ``Trace``) is called so.
+#: Every event has a category, and other tools (Kineto's ``cpu_op``, ``Trace``) do not use these.
 _EVENT: Final = re.compile(rb'"cat"\s*:\s*"(?:Session|Node)"')
 
 
@@ -22,7 +22,7 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, model: str | os.PathLike[str] | None = None) -> Trace:
-    """Return the trace in ``path``, with what ``model`` says of its nodes. Raises BadInput.
+    """Return the trace in ``path``, with facts about its nodes from ``model``. Raises BadInput.
 
     Without ``model``, a model beside the profile is used if all nodes of the profile are its own.
     """

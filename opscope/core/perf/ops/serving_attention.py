@@ -1,9 +1,9 @@
 """Attention of serving libraries: paged keys, packed sequences, and lengths that are data.
 
-For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With
-one sequence the longest length is its length, and the cost is known; else by the sums over the requests
-that the server's step tells (``perf.cached``). Signatures: vLLM's
-flash-attention ``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd``, aiter ``ops/mha.py``.
+For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With a
+single sequence, the longest length is its length, and the cost is known. Else it is computed from the sums
+over requests in the name of the server's step (``perf.cached``). Signatures: vLLM's flash-attention
+``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd``, aiter ``ops/mha.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .attention import attention_cost, live_pairs, tokens_first
 
-#: The reason for an attention whose step tells no sums.
+#: The reason for an attention whose step gives no sums.
 LENGTHS: Final = "the cached keys' lengths are data that no trace records"
 _PAGES: Final = "which pages are read is data that no trace records"
 
@@ -94,7 +94,7 @@ def _sequences(call: OpCall) -> int | None:
     return product(sizes(offsets[0])) - 1 if offsets else None
 
 
-#: The layouts of the arguments of attention over a cache that is the layer's, or whose lengths are data.
+#: Layouts of the arguments of attention whose cache belongs to the layer, or whose lengths are data.
 _LAYOUTS: Final = {
     "plain": words(
         """
@@ -128,8 +128,8 @@ def of_the_cache(call: OpCall) -> Cost:
 
 
 class Heads(NamedTuple):
-    """Of one attention: its heads, the sizes of a query and of a value for prefill and for decode, the
-    elements that each cached token has, and the tensors of queries, keys and result."""
+    """Sizes of one attention: its heads, the sizes of a query and of a value in prefill and in decode, the
+    elements per cached token, and the tensors of queries, keys and result."""
 
     heads: int
     prefill: tuple[int, int]
@@ -209,7 +209,7 @@ _CACHE_TYPE: Final = "; the cache is assumed to have the dtype of the new keys"
 
 
 def _over_cache(call: OpCall, heads: Heads) -> Cost:
-    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and spares reads."""
+    """Return the cost of a step's requests; a window (``WINDOW``) masks pairs and saves reads."""
     phases = lengths_of(call)
     assert phases is not None
     window = int_param(call, WINDOW, -1)
