@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the results of a profile are kept. ``tables``: the hash of its ``meta.json``."""
+    """The folder for the results of a profile. ``tables``: the hash of its ``meta.json``."""
 
     folder: Path
     tables: str

@@ -202,7 +202,8 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
-    """Return the run of its session in which each op begins, -1 for none.
+    """Return the run of its session in which each op begins, -1 for none. It may be on any thread, as a
+    session may use several; if several contain it, the one on the op's thread.
 
     It is on any thread, as a session may use several; of several at once, it is the one on the op's.
     """

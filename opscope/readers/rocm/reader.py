@@ -211,7 +211,7 @@ def _once(parts: Parts) -> None:
     counted = parts.frames.pop("counted", [])
     tables = parts.frames.get("dispatches", [])
     if parts.tool == "rocprofiler-compute" and len(tables) > 1:
-        # every pass ran the same dispatches in a process of its own; the first table's times are shown
+        # each pass ran the same dispatches in a process of its own; the first table's times are shown
         parts.frames["dispatches"] = tables[:1]
         parts.note(
             "info",

@@ -1,4 +1,5 @@
-"""Values of arrays that a loop reads one by one, on a CPU: an op or two and Python for each element."""
+"""Values of arrays that a loop on a CPU reads one by one, which costs an op or two and Python for each
+element."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ from opscope.core.question import parameters
 from opscope.core.tables.columns import gather
 from opscope.core.tables.interpret import ROLE
 
-#: The part of the steps' time that the loops take, and the reads of a loop, from which they are worth it.
+#: The least part of the steps' time that the loops take, and the fewest reads of a loop.
 WORTH: Final = 0.02
 FEWEST: Final = 16
-#: Ops between two reads of one loop, at most.
+#: The most ops between two reads of one loop.
 _BETWEEN: Final = 16
-#: Reads of one element, as ``.item()``, ``float(x)``, ``int(x)`` and ``bool(x)`` make them.
+#: Ops that read one element, as ``.item()``, ``float(x)``, ``int(x)`` and ``bool(x)`` do.
 _READS: Final = r"\A(aten::(item|_local_scalar_dense|is_nonzero)|torch\.Tensor\.item)\b"
 _RECOMMENDED: Final[Named] = {
     "torch": "Compute with whole tensors and read the result once after the loop, such as"
@@ -75,8 +76,11 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
 
 
 def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
-    """Return why reads of values are not known; None if all were recorded. ``by_opscope``: what recorded
-    hears each read of the frameworks it observes, so that none recorded is none made."""
+    """Return why reads of values are not known; None if all were recorded.
+
+    ``by_opscope``: opscope recorded the profile, and it records each read of the frameworks that it observes,
+    so no recorded read means that there was none.
+    """
     used = answers.of(run_of).framework
     if used is not None and used not in _RECOMMENDED:
         frameworks = ", ".join(_RECOMMENDED)
@@ -90,7 +94,8 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
 
 def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the loops in these steps: process, thread, step, source (the line with most reads), reads,
-    start, end and time (ns).
+    start, end and time (ns). A loop is a run of reads of one thread in one step, with at most ``_BETWEEN``
+    ops between two of them.
 
     A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them.
     """
@@ -119,7 +124,8 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
 
 def outermost(answers: Answers) -> pl.DataFrame:
     """Return the outermost ops, reads and runs of programs: process, thread, step, start, end (ns), source,
-    and whether each reads.
+    and whether each reads. An optimizer's reads, such as of the number of its step, are no loop of the
+    program.
 
     What an optimizer reads, such as the number of its step, is no loop of the program.
     """
