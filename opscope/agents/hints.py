@@ -116,11 +116,10 @@ def can_show(asked: Asked, file: str) -> bool:
 
 
 def source_file(asked: Asked, file: str) -> source_text.Found:
-    """Return the source file that the run calls so. Raises NotShown with the reason why its text is
-    not shown. For files that the user typed, sources of an own recording are shown too, if
-    unchanged.
+    """Return the source file that the run calls so. Raises NotShown with the reason why its text is not
+    shown.
 
-    Of files that the user typed, an own recording's are shown too, where they are what they were.
+    For files that the user typed, sources of an own recording are shown too, if unchanged.
     """
     runs = asked.runs
     why: source_text.NotShown | None = None

@@ -175,8 +175,7 @@ def _advice(rows: Iterable[Mapping[str, str]]) -> list[str]:
 def _backends(
     name: str, test: bool, program: Program
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return a row for each backend, then rows for the choice of ``auto`` and for the test of a
-    backend. Ends the command if there is no backend ``name``.
+    """Return a row for each backend, then rows for the choice of ``auto`` and for the test of a backend.
 
     Ends the command if there is no backend ``name``.
     """

@@ -59,10 +59,9 @@ _OF_GPU: Final = {"nvidia": "an NVIDIA GPU", "amd": "an AMD GPU"}
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a self-test: whether the recording was complete, what was found, and what to
-    do. ``works`` is None where that is not known, because the test did not end in time.
+    """The result of a self-test: whether the recording was complete, what was found, and what to do.
 
-    ``works`` is None where that is not known: the test did not end in time.
+    ``works`` is None where that is not known, because the test did not end in time.
     """
 
     name: str

@@ -99,7 +99,8 @@ class UnderNsight:
         notes = [*preflight.findings(tool, machine, foreign)]
         reason = backends.REQUESTED if named else NSYS.available(machine).why
         launch = cls(tool, wanted, notes, asked, reason, wishes)
-        launch.notes += launch._line(Path("report")).notes  # raises ValueError if this version cannot
+        # raises ValueError if this version cannot
+        launch.notes += launch._line(Path("report")).notes
         return launch
 
     def _line(self, folder: Path) -> Line:
@@ -145,7 +146,8 @@ class UnderNsight:
         traces = []
         target = self.wishes.report or target
         silent = any(listener["silent"] for listener in nsight.listeners(parts))
-        if silent and not preflight.silences(self.tool.version):  # else it was printed before the run
+        # else it was printed before the run
+        if silent and not preflight.silences(self.tool.version):
             common.say(preflight.silent(f"Nsight Systems {self.tool.full}"))
         for number, report in enumerate(parts_left.reports):
             part_folder = (

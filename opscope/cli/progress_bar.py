@@ -67,7 +67,8 @@ class _Lazy:
 
     def heard(self, stage: progress.Stage) -> None:
         if self.bar is None and not self._none:
-            from .stage_bar import bar_on_stderr  # imported here, because imports in two threads may clash
+            # imported here, because imports in two threads may clash
+            from .stage_bar import bar_on_stderr
 
             self.bar = bar_on_stderr(DELAY)
             self._none = self.bar is None

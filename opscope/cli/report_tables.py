@@ -44,7 +44,8 @@ def tables(asked: Options) -> None:
     profile = asked.load(_is_lean(asked, choice))
     try:
         _give(asked, choice, profile)
-    except WrongParameter as error:  # a value that only the answer can check, such as a detector's name
+    except WrongParameter as error:
+        # a value that only the answer can check, such as a detector's name
         common.fail(str(error))
 
 

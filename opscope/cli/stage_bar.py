@@ -82,7 +82,8 @@ class Bar:
 
     def line(self) -> RenderableType:
         """Return the line, which fits the terminal: what is needed least is left out."""
-        most = max(1, self._console.width - 1)  # a full line would make some terminals wrap to the next
+        # a full line would make some terminals wrap to the next
+        most = max(1, self._console.width - 1)
         with self._changing:
             task = self._progress.tasks[-1]
             stage = task.fields["stage"]

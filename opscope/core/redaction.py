@@ -632,8 +632,7 @@ def _drawn(value: str) -> bool:
 
 
 def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False) -> Iterator[str]:
-    """Yield each word of a command, with the secret hidden that its option or the word before
-    announces. ``shell``: the words come from a text, which may hold several commands or none.
+    """Yield each word of a command, with the secret hidden that its option or the word before announces.
 
     ``shell``: the words come from a text, which may hold several commands or none.
     """

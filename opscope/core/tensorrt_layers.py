@@ -115,10 +115,9 @@ NAME_ONLY, TIME_ONLY = "name", "time"
 
 
 def bare_call(name: str, fact: str) -> OpCall:
-    """Return the call of a layer of which only the name or the time is known (``fact``). It is an
-    op with the layer's name, or a reformat if the name says so.
+    """Return the call of a layer of which only the name or the time is known (``fact``).
 
-    It is an op of the layer's name, or the reformat that the name says.
+    It is an op with the layer's name, or a reformat if the name says so.
     """
     if _COPY.match(name):
         return OpCall(f"{PREFIX}Reformat", (), None, (("role", "reformat"), (KNOWN, fact)))

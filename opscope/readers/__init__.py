@@ -173,10 +173,9 @@ def _open_url(
     unrelated: bool,
     of_folder: bool = False,
 ) -> Trace:
-    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job. Raises BadInput, and
-    NotATrace for an unrecognised file in a folder (``of_folder``).
+    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job.
 
-    Raises BadInput; NotATrace for what is in a folder (``of_folder``) and not recognised.
+    Raises BadInput, and NotATrace for an unrecognised file in a folder (``of_folder``).
     """
 
     def read(local: Path) -> Trace:
@@ -312,9 +311,7 @@ def _join(
             if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
-    if (
-        parts
-    ):  # beside complete ranks, a truncated one would seem to wait, or to be fast
+    if parts:  # beside complete ranks, a truncated one would seem to wait, or to be fast
         if cut and strict:
             raise next(iter(cut))
         failed += cut

@@ -120,7 +120,8 @@ def _head(path: Path) -> bytes:
 
         blocks, head = read_blocks(path), b""
         try:
-            while len(head) < _HEAD and (block := next(blocks, b"")):  # the first piece may be small
+            # the first piece may be small
+            while len(head) < _HEAD and (block := next(blocks, b"")):
                 head += block
         except Truncated:
             if not head:  # else the reader reports the early end

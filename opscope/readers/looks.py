@@ -17,11 +17,10 @@ from .heads import SQLITE, is_json, is_pickle
 @dataclass(frozen=True, slots=True)
 class Look:
     """The files that a reader may take: folders, SQLite databases, pickles, other files than JSON; and JSON
-    by the other fields. ``begins``: how the JSON may begin; ``words``: texts that its head may contain;
-    ``names``: how the file's name may begin. Any one of them is enough.
+    by the other fields.
 
-    ``begins``: how the JSON may begin; ``words``: what may stand anywhere in its head; ``names``: how the
-    file's name may begin. Any of them is enough.
+    ``begins``: how the JSON may begin; ``words``: texts that its head may contain; ``names``: how the file's
+    name may begin. Any one of them is enough.
     """
 
     folder: bool = False

@@ -232,7 +232,8 @@ class _Machine:
         """Take the values since the last mark off the stack."""
         stack = self.stack
         at = len(stack) - 1
-        while stack[at] is not _MARK:  # the mark is near, except in a list that is written all at once
+        # the mark is near, except in a list that is written all at once
+        while stack[at] is not _MARK:
             at -= 1
             if at < 0:
                 raise IndexError

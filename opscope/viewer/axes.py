@@ -175,7 +175,8 @@ class Slices:
             event = self.name.astype(np.uint32) * 2 + kind
             for number in np.unique(self.axis):
                 rows = np.flatnonzero(self.axis == number)
-                events[number][place[rows]] = event[rows]  # of several slices at a position the last counts
+                # of several slices at a position the last counts
+                events[number][place[rows]] = event[rows]
         return events
 
 

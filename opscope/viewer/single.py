@@ -109,7 +109,8 @@ def _title(viewed: Viewed) -> str:
 
 def _code(name: str) -> bytes:
     """Return a file of the bundle as it may stand in a page. Raises ValueError if it may not."""
-    code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # newlines as a browser reads them
+    # newlines as a browser reads them
+    code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     match = _ENDS.search(code)
     if match:
         raise ValueError(f"opscope/viewer/static/{name} holds {match[0]!r}: it cannot be embedded")

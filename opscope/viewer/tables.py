@@ -113,8 +113,7 @@ _DIFFERENCES: Final = (
 
 
 def difference_of(asked: Asked) -> Difference:
-    """Return the difference from the other profile, with the same selection in both. Raises
-    Unanswered if no other profile was given.
+    """Return the difference from the other profile, with the same selection in both.
 
     Raises Unanswered if no other profile was given.
     """

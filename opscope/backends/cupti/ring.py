@@ -32,8 +32,7 @@ UNENDED: Final = (
 
 
 class RingActivity(CuptiCapture):
-    """CUPTI's kernels, copies and calls beside a ring: ``join`` begins, ``leave`` ends. It is one
-    of the ring's ``segmented``. ``limits`` as for ``CuptiCapture``.
+    """CUPTI's kernels, copies and calls beside a ring: ``join`` begins, ``leave`` ends.
 
     It is one of the ring's ``segmented``. ``limits`` as for ``CuptiCapture``.
     """

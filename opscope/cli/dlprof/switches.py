@@ -33,9 +33,8 @@ LEVELS: Final = {
 @dataclass(frozen=True, slots=True)
 class Switch:
     """A switch. ``help`` says what it does; ``unused`` says why it does nothing here, if so.
-    ``values`` are the allowed values, if they are limited; ``aliases`` are its other names.
 
-    ``values`` are the values that may be given, if they are known; ``aliases`` are further names of it.
+    ``values`` are the allowed values, if they are limited; ``aliases`` are its other names.
     """
 
     name: str

@@ -1,8 +1,6 @@
 """The facts that the diagnosis examines, its thresholds, and how a part of the time becomes a row in words.
-Sums of pieces of ``op_totals()`` add up to those of the whole, so saving a profile needs only one piece in
-memory.
 
-Sums of pieces of ``op_totals()`` add up to those of the whole: saving a profile needs no more than a piece in
+Sums of pieces of ``op_totals()`` add up to those of the whole, so saving a profile needs only one piece in
 memory.
 """
 
@@ -149,10 +147,9 @@ class Facts:
 
 
 class Judge:
-    """The judged time, its parts, and the rows of findings on them. ``median``: the steps that are not slow
-    are judged, so parts are those of a median step.
+    """The judged time, its parts, and the rows of findings on them.
 
-    ``median``: judged are the steps that are no slow ones, so that parts are those of a median step.
+    ``median``: the steps that are not slow are judged, so parts are those of a median step.
     """
 
     def __init__(self, facts: Facts, median: bool = True) -> None:

@@ -1,9 +1,7 @@
-"""Divide the steps' time by what bounds it: the device's work and, while the device was idle, the cause. The
-parts of a stretch of time exclude each other and add up to it exactly. Where several apply at once, the first
-in the list counts. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``.
+"""Divide the steps' time by what bounds it: the device's work and, while the device was idle, the cause.
 
-The parts of a stretch of time exclude each other and add up to it exactly. Each has the time in which nothing
-before it happened. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``.
+The parts of a stretch of time exclude each other and add up to it exactly. Where several apply at once, the
+first in the list counts. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``.
 """
 
 from __future__ import annotations
@@ -106,9 +104,7 @@ def steps_to_judge(
     table: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
 ) -> Steps:
     """Return the steps that ended and were captured, without the first ones if these are slow (warm-up) or
-    alone compile. ``table`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step
-    begins when it asks for its input. Steps in which the device ran nothing are left out: MindSpore's device
-    traces mark ten steps and hold the work of one.
+    alone compile.
 
     ``table`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
     for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
@@ -322,10 +318,10 @@ class Host:
 
 
 def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only: bool) -> Host:
-    """Return the facts in the host's ranges. Ops are included only if the CPU is the device. ``waits`` is
-    ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``.
+    """Return the facts in the host's ranges. Ops are included only if the CPU is the device.
 
-    ``waits`` is ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``."""
+    ``waits`` is ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``.
+    """
     trace = ops.attribution.trace
     loading = _by_process(waits.filter("timed"))
     compiling = _by_process(compilations)

@@ -37,13 +37,10 @@ EVIDENCE: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing to change. Times in ns. The saving lies between ``saving_least`` and ``saving_most``;
-    ``saving_most`` is None where nothing bounds it. ``saving`` is the best estimate; None where the replay of
-    ``edit`` gives it, or nothing does. ``reasoning`` says how all were computed, from columns that the
-    profile has.
+    """One thing to change. Times in ns.
 
-    The saving lies between ``saving_least`` and ``saving_most``; ``saving_most`` is None where nothing
-    bounds it. ``saving`` is the best estimate; None where the replay of ``edit`` makes it, or nothing does.
+    The saving lies between ``saving_least`` and ``saving_most``; ``saving_most`` is None where nothing bounds
+    it. ``saving`` is the best estimate; None where the replay of ``edit`` gives it, or nothing does.
     ``reasoning`` says how all were computed, from columns that the profile has.
     """
 

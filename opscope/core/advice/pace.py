@@ -88,20 +88,14 @@ _Spans = tuple[Ints, Ints]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What kept the devices idle because of the host, in the steps that count; times in ns. ``steps``:
-    process, place (the step's place in its process, from 0), step, start, end, time, and ``idle``: the least
-    idle time of the process's devices in it, null where none is known. ``warm``: how many steps were left out
-    as warm-up. ``pieces`` (PIECES): the idle time that the host caused; ``call`` is the row of ``calls`` that
-    waited, for a piece whose cause is *sync*, and ``op`` the row of ``ranges`` of the op that launched the
-    work after the gap (-1: none). ``stretches``: from the first to the last launch on each thread of
-    stretches in which launches set the pace, with the idle time between their work.
+    """What kept the devices idle because of the host, in the steps that count; times in ns.
 
-    ``steps``: process, place (the how-manieth step of its process), step, start, end, time, and ``idle``: the
-    least idle time of the process's devices in it, null where none is known. ``warm``: how many steps were
-    left out as warm-up. ``pieces`` (PIECES): the idle time that the host caused; ``call`` is the row of
-    ``calls`` that waited, of a piece whose cause is *sync*, and ``op`` the row of ``ranges`` of the op that
-    launched what ended the gap (-1: none). ``stretches``: from the first to the last launch
-    on each thread of stretches in which launches set the pace, with the idle time between their work.
+    ``steps``: process, place (the step's place in its process, from 0), step, start, end, time, and ``idle``:
+    the least idle time of the process's devices in it, null where none is known. ``warm``: how many steps
+    were left out as warm-up. ``pieces`` (PIECES): the idle time that the host caused; ``call`` is the row of
+    ``calls`` that waited, for a piece whose cause is *sync*, and ``op`` the row of ``ranges`` of the op that
+    launched the work after the gap (-1: none). ``stretches``: from the first to the last launch on each
+    thread of stretches in which launches set the pace, with the idle time between their work.
     """
 
     steps: pl.DataFrame
@@ -452,12 +446,10 @@ class _Lane:
         )
 
     def _stretches(self, synced: NDArray[np.bool_], asked: _Spans) -> Ints:
-        """Return the number of the stretch of launches in which each gap lies, -1 for none. A stretch ends at
-        work of CUDA graphs, at gaps that begin with a wait for input or a synchronising call, and at gaps of
-        ``DISPATCH`` or more.
+        """Return the number of the stretch of launches in which each gap lies, -1 for none.
 
-        Work of CUDA graphs, gaps that a wait for input or a synchronising call began, and gaps of
-        ``DISPATCH`` or more end a stretch.
+        A stretch ends at work of CUDA graphs, at gaps that begin with a wait for input or a synchronising
+        call, and at gaps of ``DISPATCH`` or more.
         """
         position = np.empty(len(self.work.start), np.int64)
         position[self.rows] = np.arange(len(self.rows))

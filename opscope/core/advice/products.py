@@ -1,9 +1,8 @@
-"""The matrix products of a profile, for detectors: the sizes, time and units of each. A product is the device
-time of a GEMM, convolution, attention or recurrent layer, including kernels that only help it (layouts, sums
-of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as everywhere.
+"""The matrix products of a profile, for detectors: the sizes, time and units of each.
 
-A product is the device time of a GEMM, convolution, attention or recurrent layer; kernels that only help one
-(layouts, sums of parts) are part of it. FLOPs and bytes of a kernel are its op's, by time, as everywhere.
+A product is the device time of a GEMM, convolution, attention or recurrent layer, including kernels that only
+help it (layouts, sums of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as
+everywhere.
 """
 
 from __future__ import annotations
@@ -200,8 +199,7 @@ def _widest(dtypes: str | None) -> str | None:
 def ideal_time(
     device: Device, rate: pl.Expr | float | None, moved: pl.Expr, flops: str = "matrix_flops"
 ) -> pl.Expr:
-    """Return the least time (ns) of ``flops`` at ``rate`` (FLOP/s) and of the bytes ``moved``. Null where the
-    FLOPs or the rate are unknown; unknown bytes or bandwidth only make the bound lower.
+    """Return the least time (ns) of ``flops`` at ``rate`` (FLOP/s) and of the bytes ``moved``.
 
     Null where the FLOPs or the rate are unknown; unknown bytes or bandwidth only make the bound lower.
     """

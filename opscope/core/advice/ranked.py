@@ -1,14 +1,9 @@
-"""The ranked list: what bounds the run and what to change, by cost. A cause is a part of the time
-(``causes``), a finding is a detector's; a finding that explains a cause is one row with it. First are the
-*sure* rows: causes that are not borderline, and findings that save over 5 % of a median step, at least or as
-an estimate of medium confidence or better. They are ranked by their cost in the run, whether paid once or in
-each step. Then come borderline causes, and then the other findings, by what they may save. The diagnosis is
-the first rows.
+"""The ranked list: what bounds the run and what to change, by cost.
 
-A cause is a part of the time (``causes``), a finding is a detector's; one that explains a cause is one row
-with it. First are those that are *sure*: causes that are no borderline ones, and findings that save over 5 %
-of a median step at least, or as an estimate of medium confidence or better. They are ranked by what they cost
-of the run, be it once or in each step. Then come borderline causes, and then the other findings, by what they
+A cause is a part of the time (``causes``), a finding is a detector's; a finding that explains a cause is one
+row with it. First are the *sure* rows: causes that are not borderline, and findings that save over 5 % of a
+median step, at least or as an estimate of medium confidence or better. They are ranked by their cost in the
+run, whether paid once or in each step. Then come borderline causes, and then the other findings, by what they
 may save. The diagnosis is the first rows.
 """
 

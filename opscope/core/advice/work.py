@@ -43,10 +43,9 @@ _TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
 
 def work(answers: Answers) -> pl.DataFrame:
     """Return the device's work (COLUMNS; times in ns): kernels, or on the CPU ops at the level of their
-    costs, and innermost ops that lie in none of these. On the CPU, ``duration`` is an op's self time plus
-    that of the ops inside it whose cost counts in it; ops that move no data, such as views, are left out.
+    costs, and innermost ops that lie in none of these.
 
-    On the CPU, ``duration`` is an op's self time with that of the ops inside whose cost counts in it; ops
+    On the CPU, ``duration`` is an op's self time plus that of the ops inside it whose cost counts in it; ops
     that move no data, such as views, are left out.
     """
     if not answers.cpu_only:
@@ -132,9 +131,9 @@ def _whole_ops(answers: Answers, removed: pl.DataFrame) -> pl.DataFrame:
 
 def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
     """Return whether an op of the profile (of this ``direction``, if given) has a name that matches
-    ``pattern``. If a detector looks for a few ops, most profiles then need no frame of all ops.
+    ``pattern``.
 
-    It spares most profiles the frame of all ops, where a detector looks for a few.
+    If a detector looks for a few ops, most profiles then need no frame of all ops.
     """
     totals = summed_columns(
         answers,
@@ -201,9 +200,9 @@ class Cast:
 
 def cast_of(inputs: str | None, outputs: str | None, params: str | None) -> Cast | None:
     """Return the cast between two floating-point formats that an op with these texts does; None if it does
-    none. ``params``: for ops whose results were not recorded, ``dtype`` in it is the format.
+    none.
 
-    ``params``: of ops whose results were not recorded, ``dtype`` says the format.
+    ``params``: for ops whose results were not recorded, ``dtype`` in it is the format.
     """
     read, written = tensors(inputs), tensors(outputs)
     if not read:

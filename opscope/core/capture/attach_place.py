@@ -118,7 +118,8 @@ def listen(descriptor: int, attach_point: Place) -> socket.socket:
         listener.listen(8)
         os.rename(new, attach_point.name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
         listener.setblocking(False)
-    except BaseException:  # after a Ctrl-C too nothing is left behind; the exception is raised again
+    except BaseException:
+        # after a Ctrl-C too nothing is left behind; the exception is raised again
         listener.close()
         raise
     return listener
@@ -137,7 +138,8 @@ def connect(attach_point: Place, seconds: float) -> socket.socket:
             _, user, _ = peer(connection)
             if user != os.geteuid():
                 raise PermissionError(f"{attach_point.path} belongs to another user's program")
-        except BaseException:  # after a Ctrl-C too nothing is left behind; the exception is raised again
+        except BaseException:
+            # after a Ctrl-C too nothing is left behind; the exception is raised again
             connection.close()
             raise
         return connection

@@ -277,11 +277,9 @@ class LightRecording:
 
     def step_cost(self) -> tuple[float, float] | None:
         """Return the cost of a step's hooks and the half width of its interval (ns); None if not known yet.
+
         The part that the hooks measure has the interval of its median. The rest is measured in a loop without
         a program, so half of it is added.
-
-        The part that the hooks measure has the interval of its median; what lies outside of what they measure
-        is known by a loop without a program, so half of it is added.
         """
         clock = self.clock
         cost = clock.cost

@@ -68,7 +68,8 @@ class MachineSamples:
     def _of_child(self, child: Any, function: Callable[[Any], Any]) -> Any:
         try:
             return function(child)
-        except (self._psutil.Error, OSError, AttributeError):  # it has ended, or belongs to another user
+        except (self._psutil.Error, OSError, AttributeError):
+            # it has ended, or belongs to another user
             return 0
 
     def _network(self) -> tuple[float, float]:

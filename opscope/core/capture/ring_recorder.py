@@ -87,9 +87,8 @@ class Reusable(Protocol):
 
 class Segmented(Protocol):
     """A recorder beside this one that stores its data by segments, such as a profiler's raw buffers.
-    ``RingRecorder.segmented`` is the list of them: the only place where such a profiler joins a ring.
 
-    ``RingRecorder.segmented`` lists them: the only place where such a profiler joins a ring.
+    ``RingRecorder.segmented`` is the list of them: the only place where such a profiler joins a ring.
     """
 
     def begin(self, part: Path, segment: Path) -> dict[str, Any]:
@@ -140,7 +139,8 @@ class RingRecorder(Recorder):
         self._segments: deque[_Segment] = deque()
         self._numbers = 0
         self._look_due = self._sweep_due = 0
-        self._recent = self._older = 0  # sizes of the file of texts when the last two segments began
+        # sizes of the file of texts when the last two segments began
+        self._recent = self._older = 0
         self._strings_bytes = self._facts_bytes = 0
         self._compact_strings, self._compact_facts = _LEAST_STRINGS, _LEAST_FACTS
         self._kept: dict[str, str] = {}
@@ -152,7 +152,8 @@ class RingRecorder(Recorder):
         self._step_open = False
         self._steps_begun = 0
         self._slow = None if bounds.slow is None else SlowSteps(bounds.slow)
-        self._wanted: tuple[str, int, int, int] | None = None  # cause, start, step count, time limit
+        # cause, start, step count, time limit
+        self._wanted: tuple[str, int, int, int] | None = None
         self._asked: str | None = None
         self._turning = False
         self._ended_by = ("end", "the recording ended")
@@ -254,12 +255,10 @@ class RingRecorder(Recorder):
         most: int | None = None,
         wait_s: float = _WAIT_S,
     ) -> Path | str:
-        """Write the ring as it is, for all processes that record beside this one; the ring continues. Returns
-        the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the bounds
-        do not reach so far. Raises OSError.
+        """Write the ring as it is, for all processes that record beside this one; the ring continues.
 
-        Returns the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) where
-        the bounds do not. Raises OSError.
+        Returns the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the
+        bounds do not reach so far. Raises OSError.
         """
         if not self._lock.acquire(timeout=wait_s):
             return BUSY
@@ -298,7 +297,8 @@ class RingRecorder(Recorder):
                 ring_dump.part(other, into)
         details = self._said(made_by, why, begin)
         ring_dump.finish(into, details)
-        if self._on_dump is not None and made_by != ATTACH:  # the attached process makes the profile
+        # the attached process makes the profile
+        if self._on_dump is not None and made_by != ATTACH:
             self._on_dump(into, details)
         return into
 
@@ -485,10 +485,9 @@ class RingRecorder(Recorder):
         return logging.WARNING if self._gaps <= _MOST_TOLD else logging.DEBUG
 
     def _begin_anew(self) -> bool:
-        """Begin the ring anew, if it is time and the disk accepts writes. Its old data is dropped: ranges
-        whose end was lost in the gap would seem to last until after it.
+        """Begin the ring anew, if it is time and the disk accepts writes.
 
-        What it had goes: ranges that lost their end in the gap would seem to last until after it.
+        Its old data is dropped: ranges whose end was lost in the gap would seem to last until after it.
         """
         now = perf_counter_ns()
         if not self.running or now < self._retry:
@@ -645,9 +644,7 @@ class RingRecorder(Recorder):
     def _write(self, chunks: list[bytes], memory: bytes) -> None:
         if self._room < 0 and not self._begin_anew():
             self._gap_records += sum(map(len, chunks)) // RECORD_BYTES
-            if (
-                len(self._strings) > _MOST_TEXTS
-            ):  # for good: events may use any dropped text
+            if len(self._strings) > _MOST_TEXTS:  # for good: events may use any dropped text
                 self._strings.clear()
                 if self._retry != _NEVER:
                     self._retry = _NEVER

@@ -215,10 +215,9 @@ def _sizes(layout: Layout) -> dict[int, int]:
 def _plain(
     words: NDArray[np.uint32], at: int, stop: int, end: int, sizes: Mapping[int, int]
 ) -> tuple[list[int], int]:
-    """Walk record by record from slot ``at`` to ``stop``; return the positions, and the slot
-    reached. Stops before a kind without a layout, and before a record that does not end by ``end``.
+    """Walk record by record from slot ``at`` to ``stop``; return the positions, and the slot reached.
 
-    Ends before a kind without a layout, and before a record that does not end by ``end``.
+    Stops before a kind without a layout, and before a record that does not end by ``end``.
     """
     kinds = words.data
     places = []
@@ -340,10 +339,9 @@ class _Walkers:
         return _plain(self._words, at, stop, limit, self._sizes)
 
     def _likely(self, at: _Ints, ends: _Ints) -> _Ints:
-        """For each slot, the next one that looks like the start of a record with a time; -1 for
-        none. Another record, or the buffer's end, must come after it.
+        """For each slot, the next one that looks like the start of a record with a time; -1 for none.
 
-        Another record, or the buffer's end, comes after it.
+        Another record, or the buffer's end, must come after it.
         """
         if not len(at):
             return at
@@ -360,10 +358,9 @@ class _Walkers:
     def _plausible(
         self, at: _Ints, ends: _Ints
     ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """The size of the record at each slot, whether it can be a record, and whether it has a
-        time. It can if it is complete and its time is near that of the first record.
+        """The size of the record at each slot, whether it can be a record, and whether it has a time.
 
-        It can if it is whole, and if its time is near that of the first record.
+        It can if it is complete and its time is near that of the first record.
         """
         words, layout = self._words, self._layout
         kinds = words.take(at * 2, mode="clip")

@@ -274,7 +274,8 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
         return EngineStep(SGLANG, PREFILL, prefill=_sums(fields, "c", batch, tokens))
     if of_mode == MIXED:
         context, generation = fields.get("c"), fields.get("g")
-        if context is None and generation is None:  # the size of the batch is known, but not its parts
+        # the size of the batch is known, but not its parts
+        if context is None and generation is None:
             return EngineStep(SGLANG, MIXED, Share(), Share())
         prefill = _sums(fields, "c", context, None)
         decode = _sums(fields, "g", generation, generation)
@@ -299,7 +300,8 @@ def _atom(match: re.Match[str]) -> EngineStep | None:
         prefill = Share(batch, tokens, *sums) if detailed else _prefill(batch, tokens)
         return EngineStep(ATOM, PREFILL, prefill=prefill, padded=padded)
     decode = Share(batch, tokens, *sums) if detailed else _decode(batch, tokens)
-    if fields.get("p"):  # requests in a prefill share the batch, but the name does not divide the tokens
+    # requests in a prefill share the batch, but the name does not divide the tokens
+    if fields.get("p"):
         return EngineStep(ATOM, MIXED, Share(fields["p"]), Share(fields.get("d")), padded)
     return EngineStep(ATOM, _kind(NOTHING, decode), decode=decode, padded=padded)
 

@@ -165,10 +165,9 @@ def _end(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _mark(attribution: Attribution) -> Key | None:
-    """Return the completed steps that the program, or an optimizer's hook in it, marks. Steps that opscope
-    infers in other ways are no key node of DLProf's.
+    """Return the completed steps that the program, or an optimizer's hook in it, marks.
 
-    Other steps that opscope infers are no key node of DLProf's.
+    Steps that opscope infers in other ways are no key node of DLProf's.
     """
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
     wanted = pl.Series(meaning.role == ROLE["step"]) & _end(ranges)

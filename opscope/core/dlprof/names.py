@@ -111,10 +111,9 @@ def input_shapes(call: OpCall | None, kind: str) -> str | None:
 
 
 def output_shapes(call: OpCall | None, kind: str) -> str | None:
-    """Return the shapes of the outputs; those of conv2d and linear are computed if the trace lacks them. If a
-    trace's text of conv2d has no stride, padding or dilation, the function's defaults are assumed.
+    """Return the shapes of the outputs; those of conv2d and linear are computed if the trace lacks them.
 
-    A trace whose text of conv2d has no stride, padding or dilation is taken to use the function's defaults.
+    If a trace's text of conv2d has no stride, padding or dilation, the function's defaults are assumed.
     """
     if call is None:
         return None

@@ -37,8 +37,7 @@ _ABOUT: Final = {
 
 
 def using_tensor_cores(model: Model) -> pl.Series:
-    """Return for each op whether one of its kernels uses Tensor Cores; null if unknown. An op without kernels
-    uses none, if kernels were captured.
+    """Return for each op whether one of its kernels uses Tensor Cores; null if unknown.
 
     An op without kernels uses none, if kernels were captured.
     """

@@ -91,7 +91,6 @@ def stem(name: str) -> str:
 
 def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
     """Return the nodes from which ``tensors`` are computed, back to other tensors of ``border``.
-    ``maker``: the node that makes each tensor.
 
     ``maker``: the node that makes each tensor.
     """

@@ -19,14 +19,11 @@ NONE: Final = "na=na,"
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A call as one kernel uses it. ``marker``: the call is PyProf's, with Python's arguments, not an op of
-    the framework. ``backward``: the kernel runs in the call's backward. ``sub``: how many kernels of the same
-    op ran before it. ``product``: the kernel's own op is a matrix product (in a linear layer: not the op that
-    adds the bias).
+    """A call as one kernel uses it.
 
     ``marker``: the call is PyProf's, with Python's arguments, not an op of the framework. ``backward``: the
     kernel runs in the call's backward. ``sub``: how many kernels of the same op ran before it. ``product``:
-    the kernel's own op is a matrix product (of a linear layer: it is not the one that adds the bias).
+    the kernel's own op is a matrix product (in a linear layer: not the op that adds the bias).
     """
 
     call: OpCall

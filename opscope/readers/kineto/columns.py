@@ -165,9 +165,7 @@ class Columns:
     flows: Codes = field(default_factory=Codes)  # ids of flow arrows
     meta: list[tuple[str, int | str, int | str, str]] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
-    unused: set[str] = field(
-        default_factory=set
-    )  # the first names of events of unknown kinds
+    unused: set[str] = field(default_factory=set)  # the first names of events of unknown kinds
     untimed: int = 0
     negative: int = 0  # negative by less than a microsecond
     unfinished: int = 0  # negative by more, as -1 of an event that did not end
@@ -258,7 +256,8 @@ class Columns:
         """Replace missing durations, and those too large for ns, by 0; return the rows of these."""
         rows = np.flatnonzero(duration == NO_TIME)
         duration[rows] = 0
-        endless = [row for row in rows.tolist() if events[row].dur]  # arrows and marks have no duration
+        # arrows and marks have no duration
+        endless = [row for row in rows.tolist() if events[row].dur]
         self.endless += len(endless)
         return np.array(endless, np.int64)
 

@@ -380,7 +380,8 @@ def pair(columns: Columns) -> int:
     if not len(opens):
         return 0
     block = {name: opens.column(name) for name in opens.blocks[0]}
-    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: keeps the file's order
+    # stable: keeps the file's order
+    order = np.lexsort((block["start"], block["tid"], block["pid"]))
     begins = block["begins"][order]
     thread_key = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
     first = np.r_[True, thread_key[1:] != thread_key[:-1]]

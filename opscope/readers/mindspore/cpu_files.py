@@ -69,14 +69,12 @@ _UNPAIRED: Final = (
 
 @dataclass(slots=True)
 class Executions:
-    """The executions of one rank's operators. ``table``, by start: ``node`` (the full name), ``thread``
-    (MindSpore's number of it; 0 also for threads that are none of its workers), ``start``, ``end`` (ns),
-    ``inputs`` (text of the shapes, null if not known). ``unix``: whether times are Unix times. ``totals``:
-    node → (executions, ms) as MindSpore adds them up.
+    """The executions of one rank's operators.
 
-    ``table``, by start: ``node`` (the full name), ``thread`` (MindSpore's number of it; 0 is also a thread
-    that is none of its workers), ``start``, ``end`` (ns), ``inputs`` (text of the shapes, null if not
-    known). ``unix``: whether times are Unix times. ``totals``: node → (executions, ms) as MindSpore sums up.
+    ``table``, by start: ``node`` (the full name), ``thread`` (MindSpore's number of it; 0 also for threads
+    that are none of its workers), ``start``, ``end`` (ns), ``inputs`` (text of the shapes, null if not
+    known). ``unix``: whether times are Unix times. ``totals``: node → (executions, ms) as MindSpore adds them
+    up.
     """
 
     path: Path

@@ -119,9 +119,8 @@ class File:
 
 def kind_of(head: bytes, name: str) -> str | None:
     """Return the kind of a file that begins with ``head``; None if it is not from MindSpore's profiler.
-    ``without``: a file without executions of ops.
 
-    ``without``: a file that has no executions of ops.
+    ``without``: a file without executions of ops.
     """
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[" and (b'"ph"' in start[:_HEAD] or not start[1:].strip(b" \r\n]")):

@@ -84,12 +84,10 @@ def _nodes(path: Path) -> pl.DataFrame:
 def known_calls(
     table: pl.DataFrame, nodes: pl.DataFrame, of_graph: pl.Series | None = None
 ) -> tuple[pl.DataFrame, list[Known], int]:
-    """Return the executions with ``known``, an index into the list; the list; and how many are ambiguous. The
-    list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may belong to a
-    graph; others, of PyNative mode, can have the same names.
+    """Return the executions with ``known``, an index into the list; the list; and how many are ambiguous.
 
-    The list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may be one
-    of a graph's; the other ones, of PyNative mode, can have the same names.
+    The list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may belong
+    to a graph; others, of PyNative mode, can have the same names.
     """
     keys = ["node", "inputs", "of_graph"]
     table = table.with_columns(of_graph=pl.lit(value=True) if of_graph is None else of_graph)

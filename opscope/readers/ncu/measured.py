@@ -1,5 +1,4 @@
-"""The content of a file of Nsight Compute, whatever its form: launches, their measured values, and remarks.
-"""
+"""The content of a file of Nsight Compute, in any form: launches, their measured values, and remarks."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ def read(path: Path) -> Trace:
     complete = timed.null_count() == 0
     length = timed.fill_null(_UNTIMED).cast(pl.Int64).to_numpy()
     deep = max(map(len, found.stacks), default=0)
-    start = np.cumsum(length + 2 * deep + 2) - length  # leaves room for the begins and ends of ranges
+    # leaves room for the begins and ends of ranges
+    start = np.cumsum(length + 2 * deep + 2) - length
     launches, process = _processes(found.launches)
     ranges = _ranges(found, launches, start, start + length)
     has_calls = any(found.stacks)

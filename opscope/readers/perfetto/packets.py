@@ -183,8 +183,7 @@ def _unpacked(data: Any, first: int, end: int, depth: int) -> bytes:
 
 class Decoder:
     """The data that packets refer to: texts, tracks, clocks and defaults of each sequence, as far as they
-    were read. A sequence numbers its texts anew where its state is cleared; the time in between is an epoch,
-    and epochs have numbers of their own.
+    were read.
 
     A sequence numbers its texts anew where its state is cleared; the time in between is an epoch, and epochs
     have numbers of their own.

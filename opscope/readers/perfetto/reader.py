@@ -113,7 +113,8 @@ def read(path: Path) -> Trace:
         trace.origin[TRUNCATED] = reason
         others = trace["notes"]
         trace = trace.replace(notes=others.clear())
-        trace.note("warning", cut_off(path, reason), 1)  # the first note, because it explains the others
+        # the first note, because it explains the others
+        trace.note("warning", cut_off(path, reason), 1)
         trace = trace.replace(notes=pl.concat([trace["notes"], others]))
     return trace
 

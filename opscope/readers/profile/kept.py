@@ -96,7 +96,8 @@ class Place:
             os.chmod(temporary, (self.folder / META).stat().st_mode & 0o666)
             os.replace(temporary, self.folder / name)
             return self.folder / name
-        except BaseException:  # after Ctrl-C too no incomplete file stays; the exception is raised again
+        except BaseException:
+            # after Ctrl-C too no incomplete file stays; the exception is raised again
             os.unlink(temporary)
             raise
 

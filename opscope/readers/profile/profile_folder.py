@@ -104,11 +104,10 @@ class Tables(dict[str, pl.DataFrame]):
         self, name: str, wanted: Collection[str], row: int | None = None
     ) -> tuple[pl.DataFrame, set[str]]:
         """Return those of the ``wanted`` columns that a table has, and the names of all its columns; only one
-        ``row`` if given. If the table was not read yet, only these columns are read, and not kept; for one
-        row, only the piece that contains it.
+        ``row`` if given.
 
-        Of a table that was not read yet, only these columns are read, and not kept; of one row only the piece
-        that it is in.
+        If the table was not read yet, only these columns are read, and not kept; for one row, only the piece
+        that contains it.
         """
         files = self._files.get(name)
         if not files:
@@ -242,11 +241,13 @@ class Tables(dict[str, pl.DataFrame]):
         """Set impossible values to null and note that. Raises BadInput if times are impossible."""
         tables = {name: frame}
         for severity, message, count in sound(tables):
-            if message.startswith("rows "):  # tables refer to rows by number, so no row may be dropped
+            # tables refer to rows by number, so no row may be dropped
+            if message.startswith("rows "):
                 raise BadInput(self._path, f"{count} {message}")
             note = {"severity": [severity], "what": [message], "how_many": [count]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
-            if name == "notes":  # the table is being read: asking for it would read it again, for ever
+            # the table is being read: asking for it would read it again, for ever
+            if name == "notes":
                 tables[name] = pl.concat([tables[name], row], how="vertical_relaxed")
             else:
                 self["notes"] = pl.concat([self["notes"], row])
@@ -483,10 +484,9 @@ def _load(
 
 
 def _load_together(files: list[Path], wanted: list[str]) -> pl.DataFrame | None:
-    """Return a few columns of a table in many files, in a third of the time of reading file by file. None if
-    there is one file, or any problem: reading file by file then finds the bad one.
+    """Return a few columns of a table in many files, in a third of the time of reading file by file.
 
-    None if there is one file, or anything is wrong: reading them one by one tells with which.
+    None if there is one file, or any problem: reading file by file then finds the bad one.
     """
     if len(files) < 2 or not wanted:
         return None

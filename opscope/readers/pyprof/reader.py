@@ -128,14 +128,11 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The texts of the ranges around a launch, outermost first. ``lasting``: how many of them stay open when
-    the innermost call is made again. ``goes_on``: whether the kernel belongs to the same call as the previous
-    one, or PyProf gives no number that decides it. ``is_product``: whether the innermost is one matrix
-    product; ``tries``: whether it is a convolution.
+    """The texts of the ranges around a launch, outermost first.
 
-    ``lasting``: how many of them stay open when the innermost call is made again. ``goes_on``: whether PyProf
-    says that the kernel is of the call of the kernel before, or says nothing of it, as it has no number.
-    ``is_product``: whether the innermost is one product of matrices; ``tries``: whether it is a convolution.
+    ``lasting``: how many of them stay open when the innermost call is made again. ``goes_on``: whether the
+    kernel belongs to the same call as the previous one, or PyProf gives no number that decides it.
+    ``is_product``: whether the innermost is one matrix product; ``tries``: whether it is a convolution.
     """
 
     texts: tuple[str, ...]

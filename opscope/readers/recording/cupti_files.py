@@ -30,12 +30,10 @@ Note = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Facts:
-    """The facts of a part besides CUPTI's buffers, in the format of ``core.cupti.files``. ``kinds``: the
-    kinds of records that were enabled. ``names``: by address, the texts at it, each with the number of the
-    buffer from which on it holds (0: from the first).
+    """The facts of a part besides CUPTI's buffers, in the format of ``core.cupti.files``.
 
-    ``kinds``: the kinds of records that were enabled. ``names``: by address, from which buffer on (0: from
-    the first) which text lies there.
+    ``kinds``: the kinds of records that were enabled. ``names``: by address, the texts at it, each with the
+    number of the buffer from which on it holds (0: from the first).
     """
 
     version: int
@@ -81,8 +79,7 @@ def read_facts(path: Path) -> Facts:
 
 
 def add_segment(facts: Facts, path: Path) -> int:
-    """Add the facts of a ring's segment; return how many buffers earlier segments have. A segment from before
-    CUPTI began has no such file. Raises BadInput.
+    """Add the facts of a ring's segment; return how many buffers earlier segments have.
 
     A segment from before CUPTI began has no such file. Raises BadInput.
     """

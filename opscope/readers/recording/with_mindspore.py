@@ -371,9 +371,8 @@ def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
 
 def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
     """Return for each wanted execution the row of the innermost of ``calls`` in which it began; -1 for none.
-    If calls of several threads contain it, the one with the operator's name; if several of these, none.
 
-    Where the calls of several threads do, it is the one of the operator's name; of several of these, none.
+    If calls of several threads contain it, the one with the operator's name; if several of these, none.
     """
     call_of_row = np.full(len(table), -1, np.int64)
     rows = np.flatnonzero(wanted)

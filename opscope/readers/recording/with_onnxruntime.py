@@ -64,10 +64,8 @@ def merge(
     ranges: Trace, part: Path, sessions: Mapping[int, Mapping[str, Any]], failed: list[BadInput]
 ) -> Trace:
     """Return the recorder's part ``ranges`` with the nodes of the sessions in it, inside their runs.
-    ``sessions``: the part's facts about each (``process_part``). A profile that cannot be read is added to
-    ``failed``, and noted; the rest is joined.
 
-    ``sessions``: what the part tells of each (``process_part``). A profile that cannot be read is added to
+    ``sessions``: the part's facts about each (``process_part``). A profile that cannot be read is added to
     ``failed``, and noted; the rest is joined.
     """
     runs = _runs(ranges)
@@ -202,10 +200,9 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
-    """Return the run of its session in which each op begins, -1 for none. It may be on any thread, as a
-    session may use several; if several contain it, the one on the op's thread.
+    """Return the run of its session in which each op begins, -1 for none.
 
-    It is on any thread, as a session may use several; of several at once, it is the one on the op's.
+    It may be on any thread, as a session may use several; if several contain it, the one on the op's thread.
     """
     run_of_op = np.full(len(ops), -1, np.int64)
     if runs.is_empty():
@@ -224,8 +221,7 @@ def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
 
 
 def _with_lines(ops: pl.DataFrame, runs: pl.Series) -> pl.DataFrame:
-    """Return the ops with the lines of their runs, whose texts are ``runs``; a node's own lines stay. The
-    loop is over the distinct nodes of each line, not over events.
+    """Return the ops with the lines of their runs, whose texts are ``runs``; a node's own lines stay.
 
     The loop is over the distinct nodes of each line, not over events.
     """

@@ -166,7 +166,8 @@ def _of_range(
     for deeper in lane.strips[level + 1 :]:
         first, after = deeper.part(low, high)
         rows_inside.append(deeper.row[first:after])
-    launches = np.zeros(len(attribution.is_op) + 1, bool)  # the last element is for kernels without an op, -1
+    # the last element is for kernels without an op, -1
+    launches = np.zeros(len(attribution.is_op) + 1, bool)
     launches[np.concatenate(rows_inside)] = True
     ties: list[_Tie] = []
     for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):

@@ -94,7 +94,8 @@ class Timeline:
                 busy_of_lanes[key] = only.start, only.before
                 continue
             unions = [part.union() for part in parts]
-            while len(unions) > 1:  # merge in pairs: all at once, ten million kernels need 0.5 GB more
+            # merge in pairs: all at once, ten million kernels need 0.5 GB more
+            while len(unions) > 1:
                 pair = zip(unions.pop(0), unions.pop(0), strict=True)
                 unions.append(merged(*map(np.concatenate, pair)))
             start, end = unions.pop()

@@ -27,10 +27,9 @@ UNTOLD: Final = 255
 
 
 class Names:
-    """The distinct names of slices by number; a name keeps its number as long as the timeline
-    exists. ``before``: names already numbered in pictures that were made earlier.
+    """The distinct names of slices by number; a name keeps its number as long as the timeline exists.
 
-    ``before``: names that have numbers already, of pictures that were made earlier.
+    ``before``: names already numbered in pictures that were made earlier.
     """
 
     def __init__(self, before: Sequence[str] = ()) -> None:

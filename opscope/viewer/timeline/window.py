@@ -127,7 +127,8 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
 
 def _shares(parts: Ints, width: Ints) -> NDArray[Any]:
     """Return parts of columns as 255ths, rounded up."""
-    if len(width) and int(width.max()) > _EXACT:  # longer than a year: compute with Python's integers
+    # longer than a year: compute with Python's integers
+    if len(width) and int(width.max()) > _EXACT:
         parts, width = parts.astype(object), width.astype(object)
     return -(-255 * parts // np.maximum(width, 1))
 

@@ -169,8 +169,7 @@ def _use(answers: Answers, worst: Mapping[str, Any]) -> Use | None:
 
 
 def _computes(used: Use, workers: int | None) -> bool | None:
-    """Return whether a sample takes its time mostly by computing; None if that is not known. While the steps
-    wait, the loader is always at work: in this process, or in each of its workers.
+    """Return whether a sample takes its time mostly by computing; None if that is not known.
 
     While the steps wait, the loader is always at work: in this process, or in each of its workers.
     """
@@ -198,12 +197,10 @@ def _more(used: Use | None, computes: bool | None) -> str:
 
 
 def _wanted(worst: Mapping[str, Any]) -> int | None:
-    """Return how many workers load a batch in the time of a step without its wait; None if not known. A
-    loader in the process itself takes its wait for a batch; n workers that never keep up deliver one every
-    step, so each takes n steps.
+    """Return how many workers load a batch in the time of a step without its wait; None if not known.
 
-    A loader in the process itself takes its wait for a batch; n workers that never keep up deliver one
-    every step, so each takes n steps.
+    A loader in the process itself takes its wait for a batch; n workers that never keep up deliver one every
+    step, so each takes n steps.
     """
     waited, part, asked = worst["input_wait"], worst["share"], worst["steps"]
     workers = worst["workers"]

@@ -80,10 +80,9 @@ def _on_tensor_cores(works: pl.DataFrame, device: Device | None) -> pl.DataFrame
 def _with_sizes(works: pl.DataFrame) -> pl.DataFrame:
     """Add what the call tells about its sizes: ``known``; ``m`` and ``n`` of the result, null for a
     convolution; the ``detail`` of sizes that are no multiples, null if all are; and ``more``, by how much
-    padding makes the product larger. Each distinct call is read once: of 190,000 calls on a million kernels,
-    900 are distinct.
+    padding makes the product larger.
 
-    Each distinct call is read once: of 190,000 works on a million kernels 900 are distinct.
+    Each distinct call is read once: of 190,000 calls on a million kernels, 900 are distinct.
     """
     call = ("op", "inputs", "params", "dtype")
     distinct = works.select(call).unique(maintain_order=True)

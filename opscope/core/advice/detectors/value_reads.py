@@ -94,10 +94,9 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
 
 def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the loops in these steps: process, thread, step, source (the line with most reads), reads,
-    start, end and time (ns). A loop is a run of reads of one thread in one step, with at most ``_BETWEEN``
-    ops between two of them.
+    start, end and time (ns).
 
-    A loop is reads of one thread in one step with at most ``_BETWEEN`` ops between two of them.
+    A loop is a run of reads of one thread in one step, with at most ``_BETWEEN`` ops between two of them.
     """
     outer = outermost(answers)
     if not outer["reads"].any():
@@ -124,10 +123,9 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
 
 def outermost(answers: Answers) -> pl.DataFrame:
     """Return the outermost ops, reads and runs of programs: process, thread, step, start, end (ns), source,
-    and whether each reads. An optimizer's reads, such as of the number of its step, are no loop of the
-    program.
+    and whether each reads.
 
-    What an optimizer reads, such as the number of its step, is no loop of the program.
+    An optimizer's reads, such as of the number of its step, are no loop of the program.
     """
     columns = ("process", "thread", "step", "start", "end", "source", "reads")
     ops = answers.ops(categories=True).filter(

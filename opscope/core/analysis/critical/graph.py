@@ -415,7 +415,8 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
     time = nodes.time
     own = np.diff(time, prepend=0)
     own[nodes.first] = time[nodes.first]
-    own[nodes.kind == BEGIN] = 0  # in the time before, the thread is idle: it waits for the main thread
+    # in the time before, the thread is idle: it waits for the main thread
+    own[nodes.kind == BEGIN] = 0
     main = nodes.host.main[hands.lane]
     for lane in np.unique(main[hands.waits]).tolist():
         waits = hands.waits & (main == lane)
@@ -622,12 +623,10 @@ def full_graph(profile: Answers) -> Graph | None:
 
 
 def replay_graph(profile: Answers) -> Graph | None:
-    """The graph without the parts that replays do not need: 0.1 GB of a million kernels' ops and calls. The
-    thread that asks for a finding makes it when it first needs it, so that only two threads work: with a
-    third one the peak of memory was a fifth higher.
+    """The graph without the parts that replays do not need: 0.1 GB of a million kernels' ops and calls.
 
-    It is made as soon as a finding needs it, by the thread that asked for the finding, so that two threads
-    are at work: in a third one the peak was a fifth higher.
+    The thread that asks for a finding makes it when it first needs it, so that only two threads work: with a
+    third one the peak of memory was a fifth higher.
     """
     if profile._has(full_graph):
         return profile.of(full_graph)

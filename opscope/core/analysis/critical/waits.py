@@ -44,14 +44,10 @@ NO_EVENT: Final = (
 @dataclass(slots=True)
 class Waits:
     """Blocking calls with the places of work that each waits for, and pairs of places across streams.
-    ``call``, ``source``: a row of ``calls`` and a place of the work; one row for each stream that the call
-    waits for. ``before``, ``after``: the work ``after`` begins no sooner than ``before`` ends. ``idle``: the
-    synchronising calls that had nothing to wait for. ``notes``: the inferred or missing facts, with the
-    number of cases.
 
     ``call``, ``source``: a row of ``calls`` and a place of the work; one row for each stream that the call
     waits for. ``before``, ``after``: the work ``after`` begins no sooner than ``before`` ends. ``idle``: the
-    synchronising calls that had nothing to wait for. ``notes``: what was inferred or is missing, with the
+    synchronising calls that had nothing to wait for. ``notes``: the inferred or missing facts, with the
     number of cases.
     """
 

@@ -268,10 +268,7 @@ def _varlen(
 
 
 def _bounds(count: int, queries: int, keys: int, most_q: int, most_k: int) -> tuple[int, int]:
-    """Return the fewest and the most pairs of a query and a key of one sequence, of ``count`` sequences. If
-    there are as many keys as queries, each sequence is assumed to have as many keys as queries: the sum of
-    squares is least if all sequences are equally long, and greatest if as many as possible have the longest
-    length.
+    """Return the fewest and the most pairs of a query and a key of one sequence, of ``count`` sequences.
 
     If there are as many keys as queries, each sequence is assumed to have as many keys as queries: the sum of
     squares is least if all sequences are equally long, and greatest if as many as possible have the longest
