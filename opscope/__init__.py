@@ -44,10 +44,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _show(profile: Any, words: str) -> str:
-    """Return what a notebook shows for a profile.
-
-    Registered here, because ``profile`` must not import the viewer.
-    """
+    """Return what a notebook shows for a profile. Registered here, because ``profile`` must not import the
+    viewer."""
     from .viewer.notebook import shown
 
     return shown(profile, words)
@@ -193,8 +191,7 @@ def step(
     return number
 
 
-#: The steps module, kept from the first ``step`` on: an import statement would cost more than a
-#: step.
+#: The steps module, kept from the first ``step`` on: an import statement would cost more than a step.
 _session: Any = None
 
 

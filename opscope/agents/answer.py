@@ -60,9 +60,8 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of an answer. ``columns``: their names with their units. ``total``: how many there
-    are. ``first``: the row that is shown first, from 0. ``part`` returns a number of rows from a
-    given one on."""
+    """The rows of an answer. ``columns``: their names with their units. ``total``: how many there are.
+    ``first``: the row that is shown first, from 0. ``part`` returns a number of rows from a given one on."""
 
     columns: Mapping[str, str]
     total: int
@@ -247,10 +246,8 @@ def _fitting(cells: list[list[Any]], room: int) -> list[list[Any]]:
 
 
 def _cells(rows: Sequence[Sequence[Any]], columns: Sequence[str], longest: int) -> list[list[Any]]:
-    """Return the rows' values of the first columns.
-
-    Different texts of a column stay different when shortened, as in a table of the terminal.
-    """
+    """Return the rows' values of the first columns. Different texts of a column stay different when
+    shortened, as in a table of the terminal."""
     shown = []
     for name, values in zip(columns, zip(*rows, strict=True), strict=False):
         texts = [units.visible(value) for value in values if isinstance(value, str)]

@@ -117,10 +117,7 @@ def can_show(asked: Asked, file: str) -> bool:
 
 def source_file(asked: Asked, file: str) -> source_text.Found:
     """Return the source file that the run calls so. Raises NotShown with the reason why its text is not
-    shown.
-
-    For files that the user typed, sources of an own recording are shown too, if unchanged.
-    """
+    shown. For files that the user typed, sources of an own recording are shown too, if unchanged."""
     runs = asked.runs
     why: source_text.NotShown | None = None
     for root in runs.source_roots or (() if runs.roots is not None else (None,)):

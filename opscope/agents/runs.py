@@ -64,10 +64,8 @@ class Runs:
     _profiles: LRUCache[Profile] = field(default_factory=lambda: LRUCache(_KEPT), repr=False)
 
     def open(self, files: Sequence[str], gpu: str | None = None) -> Run:
-        """Open the files of one run, and return it; files that are open already give the same run.
-
-        Raises NotOpened for a file that may not be opened, BadInput for one that cannot be read.
-        """
+        """Open the files of one run, and return it; files that are open already give the same run. Raises
+        NotOpened for a file that may not be opened, BadInput for one that cannot be read."""
         if not files:
             raise NotOpened("no file was named")
         paths = tuple(path for file in files for path in self._paths(file))

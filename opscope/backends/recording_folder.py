@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-# loaded now, because a profile may be written while Python ends, when nothing can be imported any
-# more
+# loaded now, because a profile may be written while Python ends, when nothing can be imported any more
 import concurrent.futures.thread  # noqa: F401
 import logging
 import os

@@ -1,8 +1,6 @@
-"""A run of a baseline as one small file: the data of a profile that a difference needs.
-
-The file is a line that says what it is, and compressed JSON: numbers and texts by column, nothing else. Like
-a trace it may come from a stranger, so its size, shapes and numbers are checked before anything uses them.
-"""
+"""A run of a baseline as one small file: the data of a profile that a difference needs. The file is a line
+that says what it is, and compressed JSON: numbers and texts by column, nothing else. Like a trace it may come
+from a stranger, so its size, shapes and numbers are checked before anything uses them."""
 
 from __future__ import annotations
 
@@ -108,20 +106,16 @@ def pack(stored: Stored) -> bytes:
 
 
 def _columns(table: pl.DataFrame, schema: Mapping[str, Any]) -> _Columns:
-    """Return the columns as lists.
-
-    Rows keep their order: equal times of a key lie side by side and compress well.
-    """
+    """Return the columns as lists. Rows keep their order: equal times of a key lie side by side and compress
+    well."""
     return table.select(pl.col(name).cast(kind) for name, kind in schema.items()).to_dict(
         as_series=False
     )
 
 
 def unpack(data: bytes, name: str) -> Stored:
-    """Return the run in a file's bytes; ``name`` is the file's.
-
-    Raises BadInput if they are damaged or no run.
-    """
+    """Return the run in a file's bytes; ``name`` is the file's. Raises BadInput if they are damaged or no
+    run."""
     if not data.startswith(MAGIC):
         raise BadInput(name, "not a run of a baseline (opscope baseline save)")
     if len(data) > LARGEST[0]:

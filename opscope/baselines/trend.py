@@ -20,8 +20,7 @@ from opscope.reports.difference import headline
 
 from .folder import Baseline
 
-#: A change is named if the order of its runs has at most this chance in a sequence without a
-#: change.
+#: A change is named if the order of its runs has at most this chance in a sequence without a change.
 LEVEL: Final = 0.05
 #: With at most this many runs in all, changes are judged by the runs' steps instead.
 FEWEST: Final = 3
@@ -44,12 +43,9 @@ TREND: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the step: ``first`` is the position of the first baseline that has it.
-
-    ``before`` and ``after``: mean steps (ns) of the runs on both sides, up to the next changes;
-    ``chance``: how likely runs without a change would show it, None if it was judged by steps;
-    ``why``: the difference's explanation.
-    """
+    """A change of the step: ``first`` is the position of the first baseline that has it. ``before`` and
+    ``after``: mean steps (ns) of the runs on both sides, up to the next changes; ``chance``: how likely runs
+    without a change would show it, None if it was judged by steps; ``why``: the difference's explanation."""
 
     first: int
     before: float

@@ -46,11 +46,8 @@ class Commands(TyperGroup):
     """The commands; only the typed one is loaded, except that the help loads all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words. If a command comes first, no option before it can be meant.
-
-        Typer would load Pydantic to see that help and completion are not asked for, which takes
-        longer than Typer itself.
-        """
+        """Read the words. If a command comes first, no option before it can be meant. Typer would load
+        Pydantic to see that help and completion are not asked for, which takes longer than Typer itself."""
         plain = bool(args) and not args[0].startswith("-")
         if plain:
             self.params = [each for each in self.params if each.name == "version"]

@@ -307,8 +307,7 @@ def _dump(targets: Sequence[Place]) -> tuple[list[Path], dict[str, Any]]:
         rings.add(str(ring))
         dump = Path(answer["dump"])
         root = dump.parent.parent
-        # the recording's folder is removed when the program ends, so move the dump out of it at
-        # once
+        # the recording's folder is removed when the program ends, so move the dump out of it at once
         moved = root / f".{dump.parent.name.strip('.')}-{dump.name}"
         dump.rename(moved)
         folders.append(moved)

@@ -87,10 +87,8 @@ class Plan:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Plan:
-        """Return the plan from the variables that ``environment`` returned.
-
-        Raises ValueError on other text.
-        """
+        """Return the plan from the variables that ``environment`` returned. Raises ValueError on other
+        text."""
         steps, begin, end = (env.get(name) for name in (STEPS, FROM, UNTIL))
         return cls(
             env.get(BACKEND) or "auto",
@@ -128,8 +126,7 @@ def start(env: Mapping[str, str]) -> None:
     from opscope.core.capture import session
     from opscope.core.capture.imports import time_imports
 
-    # imported only where needed: NumPy and asyncio, which some modules load, take a tenth of a
-    # second
+    # imported only where needed: NumPy and asyncio, which some modules load, take a tenth of a second
     from . import child_attachable, child_exits, child_last, program_end
     from .child_capture import RecordingWithMore
 
@@ -232,10 +229,8 @@ def _finish_at_quick_exits() -> None:
 
 
 def _by_time(plan: Plan, capture: Capture, folder: str | None) -> None:
-    """Record as planned.
-
-    ``folder``: where to write until when it records, if ``opscope`` will end the program.
-    """
+    """Record as planned. ``folder``: where to write until when it records, if ``opscope`` will end the
+    program."""
     from opscope.core.capture import session
 
     from . import program_end

@@ -24,11 +24,8 @@ WAIT_S: Final = 10.0
 
 
 class Recording:
-    """The recorder, which creates its part at the first record: most child processes record
-    nothing.
-
-    ``choice`` goes into the recording: why the recorder records.
-    """
+    """The recorder, which creates its part at the first record: most child processes record nothing.
+    ``choice`` goes into the recording: why the recorder records."""
 
     def __init__(self, folder: str | os.PathLike[str], choice: Choice | None = None) -> None:
         self.folder = Path(folder)

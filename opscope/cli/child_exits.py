@@ -32,8 +32,7 @@ def keep(folder: str) -> None:
 
 
 def _wait(folder: str) -> None:
-    # never import these first: PyTorch's compile caches have the order of imported modules in their
-    # keys
+    # never import these first: PyTorch's compile caches have the order of imported modules in their keys
     for name, method in _WAITS.items():
         if name in sys.modules:
             _install(folder, method, sys.modules[name])

@@ -47,12 +47,9 @@ def names_for(target: Path) -> Iterator[Path]:
 
 
 def collect_profile(task: Task, nothing: str) -> tuple[Profile, Path] | None:
-    """Make a profile of the processes' parts, and print its path.
-
-    Returns the profile and its path; None if nothing was recorded. Raises what reading and writing raise.
-    ``nothing`` is the line to print if nothing was recorded; it is empty where the program's own error
-    explains it.
-    """
+    """Make a profile of the processes' parts, and print its path. Returns the profile and its path; None if
+    nothing was recorded. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
+    was recorded; it is empty where the program's own error explains it."""
     from opscope.core.job.clocks import aligned
 
     parts = task.parts

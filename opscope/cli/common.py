@@ -25,11 +25,8 @@ _held: list[str] | None = None
 
 @contextlib.contextmanager
 def held(keep: bool = True) -> Iterator[list[str]]:
-    """Collect the lines of ``say`` in the yielded list instead of printing them; ``fail`` still
-    prints.
-
-    Without ``keep`` they are printed, and the list stays empty.
-    """
+    """Collect the lines of ``say`` in the yielded list instead of printing them; ``fail`` still prints.
+    Without ``keep`` they are printed, and the list stays empty."""
     global _held
     before, lines = _held, list[str]()
     _held = lines if keep else before

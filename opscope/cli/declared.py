@@ -1,8 +1,6 @@
-"""How a command states its options and how it ends, without Typer, which takes long to import.
-
-``quick`` reads a plain command line by these declarations; ``app`` makes Typer's parameters from
-them for help, wrong command lines and all that is not plain.
-"""
+"""How a command states its options and how it ends, without Typer, which takes long to import. ``quick``
+reads a plain command line by these declarations; ``app`` makes Typer's parameters from them for help, wrong
+command lines and all that is not plain."""
 
 from __future__ import annotations
 

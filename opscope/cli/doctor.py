@@ -175,10 +175,8 @@ def _advice(rows: Iterable[Mapping[str, str]]) -> list[str]:
 def _backends(
     name: str, test: bool, program: Program
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return a row for each backend, then rows for the choice of ``auto`` and for the test of a backend.
-
-    Ends the command if there is no backend ``name``.
-    """
+    """Return a row for each backend, then rows for the choice of ``auto`` and for the test of a backend. Ends
+    the command if there is no backend ``name``."""
     from opscope.backends import choose, known
 
     from . import doctor_backends
@@ -235,11 +233,8 @@ def _tell_start(name: str, limit_s: float) -> None:
 
 
 def checks(program: Program | None = None) -> Iterator[Check]:
-    """Yield every check of this machine. Loads the frameworks that are installed.
-
-    Frameworks that the ``program`` does not use are named without advice; without a program, those
-    that are not installed.
-    """
+    """Yield every check of this machine. Loads the frameworks that are installed. Frameworks that the
+    ``program`` does not use are named without advice; without a program, those that are not installed."""
     program = program or Program()
     yield Check("opscope", True, f"{opscope.__version__}, Python {platform.python_version()}")
     supported = sys.platform.startswith("linux")
@@ -505,10 +500,9 @@ def _compile(
     without: str,
     build: str = "tensorflow",
 ) -> Check:
-    """Check a library of ``adapters.shared.compiled``, built with the first of ``flags`` that
-    works. ``without``: the effect of its absence; ``when``: when it is built; ``build``: the
-    argument of ``opscope build`` that builds it.
-    """
+    """Check a library of ``adapters.shared.compiled``, built with the first of ``flags`` that works.
+    ``without``: the effect of its absence; ``when``: when it is built; ``build``: the argument of ``opscope
+    build`` that builds it."""
     from opscope.adapters.shared.compiled import BuildError, cached, compiler_of, library_name
 
     try:

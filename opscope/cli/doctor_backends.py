@@ -19,8 +19,7 @@ from opscope.backends import Auto, Backend, Choice, Machine
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: Seconds for the test of ``auto``'s backend once its program has started; and of one that the user
-#: names.
+#: Seconds for the test of ``auto``'s backend once its program has started; and of one that the user names.
 LIMIT_S: Final = 5.0
 NAMED_LIMIT_S: Final = 60.0
 #: Seconds for the program's start: on a cold GPU a framework, a context and cuDNN may take 10 s and more.
@@ -32,10 +31,9 @@ _LOOK_S: Final = 0.02
 _KILL_S: Final = 5.0
 _STEPS: Final = 3
 _RANGE: Final = "opscope self-test"
-#: The program that is recorded: steps with a range each, then the backend's own sample. It runs the
-#: sample once before, so that slow first-time work (imports, the device's context, libraries)
-#: counts as its start. ``exec`` only runs source of the installed backend, in a process of its own,
-#: never data of a trace.
+#: The program that is recorded: steps with a range each, then the backend's own sample. It runs the sample
+#: once before, so that slow first-time work (imports, the device's context, libraries) counts as its start.
+#: ``exec`` only runs source of the installed backend, in a process of its own, never data of a trace.
 _PROGRAM: Final = """\
 import sys, time
 import opscope
@@ -60,9 +58,7 @@ _OF_GPU: Final = {"nvidia": "an NVIDIA GPU", "amd": "an AMD GPU"}
 @dataclass(frozen=True, slots=True)
 class Tested:
     """The result of a self-test: whether the recording was complete, what was found, and what to do.
-
-    ``works`` is None where that is not known, because the test did not end in time.
-    """
+    ``works`` is None where that is not known, because the test did not end in time."""
 
     name: str
     works: bool | None
@@ -168,11 +164,8 @@ def self_test(
 def _times(
     process: subprocess.Popen[bytes], ready: Path, limit_s: float, waiting: Callable[[], object]
 ) -> tuple[float | None, float | None]:
-    """Wait for the program; return the seconds of its start, and those after it.
-
-    The first are None if it never reported its start, the second if it did not end in time; then it
-    is killed.
-    """
+    """Wait for the program; return the seconds of its start, and those after it. The first are None if it
+    never reported its start, the second if it did not end in time; then it is killed."""
     begun = time.monotonic()
     started: float | None = None
     was_late = False

@@ -53,10 +53,9 @@ def measured() -> dict[str, Any]:
 
 
 def keep(figures: dict[str, Any]) -> dict[str, Any]:
-    """Write the figures to the user's file; if the machine was measured before, keep the higher
-    ones. A limit is the most that was ever measured, and a machine in use by others shows less.
-    Returns the row with ``roofs``, the text that ``--gpu`` takes, and ``kept_in``.
-    """
+    """Write the figures to the user's file; if the machine was measured before, keep the higher ones. A limit
+    is the most that was ever measured, and a machine in use by others shows less. Returns the row with
+    ``roofs``, the text that ``--gpu`` takes, and ``kept_in``."""
     path = owned_folder.cache_folder() / hardware.ROOFS_FILE
     here, row = (figures["cpu"], figures["cores"]), dict(figures)
     others = []

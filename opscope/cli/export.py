@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from opscope.exports.formats import Format
     from opscope.profile import Profile
 
-#: The viewer's pages in one file. They are no format of ``exports``, which cannot import the
-#: viewer.
+#: The viewer's pages in one file. They are no format of ``exports``, which cannot import the viewer.
 _HTML: Final = "html"
 
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
-#: The most lines of a command's ``--help``; a command with shorter complete help always shows all
-#: options.
+#: The most lines of a command's ``--help``; a command with shorter complete help always shows all options.
 LINES: Final = 40
 #: The groups in their order, each with the first names of its options.
 GROUPS: Final[Mapping[str, str]] = {

@@ -96,9 +96,8 @@ def write(
     sources: bool = False,
     source_root: Path | None = None,
 ) -> None:
-    """Write the file and print its name, and which tables have only their first rows. ``sources``:
-    include the text of source files, if ``source_root`` is given only of those below it.
-    """
+    """Write the file and print its name, and which tables have only their first rows. ``sources``: include
+    the text of source files, if ``source_root`` is given only of those below it."""
     from opscope.viewer import single
     from opscope.viewer.viewed import Viewed
 

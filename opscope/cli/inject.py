@@ -11,8 +11,7 @@ from typing import Final
 
 from opscope.core.capture import attach_place
 
-#: The first Python version that can run code in another program, and the seconds to wait for that
-#: program.
+#: The first Python version that can run code in another program, and the seconds to wait for that program.
 _FIRST: Final = (3, 14)
 _WAIT_S: Final = 15.0
 _CODE: Final = """\

@@ -22,11 +22,10 @@ def settings(
 ) -> dict[str, str]:
     """Return the environment variables for it; none if CUPTI does not record.
 
-    CUPTI records for ``--backend cupti``, where ``auto`` chooses it, and in simple mode: inside a
-    process, nothing else records kernels of other programs than this Python, or of Python programs
-    without PyTorch and JAX. ``part``: only a part of the run is recorded, which the helper cannot
-    do by itself. ``inside``: only Python programs use CUPTI, whatever the backend. If the variables
-    cannot be set, the reason is printed.
+    CUPTI records for ``--backend cupti``, where ``auto`` chooses it, and in simple mode: inside a process,
+    nothing else records kernels of other programs than this Python, or of Python programs without PyTorch and
+    JAX. ``part``: only a part of the run is recorded, which the helper cannot do by itself. ``inside``: only
+    Python programs use CUPTI, whatever the backend. If the variables cannot be set, the reason is printed.
     """
     foreign = not ahead.is_ours(command[0])
     machine = backends.here(in_process=False, simple=mode == modes.SIMPLE)

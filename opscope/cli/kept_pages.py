@@ -1,12 +1,11 @@
-"""Have Polars keep freed memory for a second instead of half a second: a command soon needs as much
-again.
+"""Have Polars keep freed memory for a second instead of half a second: a command soon needs as much again.
 
-With a million kernels this saves ``opscope advise`` 0.4 to 0.7 of 8 s and ``opscope diff`` 0.3 of
-10 s, without a larger peak. Five seconds would save ``diff`` another 0.3 s, but cost 0.3 GB.
+With a million kernels this saves ``opscope advise`` 0.4 to 0.7 of 8 s and ``opscope diff`` 0.3 of 10 s,
+without a larger peak. Five seconds would save ``diff`` another 0.3 s, but cost 0.3 GB.
 
-Python's collector runs after more new objects than its default of 700 (2,000 since 3.13): reading
-text makes many objects and few cycles. This saves 3 % of the CPU time of a small report, and 7 %
-for a trace of 1 MB; the peak is the same.
+Python's collector runs after more new objects than its default of 700 (2,000 since 3.13): reading text makes
+many objects and few cycles. This saves 3 % of the CPU time of a small report, and 7 % for a trace of 1 MB;
+the peak is the same.
 """
 
 from __future__ import annotations
@@ -28,10 +27,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 def with_kept_pages(command: _Command) -> _Command:
-    """Make a command load Polars with these settings.
-
-    The user's settings stay; child processes do not get ours.
-    """
+    """Make a command load Polars with these settings. The user's settings stay; child processes do not get
+    ours."""
 
     @wraps(command)
     def loaded(*args: Any, **options: Any) -> Any:

@@ -173,8 +173,7 @@ def _wait(
                 waiting.clear()
             if tool.poll() is not None and (program.over or not _runs(program.starter)):
                 break
-            # nsys may end long before the program; if the starter is then killed, nothing wakes
-            # this thread
+            # nsys may end long before the program; if the starter is then killed, nothing wakes this thread
             limit = 1.0 if tool.returncode is not None else None
             info = _next(awaited, limit)
             if info is not None and info.si_signo != signal.SIGCHLD:

@@ -42,10 +42,9 @@ _AFTERWARDS = "terminate called"
 class Wishes:
     """The user's settings for nsys itself.
 
-    ``range``: what begins and ends the recording (``CUDA``, ``NVTX``), on any machine. ``options``:
-    options of ``nsys profile``, as ``--name=value``, which replace opscope's. ``report``: the path
-    of nsys's report, by default beside the profile. ``told``: print the command of nsys and its
-    output.
+    ``range``: what begins and ends the recording (``CUDA``, ``NVTX``), on any machine. ``options``: options
+    of ``nsys profile``, as ``--name=value``, which replace opscope's. ``report``: the path of nsys's report,
+    by default beside the profile. ``told``: print the command of nsys and its output.
     """
 
     range: str | None = None

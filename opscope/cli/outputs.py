@@ -35,9 +35,8 @@ class Place:
 
 @contextlib.contextmanager
 def file(output: str | os.PathLike[str], force: bool) -> Iterator[Place]:
-    """The destination of one file, or of a folder that is one output. If something exists at a URL,
-    the command ends at once; the command itself checks a local path.
-    """
+    """The destination of one file, or of a folder that is one output. If something exists at a URL, the
+    command ends at once; the command itself checks a local path."""
     if is_url(output):
         with _file_at(str(output), force) as output_place:
             yield output_place

@@ -21,9 +21,8 @@ _LOOK_S: Final = 0.05
 
 
 class ProgramEnd:
-    """Ends the program ``seconds`` after its start: SIGTERM to it and to all processes that it
-    started. Processes that live 10 s later are killed.
-    """
+    """Ends the program ``seconds`` after its start: SIGTERM to it and to all processes that it started.
+    Processes that live 10 s later are killed."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds

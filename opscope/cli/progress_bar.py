@@ -1,9 +1,6 @@
-"""The progress bar: one line on stderr's terminal, from a second into the work until output or the end.
-
-It shows the innermost stage that ``core.progress`` reports: how much is done, and how long the rest
-takes at the rate so far. Nothing is drawn if stderr is not a terminal, or a dumb one, or a
-notebook's.
-"""
+"""The progress bar: one line on stderr's terminal, from a second into the work until output or the end. It
+shows the innermost stage that ``core.progress`` reports: how much is done, and how long the rest takes at the
+rate so far. Nothing is drawn if stderr is not a terminal, or a dumb one, or a notebook's."""
 
 from __future__ import annotations
 
@@ -39,11 +36,8 @@ def _wanted() -> bool:
 
 @contextmanager
 def bar(quiet: bool = False) -> Iterator[None]:
-    """Show a bar for the block's work, if stderr is a terminal and the work takes long; never if
-    ``quiet``.
-
-    However the block ends, the line is gone and the cursor is where it was.
-    """
+    """Show a bar for the block's work, if stderr is a terminal and the work takes long; never if ``quiet``.
+    However the block ends, the line is gone and the cursor is where it was."""
     global _shown
     if quiet or _shown is not None or not _wanted():
         yield

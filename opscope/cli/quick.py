@@ -1,8 +1,6 @@
-"""Answer a plain command line without Typer, which takes as long to load as the report of a small trace.
-
-A line is plain if it has only existing options, each with a value of its type, and as many files as
-the command takes. Typer handles everything else: help of commands, completion, and errors.
-"""
+"""Answer a plain command line without Typer, which takes as long to load as the report of a small trace. A
+line is plain if it has only existing options, each with a value of its type, and as many files as the command
+takes. Typer handles everything else: help of commands, completion, and errors."""
 
 from __future__ import annotations
 
@@ -164,10 +162,8 @@ class _Parameter:
 
 
 def parse(command: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return the arguments with which Typer would call the command.
-
-    Raises ``NotPlain`` if Typer must read the line.
-    """
+    """Return the arguments with which Typer would call the command. Raises ``NotPlain`` if Typer must read
+    the line."""
     signature = signature_of(command).parameters
     parameters = {name: _Parameter(each.annotation) for name, each in signature.items()}
     named, switches = _names(signature, parameters)

@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The reports to give and the formats of files.
-
-    ``default``: the user named no report. ``beside``: reports shown with the first screen because
-    other options ask for them.
-    """
+    """The reports to give and the formats of files. ``default``: the user named no report. ``beside``:
+    reports shown with the first screen because other options ask for them."""
 
     reports: Mapping[str, Report]
     kinds: list[str]

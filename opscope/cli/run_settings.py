@@ -46,20 +46,16 @@ def waits_for_attach(asked: Options, settings: Mapping[str, str]) -> bool:
 
 
 def _is_inside(asked: Options) -> bool:
-    """Whether the options need a recording inside the process.
-
-    A tool around the program records all of it from its start.
-    """
+    """Whether the options need a recording inside the process. A tool around the program records all of it
+    from its start."""
     inside = asked.whole or asked.memory or bool(asked.samples) or asked.attachable or asked.light
     return inside or asked.last is not None or asked.counters is not None
 
 
 def backend_of(backend: str, mode: str, inside: bool) -> str:
-    """Return the backend to use; ends the command if there is no such mode.
-
-    ``auto`` is a tool around the program if one can record the GPU, as nothing else records the
-    kernels of every program. ``inside``: the options need a recording inside the process.
-    """
+    """Return the backend to use; ends the command if there is no such mode. ``auto`` is a tool around the
+    program if one can record the GPU, as nothing else records the kernels of every program. ``inside``: the
+    options need a recording inside the process."""
     try:
         modes.frameworks(mode)
     except ValueError as error:

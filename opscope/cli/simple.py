@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 #: The domain of the range that stands for the command; no range of a program is in it.
 DOMAIN: Final = "opscope.command"
-#: The thread of that range. The system has no such thread, so no event of the program is inside the
-#: range.
+#: The thread of that range. The system has no such thread, so no event of the program is inside the range.
 _THREAD: Final = 0
 
 
@@ -81,10 +80,8 @@ class CommandTime:
 
 
 def tell(trace: Trace, gpu: str | None) -> list[str]:
-    """Return two lines, on what was recorded and what was not, and note both in the trace.
-
-    ``gpu``: the vendor of the GPU that the command could see, or None.
-    """
+    """Return two lines, on what was recorded and what was not, and note both in the trace. ``gpu``: the
+    vendor of the GPU that the command could see, or None."""
     import polars as pl
 
     from opscope.core.analysis.summary.summary import ended_steps

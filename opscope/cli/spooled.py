@@ -13,8 +13,7 @@ from typing import BinaryIO, Final
 
 from . import common
 
-#: The most that is read from stdin, if the disk has room: the size of a database of 50 million
-#: kernels.
+#: The most that is read from stdin, if the disk has room: the size of a database of 50 million kernels.
 LIMIT: Final = 32 << 30
 #: Free space to leave on the disk that holds the copy.
 _SPARE: Final = 256 << 20
@@ -37,8 +36,7 @@ def spooled(files: list[str]) -> Iterator[list[str]]:
         common.fail("stdin is closed")
     if sys.stdin.isatty():
         common.fail("stdin is a terminal: pipe a trace into the command, or name a file")
-    # a folder that only this user may enter: a trace may hold paths, names and shapes of a
-    # stranger's model
+    # a folder that only this user may enter: a trace may hold paths, names and shapes of a stranger's model
     with _folder() as folder:
         copy = folder / "stdin"
         _copy(sys.stdin.buffer, copy)

@@ -29,8 +29,7 @@ from opscope.core.question.units import visible
 _PER_SECOND: Final = 8
 #: The most characters of the bar itself, and the fewest of a stage's name that identify it.
 _WIDTH, _NAME = 30, 16
-#: The rate is computed over this many seconds: over Rich's 30 a stage that moves seldom has no
-#: data.
+#: The rate is computed over this many seconds: over Rich's 30 a stage that moves seldom has no data.
 _RATED_S: Final = 600.0
 #: The text shown between two stages.
 _BETWEEN: Final = "working"

@@ -1,7 +1,5 @@
-"""Run the typed command: plain lines by ``quick``, others by Typer.
-
-Expected errors are printed as one line.
-"""
+"""Run the typed command: plain lines by ``quick``, others by Typer. Expected errors are printed as one
+line."""
 
 from __future__ import annotations
 

@@ -18,10 +18,8 @@ _SHOWN: Final = 80
 
 @dataclass(slots=True)
 class Output:
-    """The lines that all runs of a side printed, in order, and those that any run printed.
-
-    None: nothing ran.
-    """
+    """The lines that all runs of a side printed, in order, and those that any run printed. None: nothing
+    ran."""
 
     steady: dict[str, None] | None = None
     every: set[str] | None = None

@@ -49,10 +49,8 @@ class WorkTree:
         return cls(top, True, folder.relative_to(top))
 
     def copy(self, to: Path, carried: Sequence[str] = ()) -> None:
-        """Copy the files as they are now, and the paths ``carried``, which git may ignore.
-
-        Raises NotCopied.
-        """
+        """Copy the files as they are now, and the paths ``carried``, which git may ignore. Raises
+        NotCopied."""
         self._copy([*self._files()], to)
         self.carry(carried, to)
 

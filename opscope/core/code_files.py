@@ -19,8 +19,7 @@ LIMIT: Final = 3
 GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: The folder of installed packages, at the end of any path.
 _INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
-#: Packages whose lines tell nothing about a model: frameworks, trainers, launchers, helpers and
-#: test tools.
+#: Packages whose lines tell nothing about a model: frameworks, trainers, launchers, helpers and test tools.
 _NAMES: Final = (
     "torch functorch torchgen torch_xla triton tensorflow tensorboard keras tf_keras tensorflow_estimator"
     " jax jaxlib flax optax chex orbax mindspore onnxruntime tensorrt"

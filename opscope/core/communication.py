@@ -43,8 +43,7 @@ def _each(start: str, names: str) -> tuple[str, ...]:
     return tuple(start + name for name in names.split())
 
 
-#: Ops that communicate and share one cost formula, by full name: PyTorch's, NCCL's calls, nodes of
-#: graphs.
+#: Ops that communicate and share one cost formula, by full name: PyTorch's, NCCL's calls, nodes of graphs.
 OPS: Final = (
     *_each(
         "c10d::",
@@ -143,8 +142,7 @@ _NAMED: Final = re.compile(
     r"|(?:deep_?ep|uccl|mori|pplx|nixl)::(?:\w+::)*\w*(?:dispatch|combine|all_?reduce|send|recv|barrier)\w*\Z",
     re.IGNORECASE,
 )
-#: Products that also send their parts; and fused loops, which compilers name after the values that
-#: they read.
+#: Products that also send their parts; and fused loops, which compilers name after the values that they read.
 _NO_OP: Final = re.compile(
     r"gemm|matmul|linear|layout|::(?:loop|input|wrapped)_|(?:block|warp|thread|cta)_all",
     re.IGNORECASE,

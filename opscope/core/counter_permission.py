@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-#: Refusals as NVIDIA's tools and libraries print them: ncu, CUPTI's name of the result, Kineto's
-#: log.
+#: Refusals as NVIDIA's tools and libraries print them: ncu, CUPTI's name of the result, Kineto's log.
 _SAID: Final = re.compile(
     r"ERR_NVGPUCTRPERM|CUPTI_ERROR_INSUFFICIENT_PRIVILEGES|does not have permission to access NVIDIA GPU"
     r" Performance Counters|insufficient privileges? to access",
@@ -27,8 +26,7 @@ PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 _RESTRICTED: Final = re.compile(r"^RmProfilingAdminOnly:\s*(\d+)", re.MULTILINE)
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
 _SYS_ADMIN: Final = 21
-#: Since Linux 5.8 a separate capability (CAP_PERFMON) allows it as well, if the driver accepts
-#: that.
+#: Since Linux 5.8 a separate capability (CAP_PERFMON) allows it as well, if the driver accepts that.
 _PERFMON: Final = 38
 
 
@@ -40,11 +38,8 @@ def denied(text: str) -> bool:
 def forbidden(
     parameters: Path = PARAMETERS, status: Path = Path("/proc/self/status")
 ) -> bool | None:
-    """Return whether the driver forbids counters to this process; None if the machine does not tell.
-
-    The driver's parameters say whether only administrators may use them; an administrator has
-    CAP_SYS_ADMIN.
-    """
+    """Return whether the driver forbids counters to this process; None if the machine does not tell. The
+    driver's parameters say whether only administrators may use them; an administrator has CAP_SYS_ADMIN."""
     try:
         match = _RESTRICTED.search(parameters.read_text("utf-8", "replace"))
     except OSError:

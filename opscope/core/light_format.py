@@ -21,8 +21,7 @@ from typing import Final
 SNAPSHOT, LOG = "light.bin", "light.log"
 MAGIC: Final = b"OPSLIGHT"
 VERSION: Final = 1
-#: Magic, version and length of the JSON that follows; then the arrays named there, one after
-#: another.
+#: Magic, version and length of the JSON that follows; then the arrays named there, one after another.
 HEADER: Final = struct.Struct("<8sII")
 RECORD: Final = struct.Struct("<10q")
 #: The words of a record.

@@ -188,10 +188,8 @@ class Summary:
     # ----------------------------------------------------------------------------- bytes
 
     def snapshot(self, facts: Mapping[str, Any]) -> list[Any]:
-        """Return the summary, with ``facts`` (JSON) in the header, as pieces to write one after
-        another. The pieces are the arrays themselves: joined, each snapshot took another 2 MB for a
-        moment.
-        """
+        """Return the summary, with ``facts`` (JSON) in the header, as pieces to write one after another. The
+        pieces are the arrays themselves: joined, each snapshot took another 2 MB for a moment."""
         arrays = {
             "blocks": self.blocks,
             "lengths": self.lengths,

@@ -1,9 +1,6 @@
-"""Read a literal of Python from a stranger: nothing is evaluated, and depth and count are bounded.
-
-It reads dictionaries, lists, tuples, strings, numbers, ``True``, ``False`` and ``None``. Python's
-own ``ast.literal_eval`` parses any expression first, and deeply nested ones crash some versions of
-Python.
-"""
+"""Read a literal of Python from a stranger: nothing is evaluated, and depth and count are bounded. It reads
+dictionaries, lists, tuples, strings, numbers, ``True``, ``False`` and ``None``. Python's own
+``ast.literal_eval`` parses any expression first, and deeply nested ones crash some versions of Python."""
 
 from __future__ import annotations
 

@@ -12,10 +12,8 @@ _Value = TypeVar("_Value")
 
 class LRUCache(Generic[_Value]):
     """Values by key; the least recently used are dropped once the sizes exceed ``most``.
-
-    ``functools.lru_cache`` does not lock a key while its value is made, counts no sizes, and has no
-    callback for dropped values. A value larger than ``most`` is returned and not kept.
-    """
+    ``functools.lru_cache`` does not lock a key while its value is made, counts no sizes, and has no callback
+    for dropped values. A value larger than ``most`` is returned and not kept."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -31,10 +29,8 @@ class LRUCache(Generic[_Value]):
         size: Callable[[_Value], int] = lambda value: 1,
         dropped: Callable[[_Value], object] | None = None,
     ) -> _Value:
-        """Return the value of ``key``, made if it is missing. Raises what ``make`` raises.
-
-        ``dropped`` is called with each value that is dropped to make room.
-        """
+        """Return the value of ``key``, made if it is missing. Raises what ``make`` raises. ``dropped`` is
+        called with each value that is dropped to make room."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

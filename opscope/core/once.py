@@ -23,11 +23,9 @@ _making = threading.Lock()
 
 
 def lock_of(owner: object, name: str) -> AbstractContextManager[Any]:
-    """Return the lock of the value ``name`` of ``owner``, which needs a ``__dict__``.
-
-    Each value has its own lock. Values depend on each other without cycles, so threads that wait
-    for each other's values cannot deadlock.
-    """
+    """Return the lock of the value ``name`` of ``owner``, which needs a ``__dict__``. Each value has its own
+    lock. Values depend on each other without cycles, so threads that wait for each other's values cannot
+    deadlock."""
     locks: dict[str, Any] | None = owner.__dict__.get("_locks")
     lock: AbstractContextManager[Any] | None = None if locks is None else locks.get(name)
     if lock is None:
@@ -38,11 +36,8 @@ def lock_of(owner: object, name: str) -> AbstractContextManager[Any]:
 
 
 class once(Generic[_Owner, _Value]):
-    """Like ``functools.cached_property``, with a lock for each object and property.
-
-    ``cached_property`` has no lock from Python 3.12 on, and before that one lock for all objects of
-    a class.
-    """
+    """Like ``functools.cached_property``, with a lock for each object and property. ``cached_property`` has
+    no lock from Python 3.12 on, and before that one lock for all objects of a class."""
 
     def __init__(self, function: Callable[[_Owner], _Value]) -> None:
         self.function = function

@@ -1,9 +1,8 @@
 """Open a folder or a file that only this user (or root) can have written, and check what was opened.
 
-Another user of the machine may know the name of our folder in the temporary directory, create it
-first, put links into it, or swap a file between a check and its use. So the folder is opened once,
-without following a link, its descriptor is checked, and all further access goes through that
-descriptor.
+Another user of the machine may know the name of our folder in the temporary directory, create it first, put
+links into it, or swap a file between a check and its use. So the folder is opened once, without following a
+link, its descriptor is checked, and all further access goes through that descriptor.
 """
 
 from __future__ import annotations

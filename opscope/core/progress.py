@@ -1,9 +1,8 @@
-"""Progress of long work: readers, attribution, analysis and exports report it, and a listener
-receives it.
+"""Progress of long work: readers, attribution, analysis and exports report it, and a listener receives it.
 
-Work opens a ``stage`` and moves it on. Without a listener, which is the default, a stage costs a
-microsecond and its updates cost nothing. A listener is set by ``listening`` for a block of code and
-for what that code calls; a stage opened within another has the outer one as its ``parent``.
+Work opens a ``stage`` and moves it on. Without a listener, which is the default, a stage costs a microsecond
+and its updates cost nothing. A listener is set by ``listening`` for a block of code and for what that code
+calls; a stage opened within another has the outer one as its ``parent``.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-#: A user's callback: called with the stage's name, how much of it is done, and the total (None: not
-#: known).
+#: A user's callback: called with the stage's name, how much of it is done, and the total (None: not known).
 Callback: TypeAlias = Callable[[str, int, "int | None"], object]
 #: The most files of a folder that are counted; the total leaves out the rest.
 _MOST_FILES: Final = 100_000
@@ -112,10 +110,8 @@ _current: ContextVar[Stage | None] = ContextVar("opscope_stage", default=None)
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Tell ``listener`` of every stage in the block: when it opens, moves and ends, with the stage itself.
-
-    The working thread calls it, which may not be the thread that began. An exception from it ends
-    the work.
-    """
+    The working thread calls it, which may not be the thread that began. An exception from it ends the
+    work."""
     token, inner = _listener.set(listener), _current.set(None)
     try:
         yield
@@ -174,12 +170,9 @@ def _opened(stage: Stage) -> Iterator[Stage]:
 def reading(
     paths: Iterable[str | os.PathLike[str]], without: str = "\0", named: str | None = None
 ) -> Iterator[None]:
-    """Open the stage of reading files and folders, unless one is open already, which then counts
-    these files too.
-
-    ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the
-    stage, in place of the first path's name.
-    """
+    """Open the stage of reading files and folders, unless one is open already, which then counts these files
+    too. ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the stage,
+    in place of the first path's name."""
     listener, outer = _listener.get(), _current.get()
     if listener is None or isinstance(outer, Reading):
         yield

@@ -1,11 +1,10 @@
 """Remove what must not leave the machine: secrets in command lines and texts, and on request host and paths.
 
-A secret is recognised by the form that its issuer gives it, by its position (a URL's user, a
-header, an option of a program), or by the name before it. The last word of a name decides
-(``--wandb_key``, ``dbpassword``), so the values of names that only refer to a secret
-(``--token-file``, ``--max-tokens``) stay. Forms and words are data: ``secrets.json``, which
-``scripts/make_secret_forms.py`` makes of a detector's rules. Every pattern takes time proportional
-to the text, and only a bounded part of the text is searched.
+A secret is recognised by the form that its issuer gives it, by its position (a URL's user, a header, an
+option of a program), or by the name before it. The last word of a name decides (``--wandb_key``,
+``dbpassword``), so the values of names that only refer to a secret (``--token-file``, ``--max-tokens``) stay.
+Forms and words are data: ``secrets.json``, which ``scripts/make_secret_forms.py`` makes of a detector's
+rules. Every pattern takes time proportional to the text, and only a bounded part of the text is searched.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ class Sureness(IntEnum):
     IF_DRAWN = 1
     #: The name mostly means a secret (``token``, ``pass``): the value must mix letters and digits.
     IF_MIXED = 2
-    #: The name always means a secret: any value but a switch, a path, a placeholder or an
-    #: expression.
+    #: The name always means a secret: any value but a switch, a path, a placeholder or an expression.
     SURE = 3
 
 
@@ -198,8 +196,7 @@ def sureness(name: str) -> Sureness:
         joined.fullmatch(a + b) for a, b in pairs
     ):
         return Sureness.NOT
-    # DB_PASSWORD_EU, secret_for_x: the name of a secret, followed by the user's own words or words
-    # about it
+    # DB_PASSWORD_EU, secret_for_x: the name of a secret, followed by the user's own words or words about it
     return Sureness.IF_DRAWN if last in kinds["about"] else Sureness.IF_MIXED
 
 
@@ -633,9 +630,7 @@ def _drawn(value: str) -> bool:
 
 def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False) -> Iterator[str]:
     """Yield each word of a command, with the secret hidden that its option or the word before announces.
-
-    ``shell``: the words come from a text, which may hold several commands or none.
-    """
+    ``shell``: the words come from a text, which may hold several commands or none."""
     takes = Sureness.NOT  # the sureness that the next word is a secret
     several = login = False
     options: tuple[str, ...] = ()

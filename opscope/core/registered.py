@@ -1,9 +1,8 @@
 """Find what packages register in an entry-point group, reading every package's metadata only once.
 
-Importing ``importlib.metadata`` takes 7 ms, and reading a hundred packages another 7 ms, in each
-Python that ``opscope run`` starts. So the run passes its findings to its children in
-``OPSCOPE_RUN_REGISTERED``. A child that may find other packages (another Python, another
-``PYTHONPATH``) reads the metadata itself.
+Importing ``importlib.metadata`` takes 7 ms, and reading a hundred packages another 7 ms, in each Python that
+``opscope run`` starts. So the run passes its findings to its children in ``OPSCOPE_RUN_REGISTERED``. A child
+that may find other packages (another Python, another ``PYTHONPATH``) reads the metadata itself.
 """
 
 from __future__ import annotations
@@ -27,9 +26,7 @@ _PROJECT: Final = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 def entries(group: str) -> dict[str, str]:
     """Return the entry points of ``group``, name → import string (``module:object``), without loading any.
-
-    Other packages cannot take opscope's own names.
-    """
+    Other packages cannot take opscope's own names."""
     handed_groups = _handed(os.environ.get(VARIABLE, ""), _python(os.environ)).get(group)
     if handed_groups is not None:
         return dict(handed_groups)

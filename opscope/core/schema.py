@@ -44,9 +44,8 @@ DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
         "c128": 128,
     }
 )
-#: Patterns and parsers read only this many characters of a name; exports keep all of it. The
-#: longest real names have 6,000. A pattern may start at each character, and one with ``.*`` reads
-#: from each to the end.
+#: Patterns and parsers read only this many characters of a name; exports keep all of it. The longest real
+#: names have 6,000. A pattern may start at each character, and one with ``.*`` reads from each to the end.
 SEARCHED: Final = 6_144
 #: The kinds of dtypes. The first letter does not give the kind (``bf16``, ``bool``).
 FLOATS: Final = frozenset(
@@ -119,10 +118,8 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of all elements, each counted once, without gaps; ``None`` if not known.
-
-        They are not known for a sparse tensor, because the width of its indices is not recorded.
-        """
+        """Bytes of all elements, each counted once, without gaps; ``None`` if not known. They are not known
+        for a sparse tensor, because the width of its indices is not recorded."""
         numel, bits = self.numel, DTYPE_BITS.get(self.dtype)
         if numel is None or bits is None or self.is_sparse:
             return None
@@ -195,10 +192,8 @@ class OpCall:
 
 
 def _plain(args: tuple[Arg, ...]) -> tuple[TensorSpec | None, ...] | None:
-    """Return ``args`` if all are tensors or absent, else None.
-
-    It is a shortcut: leaves are read seven times per call.
-    """
+    """Return ``args`` if all are tensors or absent, else None. It is a shortcut: leaves are read seven times
+    per call."""
     for arg in args:
         if arg is not None and not isinstance(arg, TensorSpec):
             return None
@@ -253,8 +248,7 @@ ENGINE_STEP: Final = "engine step: "
 ENGINE_KINDS: Final = ("prefill", "decode", "mixed", "verify", "draft", "idle")
 #: In a range's attrs: the range was still open when its recording ended.
 UNCLOSED: Final = '{"unclosed":true}'
-#: The phase in which a program is compiled. A space and the name of the compiled function may
-#: follow.
+#: The phase in which a program is compiled. A space and the name of the compiled function may follow.
 COMPILE: Final = "compile"
 #: The phase in which a program saves its state.
 CHECKPOINT: Final = "checkpoint"
@@ -265,8 +259,7 @@ CHECKPOINT: Final = "checkpoint"
 INPUT_DOMAIN: Final = "opscope.input"
 #: The domain of the ranges around each read of an array's values by the host: the read as a call.
 READ_DOMAIN: Final = "opscope.read"
-#: The domain of the range that tells Nsight Systems when to record: the range encloses the recorded
-#: time.
+#: The domain of the range that tells Nsight Systems when to record: the range encloses the recorded time.
 CAPTURE_DOMAIN: Final = "opscope.capture"
 #: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
 #: null value only begins the first such interval. Percent: of all processors for the machine, of one
@@ -293,8 +286,7 @@ INPUT_QUEUE: Final = "input queue [batches]"
 #: ``: `` and the quantity. A stage is a queue of batches (``device queue``, ``dataset iterator``)
 #: or an op, with its number and that of the op which takes its output (``MapOp 2 of 1``).
 PIPELINE: Final = "input pipeline, "
-#: How many elements are ready in the output queue, how many it can hold, and how many workers there
-#: are.
+#: How many elements are ready in the output queue, how many it can hold, and how many workers there are.
 PIPELINE_READY: Final = "ready"
 PIPELINE_CAPACITY: Final = "capacity"
 PIPELINE_WORKERS: Final = "workers"
@@ -479,9 +471,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             # as in ``host_samples``
             "stack": "cat",
         },
-        # The segments of an allocator when a snapshot was taken. ``address`` identifies a segment:
-        # memory taken from the driver. kind: large, small. ``pool``: that of a CUDA graph, or of
-        # the program.
+        # The segments of an allocator when a snapshot was taken. ``address`` identifies a segment: memory
+        # taken from the driver. kind: large, small. ``pool``: that of a CUDA graph, or of the program.
         "memory_segments": {
             "process": "i32",
             "device": "i32",
@@ -520,9 +511,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "cat",
             "value": "f64",
         },
-        # The requests of a server, from its log: when each arrived, had its first token and ended,
-        # on the trace's clock if that is known; ``queue``: ns until it was scheduled, as the server
-        # reports.
+        # The requests of a server, from its log: when each arrived, had its first token and ended, on the
+        # trace's clock if that is known; ``queue``: ns until it was scheduled, as the server reports.
         "requests": {
             "id": "str",
             "arrival": "i64",
@@ -585,10 +575,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "last_step": "i64",
             "ended": "str",
         },
-        # Light mode, a row per process: how many steps were summed up, and how many also recorded
-        # in full; the mean time of its hooks in a step with the half width of its confidence
-        # interval; the total time of its writing; how many slow spells were seen and recorded, and
-        # why some were not. Times are ns.
+        # Light mode, a row per process: how many steps were summed up, and how many also recorded in full;
+        # the mean time of its hooks in a step with the half width of its confidence interval; the total time
+        # of its writing; how many slow spells were seen and recorded, and why some were not. Times are ns.
         "light": {
             "process": "i32",
             "steps": "i64",
@@ -612,8 +601,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **_LIGHT_PHASES,
             "longest": "i64",
         },
-        # How many steps spent about ``length`` ns in a phase (``step``: the total); exact within 1
-        # %.
+        # How many steps spent about ``length`` ns in a phase (``step``: the total); exact within 1 %.
         "light_lengths": {
             "process": "i32",
             "phase": "cat",

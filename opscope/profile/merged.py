@@ -146,11 +146,8 @@ class Merged(Profile):
         return lambda: reduced
 
     def pieces_of(self, name: str, noun: str) -> Pieces:
-        """Return a frame in pieces, which can be iterated repeatedly; a frame of a single piece is
-        kept.
-
-        ``noun`` names what a profile without the frame lacks.
-        """
+        """Return a frame in pieces, which can be iterated repeatedly; a frame of a single piece is kept.
+        ``noun`` names what a profile without the frame lacks."""
         return lambda: self._frame_in(name, noun)
 
     def given(self, name: str, noun: str) -> pl.DataFrame:

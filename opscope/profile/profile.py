@@ -102,8 +102,7 @@ class Profile(Answers):
         self._whole: Profile = self
         #: The folder that keeps columns which take much memory; None: they stay in memory.
         self._mapped: Mapped | None = None
-        #: Another reading of the same trace whose attribution this profile uses; None: it makes its
-        #: own.
+        #: Another reading of the same trace whose attribution this profile uses; None: it makes its own.
         self._reading: Profile | None = None
 
     def __repr__(self) -> str:
@@ -356,8 +355,7 @@ class Profile(Answers):
             frame = self._from_stored(name, columns, row)
             if frame is not None:
                 return frame
-        # a narrowed profile lacks columns for a frame that was not stored: the whole profile makes
-        # it
+        # a narrowed profile lacks columns for a frame that was not stored: the whole profile makes it
         frame = stored_frame(self._whole, name)
         return frame if row is None else frame[row]
 
@@ -526,12 +524,9 @@ class Profile(Answers):
         self._place = location
 
     def _keep_more(self) -> None:
-        """Make and keep results that the report does not need: columns of kernels and copies, which
-        advice and most questions use, and iterations of processes without marked steps, for advice
-        and differences.
-
-        Of a million kernels the columns take 1.5 s to make, and 0.4 s to read; iterations 0.3 s to find.
-        """
+        """Make and keep results that the report does not need: columns of kernels and copies, which advice
+        and most questions use, and iterations of processes without marked steps, for advice and differences.
+        Of a million kernels the columns take 1.5 s to make, and 0.4 s to read; iterations 0.3 s to find."""
         if self._place is None:
             return
         if not self.cpu_only:

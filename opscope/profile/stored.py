@@ -119,10 +119,8 @@ def fitting(
 def columns_of_trace(
     trace: Trace, table: str, wanted: Sequence[str], row: int | None
 ) -> tuple[pl.DataFrame, int]:
-    """Return columns of a trace table (one ``row`` if given) and the table's number of rows.
-
-    Of a saved table not yet read, only these columns are read.
-    """
+    """Return columns of a trace table (one ``row`` if given) and the table's number of rows. Of a saved table
+    not yet read, only these columns are read."""
     tables: Any = trace.tables
     if isinstance(tables, Tables) and (length := tables.unread(table)) is not None:
         if not wanted:

@@ -173,10 +173,8 @@ def _open_url(
     unrelated: bool,
     of_folder: bool = False,
 ) -> Trace:
-    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job.
-
-    Raises BadInput, and NotATrace for an unrecognised file in a folder (``of_folder``).
-    """
+    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job. Raises BadInput, and
+    NotATrace for an unrecognised file in a folder (``of_folder``)."""
 
     def read(local: Path) -> Trace:
         if of_folder:

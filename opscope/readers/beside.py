@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
 
 def with_model(trace: Trace, path: str | os.PathLike[str]) -> Trace:
-    """Return ``trace`` with the facts about its ops from the model in ``path``.
-
-    ``path``: the layer info of a TensorRT engine, as trtexec or the engine inspector writes it. Raises
-    BadInput, if the file is none or does not belong to the trace.
-    """
+    """Return ``trace`` with the facts about its ops from the model in ``path``. ``path``: the layer info of a
+    TensorRT engine, as trtexec or the engine inspector writes it. Raises BadInput, if the file is none or
+    does not belong to the trace."""
     location = Path(path)
     try:
         match = find(location)

@@ -14,11 +14,9 @@ _LOOKED_AT: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Facts about the writer of a file in Chrome's trace-event format, each value once.
-
-    ``categories`` as written; ``names`` of events; ``ids`` of processes and threads that are texts;
-    ``labels``: the names of processes and threads; ``keys`` beside ``traceEvents``.
-    """
+    """Facts about the writer of a file in Chrome's trace-event format, each value once. ``categories`` as
+    written; ``names`` of events; ``ids`` of processes and threads that are texts; ``labels``: the names of
+    processes and threads; ``keys`` beside ``traceEvents``."""
 
     categories: Collection[str] = field(default=())
     names: Collection[str] = field(default=())

@@ -1,8 +1,6 @@
-"""Decide which tool wrote a file of trace events, from all of its events, whatever their order.
-
-Usually the first bytes show the format (``looks``). If they do not, the general JSON reader asks here after
-decoding the whole file.
-"""
+"""Decide which tool wrote a file of trace events, from all of its events, whatever their order. Usually the
+first bytes show the format (``looks``). If they do not, the general JSON reader asks here after decoding the
+whole file."""
 
 from __future__ import annotations
 

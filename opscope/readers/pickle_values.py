@@ -1,8 +1,6 @@
 """Read a pickle as plain values: dictionaries, lists, tuples, texts and numbers. Names of code are refused.
-
 The opcodes are those of Python's ``pickletools``. A stranger's file may put any of them in any order, so the
-number of values that are kept, of numbered values (the memo), of open marks and of digits are bounded.
-"""
+number of values that are kept, of numbered values (the memo), of open marks and of digits are bounded."""
 
 from __future__ import annotations
 

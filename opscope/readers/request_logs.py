@@ -227,11 +227,8 @@ def _sound(file: Path, table: pl.DataFrame, notes: Notes) -> pl.DataFrame:
 def _on_clock(
     file: Path, table: pl.DataFrame, offset: int | None, span: tuple[int, int] | None, notes: Notes
 ) -> pl.DataFrame:
-    """Return the requests with times on the trace's clock, and note if that is impossible.
-
-    They are Unix times if the trace has these, else the trace's own. No other offset is tried: batches look
-    alike.
-    """
+    """Return the requests with times on the trace's clock, and note if that is impossible. They are Unix
+    times if the trace has these, else the trace's own. No other offset is tried: batches look alike."""
     moved = table.with_columns(pl.col(*_TIMES) - (offset or 0))
     if span is None or _overlaps(moved, span):
         if offset is None:

@@ -105,9 +105,7 @@ def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> T
 
 def _with_waits_apart(trace: Trace) -> Trace:
     """Return the trace with rows that only wait or signal moved to ``syncs``, because they are not kernels.
-
-    Rows with a grid were launched as kernels, whatever their names.
-    """
+    Rows with a grid were launched as kernels, whatever their names."""
     kernels = trace["kernels"]
     names = distinct_values(kernels["name"]).drop_nulls()
     waits = names.filter(

@@ -21,11 +21,9 @@ def base_name(name: str) -> str:
 
 
 def read_times(texts: pl.Series) -> pl.Series:
-    """Return the times (ns) in a column's texts, null for texts without one.
-
-    A number is in the unit at the end of the column's name; without a unit, its size decides: up to 11 digits
-    before the point are seconds, up to 14 ms, up to 17 µs, else ns. ISO 8601 without a zone is UTC.
-    """
+    """Return the times (ns) in a column's texts, null for texts without one. A number is in the unit at the
+    end of the column's name; without a unit, its size decides: up to 11 digits before the point are seconds,
+    up to 14 ms, up to 17 µs, else ns. ISO 8601 without a zone is UTC."""
     table = pl.DataFrame({"text": texts.cast(pl.String)})
     named = next((digits for unit, digits in _UNITS.items() if texts.name.endswith(unit)), None)
     whole = pl.col("text").str.extract(_NUMBER, 1)

@@ -1,7 +1,5 @@
-"""Unpack a file or an archive to scratch, within bounds, and read the trace in it.
-
-Nothing is written but below scratch, which is removed at the end.
-"""
+"""Unpack a file or an archive to scratch, within bounds, and read the trace in it. Nothing is written but
+below scratch, which is removed at the end."""
 
 from __future__ import annotations
 

@@ -96,8 +96,7 @@ def _move(stage: progress.Stage) -> Any:
                 stage.add(inc)
             except BaseException as error:  # noqa: BLE001 - it goes on in the thread that asked
                 self.raised = error
-                # an interruption raised as itself would end fsspec's own thread, which all others
-                # wait for
+                # an interruption raised as itself would end fsspec's own thread, which all others wait for
                 raise RuntimeError("the work was ended") from None
 
     return Moved()

@@ -45,11 +45,8 @@ _PASSING_TEXT: Final = re.compile(
 
 
 def store(url: str) -> Any:
-    """Return fsspec's file system of ``url``, without cached listings: only the current state
-    counts.
-
-    Raises NotReached where its package is not installed or cannot be set up.
-    """
+    """Return fsspec's file system of ``url``, without cached listings: only the current state counts. Raises
+    NotReached where its package is not installed or cannot be set up."""
     scheme = scheme_of(url) or ""
     named = _account(url)
     try:
@@ -84,10 +81,8 @@ def path_in(opened_store: Any, url: str) -> str:
 
 
 def below(opened_store: Any, path: str) -> dict[str, Any]:
-    """Return the files in the folder and below by name, with the store's details of each.
-
-    The path of a file gives that file alone, with adlfs without details.
-    """
+    """Return the files in the folder and below by name, with the store's details of each. The path of a file
+    gives that file alone, with adlfs without details."""
     infos = opened_store.find(path, detail=True)
     return infos if isinstance(infos, dict) else {str(name): {"name": str(name)} for name in infos}
 

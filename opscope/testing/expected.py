@@ -132,11 +132,9 @@ def _measured(measured: Measured, ignore: frozenset[str]) -> Expected:
 def _differences(
     measured: Measured, expected: Expected, now: Expected, ignore: frozenset[str]
 ) -> Iterator[str]:
-    """Yield a line for each fact that is not as expected, then for each op whose calls changed.
-
-    If only shapes changed, yield the op with the most FLOPs. Ends the test if all known facts are
-    as expected and some are unknown.
-    """
+    """Yield a line for each fact that is not as expected, then for each op whose calls changed. If only
+    shapes changed, yield the op with the most FLOPs. Ends the test if all known facts are as expected and
+    some are unknown."""
     names = [name for name in expected.facts if name not in ignore]
     unknown = [name for name in names if name not in now.facts]
     names = [name for name in names if name in now.facts]

@@ -1,10 +1,8 @@
-"""Store each time of a single file once, in a sorted list per lane; tables and timeline refer to
-positions.
+"""Store each time of a single file once, in a sorted list per lane; tables and timeline refer to positions.
 
-Times differ from step to step, but the order of begins and ends is the same. So a column of times
-is stored as positions on these axes, which compress well. The times themselves compress badly, and
-are in the file only once, though ops, kernels, calls, the critical path and the timeline all use
-them.
+Times differ from step to step, but the order of begins and ends is the same. So a column of times is stored
+as positions on these axes, which compress well. The times themselves compress badly, and are in the file only
+once, though ops, kernels, calls, the critical path and the timeline all use them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Limit how long a connection may take to send its request, so that idle clients keep nobody out.
-
-Any account of the machine can connect. A connection without a request in progress is closed once
-its request is late. When there are many such connections, the oldest is closed. So connections that
-send requests are answered.
-"""
+"""Limit how long a connection may take to send its request, so that idle clients keep nobody out. Any account
+of the machine can connect. A connection without a request in progress is closed once its request is late.
+When there are many such connections, the oldest is closed. So connections that send requests are answered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""A script in the page's head that asks for the timeline's lanes while the main script still loads.
-
-It is the same in every page, so the content policy allows it by its hash, and no other inline
-script. ``web/src/source.ts`` uses the answer if the timeline asks for the same lanes.
-"""
+"""A script in the page's head that asks for the timeline's lanes while the main script still loads. It is the
+same in every page, so the content policy allows it by its hash, and no other inline script.
+``web/src/source.ts`` uses the answer if the timeline asks for the same lanes."""
 
 from __future__ import annotations
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 #: Rows of a table that are packed at most; more do not fit, and packing takes time.
 _ROWS: Final = 400_000
-#: With at most this many rows in all tables, and slices in the timeline, it is tried whether all
-#: fit.
+#: With at most this many rows in all tables, and slices in the timeline, it is tried whether all fit.
 _WHOLE_ROWS: Final = 2_000_000
 _WHOLE_SLICES: Final = 1_000_000
 #: Rows that a table keeps even if there is little room.
@@ -94,12 +93,9 @@ class _Times:
 
 
 def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
-    """Return the data of a file about ``viewed``, of about ``most`` bytes in all.
-
-    Only with ``sources`` does it have the text of source files; else it has only the times of their
-    lines. Answers get room first, then the timeline and each op, kernel and copy, if all of them
-    fit.
-    """
+    """Return the data of a file about ``viewed``, of about ``most`` bytes in all. Only with ``sources`` does
+    it have the text of source files; else it has only the times of their lines. Answers get room first, then
+    the timeline and each op, kernel and copy, if all of them fit."""
     blocks: list[bytes] = []
     answers = []
     for name, params, answer in _answers(viewed, sources):

@@ -1,7 +1,5 @@
-"""Which columns of a table suit a recording, and how they are headed in it.
-
-Without a GPU, columns of device times hold the ops' own times, and columns of kernels are empty.
-"""
+"""Which columns of a table suit a recording, and how they are headed in it. Without a GPU, columns of device
+times hold the ops' own times, and columns of kernels are empty."""
 
 from __future__ import annotations
 
@@ -14,8 +12,7 @@ import polars as pl
 _OF_GPUS: Final = re.compile(
     r"(kernels|copies|sets|device|stream|tc_eligible|tc_reason|tensor_core.*|launched_.*|uncaptured)"
 )
-#: Without a GPU, columns of device times hold elapsed times of ops. Columns of host times repeat
-#: them.
+#: Without a GPU, columns of device times hold elapsed times of ops. Columns of host times repeat them.
 _ELAPSED: Final = {
     "device_time": "time",
     "device_self": "self time",

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from opscope.profile import Profile
 
-#: What the nodes are: open ranges (steps, layers, ops, kernels), modules and their ops, or source
-#: lines.
+#: What the nodes are: open ranges (steps, layers, ops, kernels), modules and their ops, or source lines.
 BY: Final = ("op", "layer", "source")
 #: The most paths that are used; of a profile with more, the call tree gives rows ``(other)``.
 _PATHS: Final = 50_000
@@ -35,13 +34,11 @@ _SCHEMA: Final = {
 
 
 def tree(profile: Profile, by: str) -> tuple[pl.DataFrame, str]:
-    """Return the nodes and the kind of their time: ``device``, ``self`` (of ops, without a GPU) or
-    ``host``.
+    """Return the nodes and the kind of their time: ``device``, ``self`` (of ops, without a GPU) or ``host``.
 
-    A node has its number, that of its parent (-1: none), its name and kind, its own time (``own``,
-    ns), calls, how many paths it stands for (``merged``), and in ``link`` the whole name of a layer
-    or line. The own times add up to the device time of the profile; the time is ``host`` where
-    kernels were not captured.
+    A node has its number, that of its parent (-1: none), its name and kind, its own time (``own``, ns),
+    calls, how many paths it stands for (``merged``), and in ``link`` the whole name of a layer or line. The
+    own times add up to the device time of the profile; the time is ``host`` where kernels were not captured.
     """
     if by == "layer":
         return _by_layer(profile)
@@ -86,8 +83,7 @@ def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
         merged=pl.lit(1),
         link="layer",
     ).cast(_SCHEMA)  # type: ignore[arg-type]
-    # in op_totals() each row's time is that of its own kernels and copies, or without a GPU its
-    # self time
+    # in op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
     time = "device_time" if measure == "device" else "self_time"
     outside = modules.filter(pl.col("row_kind") == "outside")["module_id"]
     module_of_layer = modules.select("layer", above="module_id").filter(
@@ -196,12 +192,9 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
 
 
 def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
-    """Return at most about twice ``most`` nodes as columns, siblings by time, each after its parent.
-
-    The nodes with the most time are kept. The children of a kept node that are left out become one
-    node of kind ``other``, with the sum of their time and their number. Names are in a list of
-    their own.
-    """
+    """Return at most about twice ``most`` nodes as columns, siblings by time, each after its parent. The
+    nodes with the most time are kept. The children of a kept node that are left out become one node of kind
+    ``other``, with the sum of their time and their number. Names are in a list of their own."""
     parent = nodes["parent"].to_numpy()
     forest = Forest(parent)
     own = nodes["own"].to_numpy()

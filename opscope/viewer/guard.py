@@ -48,10 +48,8 @@ _GO_ON: Final = (
 
 class Guard:
     """ASGI middleware: lets a request through to ``app`` only if it is for this server, from its own page.
-
-    ``token`` is the secret of the address that was printed. A request with the token is answered by
-    a cookie, which the page sends from then on, and a redirect to the address without the token.
-    """
+    ``token`` is the secret of the address that was printed. A request with the token is answered by a cookie,
+    which the page sends from then on, and a redirect to the address without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app = app

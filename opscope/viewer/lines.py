@@ -28,10 +28,8 @@ class Line:
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of a profile by file and number; ``whole`` is the time of everything, ``without``
-    the time without a line. ``files``: for each file its own time, the time of all that it called,
-    and its calls.
-    """
+    """The lines of a profile by file and number; ``whole`` is the time of everything, ``without`` the time
+    without a line. ``files``: for each file its own time, the time of all that it called, and its calls."""
 
     by_file: dict[str, dict[int, Line]] = field(default_factory=dict)
     files: dict[str, Line] = field(default_factory=dict)

@@ -2,10 +2,9 @@
 
 ``Shown(profile)`` has the single file in a sandboxed frame, with a bound on its size.
 
-The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither
-the notebook nor its cookies and kernel), and the file's content policy lets it send no requests.
-Where frames or scripts are not allowed, as in an untrusted notebook, only the table beside it is
-seen.
+The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither the
+notebook nor its cookies and kernel), and the file's content policy lets it send no requests. Where frames or
+scripts are not allowed, as in an untrusted notebook, only the table beside it is seen.
 """
 
 from __future__ import annotations
@@ -30,11 +29,9 @@ _HEIGHT: Final = 640
 
 
 class Shown:
-    """A profile's pages as the output of a cell, for a profile of any size.
-
-    ``Shown(profile, megabytes=2)`` holds more than the usual 0.5 MB; the pages say what did not
-    fit. ``height`` is in pixels. Raises ValueError for a size that is not above 0 and at most 100.
-    """
+    """A profile's pages as the output of a cell, for a profile of any size. ``Shown(profile, megabytes=2)``
+    holds more than the usual 0.5 MB; the pages say what did not fit. ``height`` is in pixels. Raises
+    ValueError for a size that is not above 0 and at most 100."""
 
     def __init__(
         self, profile: Profile, megabytes: float = MOST / 1e6, height: int = _HEIGHT

@@ -16,8 +16,7 @@ Rows = NDArray[np.uint32]
 _Keys = NDArray[np.uint64]
 
 _SIGN: Final = np.uint64(1 << 63)
-#: Texts are sorted by the numbers of the distinct ones if at most this part of the rows is
-#: distinct.
+#: Texts are sorted by the numbers of the distinct ones if at most this part of the rows is distinct.
 _DISTINCT: Final = 0.25
 #: Rows at which the distinct texts are counted, to see whether they repeat.
 _LOOKED_AT: Final = 4_096

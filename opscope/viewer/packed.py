@@ -42,13 +42,11 @@ if TYPE_CHECKING:
 
 #: Small tables are stored plainly: smaller forms are tried from this many rows on.
 TRIED: Final = 1_000
-#: Rows are stored lane by lane if lanes change at least once in this many rows, and if that is
-#: smaller.
+#: Rows are stored lane by lane if lanes change at least once in this many rows, and if that is smaller.
 _SWITCHES: Final = 50
 #: Number of preceding integer columns that a column is tried beside.
 _BEFORE: Final = 4
-#: Floating-point numbers are stored as words if a distinct one has at least this many rows on
-#: average.
+#: Floating-point numbers are stored as words if a distinct one has at least this many rows on average.
 _REPEATED: Final = 4
 #: Distinct integers that are stored once each, at most.
 _FEW: Final = 256

@@ -105,10 +105,8 @@ class _Server(uvicorn.Server):
 def server_of(
     viewed: Viewed | Runs, token: str, say: Callable[[str], object] = lambda line: None
 ) -> uvicorn.Server:
-    """Return the server of the pages about ``viewed`` for clients with the ``token``.
-
-    ``say`` prints a line.
-    """
+    """Return the server of the pages about ``viewed`` for clients with the ``token``. ``say`` prints a
+    line."""
     config = uvicorn.Config(
         make_app(viewed, token),
         **limits(),

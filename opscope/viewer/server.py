@@ -1,8 +1,5 @@
-"""The viewer's server: one page with its script and style, and the answers to its questions.
-
-``make_app`` returns an ASGI application; ``serve.py`` runs it. ``api/working`` says how far answers
-in progress are.
-"""
+"""The viewer's server: one page with its script and style, and the answers to its questions. ``make_app``
+returns an ASGI application; ``serve.py`` runs it. ``api/working`` says how far answers in progress are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One file to send: the viewer's pages with their data, which opens from disk and sends no
-requests.
+"""One file to send: the viewer's pages with their data, which opens from disk and sends no requests.
 
 The scripts and the style are allowed by their hashes and nothing else is: no request, no other script, no
 picture. The pages' script is compressed, which a small loader undoes. The same profile makes the same bytes.
@@ -30,19 +29,16 @@ if TYPE_CHECKING:
 MOST: Final = 1_500_000
 #: Bytes left for the data where the pages, or stored answers, take nearly all.
 _LEAST: Final = 300_000
-#: Bytes of the elements around the data's blocks, and of the index entries on rows that are left
-#: out.
+#: Bytes of the elements around the data's blocks, and of the index entries on rows that are left out.
 _AROUND: Final = 14_000
 #: Text that ends a script or a style, or changes how it is read.
 _ENDS: Final = re.compile(rb"</(?:script|style)|<!--", re.IGNORECASE)
 
 
 def write(viewed: Viewed, path: Path, *, sources: bool = False) -> dict[str, int]:
-    """Write the file; it appears when it is complete, and replaces an existing one.
-
-    ``sources``: the text of source files is in it. Returns how many rows were left out of tables, by name.
-    Raises OSError if the file cannot be written.
-    """
+    """Write the file; it appears when it is complete, and replaces an existing one. ``sources``: the text of
+    source files is in it. Returns how many rows were left out of tables, by name. Raises OSError if the file
+    cannot be written."""
     text, left_out = page(viewed, sources=sources)
     # on the same disk, with the permissions of any new file; removed if writing fails
     with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:

@@ -1,9 +1,6 @@
-"""The text of source files: only ``.py`` files that the profile names, and only where it is allowed.
-
-Allowed are files below the folder that the user gave, links resolved; without a folder, the files
-of an own recording whose recorded hash still matches. A profile is a stranger's: the names in it
-may be anything.
-"""
+"""The text of source files: only ``.py`` files that the profile names, and only where it is allowed. Allowed
+are files below the folder that the user gave, links resolved; without a folder, the files of an own recording
+whose recorded hash still matches. A profile is a stranger's: the names in it may be anything."""
 
 from __future__ import annotations
 

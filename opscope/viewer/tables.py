@@ -113,10 +113,8 @@ _DIFFERENCES: Final = (
 
 
 def difference_of(asked: Asked) -> Difference:
-    """Return the difference from the other profile, with the same selection in both.
-
-    Raises Unanswered if no other profile was given.
-    """
+    """Return the difference from the other profile, with the same selection in both. Raises Unanswered if no
+    other profile was given."""
     other = asked.other
     key = ("difference", asked.selection)
     difference: Difference = asked.viewed.tables.get(

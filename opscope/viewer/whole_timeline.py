@@ -1,8 +1,5 @@
-"""The timeline of a single file: the arrays of ``timeline/whole.py``, packed, with their times on
-the axes.
-
-The page restores the arrays, so the code that draws the timeline sees no difference.
-"""
+"""The timeline of a single file: the arrays of ``timeline/whole.py``, packed, with their times on the axes.
+The page restores the arrays, so the code that draws the timeline sees no difference."""
 
 from __future__ import annotations
 

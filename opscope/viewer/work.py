@@ -26,13 +26,11 @@ class GivenUp(BaseException):
     """Nobody waits for the answer, and others need its turn. No handler of ordinary errors catches this."""
 
 
-#: Answers that have a turn at one time: a page asks a few questions, and Polars uses all processors
-#: for each.
+#: Answers that have a turn at one time: a page asks a few questions, and Polars uses all processors for each.
 _AT_ONCE: Final = 4
 #: Questions that wait for their turn: as many as there may be connections.
 _WAITING: Final = 512
-#: Seconds after which an answer gives up its turn, and how many awaited answers may run without
-#: one.
+#: Seconds after which an answer gives up its turn, and how many awaited answers may run without one.
 _LONG: Final = 5.0
 _LONG_ONES: Final = 4
 #: Answers without a turn: slow ones, and those that were told to give up and have not done so yet.

@@ -46,11 +46,8 @@ def _library() -> Any:
 
 
 class NativeStacks:
-    """The sampler of this process: its library has one state, and is never unloaded.
-
-    Samples belong to the recording that opened it last; an earlier one that still runs must not
-    take them.
-    """
+    """The sampler of this process: its library has one state, and is never unloaded. Samples belong to the
+    recording that opened it last; an earlier one that still runs must not take them."""
 
     how = "natively"
     _owner: ClassVar[NativeStacks | None] = None

@@ -25,7 +25,8 @@ _LINES: Final = {"line": "number", "self_time": "ns", "time": "ns", "calls": "co
 
 
 def answer(asked: Asked) -> Answer:
-    """Show the lines around the requested line; if their text may not be shown, the lines that took time."""
+    """Show the lines around the requested line; if their text may not be shown, the lines that took
+    time."""
     file, _, number = asked.given["at"].rpartition(":")
     if not file or not number.isdecimal() or len(number) > 9:
         raise WrongParameter("source: at is FILE:LINE, such as train.py:42, as answers name it")

@@ -31,12 +31,9 @@ _OURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``--nsys_opts`` asks for; ``given`` is whether it was given.
-
-    ``traces``: sets of calls besides cuda and nvtx. ``range_end``: as ``--capture-range-end``, if
-    the program says what is recorded, by cudaProfilerStart. ``others`` go to nsys unchanged;
-    ``notes`` are lines about the rest.
-    """
+    """What ``--nsys_opts`` asks for; ``given`` is whether it was given. ``traces``: sets of calls besides
+    cuda and nvtx. ``range_end``: as ``--capture-range-end``, if the program says what is recorded, by
+    cudaProfilerStart. ``others`` go to nsys unchanged; ``notes`` are lines about the rest."""
 
     traces: tuple[str, ...] = ()
     delay: float = 0

@@ -20,8 +20,7 @@ from .switches import DETAILED, DIAGNOSTIC, MINIMAL, NORMAL
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: The program is ended this many seconds after the recording's end, because Nsight Systems counts
-#: by itself.
+#: The program is ended this many seconds after the recording's end, because Nsight Systems counts by itself.
 _MARGIN_S: Final = 0.5
 #: Switches for Nsight Systems alone, and why they have no effect without it.
 _NSYS_ONLY: Final = {

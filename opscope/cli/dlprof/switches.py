@@ -1,8 +1,6 @@
-"""DLProf's switches, 0.10 to 1.8: names, letters, values, and their effect in opscope.
-
-Names, letters, values and defaults are those that ``dlprof --help`` printed (2020 to 2022), with the older
-names that scripts still have.
-"""
+"""DLProf's switches, 0.10 to 1.8: names, letters, values, and their effect in opscope. Names, letters, values
+and defaults are those that ``dlprof --help`` printed (2020 to 2022), with the older names that scripts still
+have."""
 
 from __future__ import annotations
 
@@ -32,10 +30,8 @@ LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switch. ``help`` says what it does; ``unused`` says why it does nothing here, if so.
-
-    ``values`` are the allowed values, if they are limited; ``aliases`` are its other names.
-    """
+    """A switch. ``help`` says what it does; ``unused`` says why it does nothing here, if so. ``values`` are
+    the allowed values, if they are limited; ``aliases`` are its other names."""
 
     name: str
     kind: Kind

@@ -1,8 +1,6 @@
-"""What bounds the steps of a merged job, from the parts of its steps.
-
-The thresholds are those of the diagnosis of a profile with events. Answers that need single events are not
-given: which launches were late, which calls synchronised, how near kernels are to their roof.
-"""
+"""What bounds the steps of a merged job, from the parts of its steps. The thresholds are those of the
+diagnosis of a profile with events. Answers that need single events are not given: which launches were late,
+which calls synchronised, how near kernels are to their roof."""
 
 from __future__ import annotations
 
@@ -33,11 +31,9 @@ def causes_of_sums(
     barred: str | None = None,
     wall: int = 0,
 ) -> Causes:
-    """Return what bounds the steps of a merged job.
-
-    ``steps``: ``rankwise.ranked``; ``late``: the ``stragglers`` of the collectives in these steps;
-    ``read_of``: ``997 of 1,000 ranks``; ``barred``: why no cause can be named.
-    """
+    """Return what bounds the steps of a merged job. ``steps``: ``rankwise.ranked``; ``late``: the
+    ``stragglers`` of the collectives in these steps; ``read_of``: ``997 of 1,000 ranks``; ``barred``: why no
+    cause can be named."""
     merged = _Merged(steps, late, on_gpu, Words(framework, on_gpu))
     if barred is not None:
         text = f"what bounds the run: {barred}"

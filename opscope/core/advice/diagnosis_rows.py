@@ -1,8 +1,6 @@
 """The facts that the diagnosis examines, its thresholds, and how a part of the time becomes a row in words.
-
 Sums of pieces of ``op_totals()`` add up to those of the whole, so saving a profile needs only one piece in
-memory.
-"""
+memory."""
 
 from __future__ import annotations
 
@@ -73,11 +71,8 @@ _BY_BOUND: Final = {"bound": pl.String, "whole": pl.Int64, "ideal": pl.Float64}
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """``by_op``: op, device_time (ns), calls.
-
-    ``by_bound``: bound, time and ideal time of ops with a roof. ``ran``: the device time (ns) of all ops,
-    except communication.
-    """
+    """``by_op``: op, device_time (ns), calls. ``by_bound``: bound, time and ideal time of ops with a roof.
+    ``ran``: the device time (ns) of all ops, except communication."""
 
     by_op: pl.DataFrame
     by_bound: pl.DataFrame
@@ -109,16 +104,13 @@ def sums(rows: pl.DataFrame, device: Device | None, on_gpu: bool) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts that the diagnosis examines.
-
-    ``divided``: the judged time of each device or process; ``usual``: that of the steps that are not slow,
-    the same list if no step is slow. ``wall``: the wall time of the process that ran longest (ns). ``work``:
-    None if the CPU is the device. ``sums``: of the ops; ``unattributed``: device time (ns) without an op.
-    ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
-    limits of the device, or why they are not known. ``losses``: what the data lacks, a sentence each.
-    ``ops_lost``: why it is not known what ran outside any op. ``captured``: how many kernels, copies and sets
-    went into CUDA graphs and did not run.
-    """
+    """The facts that the diagnosis examines. ``divided``: the judged time of each device or process;
+    ``usual``: that of the steps that are not slow, the same list if no step is slow. ``wall``: the wall time
+    of the process that ran longest (ns). ``work``: None if the CPU is the device. ``sums``: of the ops;
+    ``unattributed``: device time (ns) without an op. ``loaders``: ``input_waits.waits``. ``stragglers``,
+    ``memory``: the frames of these names. ``device``: the limits of the device, or why they are not known.
+    ``losses``: what the data lacks, a sentence each. ``ops_lost``: why it is not known what ran outside any
+    op. ``captured``: how many kernels, copies and sets went into CUDA graphs and did not run."""
 
     trace: Trace
     divided: list[Divided]
@@ -147,10 +139,8 @@ class Facts:
 
 
 class Judge:
-    """The judged time, its parts, and the rows of findings on them.
-
-    ``median``: the steps that are not slow are judged, so parts are those of a median step.
-    """
+    """The judged time, its parts, and the rows of findings on them. ``median``: the steps that are not slow
+    are judged, so parts are those of a median step."""
 
     def __init__(self, facts: Facts, median: bool = True) -> None:
         self.facts, self.median = facts, median
@@ -169,11 +159,8 @@ class Judge:
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 
     def surely(self, findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the findings, the costliest first.
-
-        Those near their threshold are borderline; beside a clear one, those below their threshold are left
-        out.
-        """
+        """Return the findings, the costliest first. Those near their threshold are borderline; beside a clear
+        one, those below their threshold are left out."""
         rows = sorted(findings, key=lambda row: -row["lost"])
         clear = any(row["sure"] for row in rows)
         told = []

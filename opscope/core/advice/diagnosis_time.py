@@ -1,8 +1,6 @@
-"""Divide the steps' time by what bounds it: the device's work and, while the device was idle, the cause.
-
-The parts of a stretch of time exclude each other and add up to it exactly. Where several apply at once, the
-first in the list counts. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``.
-"""
+"""Divide the steps' time by what bounds it: the device's work and, while the device was idle, the cause. The
+parts of a stretch of time exclude each other and add up to it exactly. Where several apply at once, the first
+in the list counts. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``."""
 
 from __future__ import annotations
 
@@ -318,10 +316,8 @@ class Host:
 
 
 def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only: bool) -> Host:
-    """Return the facts in the host's ranges. Ops are included only if the CPU is the device.
-
-    ``waits`` is ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``.
-    """
+    """Return the facts in the host's ranges. Ops are included only if the CPU is the device. ``waits`` is
+    ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``."""
     trace = ops.attribution.trace
     loading = _by_process(waits.filter("timed"))
     compiling = _by_process(compilations)

@@ -189,10 +189,8 @@ class Words:
         )
 
     def launches(self, short: bool, begins: bool) -> str:
-        """``short``: kernels take less time than their launches.
-
-        ``begins``: the gaps are at a program's start.
-        """
+        """``short``: kernels take less time than their launches. ``begins``: the gaps are at a program's
+        start."""
         if begins:
             return "opscope run --steps 10:20 -- python train.py leaves the program's start out"
         if short:
@@ -241,11 +239,8 @@ class Words:
         return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"
 
     def kernels(self, bound: str, on_matrix_units: bool) -> str:
-        """``bound``: the finding that names what bounds the kernels.
-
-        ``on_matrix_units``: whether matrix units set most of the kernels' roofs, so products need no other
-        precision to run there.
-        """
+        """``bound``: the finding that names what bounds the kernels. ``on_matrix_units``: whether matrix
+        units set most of the kernels' roofs, so products need no other precision to run there."""
         if bound == "memory-bandwidth-bound":
             return self._by(
                 "fuse elementwise work and use 16 bits, so that less memory is read and written",

@@ -446,11 +446,9 @@ class _Lane:
         )
 
     def _stretches(self, synced: NDArray[np.bool_], asked: _Spans) -> Ints:
-        """Return the number of the stretch of launches in which each gap lies, -1 for none.
-
-        A stretch ends at work of CUDA graphs, at gaps that begin with a wait for input or a synchronising
-        call, and at gaps of ``DISPATCH`` or more.
-        """
+        """Return the number of the stretch of launches in which each gap lies, -1 for none. A stretch ends at
+        work of CUDA graphs, at gaps that begin with a wait for input or a synchronising call, and at gaps of
+        ``DISPATCH`` or more."""
         position = np.empty(len(self.work.start), np.int64)
         position[self.rows] = np.arange(len(self.rows))
         where = position[self.after]

@@ -1,9 +1,6 @@
-"""The matrix products of a profile, for detectors: the sizes, time and units of each.
-
-A product is the device time of a GEMM, convolution, attention or recurrent layer, including kernels that only
-help it (layouts, sums of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as
-everywhere.
-"""
+"""The matrix products of a profile, for detectors: the sizes, time and units of each. A product is the device
+time of a GEMM, convolution, attention or recurrent layer, including kernels that only help it (layouts, sums
+of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as everywhere."""
 
 from __future__ import annotations
 

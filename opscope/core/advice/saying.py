@@ -33,10 +33,8 @@ def share(part: float, total: float) -> str:
 
 
 def places(rows: pl.DataFrame, noun: str, time: str = "duration") -> str:
-    """Return the places with most of the time: the source line, else the layer, else the op.
-
-    ``noun``: the name of a row, in the plural. ``time``: the column that is summed (ns).
-    """
+    """Return the places with most of the time: the source line, else the layer, else the op. ``noun``: the
+    name of a row, in the plural. ``time``: the column that is summed (ns)."""
     location = pl.coalesce(
         pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op")
     )
@@ -53,10 +51,8 @@ def places(rows: pl.DataFrame, noun: str, time: str = "duration") -> str:
 
 
 def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.DataFrame:
-    """Return the rows of a finding's evidence: equal places together, those with most time first.
-
-    ``rows`` are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the place's longest row.
-    """
+    """Return the rows of a finding's evidence: equal places together, those with most time first. ``rows``
+    are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the place's longest row."""
     location = [
         name
         for name in ("op", "direction", "layer", "source", "inputs", "dtypes")

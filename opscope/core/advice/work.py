@@ -43,11 +43,8 @@ _TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
 
 def work(answers: Answers) -> pl.DataFrame:
     """Return the device's work (COLUMNS; times in ns): kernels, or on the CPU ops at the level of their
-    costs, and innermost ops that lie in none of these.
-
-    On the CPU, ``duration`` is an op's self time plus that of the ops inside it whose cost counts in it; ops
-    that move no data, such as views, are left out.
-    """
+    costs, and innermost ops that lie in none of these. On the CPU, ``duration`` is an op's self time plus
+    that of the ops inside it whose cost counts in it; ops that move no data, such as views, are left out."""
     if not answers.cpu_only:
         return answers.kernels(categories=True).select(
             pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
@@ -87,8 +84,7 @@ def edit_of(
     answers: Answers, rows: pl.DataFrame, factor: Floats, removed: pl.DataFrame
 ) -> tuple[Edit, int]:
     """Return the edit that scales the durations of ``rows`` of ``work`` and removes ``removed``; and the
-    host's time (ns) that goes with these launches: all of an op that launched nothing else.
-    """
+    host's time (ns) that goes with these launches: all of an op that launched nothing else."""
     if answers.cpu_only:
         spans = rows.select("process", pl.col("lane").alias("thread"), "start", "end")
         return Edit(host=spans.with_columns(pl.Series("factor", factor, pl.Float64))), 0
@@ -131,10 +127,7 @@ def _whole_ops(answers: Answers, removed: pl.DataFrame) -> pl.DataFrame:
 
 def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
     """Return whether an op of the profile (of this ``direction``, if given) has a name that matches
-    ``pattern``.
-
-    If a detector looks for a few ops, most profiles then need no frame of all ops.
-    """
+    ``pattern``. If a detector looks for a few ops, most profiles then need no frame of all ops."""
     totals = summed_columns(
         answers,
         (
@@ -200,10 +193,7 @@ class Cast:
 
 def cast_of(inputs: str | None, outputs: str | None, params: str | None) -> Cast | None:
     """Return the cast between two floating-point formats that an op with these texts does; None if it does
-    none.
-
-    ``params``: for ops whose results were not recorded, ``dtype`` in it is the format.
-    """
+    none. ``params``: for ops whose results were not recorded, ``dtype`` in it is the format."""
     read, written = tensors(inputs), tensors(outputs)
     if not read:
         return None

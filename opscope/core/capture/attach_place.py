@@ -105,10 +105,8 @@ def through(descriptor: int, name: str) -> str:
 
 
 def listen(descriptor: int, attach_point: Place) -> socket.socket:
-    """Return the listening socket at ``attach_point``. Raises OSError.
-
-    It gets its final name once it listens: earlier, it would be taken for a dead program's socket.
-    """
+    """Return the listening socket at ``attach_point``. Raises OSError. It gets its final name once it
+    listens: earlier, it would be taken for a dead program's socket."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     new = f"{attach_point.name}.new"
     try:
@@ -161,11 +159,8 @@ def remove(descriptor: int, name: str) -> None:
 
 
 def places() -> Iterator[Place]:
-    """Yield the sockets of this user's living programs; sockets of dead ones are removed.
-
-    A socket is dead if nothing listens. Its process id proves nothing, as the process may be in another
-    container.
-    """
+    """Yield the sockets of this user's living programs; sockets of dead ones are removed. A socket is dead if
+    nothing listens. Its process id proves nothing, as the process may be in another container."""
     for folder in folders():
         try:
             descriptor = owned_folder.open_folder(folder, private=True)

@@ -1,9 +1,6 @@
 """The messages between ``opscope attach`` and an attachable program: each sends one line of JSON, then
-closes.
-
-A request is ``{"command": "start", "steps": 10, "seconds": 60}``; the other commands are ``stop``, ``dump``
-and ``status``, without arguments. An answer has ``error`` if the command was not carried out.
-"""
+closes. A request is ``{"command": "start", "steps": 10, "seconds": 60}``; the other commands are ``stop``,
+``dump`` and ``status``, without arguments. An answer has ``error`` if the command was not carried out."""
 
 from __future__ import annotations
 

@@ -335,10 +335,7 @@ _LISTS: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 def _children(pid: int) -> list[int]:
     """Return the child processes of a process, from the kernel's files for each thread. psutil's ``children``
-    would read the status of every process of the machine.
-
-    Raises OSError if the kernel has no such files.
-    """
+    would read the status of every process of the machine. Raises OSError if the kernel has no such files."""
     if not _LISTS:
         raise OSError("this system does not list the children of a process")
     pids: list[int] = []

@@ -35,10 +35,8 @@ _CUDNN: Final = re.compile(r"(/\S.*/libcudnn(?:-[0-9a-f]+)?\.so[.\d]*)$", re.MUL
 
 @lru_cache
 def cpu_model(cpu_info: Path = CPU_INFO) -> str | None:
-    """Return the model of the machine's processor; None if the system does not tell.
-
-    An unlisted processor of ARM is described by its two numbers.
-    """
+    """Return the model of the machine's processor; None if the system does not tell. An unlisted processor of
+    ARM is described by its two numbers."""
     try:
         with cpu_info.open(encoding="utf-8", errors="replace") as file:
             # the first processor's lines suffice
@@ -85,10 +83,8 @@ def cpu_roofs() -> str | None:
 
 
 def cudnn_version(maps: Path = _MAPS) -> str | None:
-    """Return the version of the cuDNN that this process has loaded, ``9.1.0``; None without one.
-
-    It loads no library: it calls ``cudnnGetVersion``, which needs no context, of the mapped library.
-    """
+    """Return the version of the cuDNN that this process has loaded, ``9.1.0``; None without one. It loads no
+    library: it calls ``cudnnGetVersion``, which needs no context, of the mapped library."""
     loaded = getattr(os, "RTLD_NOLOAD", None)
     try:
         paths = dict.fromkeys(_CUDNN.findall(maps.read_text("utf-8", "replace")))

@@ -1,9 +1,6 @@
-"""Time the program's outermost imports, on any thread.
-
-Python calls ``_find_and_load`` of its import machinery for each module that is not loaded yet, and looks the
-function up each time. It is wrapped only while no import runs, so an import inside another costs nothing.
-Imports of loaded modules never call it.
-"""
+"""Time the program's outermost imports, on any thread. Python calls ``_find_and_load`` of its import
+machinery for each module that is not loaded yet, and looks the function up each time. It is wrapped only
+while no import runs, so an import inside another costs nothing. Imports of loaded modules never call it."""
 
 from __future__ import annotations
 

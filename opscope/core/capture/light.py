@@ -77,11 +77,9 @@ class Watch(Protocol):
 
 
 class Cost:
-    """The cost of the hooks in a step, from the steps in which they measured themselves (ns).
-
-    The latest ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures
-    milliseconds of others' work, and a few of those outweigh thousands of steps in a mean.
-    """
+    """The cost of the hooks in a step, from the steps in which they measured themselves (ns). The latest
+    ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures milliseconds of
+    others' work, and a few of those outweigh thousands of steps in a mean."""
 
     __slots__ = ("count", "recent", "total")
 

@@ -166,9 +166,7 @@ def _text(path: str) -> str | None:
 
 def began() -> int | None:
     """Return when this process began, on the clock of ``perf_counter_ns``; None if the system does not say.
-
-    Exact to a tick of the system, 10 ms.
-    """
+    Exact to a tick of the system, 10 ms."""
     since_boot = _start(os.getpid())
     if since_boot is None or not hasattr(time, "CLOCK_BOOTTIME"):
         return None

@@ -114,10 +114,8 @@ class Source(Protocol):
 
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
         """Return the new data: complete chunks for events.bin, complete lines for strings.jsonl, and threads.
-
         A thread is (its index in the chunks, the system's thread id, Python's ident); indices begin at
-        ``SOURCE_THREADS``. The lines contain every text that the chunks refer to.
-        """
+        ``SOURCE_THREADS``. The lines contain every text that the chunks refer to."""
 
     def notes(self) -> list[tuple[str, str, int]]:
         """Return notes for readers at the end of the recording: (severity, what, how many)."""
@@ -462,10 +460,8 @@ class Recorder:
         return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
-        """Add facts on opscope's cost since the start; a later fact of a part replaces an earlier one.
-
-        Also add the program's imports since the last call.
-        """
+        """Add facts on opscope's cost since the start; a later fact of a part replaces an earlier one. Also
+        add the program's imports since the last call."""
         if imported := program_imports.imports(self._imports):
             self._imports += len(imported)
             self._fact(imports=imported)

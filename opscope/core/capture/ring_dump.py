@@ -1,8 +1,6 @@
-"""Take a snapshot of a ring, for all processes that record into one folder, while they continue.
-
-Segments that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a
-recording like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that it names.
-"""
+"""Take a snapshot of a ring, for all processes that record into one folder, while they continue. Segments
+that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a recording
+like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that it names."""
 
 from __future__ import annotations
 
@@ -57,11 +55,9 @@ def ready(dump: Path) -> dict[str, Any] | None:
 
 
 def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
-    """Make the folder of the next dump of this kind; return it, or the reason why there is none.
-
-    All processes of a job see the same slow step: the first one dumps all of them. So no dump of the same
-    kind may be younger than ``gap_s``, and there are at most ``most`` of them (0: no bound).
-    """
+    """Make the folder of the next dump of this kind; return it, or the reason why there is none. All
+    processes of a job see the same slow step: the first one dumps all of them. So no dump of the same kind
+    may be younger than ``gap_s``, and there are at most ``most`` of them (0: no bound)."""
     claims = sorted(
         (int(match[1]), match[2], path)
         for path in root.glob("claim-*")
@@ -95,8 +91,7 @@ def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bo
     """Add a snapshot of the part ``source`` to the dump ``into``; return whether it has any data.
     ``segments``: the completed ones of this process; None for another process's part, whose last segment is
     copied as far as it is written. The texts are read before and after, because their file may be compacted
-    meanwhile.
-    """
+    meanwhile."""
     try:
         strings = os.open(source / STRINGS, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:

@@ -87,9 +87,7 @@ class Reusable(Protocol):
 
 class Segmented(Protocol):
     """A recorder beside this one that stores its data by segments, such as a profiler's raw buffers.
-
-    ``RingRecorder.segmented`` is the list of them: the only place where such a profiler joins a ring.
-    """
+    ``RingRecorder.segmented`` is the list of them: the only place where such a profiler joins a ring."""
 
     def begin(self, part: Path, segment: Path) -> dict[str, Any]:
         """Begin to write into this segment of the part; return a fact of the recording. Raises OSError."""
@@ -97,8 +95,7 @@ class Segmented(Protocol):
     def segment(self, ended: Path, begun: Path) -> tuple[int, dict[str, Any]]:
         """Write the remaining data of the segment ``ended`` into its folder; later data belongs in ``begun``.
         Returns the number of its bytes in ``ended``, and a fact of the recording, which may be empty. Raises
-        OSError.
-        """
+        OSError."""
 
     def held(self) -> int:
         """Return how many bytes it has written into the current segment."""
@@ -255,11 +252,9 @@ class RingRecorder(Recorder):
         most: int | None = None,
         wait_s: float = _WAIT_S,
     ) -> Path | str:
-        """Write the ring as it is, for all processes that record beside this one; the ring continues.
-
-        Returns the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the
-        bounds do not reach so far. Raises OSError.
-        """
+        """Write the ring as it is, for all processes that record beside this one; the ring continues. Returns
+        the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the bounds
+        do not reach so far. Raises OSError."""
         if not self._lock.acquire(timeout=wait_s):
             return BUSY
         try:
@@ -380,10 +375,8 @@ class RingRecorder(Recorder):
         self._ended_by = (made_by, why)
 
     def _look(self) -> int:
-        """Do the work that is due on the idle writer's thread; return the ns until the next check.
-
-        Never raises.
-        """
+        """Do the work that is due on the idle writer's thread; return the ns until the next check. Never
+        raises."""
         now = perf_counter_ns()
         left = self._tick()
         if now >= self._look_due:
@@ -485,10 +478,8 @@ class RingRecorder(Recorder):
         return logging.WARNING if self._gaps <= _MOST_TOLD else logging.DEBUG
 
     def _begin_anew(self) -> bool:
-        """Begin the ring anew, if it is time and the disk accepts writes.
-
-        Its old data is dropped: ranges whose end was lost in the gap would seem to last until after it.
-        """
+        """Begin the ring anew, if it is time and the disk accepts writes. Its old data is dropped: ranges
+        whose end was lost in the gap would seem to last until after it."""
         now = perf_counter_ns()
         if not self.running or now < self._retry:
             return False

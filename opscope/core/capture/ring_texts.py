@@ -16,10 +16,8 @@ _PIECE: Final = 1 << 19
 
 
 def used_in(files: Iterable[Path]) -> tuple[set[int], set[int]]:
-    """Return the ids of the texts, and the indices of the threads, that these files of events use.
-
-    It takes about 15 ns per record, and 10 MiB for files of any size. Missing files are skipped.
-    """
+    """Return the ids of the texts, and the indices of the threads, that these files of events use. It takes
+    about 15 ns per record, and 10 MiB for files of any size. Missing files are skipped."""
     texts: set[int] = set()
     threads: set[int] = set()
     for path in files:

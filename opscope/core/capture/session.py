@@ -322,10 +322,8 @@ def _light_step(clock: Clock, number: int | None, turns: Callable[[int], None]) 
 
 
 def light_step_ns(clock: Clock) -> float | None:
-    """Measure the cost of ``step`` in light mode that ``clock`` itself does not measure (ns).
-
-    ``clock`` is an unused clock of the kind in use. None while something else listens to steps.
-    """
+    """Measure the cost of ``step`` in light mode that ``clock`` itself does not measure (ns). ``clock`` is an
+    unused clock of the kind in use. None while something else listens to steps."""
     counted = _steps
     if counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active:
         return None
@@ -396,10 +394,7 @@ def begin_step(number: int | None = None) -> int:
 
 def step_comes(number: int) -> None:
     """Begin light mode's step ``number`` here, before ``begin_step``, so that it includes the wait for its
-    batch.
-
-    At the end of each step the next one begins too: in light mode there is no gap between steps.
-    """
+    batch. At the end of each step the next one begins too: in light mode there is no gap between steps."""
     if _light is not None and not _in_step():
         _light.begins(number)
         _steps.ahead = True
@@ -495,10 +490,7 @@ def steps_held() -> Iterator[None]:
 @contextmanager
 def between_steps() -> Iterator[None]:
     """Run the block, which does not train, outside steps: an open step is dropped, and begun anew after the
-    block.
-
-    Where the user counts steps, only ``steps_held`` applies.
-    """
+    block. Where the user counts steps, only ``steps_held`` applies."""
     ahead = _steps.ahead
     leaves = _in_step() and not (steps_by_user or _steps.held)
     if leaves or ahead:

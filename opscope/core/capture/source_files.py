@@ -1,8 +1,6 @@
 """The user's files that a recording names, each with its hash, which shows later whether a file is unchanged.
-
 A file is noted when its first call is seen (its size and time of change, 2 µs) and hashed when the recording
-ends, if it has not changed since. A file of a private recording (``OPSCOPE_PRIVATE=1``) is not named.
-"""
+ends, if it has not changed since. A file of a private recording (``OPSCOPE_PRIVATE=1``) is not named."""
 
 from __future__ import annotations
 

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 COUNTERS: Final = "counters.jsonl"
-#: CUPTI's domains of callbacks (CUpti_CallbackDomain), and the number of bits by which ``call``
-#: shifts them.
+#: CUPTI's domains of callbacks (CUpti_CallbackDomain), and the number of bits by which ``call`` shifts them.
 DRIVER, RUNTIME, SHIFT = 1, 2, 24
 #: The most rows in a line.
 ROWS: Final = 500

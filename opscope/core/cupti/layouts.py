@@ -98,9 +98,7 @@ def candidates(version: int) -> tuple[Layout, ...]:
 
 def of_sizes(layout: Layout, sizes: Mapping[int, int]) -> Layout | None:
     """Return the layout with records of these ``sizes`` (slots, by kind); None if no version had them.
-
-    Records of unknown kinds can then be skipped by their size.
-    """
+    Records of unknown kinds can then be skipped by their size."""
     slots, dtypes, times = layout.slots.copy(), dict(layout.dtypes), layout.times.copy()
     for kind, size in sizes.items():
         if slots[kind] == size:

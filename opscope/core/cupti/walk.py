@@ -1,11 +1,9 @@
-"""Find the records in buffers of CUPTI's activity: each kind has its own size, and there is no
-index.
+"""Find the records in buffers of CUPTI's activity: each kind has its own size, and there is no index.
 
-A record's position follows from the sizes of all records before it. So NumPy moves many walkers at
-once, one record at a time. One walker starts at each buffer; in a large buffer, more start at
-positions that look like a record with a possible time. Each walks to the start of the next walker.
-If it arrives exactly there, the next one started right; if not, the next one is dropped, and its
-stretch is walked record by record.
+A record's position follows from the sizes of all records before it. So NumPy moves many walkers at once, one
+record at a time. One walker starts at each buffer; in a large buffer, more start at positions that look like
+a record with a possible time. Each walks to the start of the next walker. If it arrives exactly there, the
+next one started right; if not, the next one is dropped, and its stretch is walked record by record.
 """
 
 from __future__ import annotations
@@ -35,9 +33,8 @@ _Ints: TypeAlias = NDArray[np.int64]
 
 #: Stretches shorter than this many slots are walked record by record: 0.1 µs each.
 _SMALL: Final = 1 << 12
-#: Slots between the starts of walkers. Fewer give more walkers, and placing one takes as long as
-#: moving it by ten records. More give more moves, each of which takes 3 µs besides the walkers'
-#: time.
+#: Slots between the starts of walkers. Fewer give more walkers, and placing one takes as long as moving it by
+#: ten records. More give more moves, each of which takes 3 µs besides the walkers' time.
 _PIECE: Final = 1024
 #: Moves of the walkers between two checks which of them have arrived.
 _MOVES: Final = 16
@@ -148,13 +145,12 @@ def taken(
 def chosen(
     version: int, buffers: Iterable[Buffer], sizes: Mapping[int, int] | None = None
 ) -> Layout:
-    """Return the layout of a version's records; if its number does not decide, the first layout
-    that fits.
+    """Return the layout of a version's records; if its number does not decide, the first layout that fits.
 
-    ``sizes``: bytes of the records of some kinds, as CUPTI reported them. They take precedence over
-    the version, and records of kinds without a layout can then be skipped. Without them, if the
-    first records do not fit the version's own layout, the newest layout that fits is chosen. Raises
-    UnknownVersion if no layout fits.
+    ``sizes``: bytes of the records of some kinds, as CUPTI reported them. They take precedence over the
+    version, and records of kinds without a layout can then be skipped. Without them, if the first records do
+    not fit the version's own layout, the newest layout that fits is chosen. Raises UnknownVersion if no
+    layout fits.
     """
     told = {
         kind: size // SLOT
@@ -215,10 +211,8 @@ def _sizes(layout: Layout) -> dict[int, int]:
 def _plain(
     words: NDArray[np.uint32], at: int, stop: int, end: int, sizes: Mapping[int, int]
 ) -> tuple[list[int], int]:
-    """Walk record by record from slot ``at`` to ``stop``; return the positions, and the slot reached.
-
-    Stops before a kind without a layout, and before a record that does not end by ``end``.
-    """
+    """Walk record by record from slot ``at`` to ``stop``; return the positions, and the slot reached. Stops
+    before a kind without a layout, and before a record that does not end by ``end``."""
     kinds = words.data
     places = []
     while at < stop:
@@ -248,8 +242,7 @@ class _Walkers:
         inner = np.flatnonzero(number)
         start[inner] = self._likely(start[inner], ends[buffer[inner]])
         is_valid = start >= 0
-        #: for each walker: where it started, whether it is its buffer's last, and where it should
-        #: arrive
+        #: for each walker: where it started, whether it is its buffer's last, and where it should arrive
         buffer, self._start = buffer[is_valid], start[is_valid]
         self._last = np.append(buffer[1:] != buffer[:-1], True)
         self._stop = np.where(self._last, ends[buffer], np.append(self._start[1:], 0))
@@ -266,8 +259,7 @@ class _Walkers:
         over = np.flatnonzero((ends - begins == 1) & (reached > self._ends))
         last = first[ends[over]] - 1  # a single walker is right; its last record is incomplete
         reached[over], keep[last] = places[last], False
-        # a walker missed its stop: the next one started wrong, or it met bytes that are not a
-        # record
+        # a walker missed its stop: the next one started wrong, or it met bytes that are not a record
         late = np.append(0, np.cumsum(exits != self._stop))
         mended: list[int] = []
         for buffer in np.flatnonzero((late[ends] > late[begins]) & (ends - begins > 1)).tolist():
@@ -282,10 +274,9 @@ class _Walkers:
         return np.sort(np.concatenate((places[keep], np.array(mended, np.int64)))), reached
 
     def _move(self) -> tuple[_Ints, _Ints, _Ints]:
-        """Move all walkers to the end. Returns the positions of each walker's records, one walker
-        after another; where each walker's positions begin (one more for the end); and the slot each
-        reached: its stop, or beyond it, or bytes that are not a record.
-        """
+        """Move all walkers to the end. Returns the positions of each walker's records, one walker after
+        another; where each walker's positions begin (one more for the end); and the slot each reached: its
+        stop, or beyond it, or bytes that are not a record."""
         sizes = self._layout.slots * 2
         at, stop, walker = self._start * 2, self._stop * 2, np.arange(len(self._start))
         exits = np.empty(len(at), np.int64)
@@ -339,10 +330,8 @@ class _Walkers:
         return _plain(self._words, at, stop, limit, self._sizes)
 
     def _likely(self, at: _Ints, ends: _Ints) -> _Ints:
-        """For each slot, the next one that looks like the start of a record with a time; -1 for none.
-
-        Another record, or the buffer's end, must come after it.
-        """
+        """For each slot, the next one that looks like the start of a record with a time; -1 for none. Another
+        record, or the buffer's end, must come after it."""
         if not len(at):
             return at
         wide = int(self._layout.slots.max())
@@ -358,10 +347,8 @@ class _Walkers:
     def _plausible(
         self, at: _Ints, ends: _Ints
     ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """The size of the record at each slot, whether it can be a record, and whether it has a time.
-
-        It can if it is complete and its time is near that of the first record.
-        """
+        """The size of the record at each slot, whether it can be a record, and whether it has a time. It can
+        if it is complete and its time is near that of the first record."""
         words, layout = self._words, self._layout
         kinds = words.take(at * 2, mode="clip")
         sizes = layout.slots.take(kinds, mode="clip")

@@ -73,11 +73,9 @@ def _name(symbol: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def _stays_small(symbol: str) -> bool:
-    """Return whether the name is certainly at most ``_SMALL`` long.
-
-    A reference repeats an earlier part, so its text is no longer than everything before the first
-    reference to it. A text that may contain a template's parameter can be longer the next time.
-    """
+    """Return whether the name is certainly at most ``_SMALL`` long. A reference repeats an earlier part, so
+    its text is no longer than everything before the first reference to it. A text that may contain a
+    template's parameter can be longer the next time."""
     if _OTHERWISE.search(symbol):
         return False
     size, read, fixed = 0, 0, True

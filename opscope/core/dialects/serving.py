@@ -32,11 +32,9 @@ _SUM: Final = r"([0-9]{1,15})(?![0-9])"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one phase's requests in a step; None where the name does not give a value.
-
-    ``queries``: tokens that are computed (Σq); ``keys``: tokens that they may attend to, including
-    those in the cache (Σk); ``qq``, ``qk``: Σq² and Σq·k over the requests.
-    """
+    """The share of one phase's requests in a step; None where the name does not give a value. ``queries``:
+    tokens that are computed (Σq); ``keys``: tokens that they may attend to, including those in the cache
+    (Σk); ``qq``, ``qk``: Σq² and Σq·k over the requests."""
 
     requests: int | None = None
     queries: int | None = None

@@ -33,9 +33,7 @@ def of_kernels(model: Model, groups: Groups) -> pl.DataFrame:
 
 def of_ops(model: Model, number: NDArray[np.integer[Any]], count: int) -> pl.DataFrame:
     """Return ``COLUMNS`` for each of ``count`` groups of ops; ``number`` is the group of each op (-1: none).
-
-    The cost is that of the kernels. Without kernels it is the ops' own cost, with their time on the CPU.
-    """
+    The cost is that of the kernels. Without kernels it is the ops' own cost, with their time on the CPU."""
     work = model.kernels if model.source.trace.has("kernels") else _op_sums(model)
     of = number[work["op"].to_numpy()]
     if (of < 0).any():

@@ -22,10 +22,8 @@ _OURS: Final = frozenset({RUNTIME, "inferred"})
 
 
 def ranges_by_domain(attribution: Attribution) -> dict[str, Ints]:
-    """Return the rows of the pushed ranges of each named domain that belongs to no framework.
-
-    The default domain has the ops of DLProf's own markers, so its user ranges get no report of their own.
-    """
+    """Return the rows of the pushed ranges of each named domain that belongs to no framework. The default
+    domain has the ops of DLProf's own markers, so its user ranges get no report of their own."""
     ranges = attribution.trace["ranges"]
     code, texts = compact(ranges["domain"])
     named = np.array(
@@ -44,8 +42,7 @@ def ranges_by_domain(attribution: Attribution) -> dict[str, Ints]:
 
 def range_instances(ops: Ops, rows: Ints) -> Instances:
     """Return the instances of a domain: each range is an instance of the op named by the ranges around it.
-    Its time on the CPU excludes the ranges inside it, so that times can be added up.
-    """
+    Its time on the CPU excludes the ranges inside it, so that times can be added up."""
     trace = ops.attribution.trace
     ranges = trace["ranges"]
     rows = rows[np.argsort(ranges["start"].gather(rows).to_numpy(), kind="stable")]

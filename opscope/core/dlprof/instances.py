@@ -158,11 +158,8 @@ def _are_backward(meaning: Meaning) -> NDArray[np.bool_]:
 
 def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> Instances:
     """Return the collected instances, with the instance of each piece of work, adding instances for calls and
-    work without one.
-
-    ``calls``: the instance of each call (-1: none). ``ints``: the instance of each outermost op's range row;
-    None if a domain's ranges replace ops: then work is assigned by its calls.
-    """
+    work without one. ``calls``: the instance of each call (-1: none). ``ints``: the instance of each
+    outermost op's range row; None if a domain's ranges replace ops: then work is assigned by its calls."""
     attribution = ops.attribution
     trace = attribution.trace
     outer = attribution.is_op & (attribution.parent < 0)

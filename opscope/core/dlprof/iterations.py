@@ -44,9 +44,7 @@ class BadIterationRange(ValueError):
 @dataclass(frozen=True, slots=True)
 class DlprofIterations:
     """The intervals (``TABLE``, ordered), whether a key node was found and which, or the reason for none.
-
-    ``key``: the name of the key node; ``step`` for steps that the program marks.
-    """
+    ``key``: the name of the key node; ``step`` for steps that the program marks."""
 
     table: pl.DataFrame
     found: bool
@@ -165,10 +163,8 @@ def _end(ranges: pl.DataFrame) -> pl.Series:
 
 
 def _mark(attribution: Attribution) -> Key | None:
-    """Return the completed steps that the program, or an optimizer's hook in it, marks.
-
-    Steps that opscope infers in other ways are no key node of DLProf's.
-    """
+    """Return the completed steps that the program, or an optimizer's hook in it, marks. Steps that opscope
+    infers in other ways are no key node of DLProf's."""
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
     wanted = pl.Series(meaning.role == ROLE["step"]) & _end(ranges)
     is_marked = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)

@@ -1,8 +1,6 @@
-"""The data of DLProf's reports: the instances of aggregated iterations, their times and their work.
-
-Times of an instance are flattened (``rules``): its CUDA calls on its thread, its kernels, copies and sets on
-each device. What the trace does not record is null.
-"""
+"""The data of DLProf's reports: the instances of aggregated iterations, their times and their work. Times of
+an instance are flattened (``rules``): its CUDA calls on its thread, its kernels, copies and sets on each
+device. What the trace does not record is null."""
 
 from __future__ import annotations
 
@@ -30,11 +28,9 @@ COSTS: Final = ("tensor_core", "tc_eligible", "matrix_flops", "vector_flops", "b
 
 
 class Source:
-    """An attributed trace, from which models for any key op and range of iterations are made.
-
-    ``kernels``: a row for each kernel of the trace, with the columns ``COSTS``. ``ranges``: the rows of the
-    ranges that stand for ops; without them, the framework's ops do.
-    """
+    """An attributed trace, from which models for any key op and range of iterations are made. ``kernels``: a
+    row for each kernel of the trace, with the columns ``COSTS``. ``ranges``: the rows of the ranges that
+    stand for ops; without them, the framework's ops do."""
 
     def __init__(
         self,
@@ -88,11 +84,9 @@ class Source:
         stop: int | None = None,
         domain: str | None = None,
     ) -> Model:
-        """Return the data for the reports of the iterations from ``start`` to ``stop``.
-
-        ``domain``: the ranges of this domain of NVTX take the place of ops. Raises BadIterationRange, and
-        KeyError for a domain that is not in ``domains``.
-        """
+        """Return the data for the reports of the iterations from ``start`` to ``stop``. ``domain``: the
+        ranges of this domain of NVTX take the place of ops. Raises BadIterationRange, and KeyError for a
+        domain that is not in ``domains``."""
         source = self if domain is None else self._of_domains[domain]
         return Model(source, self.iterations(key, start, stop))
 

@@ -56,11 +56,9 @@ def hierarchy(stack: str) -> str:
 
 
 def layered(keys: Sequence[tuple[str | None, str, str | None]]) -> list[str]:
-    """Return the op name for each (layer, type of op, source line): ``/encoder/0/linear``.
-
-    Ops of one type in one layer are numbered by source line from the second on (``[2]``), as DLProf numbers
-    the calls of a function from several lines.
-    """
+    """Return the op name for each (layer, type of op, source line): ``/encoder/0/linear``. Ops of one type in
+    one layer are numbered by source line from the second on (``[2]``), as DLProf numbers the calls of a
+    function from several lines."""
     lines: dict[tuple[str | None, str], dict[str | None, int]] = {}
     names_of_layers = []
     for layer, kind, source in keys:
@@ -111,10 +109,8 @@ def input_shapes(call: OpCall | None, kind: str) -> str | None:
 
 
 def output_shapes(call: OpCall | None, kind: str) -> str | None:
-    """Return the shapes of the outputs; those of conv2d and linear are computed if the trace lacks them.
-
-    If a trace's text of conv2d has no stride, padding or dilation, the function's defaults are assumed.
-    """
+    """Return the shapes of the outputs; those of conv2d and linear are computed if the trace lacks them. If a
+    trace's text of conv2d has no stride, padding or dilation, the function's defaults are assumed."""
     if call is None:
         return None
     inputs = _shapes(call.input_leaves())

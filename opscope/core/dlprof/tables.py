@@ -1,7 +1,5 @@
-"""The tables of DLProf's reports: its columns in its order, then columns that opscope adds.
-
-The columns are those of DLProf 1.8. Null means that the trace does not tell; texts are yes and no.
-"""
+"""The tables of DLProf's reports: its columns in its order, then columns that opscope adds. The columns are
+those of DLProf 1.8. Null means that the trace does not tell; texts are yes and no."""
 
 from __future__ import annotations
 
@@ -37,10 +35,8 @@ _ABOUT: Final = {
 
 
 def using_tensor_cores(model: Model) -> pl.Series:
-    """Return for each op whether one of its kernels uses Tensor Cores; null if unknown.
-
-    An op without kernels uses none, if kernels were captured.
-    """
+    """Return for each op whether one of its kernels uses Tensor Cores; null if unknown. An op without kernels
+    uses none, if kernels were captured."""
     captured = model.source.trace.has("kernels")
     using = pl.Series([False if captured else None], dtype=pl.Boolean)
     using = using.new_from_index(0, len(model.ops))

@@ -1,8 +1,6 @@
-"""Map the nodes of the model that ONNX Runtime runs to those of the model that it was given.
-
-Fusions rename nodes but keep the name of the last one's output tensor. From there the original
-graph is followed back to a tensor that another optimised node makes, a weight, or an input.
-"""
+"""Map the nodes of the model that ONNX Runtime runs to those of the model that it was given. Fusions rename
+nodes but keep the name of the last one's output tensor. From there the original graph is followed back to a
+tensor that another optimised node makes, a weight, or an input."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ if TYPE_CHECKING:
 
 #: Suffixes that the optimiser adds to the names of nodes and tensors that it makes from others
 #: (microsoft/onnxruntime, onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc,
-#: conv_activation_fusion.cc, insert_cast_transformer.cc; ``_token_3`` is
-#: Graph::GenerateNodeName's).
+#: conv_activation_fusion.cc, insert_cast_transformer.cc; ``_token_3`` is Graph::GenerateNodeName's).
 _ADDED: Final = re.compile(
     r"\A(?:fused |Inserted(?:PrecisionFree)?Cast_)?(.+?)"
     r"(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z",
@@ -90,10 +87,8 @@ def stem(name: str) -> str:
 
 
 def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
-    """Return the nodes from which ``tensors`` are computed, back to other tensors of ``border``.
-
-    ``maker``: the node that makes each tensor.
-    """
+    """Return the nodes from which ``tensors`` are computed, back to other tensors of ``border``. ``maker``:
+    the node that makes each tensor."""
     nodes: dict[int, Node] = {}
     waiting = list(tensors)
     first = set(tensors)

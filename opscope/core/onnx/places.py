@@ -10,8 +10,7 @@ from opscope.core.code_files import kept_frames
 from opscope.core.node_names import layer_in
 from opscope.core.schema import Frame
 
-#: Keys that torch.onnx writes to ``NodeProto.metadata_props`` (PyTorch,
-#: torch/onnx/_internal/exporter).
+#: Keys that torch.onnx writes to ``NodeProto.metadata_props`` (PyTorch, torch/onnx/_internal/exporter).
 _SCOPES: Final = "pkg.torch.onnx.name_scopes"
 _STACK: Final = "pkg.torch.onnx.stack_trace"
 _QUOTED: Final = re.compile(r"'([^']*)'|\"([^\"]*)\"")

@@ -41,10 +41,8 @@ Pricing = Callable[[Sequence[OpCall]], pl.DataFrame]
 
 
 def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -> pl.DataFrame:
-    """Return the prices of the calls with further parameters.
-
-    Rows of one call (the same object) that differ only in their sums are priced together.
-    """
+    """Return the prices of the calls with further parameters. Rows of one call (the same object) that differ
+    only in their sums are priced together."""
     groups: dict[tuple[int, Params], list[int]] = {}
     for row, (call, more) in enumerate(zip(calls, params, strict=True)):
         rest = tuple(param for param in more if param[0] != LENGTHS)

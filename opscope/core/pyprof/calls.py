@@ -195,10 +195,8 @@ def _latest(
     given: tuple[Ints, Ints, Flags], others: tuple[Ints, Ints], wanted: tuple[Ints, Ints, Ints]
 ) -> Ints:
     """Return for each wanted (lane, number, before) the last forward kernel before it with that number.
-
     ``given``: per kernel its lane, its number and whether it is a forward kernel. If no kernel has the number
-    as its own, one that has it as a further number (``others``: kernel, number) counts.
-    """
+    as its own, one that has it as a further number (``others``: kernel, number) counts."""
     lane, number, forward = given
     latest = np.full(len(wanted[0]), NONE, np.int64)
     main = np.flatnonzero(forward & (number >= 0))

@@ -111,9 +111,7 @@ def _linear(use: Use) -> str:
 
 def _product(skip: int) -> Callable[[Use], str]:
     """Return the writer of a product that skips ``skip`` arguments: ``addmm`` takes the matrix to add first.
-
-    PyProf's M and N are columns and rows.
-    """
+    PyProf's M and N are columns and rows."""
 
     def write(use: Use) -> str:
         a, b = use.tensors[skip : skip + 2]

@@ -68,11 +68,9 @@ def numbers_around(attribution: Attribution, rows: Ints) -> Numbers:
 
 
 def current(numbers: Numbers, of: Ints, backward: NDArray[np.bool_], lane: Ints) -> Ints:
-    """Return the number of each kernel, in the order in which they ran; -1 if it has none.
-
-    ``of``: each kernel's position in ``numbers``; ``lane``: its launching thread. If no number around the
-    kernel fits, the previous kernel's number is used.
-    """
+    """Return the number of each kernel, in the order in which they ran; -1 if it has none. ``of``: each
+    kernel's position in ``numbers``; ``lane``: its launching thread. If no number around the kernel fits, the
+    previous kernel's number is used."""
     result = np.full(len(of), NONE, np.int64)
     numbered = np.flatnonzero(numbers.counts[of] > 0)
     first = numbers.first[of[numbered]]
@@ -150,10 +148,8 @@ def alternatives(numbers: Numbers, of: Ints, number: Ints) -> tuple[Ints, Ints]:
 def repeats(
     number: Ints, name: Ints, lane: Ints, numbered: NDArray[np.bool_], cell: NDArray[np.bool_]
 ) -> Ints:
-    """Return ``sub``: how many kernels directly before each, on its thread, had its number and name.
-
-    In a recurrent ``cell`` that PyTorch runs as several ops, only the names must be equal.
-    """
+    """Return ``sub``: how many kernels directly before each, on its thread, had its number and name. In a
+    recurrent ``cell`` that PyTorch runs as several ops, only the names must be equal."""
     sub = np.zeros(len(number), np.int64)
     rows = np.flatnonzero(numbered)
     rows = rows[np.argsort(lane[rows], kind="stable")]

@@ -77,12 +77,9 @@ def counters(
 def _names(
     rows: Any, order: NDArray[np.int64], launches: pl.DataFrame, linked: bool
 ) -> NDArray[np.int32]:
-    """Return the name of each range's kernel as an index into the names; -1 where it is not known.
-
-    Kineto learns names only at ``cudaLaunchKernel``, and gives the n-th name to the n-th range. So after a
-    kernel launched by another call (``cuLaunchKernel``, ``…ExC``), every range has the name of a later
-    launch.
-    """
+    """Return the name of each range's kernel as an index into the names; -1 where it is not known. Kineto
+    learns names only at ``cudaLaunchKernel``, and gives the n-th name to the n-th range. So after a kernel
+    launched by another call (``cuLaunchKernel``, ``…ExC``), every range has the name of a later launch."""
     named: NDArray[np.int32] = rows.column("name", np.int32)[order]
     heard = (launches["name"].cast(pl.String) == _HEARD).to_numpy()
     if not linked or heard.all():

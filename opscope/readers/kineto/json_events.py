@@ -197,10 +197,7 @@ class KinetoFile:
         self, head: bytes, rest: bytes, source: Iterator[bytes]
     ) -> tuple[bytes, bytes] | None:
         """Read the text after an array: ``head`` is the text before its events, ``rest`` the text from its
-        bracket.
-
-        Returns head and rest of a following array, or None at the file's end.
-        """
+        bracket. Returns head and rest of a following array, or None at the file's end."""
         text = rest[rest.index(b"]") + 1 :]
         if not head:
             return self._next(source, text)

@@ -136,8 +136,7 @@ def owners(
     Also return the rows whose id belongs to calls of several processes when nothing decides between them.
     ``lane``: the rows' devices. A device belongs to a process if some ids on it belong to that process alone;
     else if only that process has launches for all its work, each before the work began, and used them for
-    nothing else.
-    """
+    nothing else."""
     process_of_launch = np.full(len(correlation), files.main, np.int32)
     unknown = np.zeros(len(correlation), bool)
     processes = np.unique(calls.process)
@@ -249,11 +248,8 @@ def launches_by_external(
     columns: Columns, kind: str, missing: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
     """Return the ``missing`` rows of ``kind`` that share their external id with a call, and the correlation
-    ids of these calls.
-
-    The id is the op's: if an op has several launches, each gets one piece of work, in order, and the last one
-    gets the rest.
-    """
+    ids of these calls. The id is the op's: if an op has several launches, each gets one piece of work, in
+    order, and the last one gets the rest."""
     rows, calls = columns[kind], columns["call"]
     wanted = missing & (rows.column("external") != NONE) if len(rows) else missing
     if not wanted.any() or not len(calls):

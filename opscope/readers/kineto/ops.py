@@ -147,11 +147,8 @@ def _call(
 
 
 def _label(written: Any) -> tuple[str, list[Any]]:
-    """Return the type of an argument.
-
-    PyTorch's execution traces also give the types of a list's elements; its profiler writes only
-    ``TensorList``.
-    """
+    """Return the type of an argument. PyTorch's execution traces also give the types of a list's elements;
+    its profiler writes only ``TensorList``."""
     if isinstance(written, list) and written:
         return "TensorList", written
     return (written if isinstance(written, str) else ""), []

@@ -227,11 +227,8 @@ def _clock(is_unix: bool) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """The work on GPUs.
-
-    ``recovered``: number of kernels linked without a correlation id; ``lost``: number of launches if no
-    kernel was recorded; ``unseen``: whether kernels ran that the file does not have.
-    """
+    """The work on GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: number of
+    launches if no kernel was recorded; ``unseen``: whether kernels ran that the file does not have."""
 
     tables: dict[str, pl.DataFrame]
     recovered: int = 0

@@ -44,11 +44,8 @@ _decode_args = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(slots=True)
 class Sampled:
-    """The samples of a file.
-
-    ``wrong``: number of values that are no numbers; ``left_out``: number of values of counters beyond the
-    first 4,096.
-    """
+    """The samples of a file. ``wrong``: number of values that are no numbers; ``left_out``: number of values
+    of counters beyond the first 4,096."""
 
     names: Codes = field(default_factory=Codes)
     pids: Codes = field(default_factory=Codes)
@@ -140,8 +137,7 @@ def samples(
 
 def _by_end(start: Ints, value: NDArray[np.float64]) -> pl.DataFrame:
     """Return ``time``, when each sample ended, and ``value``, with a row without a value where a run begins.
-    A sample ended when the next began; before a gap and at the end, after the usual interval.
-    """
+    A sample ended when the next began; before a gap and at the end, after the usual interval."""
     steps = np.diff(start)
     usual = int(np.median(steps[steps > 0])) if (steps > 0).any() else 0
     lasted = np.append(np.where(steps > 2 * usual, usual, steps), usual)

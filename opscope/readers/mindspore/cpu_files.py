@@ -148,10 +148,8 @@ def tables_of(folder: Path) -> Trace:
 
 
 def executions(path: Path) -> Executions:
-    """Return the executions in a rank's timestamp file (or trace view) and the files beside it.
-
-    Raises BadInput.
-    """
+    """Return the executions in a rank's timestamp file (or trace view) and the files beside it. Raises
+    BadInput."""
     if path.name == VIEW:
         return _view(path)
     rank = int(_RANK.match(path.name)[1]) if _RANK.match(path.name) else 0  # type: ignore[index]
@@ -268,11 +266,9 @@ def framework(path: Path) -> pl.DataFrame:
 
 
 def with_shapes(table: pl.DataFrame, shapes: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the executions with ``inputs``, and how many have none although their name is in both files.
-
-    The rows of ``cpu_framework`` are in the order of the executions. If kernels run concurrently, that order
-    may differ: then the k-th row of a name belongs to the k-th execution of that name.
-    """
+    """Return the executions with ``inputs``, and how many have none although their name is in both files. The
+    rows of ``cpu_framework`` are in the order of the executions. If kernels run concurrently, that order may
+    differ: then the k-th row of a name belongs to the k-th execution of that name."""
     last = table["node"].str.extract(r"([^/]*)\z", 1).alias("name")
     has_number = last.str.contains(r"-op[0-9]+\z")
     given = pl.Series("name", [None], dtype=pl.String)

@@ -119,9 +119,7 @@ class File:
 
 def kind_of(head: bytes, name: str) -> str | None:
     """Return the kind of a file that begins with ``head``; None if it is not from MindSpore's profiler.
-
-    ``without``: a file without executions of ops.
-    """
+    ``without``: a file without executions of ops."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[" and (b'"ph"' in start[:_HEAD] or not start[1:].strip(b" \r\n]")):
         ours = _LANE.search(start[:_HEAD]) or _TIMELINE_NAME.fullmatch(name)
@@ -236,10 +234,7 @@ def processes_in(folder: Path) -> list[Path]:
 
 def rank_twice(folders: Iterable[Path]) -> int | None:
     """Return a rank that occurs in several of the outputs, which are then several runs; None if there is
-    none.
-
-    Outputs of different hosts may share a device number: they belong to one job.
-    """
+    none. Outputs of different hosts may share a device number: they belong to one job."""
     seen: set[tuple[str, int]] = set()
     for folder in folders:
         name = _OF_HOST.fullmatch(folder.name)

@@ -94,10 +94,8 @@ def _with_one_dtype(inputs: list[Arg]) -> list[Arg]:
 
 def product_gradient(around: OpCall, turn: int, count: int) -> OpCall | None:
     """Return the call of product number ``turn`` of ``count`` in a product's gradient; None if not known.
-
     MindSpore's gradient of a product computes the first operand's gradient, then the second's, if they are
-    needed: the results show which are (``mindspore/ccsrc/frontend/expander/grad/grad_math_ops.cc``).
-    """
+    needed: the results show which are (``mindspore/ccsrc/frontend/expander/grad/grad_math_ops.cc``)."""
     kind = around.name.removesuffix(GRADIENT)
     tensors = [input_ for input_ in around.inputs if isinstance(input_, TensorSpec)]
     results = around.outputs

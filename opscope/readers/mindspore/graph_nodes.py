@@ -84,11 +84,9 @@ def _nodes(path: Path) -> pl.DataFrame:
 def known_calls(
     table: pl.DataFrame, nodes: pl.DataFrame, of_graph: pl.Series | None = None
 ) -> tuple[pl.DataFrame, list[Known], int]:
-    """Return the executions with ``known``, an index into the list; the list; and how many are ambiguous.
-
-    The list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may belong
-    to a graph; others, of PyNative mode, can have the same names.
-    """
+    """Return the executions with ``known``, an index into the list; the list; and how many are ambiguous. The
+    list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may belong to a
+    graph; others, of PyNative mode, can have the same names."""
     keys = ["node", "inputs", "of_graph"]
     table = table.with_columns(of_graph=pl.lit(value=True) if of_graph is None else of_graph)
     distinct = table.select(keys).unique(maintain_order=True)
@@ -156,11 +154,9 @@ def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
 
 
 class _Parts:
-    """The facts about operators that MindSpore made from one node: ``Expand/_SoftmaxBackward/Mul-op1``.
-
-    Their numbers continue from node to node in the order of the graph, and from graph to graph; every node
-    has equally many.
-    """
+    """The facts about operators that MindSpore made from one node: ``Expand/_SoftmaxBackward/Mul-op1``. Their
+    numbers continue from node to node in the order of the graph, and from graph to graph; every node has
+    equally many."""
 
     def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
         self._nodes: dict[str, list[tuple[str | None, ...]]] = {}
@@ -186,10 +182,8 @@ class _Parts:
             self._graphs.setdefault(kind, set()).add(graph)
 
     def described(self, planned: Known) -> Known:
-        """Return the operator with the dtypes, direction and layer of the node that it is a part of.
-
-        If several nodes are possible, facts on which they differ stay unknown.
-        """
+        """Return the operator with the dtypes, direction and layer of the node that it is a part of. If
+        several nodes are possible, facts on which they differ stay unknown."""
         said = node_name(planned.node)
         rows = self._nodes.get(said.part_of or "", [])
         if said.part_of is None or not rows:
@@ -237,10 +231,8 @@ class _Parts:
 
 
 class _Inserted:
-    """Finds the node that an inserted operator belongs to: MindSpore put it into a graph beside that node.
-
-    It is a cast of an input or output of the node; its dtypes are not recorded.
-    """
+    """Finds the node that an inserted operator belongs to: MindSpore put it into a graph beside that node. It
+    is a cast of an input or output of the node; its dtypes are not recorded."""
 
     def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
         scopes = {name.rpartition("/")[0] for name in names if node_name(name).op in INSERTED}
@@ -305,10 +297,8 @@ def _from_graph(
 
 
 def with_sizes(planned: tuple[Arg, ...], recorded: tuple[Arg, ...]) -> tuple[Arg, ...] | None:
-    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded ones contradict.
-
-    A constant is an input in only one of them, so only inputs that both have are compared.
-    """
+    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded ones contradict. A
+    constant is an input in only one of them, so only inputs that both have are compared."""
     args: list[Arg] = []
     for index, plan in enumerate(planned):
         ran = recorded[index] if index < len(recorded) else None

@@ -113,9 +113,7 @@ def samples(paths: Iterable[Path], notes: list[Note]) -> pl.DataFrame:
 
 def waits(paths: Iterable[Path], span: tuple[int, int] | None, notes: list[Note]) -> pl.DataFrame:
     """Return the device's waits for a batch: start, end (ns), text, domain, category, payload (batches).
-
-    ``span`` (ns): when its steps and tasks began and ended; waits outside it are on another clock.
-    """
+    ``span`` (ns): when its steps and tasks began and ended; waits outside it are on another clock."""
     schema = {
         "start": pl.Int64, "end": pl.Int64, "text": pl.String, "domain": pl.String, "category": pl.String,
         "payload": pl.Int64,

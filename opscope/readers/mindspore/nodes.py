@@ -67,11 +67,8 @@ def conform(ran: pl.DataFrame) -> pl.DataFrame:
 
 
 def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return ``kernels``, ``memops``, ``syncs`` and ``specs`` (process 0) of device work.
-
-    Work without an op is a copy or a synchronisation by its type; work of an op, such as a copy of a
-    collective, is a kernel.
-    """
+    """Return ``kernels``, ``memops``, ``syncs`` and ``specs`` (process 0) of device work. Work without an op
+    is a copy or a synchronisation by its type; work of an op, such as a copy of a collective, is a kernel."""
     ran = conform(ran)
     task = pl.coalesce("core", "name").fill_null("")
     alone = pl.col("node").is_null()

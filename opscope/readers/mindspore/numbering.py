@@ -97,10 +97,7 @@ def _fitting(
     ran: dict[str, _Path], graphs: dict[str, dict[str, _Path]], kinds: set[str]
 ) -> list[str]:
     """Return the graphs that have all executed paths, and of these the ones with fewest nodes that did not
-    run.
-
-    Paths in no graph belong to operators that MindSpore made from a node, or added to the graph.
-    """
+    run. Paths in no graph belong to operators that MindSpore made from a node, or added to the graph."""
     paths_known = {path for graph in graphs.values() for path in graph}
     wanted = {
         path: facts

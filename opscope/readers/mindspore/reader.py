@@ -293,8 +293,7 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
 def _offset(of: dict[str, list[Path]], lines: Sequence[Timeline], device: int) -> int | None:
     """Return the time (ns) at which the times of ``ascend_timeline_display`` are 0, when the first op began;
     None if no file has it. ``output_timeline_data`` has the time of each op, and ``aicpu_intermediate`` those
-    of ops on the AI CPU (``run_start``, us), which the timeline has too.
-    """
+    of ops on the AI CPU (``run_start``, us), which the timeline has too."""
     ran = pl.concat([line.ran for line in lines]).drop_nulls(["node", "start"])
     for path in of["timestamps"]:
         timestamps = tables.timestamps(path, device).drop_nulls(["node", "start"])

@@ -62,10 +62,7 @@ def text(path: Path) -> str:
 
 def csv_frame(path: Path, notes: list[Note] | None = None) -> pl.DataFrame:
     """Return a CSV file's columns as texts; names are stripped. ``notes`` receives what was left out. Raises
-    BadInput.
-
-    Raises BadInput.
-    """
+    BadInput. Raises BadInput."""
     data = text(path)
     try:
         frame, uneven = csv_rows(data.encode())
@@ -99,10 +96,8 @@ def us(column: pl.Expr) -> pl.Expr:
 def kernel_details(
     path: Path, device: int, notes: list[Note] | None = None
 ) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
-    """Return device work (``nodes.RAN``), and the span of each step's kernels. Raises BadInput.
-
-    Raises BadInput.
-    """
+    """Return device work (``nodes.RAN``), and the span of each step's kernels. Raises BadInput. Raises
+    BadInput."""
     frame = csv_frame(path, notes)
     frame = frame.rename(
         {old: new for old, new in _AS.items() if old in frame.columns and new not in frame.columns}

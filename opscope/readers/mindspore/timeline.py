@@ -71,10 +71,8 @@ _NOTIFY: Final = re.compile(r"(?i)notify")
 
 
 class _Args(msgspec.Struct):
-    """The arguments that are read from events in named lanes.
-
-    Reading 300,000 events took 351 MiB with these, and 494 MiB with a dictionary of all.
-    """
+    """The arguments that are read from events in named lanes. Reading 300,000 events took 351 MiB with these,
+    and 494 MiB with a dictionary of all."""
 
     name: Any = None
     labels: Any = None
@@ -339,10 +337,8 @@ def _lost(
     computing: pl.DataFrame,
     arrows: pl.DataFrame,
 ) -> dict[str, int]:
-    """Return the evidence of missing tasks in the file (``LOST``), with counts.
-
-    A file without any task is one of another part, or empty.
-    """
+    """Return the evidence of missing tasks in the file (``LOST``), with counts. A file without any task is
+    one of another part, or empty."""
     if tasks.is_empty():
         return {}
     of_planes = planes.drop_nulls("stream")

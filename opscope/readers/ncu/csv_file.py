@@ -1,8 +1,6 @@
-"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric).
-
-Output of the program and of ncu itself stands before the table, and may stand inside it: such lines are left
-out. Rows are read by Polars; Python looks at distinct texts only.
-"""
+"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric). Output
+of the program and of ncu itself stands before the table, and may stand inside it: such lines are left out.
+Rows are read by Polars; Python looks at distinct texts only."""
 
 from __future__ import annotations
 
@@ -63,10 +61,8 @@ def decimal_comma(texts: pl.Series) -> bool:
 
 
 def numbers(texts: pl.Series, comma: bool) -> pl.Series:
-    """Return the numbers in ``texts``; null for texts that are not numbers (``n/a``, a word).
-
-    Text in parentheses after a number, such as the values of its instances, is left out.
-    """
+    """Return the numbers in ``texts``; null for texts that are not numbers (``n/a``, a word). Text in
+    parentheses after a number, such as the values of its instances, is left out."""
     bare = texts.str.strip_chars().str.replace(r"\s*[({].*$", "").str.strip_chars(" %")
     bare = bare.str.replace_all(_SPACES, "")
     if comma:
@@ -301,10 +297,8 @@ def _long(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
 
 
 def _distinct(named: pl.DataFrame) -> pl.Series:
-    """Return the names of metrics, with the section's name before ambiguous ones.
-
-    The details page has labels, and "Memory Throughput" is a share in one section and a rate in another.
-    """
+    """Return the names of metrics, with the section's name before ambiguous ones. The details page has
+    labels, and "Memory Throughput" is a share in one section and a rate in another."""
     if "Section Name" not in named.columns:
         return named["Metric Name"]
     pairs = named.select("Section Name", "Metric Name", _text("Metric Unit", named).alias("unit"))

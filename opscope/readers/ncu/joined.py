@@ -94,8 +94,7 @@ def plain(name: str) -> str:
 
 def _name(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with ``name`` in the form of ``plain`` and ``text`` as it was; each distinct name is
-    read once.
-    """
+    read once."""
     texts = frame["name"].cast(pl.String)
     plain_of_text = {text: plain(text) for text in texts.unique().drop_nulls().to_list()}
     same = texts.replace_strict(
@@ -191,8 +190,7 @@ def _pair(
 
 def _keys(theirs: pl.DataFrame, ours: pl.DataFrame) -> list[str]:
     """Return the columns within which executions are counted: the name, and device and stream if both traces
-    use the same ones.
-    """
+    use the same ones."""
     keys = ["name"]
     for name in ("device", "stream"):
         names_here, other = (

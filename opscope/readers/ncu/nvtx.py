@@ -74,10 +74,8 @@ def _range(text: str, thread: int | None) -> Open | None:
 
 
 def category(domain: str, text: str) -> str | None:
-    """Return the category that opscope gave a range of its own domains: ncu's CSV has none.
-
-    A call is recognised by its parentheses; a text that is neither a call, a step nor a phase is a layer.
-    """
+    """Return the category that opscope gave a range of its own domains: ncu's CSV has none. A call is
+    recognised by its parentheses; a text that is neither a call, a step nor a phase is a layer."""
     if not domain.startswith("opscope.") or domain == "opscope.user" or "(" in text:
         return "step" if domain.startswith("opscope.") and _STEP.match(text) else None
     if _STEP.match(text):

@@ -93,10 +93,7 @@ def read(path: Path) -> Trace:
 
 def measured(path: Path) -> Measured:
     """Return the content of a file of ncu: a report is read by our own reader, or by ncu itself if ours does
-    not know its form. Raises BadInput.
-
-    Raises BadInput.
-    """
+    not know its form. Raises BadInput. Raises BadInput."""
     try:
         with path.open("rb") as file:
             head = file.read(4)

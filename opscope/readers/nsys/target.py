@@ -1,7 +1,5 @@
 """Read an Nsight Systems export's facts about the machine: processes, threads, GPUs, clock, origin, notes.
-
-The export also contains the program's whole environment; none of it is read.
-"""
+The export also contains the program's whole environment; none of it is read."""
 
 from __future__ import annotations
 
@@ -201,10 +199,8 @@ def read_devices(
 
 def idle_gpus(source: Source, devices: pl.DataFrame) -> list[dict[str, Any]]:
     """Return ``device`` and ``name`` of the GPUs that the program could see and on which nothing ran.
-
     ``devices``: the table of those that ran something. Newer versions list each process's GPUs in
-    TARGET_INFO_CUDA_DEVICE; otherwise all GPUs of the machine count.
-    """
+    TARGET_INFO_CUDA_DEVICE; otherwise all GPUs of the machine count."""
     gpus = _gpus(source)
     seen = _dicts(source, "TARGET_INFO_CUDA_DEVICE", {"gpuId": "int"})
     visible = {row["gpuId"] for row in seen} or set(gpus)

@@ -22,10 +22,8 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, model: str | os.PathLike[str] | None = None) -> Trace:
-    """Return the trace in ``path``, with facts about its nodes from ``model``. Raises BadInput.
-
-    Without ``model``, a model beside the profile is used if all nodes of the profile are its own.
-    """
+    """Return the trace in ``path``, with facts about its nodes from ``model``. Raises BadInput. Without
+    ``model``, a model beside the profile is used if all nodes of the profile are its own."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path, model)

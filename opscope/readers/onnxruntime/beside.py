@@ -68,11 +68,8 @@ def of_folder(path: Path, nodes: pl.DataFrame) -> tuple[Model, Explained, Path] 
 def _original_beside(
     path: Path, model: Model, result: Explained, nodes: pl.DataFrame
 ) -> tuple[Model, Explained]:
-    """Return the model with the origins of its nodes, if its original lies beside it.
-
-    A model is the original if it makes the same outputs from the same inputs, and its nodes explain fused
-    ones.
-    """
+    """Return the model with the origins of its nodes, if its original lies beside it. A model is the original
+    if it makes the same outputs from the same inputs, and its nodes explain fused ones."""
     if not model.saved:
         return model, result
     for candidate in _candidates(path):

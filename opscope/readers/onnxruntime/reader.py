@@ -141,11 +141,9 @@ def _overlap(runs: pl.DataFrame) -> bool:
 
 
 def _nest(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the events with ends that nest, and how many ends were moved by a microsecond.
-
-    Start and duration are rounded down separately, so an event that ends together with the enclosing one may
-    seem to end a microsecond later. The true end of the outer one is in that microsecond.
-    """
+    """Return the events with ends that nest, and how many ends were moved by a microsecond. Start and
+    duration are rounded down separately, so an event that ends together with the enclosing one may seem to
+    end a microsecond later. The true end of the outer one is in that microsecond."""
     outer = (pl.col("cat") == "Session") | (
         pl.col("op_name").is_in(CONTROL) & (pl.col("kind") == "kernel_time")
     )

@@ -94,11 +94,9 @@ class Events:
 
 
 def pieces(data: Any, end: int, depth: int = 0) -> Iterator[tuple[Any, Ints, Ints, int]]:
-    """Yield the bytes, the starts and the ends of some packets, and the file position after them.
-
-    Compressed packets are unpacked. The last position is before the end if the file ends within a packet.
-    Raises WireError.
-    """
+    """Yield the bytes, the starts and the ends of some packets, and the file position after them. Compressed
+    packets are unpacked. The last position is before the end if the file ends within a packet. Raises
+    WireError."""
     starts: list[int] = []
     ends: list[int] = []
     at, unpacked = 0, 0
@@ -183,11 +181,8 @@ def _unpacked(data: Any, first: int, end: int, depth: int) -> bytes:
 
 class Decoder:
     """The data that packets refer to: texts, tracks, clocks and defaults of each sequence, as far as they
-    were read.
-
-    A sequence numbers its texts anew where its state is cleared; the time in between is an epoch, and epochs
-    have numbers of their own.
-    """
+    were read. A sequence numbers its texts anew where its state is cleared; the time in between is an epoch,
+    and epochs have numbers of their own."""
 
     def __init__(self) -> None:
         self.words: list[str] = []

@@ -43,10 +43,8 @@ TIMES: Final = frozenset({"start", "end", "time"})
 
 
 class Tables(dict[str, pl.DataFrame]):
-    """The tables of a profile, each read from its files on first use, by one thread.
-
-    Results (``own`` is false) are read each time; the caller keeps or drops them.
-    """
+    """The tables of a profile, each read from its files on first use, by one thread. Results (``own`` is
+    false) are read each time; the caller keeps or drops them."""
 
     def __init__(
         self,
@@ -57,10 +55,8 @@ class Tables(dict[str, pl.DataFrame]):
         only: Mapping[str, Collection[str]] | None = None,
         mapped: Mapped | None = None,
     ) -> None:
-        """``only``: the columns that tables of a trace have; of other tables all.
-
-        ``mapped``: where these tables are kept, if not in memory.
-        """
+        """``only``: the columns that tables of a trace have; of other tables all. ``mapped``: where these
+        tables are kept, if not in memory."""
         super().__init__()
         self._mapped = mapped
         self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own
@@ -104,11 +100,8 @@ class Tables(dict[str, pl.DataFrame]):
         self, name: str, wanted: Collection[str], row: int | None = None
     ) -> tuple[pl.DataFrame, set[str]]:
         """Return those of the ``wanted`` columns that a table has, and the names of all its columns; only one
-        ``row`` if given.
-
-        If the table was not read yet, only these columns are read, and not kept; for one row, only the piece
-        that contains it.
-        """
+        ``row`` if given. If the table was not read yet, only these columns are read, and not kept; for one
+        row, only the piece that contains it."""
         files = self._files.get(name)
         if not files:
             frame = self[name] if files is None else self._read(name)
@@ -484,10 +477,8 @@ def _load(
 
 
 def _load_together(files: list[Path], wanted: list[str]) -> pl.DataFrame | None:
-    """Return a few columns of a table in many files, in a third of the time of reading file by file.
-
-    None if there is one file, or any problem: reading file by file then finds the bad one.
-    """
+    """Return a few columns of a table in many files, in a third of the time of reading file by file. None if
+    there is one file, or any problem: reading file by file then finds the bad one."""
     if len(files) < 2 or not wanted:
         return None
     try:

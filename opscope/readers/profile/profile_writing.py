@@ -174,11 +174,8 @@ class _Pen:
         self._rows = 0
 
     def __call__(self, job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
-        """Schedule ``job(*arguments)``.
-
-        It holds ``rows`` rows that exist nowhere else; if too many wait, wait for them. Raises what an
-        earlier job raised.
-        """
+        """Schedule ``job(*arguments)``. It holds ``rows`` rows that exist nowhere else; if too many wait,
+        wait for them. Raises what an earlier job raised."""
         self._jobs.append((rows, self._thread.submit(job, *arguments)))
         self._rows += rows
         while self._jobs and (self._rows > _MOST_WAITING or self._jobs[0][1].done()):
@@ -223,11 +220,9 @@ def _store(
 
 
 def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of a trace's table that have values; a column that a file lacks is null.
-
-    Writing three million nulls takes 25 to 45 ms of CPU, and a generated Nsight trace has up to five such
-    columns in a table. At least one column stays.
-    """
+    """Return the columns of a trace's table that have values; a column that a file lacks is null. Writing
+    three million nulls takes 25 to 45 ms of CPU, and a generated Nsight trace has up to five such columns in
+    a table. At least one column stays."""
     valued = [column for column in frame.get_columns() if column.null_count() < len(column)]
     return frame.select(valued) if valued else frame
 

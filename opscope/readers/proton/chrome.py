@@ -29,11 +29,8 @@ _INSIDE: Final = (
 
 
 def trace_of(events: list[Any], path: Path) -> Trace:
-    """Return the trace of these events. Raises BadInput.
-
-    Proton records no CUDA calls, so an arrow from a scope is the launch of a kernel and becomes a call of 1
-    ns. A kernel without an arrow has no launch.
-    """
+    """Return the trace of these events. Raises BadInput. Proton records no CUDA calls, so an arrow from a
+    scope is the launch of a kernel and becomes a call of 1 ns. A kernel without an arrow has no launch."""
     lanes: dict[Any, str] = {}
     kernels: list[dict[str, Any]] = []
     scopes: list[dict[str, Any]] = []

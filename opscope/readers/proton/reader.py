@@ -1,7 +1,5 @@
-"""Read a file of Proton by its form, and share the code of all forms.
-
-The layouts are those of Triton's ``third_party/proton/csrc/lib/Data/Dump``.
-"""
+"""Read a file of Proton by its form, and share the code of all forms. The layouts are those of Triton's
+``third_party/proton/csrc/lib/Data/Dump``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Make tables of a tree of Proton's totals: each launch becomes a kernel, inside the program's scopes.
-
-The totals say how often and how long a kernel ran, not when. So launches are placed end to end in the order
-of the tree, which keeps sums and numbers right.
-"""
+"""Make tables of a tree of Proton's totals: each launch becomes a kernel, inside the program's scopes. The
+totals say how often and how long a kernel ran, not when. So launches are placed end to end in the order of
+the tree, which keeps sums and numbers right."""
 
 from __future__ import annotations
 

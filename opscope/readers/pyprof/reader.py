@@ -79,8 +79,7 @@ class _Rows:
     ) -> None:
         """Close ranges that are not around the kernel, open those that are missing, and add it. A kernel that
         the innermost call had already belongs to a new call, and so does a second product; but cuDNN tries
-        one kernel several times to find the fastest.
-        """
+        one kernel several times to find the fastest."""
         numbers = [self.number(text) for text in around.texts]
         open_now, ran, ops = self.nests.setdefault(thread, ([], set(), set()))
         same = 0

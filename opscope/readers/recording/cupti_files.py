@@ -30,11 +30,9 @@ Note = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Facts:
-    """The facts of a part besides CUPTI's buffers, in the format of ``core.cupti.files``.
-
-    ``kinds``: the kinds of records that were enabled. ``names``: by address, the texts at it, each with the
-    number of the buffer from which on it holds (0: from the first).
-    """
+    """The facts of a part besides CUPTI's buffers, in the format of ``core.cupti.files``. ``kinds``: the
+    kinds of records that were enabled. ``names``: by address, the texts at it, each with the number of the
+    buffer from which on it holds (0: from the first)."""
 
     version: int
     kinds: frozenset[int] = frozenset()
@@ -79,10 +77,8 @@ def read_facts(path: Path) -> Facts:
 
 
 def add_segment(facts: Facts, path: Path) -> int:
-    """Add the facts of a ring's segment; return how many buffers earlier segments have.
-
-    A segment from before CUPTI began has no such file. Raises BadInput.
-    """
+    """Add the facts of a ring's segment; return how many buffers earlier segments have. A segment from before
+    CUPTI began has no such file. Raises BadInput."""
     if not path.exists():
         return 0
     before = 0
@@ -113,10 +109,8 @@ class Buffers:
 
     def regions(self) -> Iterator[tuple[int, Buffers]]:
         """Yield pieces of the file that consist of complete buffers, and the number of each piece's first
-        buffer.
-
-        A piece has ``REGION`` bytes unless a buffer is larger. All its buffers begin at multiples of a slot.
-        """
+        buffer. A piece has ``REGION`` bytes unless a buffer is larger. All its buffers begin at multiples of
+        a slot."""
         first = 0
         while first < len(self.begins):
             base = int(self.begins[first])
@@ -141,11 +135,8 @@ def _align(buffers: Buffers) -> Buffers:
 
 
 def read_buffers(path: Path, notes: list[Note]) -> Buffers:
-    """Return the buffers in ``cupti.raw``; none if there is no such file.
-
-    Bytes after the last complete header, or after a damaged one, are counted in ``notes``. Raises BadInput if
-    the file cannot be read.
-    """
+    """Return the buffers in ``cupti.raw``; none if there is no such file. Bytes after the last complete
+    header, or after a damaged one, are counted in ``notes``. Raises BadInput if the file cannot be read."""
     nothing = np.empty(0, np.int64)
     try:
         refuse_odd(path)

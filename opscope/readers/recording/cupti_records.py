@@ -97,11 +97,9 @@ class _Pieces:
 def decoded(
     files: Sequence[tuple[int, Buffers]], layout: Layout, notes: list[Note], numbered: bool
 ) -> dict[int, Columns]:
-    """Return by kind the columns of all records of the buffers, in the order of the files.
-
-    Each file comes with the number of buffers before its first one. ``numbered``: whether each record of a
-    kernel gets the number of its buffer. Unreadable records are counted in ``notes``.
-    """
+    """Return by kind the columns of all records of the buffers, in the order of the files. Each file comes
+    with the number of buffers before its first one. ``numbered``: whether each record of a kernel gets the
+    number of its buffer. Unreadable records are counted in ``notes``."""
     pieces = _Pieces()
     for before, buffers in files:
         for number, region in buffers.regions():

@@ -347,11 +347,9 @@ def syncs(decoded: Decoded) -> pl.DataFrame | None:
 
 
 def _record(waits: Columns, records: Columns) -> Ints:
-    """Return for each wait the row of the record of the event that it waits for; -1 if unknown.
-
-    CUPTI numbers each record of an event since CUDA 12.8. Before that, it is the event's last record before
-    the wait, by the numbers of the calls.
-    """
+    """Return for each wait the row of the record of the event that it waits for; -1 if unknown. CUPTI numbers
+    each record of an event since CUDA 12.8. Before that, it is the event's last record before the wait, by
+    the numbers of the calls."""
     if "cudaEventSyncId" in waits and "cudaEventSyncId" in records:
         waited, other = waits["cudaEventSyncId"], records["cudaEventSyncId"]
         order = np.argsort(other, kind="stable")
@@ -407,9 +405,7 @@ def graph_nodes(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
 
 def source_nodes(decoded: Decoded, nodes_known: pl.DataFrame | None) -> pl.DataFrame | None:
     """Return executed nodes with the nodes that they were instantiated from, at the time of their first run.
-
-    CUPTI reports them since CUDA 13.4. Only nodes that ``nodes_known`` lacks; None if there are none.
-    """
+    CUPTI reports them since CUDA 13.4. Only nodes that ``nodes_known`` lacks; None if there are none."""
     parts = []
     for kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET):
         if kind in decoded and "sourceGraphNodeId" in decoded[kind]:

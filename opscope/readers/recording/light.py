@@ -25,10 +25,8 @@ Note = tuple[str, str, int]
 def light_tables(
     part: Path, names: Mapping[int, str], notes: list[Note]
 ) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
-    """Return the tables of light mode and its samples; nothing for a part without it.
-
-    ``names``: the names of the samples. Raises BadInput if a file is damaged.
-    """
+    """Return the tables of light mode and its samples; nothing for a part without it. ``names``: the names of
+    the samples. Raises BadInput if a file is damaged."""
     none = pl.DataFrame(schema=table_schema("samples"))
     data, log = _bytes(part / light_format.SNAPSHOT), _bytes(part / light_format.LOG)
     if data is None and log is None:

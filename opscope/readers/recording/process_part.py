@@ -423,9 +423,7 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
 
 def _sample(line: Mapping[str, Any], into: Sampled) -> int:
     """Add the samples of a fact: values of some names at the same times, of the process or of a device.
-
-    Returns how many were left out because the numbers of values and times differ.
-    """
+    Returns how many were left out because the numbers of values and times differ."""
     torn = 0
     device = None if line.get("device") is None else _device(line["device"])
     times = [_int(time) for time in line["samples"]]
@@ -626,10 +624,7 @@ def _clocks(
     meta: Mapping[str, Any], facts: _Facts, notes: list[tuple[str, str, int]]
 ) -> pl.DataFrame:
     """Return the clock: Unix ns = time + to_unix_ns at the first reading, and the drift from first to last
-    (null if within 1 s).
-
-    The drift of a clock that was set meanwhile means nothing: that is noted.
-    """
+    (null if within 1 s). The drift of a clock that was set meanwhile means nothing: that is noted."""
     if not facts.clocks:
         return pl.DataFrame(schema={"clock_domain": pl.Int32})
     first, last = facts.clocks[0], facts.clocks[-1]

@@ -1,7 +1,5 @@
-"""Read the special data of a ring's part: its segments, and where the last seconds or steps begin.
-
-A part with a begin need not be a ring: a capture that starts in the middle of a step omits that step.
-"""
+"""Read the special data of a ring's part: its segments, and where the last seconds or steps begin. A part
+with a begin need not be a ring: a capture that starts in the middle of a step omits that step."""
 
 from __future__ import annotations
 

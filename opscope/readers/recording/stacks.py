@@ -95,9 +95,7 @@ def _texts(node: pl.Series, texts: Mapping[int, str]) -> pl.Series:
 
 def _described(used: NDArray[Any], lines: Iterable[Any]) -> tuple[dict[int, str], dict[int, str]]:
     """Return the stack of each used node, and what its innermost frame called; malformed lines are left out.
-
-    The loops run over distinct stacks.
-    """
+    The loops run over distinct stacks."""
     codes: dict[int, tuple[str, str]] = {}
     nodes: dict[int, tuple[int, str]] = {}
     calls: dict[int, str] = {}

@@ -100,11 +100,9 @@ def _cut(trace: Trace, window: dict[str, Any]) -> Trace:
 
 
 def _from(trace: Trace, start: int) -> Trace:
-    """Return the part without work that was launched before its ranges were recorded.
-
-    The profiler begins before the recorder. In a program that runs already (``opscope attach``), no range can
-    enclose the work in between: 17 kernels in 15 ms on an H200.
-    """
+    """Return the part without work that was launched before its ranges were recorded. The profiler begins
+    before the recorder. In a program that runs already (``opscope attach``), no range can enclose the work in
+    between: 17 kernels in 15 ms on an H200."""
     error = int(trace["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
     if error >= REACH_NS:
         return trace  # placed by the Unix clocks alone

@@ -1,8 +1,6 @@
-"""Join a process's ranges with the hardware counters that CUPTI measured for each kernel, or over time.
-
-CUPTI only numbers the measured kernels. So the n-th kernel is the n-th launch of its context during the
-measurement, unless there is doubt; then the values stay, without a launch.
-"""
+"""Join a process's ranges with the hardware counters that CUPTI measured for each kernel, or over time. CUPTI
+only numbers the measured kernels. So the n-th kernel is the n-th launch of its context during the
+measurement, unless there is doubt; then the values stay, without a launch."""
 
 from __future__ import annotations
 

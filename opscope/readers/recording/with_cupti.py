@@ -126,10 +126,8 @@ class Activity:
 
 
 def load(path: Path) -> Activity:
-    """Return CUPTI's records, from the part's ``cupti.jsonl`` and the buffers beside it.
-
-    Raises BadInput if a file cannot be read, or if the layout of this version's records is not known.
-    """
+    """Return CUPTI's records, from the part's ``cupti.jsonl`` and the buffers beside it. Raises BadInput if a
+    file cannot be read, or if the layout of this version's records is not known."""
     facts = read_facts(path)
     raw = path.with_name(files.RAW)
     notes: list[Note] = [("info", f"CUPTI: {text}", 1) for text in facts.notes]

@@ -147,11 +147,9 @@ class _Operators:
         return number
 
     def join_asked(self, own: pl.DataFrame) -> pl.Series:
-        """Give operators of PyNative mode the call that the program made; return the ids of these ranges.
-
-        The adapter's range lasts until its operators have run. An operator with the range's name is the
-        range's own; any other is a part of it: of a gradient, or of a composed operator.
-        """
+        """Give operators of PyNative mode the call that the program made; return the ids of these ranges. The
+        adapter's range lasts until its operators have run. An operator with the range's name is the range's
+        own; any other is a part of it: of a gradient, or of a composed operator."""
         calls = _ask(own)
         loose = ~self._is([planned.in_graph for planned in self.known])
         call_of_row = _around(calls, self.table, loose)
@@ -371,9 +369,7 @@ def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
 
 def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
     """Return for each wanted execution the row of the innermost of ``calls`` in which it began; -1 for none.
-
-    If calls of several threads contain it, the one with the operator's name; if several of these, none.
-    """
+    If calls of several threads contain it, the one with the operator's name; if several of these, none."""
     call_of_row = np.full(len(table), -1, np.int64)
     rows = np.flatnonzero(wanted)
     if not len(calls) or not len(rows):

@@ -64,10 +64,8 @@ def merge(
     ranges: Trace, part: Path, sessions: Mapping[int, Mapping[str, Any]], failed: list[BadInput]
 ) -> Trace:
     """Return the recorder's part ``ranges`` with the nodes of the sessions in it, inside their runs.
-
     ``sessions``: the part's facts about each (``process_part``). A profile that cannot be read is added to
-    ``failed``, and noted; the rest is joined.
-    """
+    ``failed``, and noted; the rest is joined."""
     runs = _runs(ranges)
     placed_sessions = []
     notes: list[tuple[str, str, int]] = []
@@ -165,10 +163,8 @@ def _place(profile: Trace, runs: pl.DataFrame, guess: int, ranges: Trace) -> _Se
 
 def _fit(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
     """Return the clock under which each run of the profile lies in the run that was recorded around it.
-
     ``guess`` comes from one system clock that both read, with the error ``error``, so it is right unless the
-    clock was set meanwhile. A bracket may be long, because the thread may have waited in it.
-    """
+    clock was set meanwhile. A bracket may be long, because the thread may have waited in it."""
     rows, row = _around(theirs, runs, guess)
     if not len(rows):
         return ClockFit(0, guess, 0.0, NEAR_NS, 0, 0)
@@ -200,10 +196,8 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
-    """Return the run of its session in which each op begins, -1 for none.
-
-    It may be on any thread, as a session may use several; if several contain it, the one on the op's thread.
-    """
+    """Return the run of its session in which each op begins, -1 for none. It may be on any thread, as a
+    session may use several; if several contain it, the one on the op's thread."""
     run_of_op = np.full(len(ops), -1, np.int64)
     if runs.is_empty():
         return run_of_op

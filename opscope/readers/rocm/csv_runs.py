@@ -303,11 +303,9 @@ def _copies(table: Table, parts: Parts) -> None:
 
 
 def copies_of(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return ``copies`` from rows with direction, source and target (numbers of devices).
-
-    A copy with the host belongs to the other device. A copy between two devices belongs to the source, and
-    the target is its peer.
-    """
+    """Return ``copies`` from rows with direction, source and target (numbers of devices). A copy with the
+    host belongs to the other device. A copy between two devices belongs to the source, and the target is its
+    peer."""
     direction = (
         pl.col("direction")
         .cast(pl.String)

@@ -74,10 +74,8 @@ def _has_tensor(call: OpCall) -> bool:
 
 def _kinds(frame: pl.DataFrame) -> pl.Series:
     """Return each range's kind: as recorded, else a mark if it has no length, else according to its nesting.
-
     roctxRangeStart may be stopped by any thread: rocprofv3's CSV writes its ranges on thread 0. A range that
-    crosses another's end cannot be pushed and popped.
-    """
+    crosses another's end cannot be pushed and popped."""
     crosses = _crossing(frame)
     return frame.select(
         pl.coalesce(

@@ -57,11 +57,8 @@ _OWNER: Final = ("pid", "guid", "tid")
 
 @dataclass(slots=True)
 class Parts:
-    """The rows from a run's files.
-
-    ``devices``: their facts by number; ``processes``: facts by pid and guid. ``only_counted``: kernels come
-    only from tables of counters.
-    """
+    """The rows from a run's files. ``devices``: their facts by number; ``processes``: facts by pid and guid.
+    ``only_counted``: kernels come only from tables of counters."""
 
     path: Path
     tool: str
@@ -285,11 +282,9 @@ def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
 
 
 def _missing(frame: pl.DataFrame, parts: Parts) -> dict[str, Any]:
-    """Return the origin's facts on dispatches whose numbers are missing.
-
-    rocprof numbers from 0 and rocprofv3 from 1; the older tool also numbers kernels that ``kernel:`` and
-    ``range:`` of its input file leave out.
-    """
+    """Return the origin's facts on dispatches whose numbers are missing. rocprof numbers from 0 and rocprofv3
+    from 1; the older tool also numbers kernels that ``kernel:`` and ``range:`` of its input file leave
+    out."""
     first = {"rocprof": 0, "rocprofv3": 1}.get(parts.tool)
     if first is None or "dispatch" not in frame.columns:
         return {}

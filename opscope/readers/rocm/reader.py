@@ -99,10 +99,8 @@ def _folder(path: Path) -> Trace:
 
 
 def _others(folder: Path, ours: set[Path]) -> list[str]:
-    """Return the names of other tools' traces in the folder.
-
-    Kineto's reader takes all JSON, so it is asked last.
-    """
+    """Return the names of other tools' traces in the folder. Kineto's reader takes all JSON, so it is asked
+    last."""
     from opscope.readers.formats import find  # lazy: it imports this package's users
 
     names = []

@@ -91,11 +91,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Options of the sections.
-
-    ``name``: the profile's name in the summary, if any. ``shapes``: whether the detailed report has
-    the data type and shapes of inputs.
-    """
+    """Options of the sections. ``name``: the profile's name in the summary, if any. ``shapes``: whether the
+    detailed report has the data type and shapes of inputs."""
 
     name: str | None = None
     shapes: bool = True

@@ -1,8 +1,5 @@
-"""``about``: the files, steps, devices and ranks of the profile, and the pages that have nothing to
-show.
-
-The answer is ``About`` of ``web/src/page.ts``; it takes no parameters.
-"""
+"""``about``: the files, steps, devices and ranks of the profile, and the pages that have nothing to show. The
+answer is ``About`` of ``web/src/page.ts``; it takes no parameters."""
 
 from __future__ import annotations
 

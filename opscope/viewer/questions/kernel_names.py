@@ -1,7 +1,5 @@
-"""``kernel_names``: short forms of long kernel names for pages, no two of them alike.
-
-The answer is ``KernelNames`` of ``web/src/parts/kernel_names.ts``; it takes no parameters.
-"""
+"""``kernel_names``: short forms of long kernel names for pages, no two of them alike. The answer is
+``KernelNames`` of ``web/src/parts/kernel_names.ts``; it takes no parameters."""
 
 from __future__ import annotations
 
@@ -20,13 +18,13 @@ if TYPE_CHECKING:
 
 #: Characters of a shown name: a column of names has room for about as many.
 _WIDTH: Final = 44
-#: Number of names that are shortened together, those with the most time; pages cut the middle out
-#: of others.
+#: Number of names that are shortened together, those with the most time; pages cut the middle out of others.
 _MOST: Final = 2_000
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Return the short form of each name by the recorded name; for mangled names also the demangled one."""
+    """Return the short form of each name by the recorded name; for mangled names also the demangled
+    one."""
     viewed = asked.viewed
     shown: dict[str, Any] = viewed.tables.get("kernel_names", lambda: _names(viewed.profile))
     return shown

@@ -1,8 +1,7 @@
 """``source``: the files that ops were called from, with their time; with ``file``, its lines and its text.
 
-The answers are ``SourceFiles`` and ``SourceText`` of ``web/src/source_files.ts``. Parameters:
-``file`` (as the profile names it), ``steps``, ``device``, ``rank``. Text is given only where
-``source_text`` allows it.
+The answers are ``SourceFiles`` and ``SourceText`` of ``web/src/source_files.ts``. Parameters: ``file`` (as
+the profile names it), ``steps``, ``device``, ``rank``. Text is given only where ``source_text`` allows it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""``table``: rows of a table after search, conditions and sorting, with the sums of all matching
-rows.
+"""``table``: rows of a table after search, conditions and sorting, with the sums of all matching rows.
 
 Parameters: ``name`` (a report, also with parameters: ``short_kernels:below=5us``; ``each_op``,
 ``each_kernel``, ``each_copy``: a row for each that ran; ``diff_part`` … of Compare), ``from``, ``rows`` (at
@@ -106,10 +105,8 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
-    """Return the whole table; without rows if a merged job lacks it.
-
-    Raises BadParameter, and Unanswered without a second run.
-    """
+    """Return the whole table; without rows if a merged job lacks it. Raises BadParameter, and Unanswered
+    without a second run."""
     return _make(kind, asked)[0]
 
 

@@ -28,11 +28,9 @@ _THREADS: Final = 2
 
 
 def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
-    """Return a lane per process, device, context and stream; times are ns as in the trace.
-
-    Lanes are made by two threads. ``titles`` gives the heading of a process. If finding the
-    kernels' ops would take seconds, the lanes are provisional.
-    """
+    """Return a lane per process, device, context and stream; times are ns as in the trace. Lanes are made by
+    two threads. ``titles`` gives the heading of a process. If finding the kernels' ops would take seconds,
+    the lanes are provisional."""
     with Pool(_THREADS) as pool:
         named_kernels = pool.submit(_kernel_names, profile)
         categories = pool.submit(soon_known, profile)

@@ -1,9 +1,8 @@
 """Keep the first pictures of a saved profile, so that it is shown again before its lanes are made.
 
-``kept.first_pictures.parquet`` in the profile's folder has the description of the devices' lanes,
-the names of their slices, and the last few pictures of all devices, each of 150 kB at most. A
-picture is the answer to exactly one question (lanes, window, columns), so it is as exact as if it
-were made again.
+``kept.first_pictures.parquet`` in the profile's folder has the description of the devices' lanes, the names
+of their slices, and the last few pictures of all devices, each of 150 kB at most. A picture is the answer to
+exactly one question (lanes, window, columns), so it is as exact as if it were made again.
 """
 
 from __future__ import annotations

@@ -92,19 +92,15 @@ def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
         yield Lane.of(about, drawn.slices(rows_of_steps))
 
 
-#: The kinds of lanes of a range: its thread's, the one of the thread's Python functions, its
-#: process's steps.
+#: The kinds of lanes of a range: its thread's, the one of the thread's Python functions, its process's steps.
 _ON_THREAD, _IN_PYTHON, _STEP = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """The data for drawing ranges.
-
-    By reading (distinct text): ``named``: whether it has a name, ``name``: the name's number,
-    ``kind``: its category, ``lane``: the kind of lane, ``user``: whether it is a range of the
-    user's. ``unended``: the rows of steps that did not end, which are named ``without_end``.
-    """
+    """The data for drawing ranges. By reading (distinct text): ``named``: whether it has a name, ``name``:
+    the name's number, ``kind``: its category, ``lane``: the kind of lane, ``user``: whether it is a range of
+    the user's. ``unended``: the rows of steps that did not end, which are named ``without_end``."""
 
     start: Ints
     end: Ints

@@ -1,7 +1,5 @@
 """The slices directly inside a slice, and what a kernel waited for on its stream.
-
-``web/src/timeline/local_inside.ts`` computes the same for a single file.
-"""
+``web/src/timeline/local_inside.ts`` computes the same for a single file."""
 
 from __future__ import annotations
 

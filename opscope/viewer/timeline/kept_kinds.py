@@ -1,10 +1,6 @@
-"""Keep the category of each kernel of a saved profile by its op, so that the next view has all
-colours at once.
-
-``kept.kernel_kinds.parquet`` in the profile's folder is the msgpack form of ``_Packed``, one byte
-per row: a column of equal categories would compress so well that the reader refuses the file as
-harmful.
-"""
+"""Keep the category of each kernel of a saved profile by its op, so that the next view has all colours at
+once. ``kept.kernel_kinds.parquet`` in the profile's folder is the msgpack form of ``_Packed``, one byte per
+row: a column of equal categories would compress so well that the reader refuses the file as harmful."""
 
 from __future__ import annotations
 

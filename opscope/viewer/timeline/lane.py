@@ -28,9 +28,7 @@ UNTOLD: Final = 255
 
 class Names:
     """The distinct names of slices by number; a name keeps its number as long as the timeline exists.
-
-    ``before``: names already numbered in pictures that were made earlier.
-    """
+    ``before``: names already numbered in pictures that were made earlier."""
 
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._texts = list(before)
@@ -107,11 +105,8 @@ class About:
 
 @dataclass(slots=True)
 class Lane:
-    """A lane: strips by depth.
-
-    ``left``: number of slices too deep for a strip. ``provisional``: kernels have the categories of
-    their names, because their ops are not known yet.
-    """
+    """A lane: strips by depth. ``left``: number of slices too deep for a strip. ``provisional``: kernels have
+    the categories of their names, because their ops are not known yet."""
 
     about: About
     strips: list[Strip]
@@ -125,11 +120,8 @@ class Lane:
         return cls(about, strips, slices.at(left), provisional)
 
     def settled(self, categories: NDArray[np.uint8] | None) -> Lane:
-        """Return a stream's lane with the categories of its kernels' ops.
-
-        ``categories``: one per row of the table of kernels, ``UNTOLD`` where the name decides; None
-        if names decide all.
-        """
+        """Return a stream's lane with the categories of its kernels' ops. ``categories``: one per row of the
+        table of kernels, ``UNTOLD`` where the name decides; None if names decide all."""
         if categories is None:
             return replace(self, provisional=False)
 

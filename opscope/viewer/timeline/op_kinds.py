@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from opscope.core.analysis.ops.ops import Ops
     from opscope.profile import Profile
 
-#: Returns the categories of the kernels ``[low, high)``, UNTOLD where only a kernel's name can
-#: decide.
+#: Returns the categories of the kernels ``[low, high)``, UNTOLD where only a kernel's name can decide.
 Kinds: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
 _Categories: TypeAlias = NDArray[np.uint8]
 _WORK: Final = ("op", "op_type", "direction", "params")
@@ -39,10 +38,8 @@ COLUMNS_AT_ONCE: Final = 3_000_000
 
 
 class Told(NamedTuple):
-    """What can be known quickly of the kernels' ops.
-
-    ``kinds``: None if no kernel has an op, or if not ``known``.
-    """
+    """What can be known quickly of the kernels' ops. ``kinds``: None if no kernel has an op, or if not
+    ``known``."""
 
     known: bool
     kinds: Kinds | None
@@ -72,10 +69,8 @@ def soon_known(profile: Profile) -> Told:
 
 
 def all_kinds(profile: Profile) -> _Categories | None:
-    """Return the category of each kernel by its op, however long that takes; None if no kernel has an op.
-
-    The result is kept for the next time the profile is opened.
-    """
+    """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. The
+    result is kept for the next time the profile is opened."""
     if _has_columns(profile):
         by_columns = _by_columns(profile)
         categories = (
@@ -110,20 +105,16 @@ def _part_of(categories: _Categories) -> Kinds:
 
 
 def _by_attribution(profile: Profile) -> Kinds | None:
-    """Return the categories from the ops that launched the kernels. This does not make the table of
-    kernels, which would take 5 s and 1 GB more for ten million kernels without calls.
-    """
+    """Return the categories from the ops that launched the kernels. This does not make the table of kernels,
+    which would take 5 s and 1 GB more for ten million kernels without calls."""
     categories = _of_kernels(profile)
     return None if categories is None else _part_of(categories)
 
 
 def _of_kernels(profile: Profile) -> _Categories | None:
-    """Return the category of each kernel by the op that launched it; None if none has an op.
-
-    Texts of ranges are evaluated once per distinct text. Of a range's surroundings only the
-    direction can decide a category, and only two directions do. So an op's forward op need not be
-    found.
-    """
+    """Return the category of each kernel by the op that launched it; None if none has an op. Texts of ranges
+    are evaluated once per distinct text. Of a range's surroundings only the direction can decide a category,
+    and only two directions do. So an op's forward op need not be found."""
     ops = profile.of(op_index)
     attribution = ops.attribution
     reading = attribution.meaning.reading
@@ -165,10 +156,8 @@ def _of_kernels(profile: Profile) -> _Categories | None:
 
 
 def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> None:
-    """Write the categories of the ``used`` fusions.
-
-    A fusion without shapes may take its parameters from the op around it, or from its forward op.
-    """
+    """Write the categories of the ``used`` fusions. A fusion without shapes may take its parameters from the
+    op around it, or from its forward op."""
     fusion = (ops.readings["op_type"].cast(pl.String) == _FUSION).fill_null(False).to_numpy()
     if not fusion.any():
         return
@@ -179,12 +168,9 @@ def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> Non
 
 
 def _direct(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
-    """Return per range row the category that its direction decides, else UNTOLD; None if no
-    direction in the trace decides one. Only ``used`` rows are evaluated.
-
-    A direction is the op's own, else that of the nearest op around it; all other ways to find one
-    (``Ops``) give forward or backward, which decide no category.
-    """
+    """Return per range row the category that its direction decides, else UNTOLD; None if no direction in the
+    trace decides one. Only ``used`` rows are evaluated. A direction is the op's own, else that of the nearest
+    op around it; all other ways to find one (``Ops``) give forward or backward, which decide no category."""
     attribution = ops.attribution
     readings, reading = attribution.meaning.readings, attribution.meaning.reading
     has_direction = np.array([reading.direction in DIRECTIONS for reading in readings], bool)

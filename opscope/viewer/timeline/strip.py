@@ -1,9 +1,8 @@
 """A strip: slices of which no two overlap, and exact answers about any window of them.
 
-All times are ns, as in the trace. A strip takes 25 bytes per slice with up to 256 names and 8
-categories. Every answer costs binary searches for the edges of the columns, and looks at the few
-slices beside each edge; only the longest slice looks at each 16th of the window, by
-``maximum.reduceat``.
+All times are ns, as in the trace. A strip takes 25 bytes per slice with up to 256 names and 8 categories.
+Every answer costs binary searches for the edges of the columns, and looks at the few slices beside each edge;
+only the longest slice looks at each 16th of the window, by ``maximum.reduceat``.
 """
 
 from __future__ import annotations
@@ -41,14 +40,11 @@ _Kinds = NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Strip:
-    """Slices in order.
-
-    ``before``: total ns of the slices before each one, with the total of all as the last element.
-    ``row``: each slice's row in its table; ``name``: its name's number; ``kind``: its category.
-    ``kinds``: the categories that occur; ``sums``: ns by category before every 32nd slice.
-    ``tops``: for every full group of 16 slices a number that orders the groups by their longest
-    slice, then by position; ``top_at``: the position of that slice in its group.
-    """
+    """Slices in order. ``before``: total ns of the slices before each one, with the total of all as the last
+    element. ``row``: each slice's row in its table; ``name``: its name's number; ``kind``: its category.
+    ``kinds``: the categories that occur; ``sums``: ns by category before every 32nd slice. ``tops``: for
+    every full group of 16 slices a number that orders the groups by their longest slice, then by position;
+    ``top_at``: the position of that slice in its group."""
 
     start: Ints
     before: Ints
@@ -180,8 +176,7 @@ class Strip:
         filled = np.flatnonzero(high > low)
         if len(filled):
             best[filled] = self._longest(low[filled], high[filled])
-        # the slice that was running at the column's edge may be longer than any that begins in the
-        # column
+        # the slice that was running at the column's edge may be longer than any that begins in the column
         around = np.maximum(low - 1, 0)
         runs = (low > 0) & (self.start[around] + self.lasted(around) > edges[:-1])
         runs &= edges[1:] > edges[:-1]
@@ -205,8 +200,7 @@ class Strip:
         rows[_spans(begin + head + grouped, tail)] = _spans(high - tail, tail)
         which = np.flatnonzero(grouped)
         if len(which):
-            # reduceat yields the groups of a pair at even positions, and the groups between pairs
-            # at odd ones
+            # reduceat yields the groups of a pair at even positions, and the groups between pairs at odd ones
             bounds = np.stack((first[which], after[which]), axis=1).reshape(-1)
             bounds = bounds[:-1] if bounds[-1] == len(self.tops) else bounds
             top = np.maximum.reduceat(self.tops, bounds)[::2]
@@ -312,10 +306,9 @@ def _sum_blocks(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp], sums: Ints)
 def strips_of(
     start: Ints, end: Ints, row: _Codes, name: _Numbers, kind: _Kinds
 ) -> tuple[list[Strip], Ints]:
-    """Return the slices of a lane (any order, overlaps included) as strips, outer before inner, and
-    the positions of slices more than ``LEVELS`` deep. A slice that begins while another of the
-    strip runs goes to the next strip, so nested slices are placed by depth.
-    """
+    """Return the slices of a lane (any order, overlaps included) as strips, outer before inner, and the
+    positions of slices more than ``LEVELS`` deep. A slice that begins while another of the strip runs goes to
+    the next strip, so nested slices are placed by depth."""
     if len(start) and _in_order(start, end):
         return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
     if any(np.any(end[part] < start[part]) for part in _pieces(len(start))):

@@ -1,9 +1,8 @@
 """The whole timeline as typed arrays, for a page without a server: at most 60,000 slices.
 
-The form is that of ``window``; every strip is in the mode ``rows``. The header also has the answer
-to the question ``timeline_lanes`` (``lanes``, with ``id`` and ``strips``), ``names``: the names by
-number, and ``left``: slices that are left out and their time (ns). Of a longer timeline the longest
-slices are kept.
+The form is that of ``window``; every strip is in the mode ``rows``. The header also has the answer to the
+question ``timeline_lanes`` (``lanes``, with ``id`` and ``strips``), ``names``: the names by number, and
+``left``: slices that are left out and their time (ns). Of a longer timeline the longest slices are kept.
 """
 
 from __future__ import annotations

@@ -197,11 +197,9 @@ def _more(used: Use | None, computes: bool | None) -> str:
 
 
 def _wanted(worst: Mapping[str, Any]) -> int | None:
-    """Return how many workers load a batch in the time of a step without its wait; None if not known.
-
-    A loader in the process itself takes its wait for a batch; n workers that never keep up deliver one every
-    step, so each takes n steps.
-    """
+    """Return how many workers load a batch in the time of a step without its wait; None if not known. A
+    loader in the process itself takes its wait for a batch; n workers that never keep up deliver one every
+    step, so each takes n steps."""
     waited, part, asked = worst["input_wait"], worst["share"], worst["steps"]
     workers = worst["workers"]
     if workers is None or not waited or not part or not asked:

@@ -117,10 +117,8 @@ def _finding(answers: Answers, table: pl.DataFrame, window: int, mean: float) ->
 
 
 def _edit(answers: Answers, table: pl.DataFrame, mean: float) -> Edit | None:
-    """Return the edit in which each device computes at most the mean.
-
-    For several processes there is none: a replay would not shorten their waits in collectives.
-    """
+    """Return the edit in which each device computes at most the mean. For several processes there is none: a
+    replay would not shorten their waits in collectives."""
     if table["process"].n_unique() > 1:
         return None
     kernels = answers.kernels(categories=True)

@@ -1,7 +1,6 @@
 """A range of iterations whose figures mix: warm-up, iterations cut off, of other work, or very uneven.
-
-``warm_up`` judges the cost of warm-up; this judges whether the profile's figures are of steps that are alike.
-"""
+``warm_up`` judges the cost of warm-up; this judges whether the profile's figures are of steps that are
+alike."""
 
 from __future__ import annotations
 

@@ -97,10 +97,8 @@ def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
 
 
 def _ratio(text: str) -> float | None:
-    """Return the largest split of a collective over the mean, of sent or of received tokens.
-
-    Tokens go out by the splits of the sent ones, and come back by the same splits, then of the received ones.
-    """
+    """Return the largest split of a collective over the mean, of sent or of received tokens. Tokens go out by
+    the splits of the sent ones, and come back by the same splits, then of the received ones."""
     params = record(text)
     ratios = []
     for name in ("in_split", "out_split"):

@@ -76,11 +76,9 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
 
 
 def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
-    """Return why reads of values are not known; None if all were recorded.
-
-    ``by_opscope``: opscope recorded the profile, and it records each read of the frameworks that it observes,
-    so no recorded read means that there was none.
-    """
+    """Return why reads of values are not known; None if all were recorded. ``by_opscope``: opscope recorded
+    the profile, and it records each read of the frameworks that it observes, so no recorded read means that
+    there was none."""
     used = answers.of(run_of).framework
     if used is not None and used not in _RECOMMENDED:
         frameworks = ", ".join(_RECOMMENDED)
@@ -94,10 +92,8 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
 
 def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
     """Return the loops in these steps: process, thread, step, source (the line with most reads), reads,
-    start, end and time (ns).
-
-    A loop is a run of reads of one thread in one step, with at most ``_BETWEEN`` ops between two of them.
-    """
+    start, end and time (ns). A loop is a run of reads of one thread in one step, with at most ``_BETWEEN``
+    ops between two of them."""
     outer = outermost(answers)
     if not outer["reads"].any():
         return pl.DataFrame(schema={"time": pl.Int64})
@@ -123,10 +119,8 @@ def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
 
 def outermost(answers: Answers) -> pl.DataFrame:
     """Return the outermost ops, reads and runs of programs: process, thread, step, start, end (ns), source,
-    and whether each reads.
-
-    An optimizer's reads, such as of the number of its step, are no loop of the program.
-    """
+    and whether each reads. An optimizer's reads, such as of the number of its step, are no loop of the
+    program."""
     columns = ("process", "thread", "step", "start", "end", "source", "reads")
     ops = answers.ops(categories=True).filter(
         pl.col("parent_id").is_null(),

@@ -623,11 +623,9 @@ def full_graph(profile: Answers) -> Graph | None:
 
 
 def replay_graph(profile: Answers) -> Graph | None:
-    """The graph without the parts that replays do not need: 0.1 GB of a million kernels' ops and calls.
-
-    The thread that asks for a finding makes it when it first needs it, so that only two threads work: with a
-    third one the peak of memory was a fifth higher.
-    """
+    """The graph without the parts that replays do not need: 0.1 GB of a million kernels' ops and calls. The
+    thread that asks for a finding makes it when it first needs it, so that only two threads work: with a
+    third one the peak of memory was a fifth higher."""
     if profile._has(full_graph):
         return profile.of(full_graph)
     timeline = make_graph(profile)

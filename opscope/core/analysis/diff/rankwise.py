@@ -99,10 +99,8 @@ def counted(table: pl.DataFrame) -> pl.DataFrame:
 
 def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
     """Return the compared steps (``RANKED``; ns): warm-up and steps that were not captured whole are left out
-    where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``timed.exchanged``.
-
-    The parts add up to ``time``; an unknown part is null, and its time is in ``other``.
-    """
+    where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``timed.exchanged``. The parts
+    add up to ``time``; an unknown part is null, and its time is in ``other``."""
     steps, kept = table.filter(pl.col("step").is_not_null()), counted(table)
     keys = ("process", "step", "start")
     work = work_by_step(steps, exchanged).select(*keys, "work").unique(keys)

@@ -348,7 +348,8 @@ def _open(ops: pl.DataFrame, time: Ints) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The use of the processors while each process was sampled: by the machine, and by the process itself.
+    """The use of the processors while each process was sampled: by the machine, and by the process
+    itself.
 
     Empty if nothing was sampled.
     """

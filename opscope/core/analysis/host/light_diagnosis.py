@@ -1,8 +1,5 @@
 """Diagnose a training in words, from the measurements of light mode; and list questions that they cannot
-answer.
-
-A finding has the share of the steps' time that it concerns, and the numbers that prove it.
-"""
+answer. A finding has the share of the steps' time that it concerns, and the numbers that prove it."""
 
 from __future__ import annotations
 

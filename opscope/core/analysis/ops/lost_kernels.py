@@ -338,11 +338,9 @@ def _before_end(
 
 
 def _without_launch(attribution: Attribution, rows: Ints, process: int) -> int:
-    """Return how many of the kernels ``rows`` were launched while calls were recorded.
-
-    Either their ids are not below those of all calls, as the ids of kernels launched before the recording
-    are; or many ops that launch kernels were recorded before the first call.
-    """
+    """Return how many of the kernels ``rows`` were launched while calls were recorded. Either their ids are
+    not below those of all calls, as the ids of kernels launched before the recording are; or many ops that
+    launch kernels were recorded before the first call."""
     trace = attribution.trace
     calls, kernels, ranges = trace["calls"], trace["kernels"], trace["ranges"]
     if not len(rows):
@@ -502,10 +500,7 @@ def _lost_ops(work: _Work | None, ops: int) -> int | None:
 
 def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
     """Return by how much ``counts`` are below the usual number in steps that are usual by ``beside``, and in
-    how many steps.
-
-    Nothing if fewer than half of these steps have the same number.
-    """
+    how many steps. Nothing if fewer than half of these steps have the same number."""
     if counts.min() >= _FEWER * np.median(counts):
         return 0, 0
     alike = np.abs(beside - np.median(beside)) <= _ALIKE * np.median(beside)

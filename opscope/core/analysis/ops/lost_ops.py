@@ -65,8 +65,7 @@ def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = Fal
 def error_of(share: float, present: Ints, steps: int) -> float:
     """Return the standard error of the number of records missing in steps that are all equal, with ``share``
     missing. The missing records of a slot that any step has are counted exactly; only slots that no step has
-    are estimated.
-    """
+    are estimated."""
     if share < _SURELY:
         return 0.0
     seen, step = len(present), min(share, 1 - share) / 100
@@ -107,11 +106,8 @@ def ops_among_launches(
     left_out: Ints,
 ) -> list[tuple[Ints, int]]:
     """Return the slots of ops among launches, for ``share_missing``; ops and launches are (thread, step,
-    start), where a step below 0 is none. Ops with a name in ``left_out`` have no slot.
-
-    Only steps in which a thread launched equally often are compared, because the launches before an op
-    determine its place.
-    """
+    start), where a step below 0 is none. Ops with a name in ``left_out`` have no slot. Only steps in which a
+    thread launched equally often are compared, because the launches before an op determine its place."""
     kept = [launch[1] >= 0, (op[1] >= 0) & ~np.isin(name, left_out)]
     thread, step, start = (
         np.concatenate([column[rows] for column, rows in zip(pair, kept, strict=True)])

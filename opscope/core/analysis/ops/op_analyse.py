@@ -1,8 +1,6 @@
-"""The time of named operators by the shapes of their inputs, as MindSpore's ``op_analyse`` returns it.
-
-The form of the answer is that of MindSpore 1.8 to 2.10 (``OpAnalyser`` in
-``mindspore/profiler/common/profiler_op_analyse.py``, earlier ``parser/op_intermediate_parser.py``).
-"""
+"""The time of named operators by the shapes of their inputs, as MindSpore's ``op_analyse`` returns it. The
+form of the answer is that of MindSpore 1.8 to 2.10 (``OpAnalyser`` in
+``mindspore/profiler/common/profiler_op_analyse.py``, earlier ``parser/op_intermediate_parser.py``)."""
 
 from __future__ import annotations
 

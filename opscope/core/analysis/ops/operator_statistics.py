@@ -128,8 +128,8 @@ def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
 def answer(profile: Answers, by: str = "type", *, search: str | None = None) -> pl.DataFrame:
     """MindSpore's operator statistics: by ``type`` (op name) or ``operator`` (op at one place), by time.
 
-    The time of a nest is at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose op,
-    family, layer or node contains this text, ignoring case; shares stay shares of the whole. Raises
+    The time of a nest is at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
+    op, family, layer or node contains this text, ignoring case; shares stay shares of the whole. Raises
     ValueError for any other ``by``.
     """
     frame = profile._frame(

@@ -127,11 +127,9 @@ class Ops:
         return costs(self.attribution, self.forward_of, lambda: self.served_steps)
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
-        """Return the direction of op rows (codes), by rule 4, -1 for none.
-
-        It is the op's own, else that of the nearest op or phase around it, else backward on a thread of
-        autograd's engine, else forward, unless the op is shown to belong to no forward pass (``directions``).
-        """
+        """Return the direction of op rows (codes), by rule 4, -1 for none. It is the op's own, else that of
+        the nearest op or phase around it, else backward on a thread of autograd's engine, else forward,
+        unless the op is shown to belong to no forward pass (``directions``)."""
         return at(self._settled.codes, rows)
 
     def cuts(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:

@@ -1,9 +1,6 @@
 """The work of each rank before it entered each collective: the table on which the analyses of many ranks are
-based.
-
-A row is one rank's part of one collective and depends only on that rank's trace, so rows of ranks that were
-read separately can be concatenated.
-"""
+based. A row is one rank's part of one collective and depends only on that rank's trace, so rows of ranks that
+were read separately can be concatenated."""
 
 from __future__ import annotations
 

@@ -428,8 +428,8 @@ def call_pieces(profile: Answers) -> Pieces:
 def answer(profile: Answers) -> pl.DataFrame:
     """Collectives that some ranks never entered, or entered with another kind, size or dtype.
 
-    Only ranks in the profile count as missing. Where collectives cannot be judged, a row without a ``fault``
-    has the ``reason``; a profile without rows has no faulty collective.
+    Only ranks in the profile count as missing. Where collectives cannot be judged, a row without a
+    ``fault`` has the ``reason``; a profile without rows has no faulty collective.
     """
     return collective_faults(
         profile.of(call_pieces), profile.of(rank_ends), profile.of(exchange_pieces)

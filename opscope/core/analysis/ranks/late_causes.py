@@ -126,8 +126,8 @@ def _after(arrived: pl.DataFrame) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """Why ranks enter collectives last: local compute, input, launch, time outside any op, or a wait.
 
-    A rank that came last is compared with the one that came first, over the time since both left the group's
-    previous collective; the activity with the largest additional time is the cause.
+    A rank that came last is compared with the one that came first, over the time since both left the
+    group's previous collective; the activity with the largest additional time is the cause.
     """
     return late_causes(profile.of(arrival_pieces), profile.of(rank_names))
 

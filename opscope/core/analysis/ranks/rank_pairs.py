@@ -198,7 +198,8 @@ def messages(profile: Answers) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The bytes that each rank sent to each other rank: from the splits of all-to-alls, and from messages."""
+    """The bytes that each rank sent to each other rank: from the splits of all-to-alls, and from
+    messages."""
     return rank_pairs(profile.of(messages))
 
 

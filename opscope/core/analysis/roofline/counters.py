@@ -141,10 +141,8 @@ def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[In
 
 def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
     """Return one row per execution with counters: the columns COLUMNS, then one per counter, by name.
-
     ``start`` (ns) is the kernel's, or its launch's if the trace has no kernels; ``duration`` (ns) is null
-    then. A counter that was not measured for a kernel is null.
-    """
+    then. A counter that was not measured for a kernel is null."""
     trace = ops.attribution.trace
     kernels, calls = trace["kernels"], trace["calls"]
     ranges = trace["ranges"]
@@ -223,11 +221,8 @@ def _reasons(executions: Executions, idle: pl.Series) -> pl.Series:
 
 
 def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
-    """Return the names of the ops around each op, and the name of the outermost.
-
-    The names are one text, the outermost first and the op itself last, separated by `` | ``. Each distinct
-    stack is written once.
-    """
+    """Return the names of the ops around each op, and the name of the outermost. The names are one text, the
+    outermost first and the op itself last, separated by `` | ``. Each distinct stack is written once."""
     attribution = ops.attribution
     names = ops.readings["op"].cast(pl.String).fill_null("?").to_list()
     here = op.copy()
@@ -321,10 +316,8 @@ _CATEGORY: Final = "cuda_profiler_range"
 
 def as_hta(frame: pl.DataFrame) -> pl.DataFrame:
     """Return ``measured_kernels`` with HTA's columns: ``op_stack`` a list, outermost first, times in µs.
-
     HTA's frame is of one rank: filter by ``rank``. Where HTA's file has -1 for no value, this frame has null;
-    ``ts`` is the launch's time, not the one that Kineto makes up.
-    """
+    ``ts`` is the launch's time, not the one that Kineto makes up."""
     table = frame.select(
         pl.lit(_CATEGORY).alias("cat"),
         *(pl.col(ours).alias(theirs) for theirs, ours in _NAMES.items() if ours is not None),
@@ -345,8 +338,8 @@ def counter_executions(profile: Answers) -> Executions:
 def answer(profile: Answers, *, names: Literal["opscope", "hta"] = "opscope") -> pl.DataFrame:
     """Every kernel whose hardware counters were measured, with the ops around its launch.
 
-    A column for each counter, named after the counter, follows the columns below; it is null for kernels for
-    which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
+    A column for each counter, named after the counter, follows the columns below; it is null for kernels
+    for which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
     ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
     """
     measured = profile._frame("counters", lambda: _measure(profile))

@@ -131,11 +131,9 @@ def _lengths(reading: Reading) -> tuple[int, int, int]:
 
 
 def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the steps of a process with their kinds; None if it is not an inference engine.
-
-    ``bounds`` has start and end (ns), by begin. Its rows are returned with kind, requests, new (tokens),
-    all_keys (the keys of all requests) and by (the evidence for the kind), null where it is not known.
-    """
+    """Return the steps of a process with their kinds; None if it is not an inference engine. ``bounds`` has
+    start and end (ns), by begin. Its rows are returned with kind, requests, new (tokens), all_keys (the keys
+    of all requests) and by (the evidence for the kind), null where it is not known."""
     shapes = _Shapes.of(ops)
     if not (shapes.attention.any() or shapes.products.any()):
         return None

@@ -199,10 +199,8 @@ class Phases:
         return _by_code(launched.process, launched.code, start, end)
 
     def host(self) -> dict[str, pl.Series]:
-        """Return per phase, and outside all phases, the time (ns) of each step.
-
-        A phase that never occurs in a process is null, not 0, because the source may not mark it.
-        """
+        """Return per phase, and outside all phases, the time (ns) of each step. A phase that never occurs in
+        a process is null, not 0, because the source may not mark it."""
         count = len(self.steps)
         values = {name: np.zeros(count, np.int64) for name in (*PHASES, OUTSIDE)}
         is_stated = {name: np.zeros(count, bool) for name in values}
@@ -238,10 +236,8 @@ class Phases:
         )
 
     def of_ops(self) -> pl.DataFrame:
-        """Return per step (``row``) and ``phase`` the time (ns) of its ops, each without those inside it.
-
-        The op's direction decides, as for the work that it launched.
-        """
+        """Return per step (``row``) and ``phase`` the time (ns) of its ops, each without those inside it. The
+        op's direction decides, as for the work that it launched."""
         ops = self._ops
         process, thread, start = ops.places(ops.rows)
         with_thread = np.flatnonzero(thread != NONE)  # others stand for kernels

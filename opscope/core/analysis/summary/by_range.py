@@ -25,9 +25,7 @@ _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 def range_sums(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> pl.DataFrame:
     """Return the sums from which ``range_totals`` is made, with ``kernel`` (null without a GPU) and ``many``.
-
-    ``frame``: without a GPU the profile's ops. The sums of parts of a job may be joined.
-    """
+    ``frame``: without a GPU the profile's ops. The sums of parts of a job may be joined."""
     if frame is None:
         return _ran(ops, executed)
     return (
