@@ -329,8 +329,10 @@ def _likely(lower: str) -> tuple[list[int], bool]:
 
 @functools.cache
 def _pairs() -> dict[tuple[str, ...], list[tuple[str, int]]]:
-    """Return the keywords and the numbers of their forms by the first two characters, few of which occur
-    in a text."""
+    """Return the keywords and the numbers of their forms by the keywords' first two characters.
+
+    A text contains few of these pairs, so most keywords need no search.
+    """
     pairs: dict[tuple[str, ...], list[tuple[str, int]]] = {}
     words = [
         (word, number) for number, (_, words, _) in enumerate(_data()["forms"]) for word in words

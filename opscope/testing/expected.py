@@ -42,7 +42,11 @@ Value = int | list[str]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An expected value: ``within`` a number or ``"2%"`` of it; ``at_most``: less is welcome."""
+    """An expected value.
+
+    ``within``: the allowed difference, a number or ``"2%"`` of the value; ``at_most``: smaller values pass
+    too.
+    """
 
     value: Value
     within: int | str = 0

@@ -79,10 +79,10 @@ class UnknownDetector(WrongParameter):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell. In
-    the ranked list also a cause that none explains, by its name.
+    """A detector's answer: a finding, that it found nothing, or the reason why it cannot tell. In the ranked
+    list, a cause that no detector explains is such an answer too, under the cause's name.
 
-    ``times``: what the replay of the finding's edit alone gave, where one was made. ``threshold``: what a
+    ``times``: the result of replaying only the finding's edit, if it was replayed. ``threshold``: what a
     finding needs at least (``Detector.fires``).
     """
 

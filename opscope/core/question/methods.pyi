@@ -288,9 +288,10 @@ class Questions:
 
         They are the steps that the program marks; else those that ``key`` ends
         (``iterations(key="aten::mean")``); else those that repeat in the sequence of ops, or of kernels.
-        ``certainty`` says how sure that is; only with ``is_step`` do other frames take them as steps. A process
-        without any has one row and a reason. ``stable`` marks the longest range without warm-up, slow iterations
-        and other work: it is the range to compare and to select (``profile.op_totals(steps=(first, last))``).
+        ``certainty`` says how sure that is; only with ``is_step`` do other frames take them as steps. A
+        process without any has one row and a reason. ``stable`` marks the longest range without warm-up,
+        slow iterations and other work: it is the range to compare and to select
+        (``profile.op_totals(steps=(first, last))``).
         """
 
     def kernel_activities(
@@ -567,9 +568,9 @@ class Questions:
     ) -> pl.DataFrame:
         """Return the engine steps that ran while requests missed the limits.
 
-        For a late request: all steps between its arrival and its first token. For a slow one: the steps from its
-        first token to its end that exceed the limit per token: a decode step longer than the limit, or a prefill
-        between two decode steps, with all its time.
+        For a late request: all steps between its arrival and its first token. For a slow one: the steps
+        from its first token to its end that exceed the limit per token: a decode step longer than the
+        limit, or a prefill between two decode steps, with all its time.
         """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:

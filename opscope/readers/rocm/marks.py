@@ -1,8 +1,8 @@
-"""Interpret roctx ranges: how they nest, and which of them are texts of opscope's own.
+"""Interpret roctx ranges: how they nest, and which texts are opscope's own.
 
-roctx has no domains and no categories. A text in opscope's own form, with a tensor in it, is an op's; where a
-program writes such texts, its ``step N`` are steps. All other texts are read as everywhere (PyTorch's
-``aten::mm, seq = 3``, a user's own words).
+roctx has no domains and no categories. A text in opscope's own form that contains a tensor is an op's; if a
+program writes such texts, its ranges ``step N`` are steps. All other texts are read as in other formats
+(PyTorch's ``aten::mm, seq = 3``, a user's own words).
 """
 
 from __future__ import annotations

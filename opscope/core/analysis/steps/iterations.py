@@ -296,9 +296,10 @@ def answer(profile: Answers) -> pl.DataFrame:
 
     They are the steps that the program marks; else those that ``key`` ends
     (``iterations(key="aten::mean")``); else those that repeat in the sequence of ops, or of kernels.
-    ``certainty`` says how sure that is; only with ``is_step`` do other frames take them as steps. A process
-    without any has one row and a reason. ``stable`` marks the longest range without warm-up, slow iterations
-    and other work: it is the range to compare and to select (``profile.op_totals(steps=(first, last))``).
+    ``certainty`` says how sure that is; only with ``is_step`` do other frames take them as steps. A
+    process without any has one row and a reason. ``stable`` marks the longest range without warm-up,
+    slow iterations and other work: it is the range to compare and to select
+    (``profile.op_totals(steps=(first, last))``).
     """
     part, is_step, doubts = profile.of(iterated)
     bounds = part.of(step_bounds)
