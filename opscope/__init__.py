@@ -44,7 +44,8 @@ def __getattr__(name: str) -> Any:
 
 
 def _show(profile: Any, words: str) -> str:
-    """Return what a notebook shows for a profile; the viewer stands above the profile, so it is told here."""
+    """Return what a notebook shows for a profile. Registered here, because ``profile`` must not import the
+    viewer."""
     from .viewer.notebook import shown
 
     return shown(profile, words)
@@ -80,8 +81,8 @@ def init(
     sampled while a capture runs, unless ``OPSCOPE_STACKS=0`` or ``source=False``.
     While no NVTX tool is attached and no capture runs, an observed program has no extra cost.
 
-    ``attach=True`` lets this user's ``opscope attach PID`` record the running program, into the working
-    folder of now; a path in its place is the folder to record into.
+    ``attach=True`` lets this user's ``opscope attach PID`` record the running program, into the
+    current working folder or the folder given as ``attach``.
 
     ``light``: measure each step and its phases from now until the program ends, and record no ops: for a
     whole training. At the end a profile is written (``True``: into the current folder, named after the
@@ -122,7 +123,7 @@ def _begin_light(path: str | os.PathLike[str] | None, spells: bool) -> None:
 
 
 def _tell_light(path: Any) -> None:
-    """Print light mode's report at the end of the process; of several ranks the first does."""
+    """Print light mode's report at the process's end; in a job of several ranks only the first does."""
     import os
     import sys
 
@@ -190,7 +191,7 @@ def step(
     return number
 
 
-#: The module with the steps, from the first ``step`` on: an import statement costs more than a step.
+#: The steps module, kept from the first ``step`` on: an import statement would cost more than a step.
 _session: Any = None
 
 

@@ -11,7 +11,7 @@ import polars as pl
 #: Number of ops shown; ``op_totals()`` has all of them.
 _OPS: Final = 10
 _COLUMNS: Final = ("op", "direction", "inputs", "layer", "source")
-#: The summary's columns shown, with their labels; the same with a GPU and with the CPU as the device.
+#: The columns of the summary that are shown, with their labels, for a GPU and for the CPU as the device.
 _SUMMARY: Final[Mapping[str, str]] = {
     "wall_time": "wall time",
     "device_time": "time of {device}",

@@ -44,7 +44,7 @@ _refused: set[str] = set()
 
 
 def chosen() -> bool:
-    """Whether ``install`` was called since the last ``uninstall``, be it to observe no framework."""
+    """Whether ``install`` was called since the last ``uninstall``, even if to observe no framework."""
     return _chosen
 
 

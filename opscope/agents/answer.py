@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 BYTES_A_TOKEN: Final = 4
 #: Tokens of an answer: by default, and the bounds of what may be asked for.
 TOKENS, LEAST_TOKENS, MOST_TOKENS = 1_500, 300, 20_000
-#: Of the budget, the part that sentences and hints may take beside a table.
+#: The part of the budget that sentences and hints may take beside a table.
 _SENTENCES: Final = 0.6
 #: Bytes of a sentence, and entries of a list, at each attempt to make an answer fit.
 _ATTEMPTS: Final = ((700, 8), (400, 5), (240, 3), (120, 2), (60, 1), (24, 1))
-#: What goes first where all these are too long.
+#: The order in which parts are dropped where they are too long together.
 _LEAST_NEEDED: Final = (
     "unknown",
     "next",
@@ -32,13 +32,13 @@ _LEAST_NEEDED: Final = (
     "said",
     "cannot_tell",
 )
-#: Of the budget, the part that rows should have before columns are left out.
+#: The part of the budget that rows should have before columns are left out.
 _OF_ROWS: Final = 0.2
 #: Characters of a text in a cell at each attempt to show some rows.
 _CELLS: Final = (120, 60, 30, 16)
 #: Rows that a table should have at least before its texts are shortened further.
 _FEW_ROWS: Final = 5
-#: Bytes of the least row: a bound of how many rows are looked at.
+#: Bytes of the smallest possible row: it bounds how many rows are looked at.
 _LEAST_ROW: Final = 8
 #: Digits of a number that is no whole one.
 _DIGITS: Final = 4
@@ -46,7 +46,7 @@ _DIGITS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What to ask next: a call, its arguments, and why."""
+    """The next call to make: its name, its arguments, and why."""
 
     call: str
     arguments: Mapping[str, Any]
@@ -61,7 +61,7 @@ class Hint:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The rows of an answer. ``columns``: their names with their units. ``total``: how many there are.
-    ``first``: the row that is shown first, from 0. ``part``: returns so many rows from one on."""
+    ``first``: the row that is shown first, from 0. ``part`` returns a number of rows from a given one on."""
 
     columns: Mapping[str, str]
     total: int
@@ -88,10 +88,10 @@ class Rows:
 class Answer:
     """What a call answers.
 
-    ``verdict``: ``cause``, ``healthy``, ``nothing found`` or ``cannot tell``, where the answer is one.
-    ``cause``: the verdict's cause in fields; ``finding``: what a detector found, which is no verdict;
-    ``where``: its place in the program. ``said``: sentences with their figures.
-    ``unknown``: columns that no row has a value of.
+    ``verdict``: ``cause``, ``healthy``, ``nothing found`` or ``cannot tell``; None for calls
+    without a verdict. ``cause``: the verdict's cause in fields; ``finding``: a detector's finding,
+    which is no verdict; ``where``: where in the program it lies. ``said``: sentences with their
+    figures. ``unknown``: columns that no row has a value of.
     """
 
     call: str
@@ -142,7 +142,7 @@ def _encoded(value: object) -> bytes:
 
 
 def _head(answer: Answer, longest: int, most: int) -> dict[str, Any]:
-    """Return all but the rows: sentences of at most ``longest`` bytes, ``most`` of a kind."""
+    """Return everything but the rows: sentences of at most ``longest`` bytes, at most ``most`` of a kind."""
     hints = [hint.as_json() for hint in answer.next[:most]]
     fields = {
         "call": answer.call,
@@ -194,7 +194,8 @@ def clip(sentence: str, longest: int) -> str:
 
 
 def _with_rows(head: dict[str, Any], rows: Rows, size: int) -> dict[str, Any]:
-    """Return the answer with as many rows as fit in ``size`` bytes; of many columns the first that fit."""
+    """Return the answer with as many rows as fit in ``size`` bytes, and only the first columns if all do
+    not fit."""
     part = rows.part(rows.first, size // _LEAST_ROW)
     hints = {"next": head.pop("next")} if "next" in head else {}
     names = list(rows.columns)
@@ -245,8 +246,8 @@ def _fitting(cells: list[list[Any]], room: int) -> list[list[Any]]:
 
 
 def _cells(rows: Sequence[Sequence[Any]], columns: Sequence[str], longest: int) -> list[list[Any]]:
-    """Return the rows' values of the first columns, those named; different texts of a column stay different,
-    as in a table of the terminal."""
+    """Return the rows' values of the first columns. Different texts of a column stay different when
+    shortened, as in a table of the terminal."""
     shown = []
     for name, values in zip(columns, zip(*rows, strict=True), strict=False):
         texts = [units.visible(value) for value in values if isinstance(value, str)]

@@ -20,7 +20,7 @@ from .runs import NotOpened, Runs
 
 #: Bytes of an error: less than the least answer has.
 _ERROR: Final = 500
-#: What goes wrong because of what was asked, or of the file: the message says it all.
+#: Errors caused by the arguments or the file; their message says everything.
 EXPECTED: Final = (BadInput, NotMerged, NotOpened, OSError, UnknownDevice, WrongParameter)
 
 
@@ -38,7 +38,8 @@ class Reply:
 
 
 def reply(runs: Runs, name: str, given: Mapping[str, Any]) -> Reply:
-    """Make the call ``name`` with arguments, and return its answer; what is wrong with them is one too."""
+    """Make the call ``name`` with these arguments and return its answer; wrong arguments give an answer
+    too."""
     try:
         return _reply(runs, name, given)
     except EXPECTED as error:
@@ -56,7 +57,7 @@ def _reply(runs: Runs, name: str, given: Mapping[str, Any]) -> Reply:
 
 
 def _with_names(runs: Runs, said: str) -> str:
-    """Return an error with files named as from the folders of the user, not by where these lie."""
+    """Return an error that names files relative to the user's folders, and not where these lie."""
     for root in runs.roots or ():
         real = root.resolve()
         folder = real if real.is_dir() else real.parent

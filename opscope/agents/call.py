@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 Kind = Literal["text", "texts", "whole number", "number", "fields"]
-#: The schema of each kind of value, as JSON Schema says it.
+#: The JSON Schema of each kind of value.
 SCHEMAS: Final[Mapping[Kind, Mapping[str, Any]]] = {
     "text": {"type": "string"},
     "texts": {"type": "array", "items": {"type": "string"}},
@@ -25,7 +25,7 @@ SCHEMAS: Final[Mapping[Kind, Mapping[str, Any]]] = {
     "number": {"type": "number"},
     "fields": {"type": "object", "additionalProperties": {"type": "string"}},
 }
-#: Characters of a text, and entries of a list, that are taken.
+#: The most characters of a text, and entries of a list, that are accepted.
 _LONGEST: Final = 4_096
 _MOST: Final = 1_000
 _STEPS: Final = re.compile(r"([0-9]{1,15})?(:)?([0-9]{1,15})?")
@@ -139,7 +139,7 @@ class Asked:
 
     @property
     def where(self) -> Any:
-        """What is selected, as ``profile.select`` takes it."""
+        """The selection, as ``profile.select`` takes it."""
         where = {name: self.given[name] for name in SELECTION if name in self.given}
         if "steps" in where:
             where["steps"] = _steps(where["steps"])
@@ -167,7 +167,7 @@ def _steps(text: str) -> tuple[int | None, int | None]:
 
 
 def _value(about: str, argument: Argument, value: Any) -> Any:
-    """Return a value, or what a text of it means. Raises WrongParameter."""
+    """Return a value, converted from text if needed. Raises WrongParameter."""
     kind = argument.kind
     if kind == "text" and isinstance(value, (str, int)) and not isinstance(value, bool):
         return _text(about, str(value))

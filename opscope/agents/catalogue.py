@@ -1,4 +1,4 @@
-"""The questions and reports by name, with what a row of each is, and those that are alike some words."""
+"""The questions and reports by name, with the meaning of their rows, and a search for them by words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opscope.core.question.record import Report
 from opscope.core.question.registry import UnknownReport, own_name, question, reports
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9]{2,}")
-#: Words of people, and those of the questions for them.
+#: Words that people use, and the names of questions that they mean.
 _MEANT: Final = {
     **dict.fromkeys(("fp16", "bf16", "fp32", "fp8", "half", "precision", "cores"), "dtype"),
     **dict.fromkeys(("leak", "leaks", "grows", "growing"), "growth"),
@@ -26,12 +26,12 @@ _MEANT: Final = {
 _CHANGES: Final = re.compile(
     r"\b(chang|compar|regress|than before|slower than|faster than|differ)", re.I
 )
-#: Words of a question that say nothing of its subject.
+#: Words of a question that do not tell its subject.
 _PLAIN: Final = frozenset(
     {"and", "are", "does", "each", "for", "from", "how", "its", "per", "that", "the", "was", "what"}
     | {"where", "which", "why", "with"}
 )
-#: Questions that are alike some words, at most.
+#: The most questions that a search returns.
 _MOST: Final = 12
 
 
@@ -68,7 +68,7 @@ def report(name: str) -> Report | None:
 
 @cache
 def entries() -> tuple[tuple[str, str], ...]:
-    """Return each name with what a row of its answer is."""
+    """Return each name with the meaning of a row of its answer."""
     rows = []
     for name in names():
         record = report(name)
@@ -93,7 +93,7 @@ def search(words: str) -> list[tuple[str, str]]:
 
 
 def _wanted(words: str) -> set[str]:
-    """Return the stems of the words that say something, and of those that are meant by them."""
+    """Return the stems of the telling words, and of the names that they mean."""
     said = set(_WORD.findall(words.lower())) - _PLAIN
     meant = {part for word in said & set(_MEANT) for part in _MEANT[word].split("_")}
     return {_stem(word) for word in said | meant}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .call import Asked
 
 CANNOT_TELL: Final = "cannot tell"
-#: For each cause of the diagnosis the report with its evidence, and what that has.
+#: For each cause of the diagnosis: the report with its evidence, and what the report shows.
 LOOK_AT: Final[Mapping[str, tuple[str, str]]] = {
     "input-bound": ("data_preparation", "each data loader and how long steps wait for it"),
     "compilation": ("wall_time", "what the wall time went into"),
@@ -44,14 +44,14 @@ LOOK_AT: Final[Mapping[str, tuple[str, str]]] = {
     "small kernels": ("short_kernels", "kernels too short for the device"),
     CANNOT_TELL: ("notes", "what the recording and its reader say"),
 }
-#: Of a cause that is not known here, as of another package's detector.
+#: For causes that this table does not know, such as those of another package's detectors.
 _ELSE: Final = ("wall_time", "what the wall time went into")
-#: Of a CPU's run the host's lines stand for what a device waited for.
+#: In a run on the CPU alone, the host's lines replace the reports of what a device waited for.
 _ON_CPU: Final[Mapping[str, tuple[str, str]]] = {
     "host-bound": ("host_lines", "source lines of the time outside any op"),
     "synchronising calls": ("host_lines", "source lines of the time outside any op"),
 }
-#: The columns that say where something is, in the order of an answer.
+#: The columns that locate something, in the order of an answer.
 _WHERE: Final = (
     "rank",
     "step",
@@ -80,7 +80,7 @@ def evidence_of(asked: Asked, profile: Profile, cause: str, detector: str | None
 
 
 def where(frame: pl.DataFrame, ranks: Mapping[int, int | None] | None = None) -> dict[str, Any]:
-    """Return where the first row of evidence lies: of its columns those that say so and are known."""
+    """Return the known columns of the first row of evidence that locate it."""
     if frame.is_empty():
         return {}
     row = frame.row(0, named=True)
@@ -116,10 +116,8 @@ def can_show(asked: Asked, file: str) -> bool:
 
 
 def source_file(asked: Asked, file: str) -> source_text.Found:
-    """Return the source file that the run names so. Raises NotShown, with why its text is not shown.
-
-    Of files that the user typed, an own recording's are shown too, where they are what they were.
-    """
+    """Return the source file that the run calls so. Raises NotShown with the reason why its text is not
+    shown. For files that the user typed, sources of an own recording are shown too, if unchanged."""
     runs = asked.runs
     why: source_text.NotShown | None = None
     for root in runs.source_roots or (() if runs.roots is not None else (None,)):

@@ -1,4 +1,4 @@
-"""What calls say alike: what cannot be told of a run, the units of columns, a single row as lines."""
+"""Parts that several calls share: what cannot be told of a run, units of columns, a single row as lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def cannot_tell(profile: Profile) -> list[str]:
-    """Return what the data of a run lacks and what of it is impossible, a sentence each."""
+    """Return a sentence for each thing that the data of a run lacks, and for each impossible value."""
     failed = profile.trace.origin.get("failed", ())
     left_out = [f"left out: {base_name(str(fault['path']))}: {fault['what']}" for fault in failed]
     if profile.merged_of is not None:
@@ -32,7 +32,7 @@ def units_of(columns: Iterable[Column]) -> dict[str, str]:
 
 
 def as_lines(frame: pl.DataFrame, units: Mapping[str, str], first: int = 0) -> Rows:
-    """Return the values of a frame's only row one below the other, those that are known, with their units."""
+    """Return the known values of a frame's only row, one per line, with their units."""
     values = frame.row(0, named=True) if len(frame) else {}
     lines = [
         (name, value, units.get(name, "text"))

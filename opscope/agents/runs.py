@@ -14,11 +14,11 @@ from opscope.profile import Profile, load
 from opscope.readers import format_of
 from opscope.remote.urls import is_pattern, is_url
 
-#: Profiles that are kept open; one that was given up is read again.
+#: Number of profiles that are kept open; a dropped one is read again.
 _KEPT: Final = 4
-#: Files of a folder that are looked at before it is opened or listed.
+#: Number of files that are looked at before a folder is opened or listed.
 _FILES: Final = 20_000
-#: Files whose format the list of a folder looks up.
+#: Number of files whose format the listing of a folder determines.
 _LISTED: Final = 200
 
 
@@ -64,10 +64,8 @@ class Runs:
     _profiles: LRUCache[Profile] = field(default_factory=lambda: LRUCache(_KEPT), repr=False)
 
     def open(self, files: Sequence[str], gpu: str | None = None) -> Run:
-        """Open the files of one run, and return it; of files that are open, the same run.
-
-        Raises NotOpened for a file that may not be opened, BadInput for one that cannot be read.
-        """
+        """Open the files of one run, and return it; files that are open already give the same run. Raises
+        NotOpened for a file that may not be opened, BadInput for one that cannot be read."""
         if not files:
             raise NotOpened("no file was named")
         paths = tuple(path for file in files for path in self._paths(file))
@@ -139,22 +137,23 @@ class Runs:
             )
         try:
             encoded = os.fsencode(file)
-        except UnicodeEncodeError:  # half a character, which JSON can write
+        except UnicodeEncodeError:  # half a surrogate pair, which JSON can write
             encoded = b"\0"
         if b"\0" in encoded:
             raise NotOpened("this is no name of a file")
         paths = [self._inside(path) for path in self._candidates(file)]
-        if not paths or None in paths:  # the same words, so that nobody learns what lies outside
+        # the same words for both, so that nobody learns what lies outside
+        if not paths or None in paths:
             raise NotOpened(
                 f"{file}: no such file in the folders that were named, or it leads out of them"
             )
         yield from (os.fspath(path) for path in paths if path is not None)
 
     def _candidates(self, file: str) -> Iterator[Path]:
-        """Yield what a name may mean: below each root, or one of the roots itself."""
+        """Yield the paths that a name may mean: below each root, or a root itself."""
         for root in self.roots or ():
             below = root if root.is_dir() and not _is_profile(root) else root.parent
-            path = below / file  # of a whole path, that path
+            path = below / file  # an absolute path replaces ``below``
             if self._inside(path) is not None:
                 yield path
                 return
@@ -168,7 +167,7 @@ class Runs:
         """Return the real path if it, and all that lies in it, is in a root; None otherwise."""
         try:
             real = path.resolve(strict=True)
-        except (OSError, RuntimeError):  # not there; a circle of links
+        except (OSError, RuntimeError):  # it does not exist, or its links form a circle
             return None
         roots = [root.resolve() for root in self.roots or ()]
 
@@ -215,7 +214,7 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
                 yield os.fspath(path.relative_to(root)), path
 
 
-#: The ends of names that traces have; others are opened as well, and not listed.
+#: Suffixes that traces have; other files are opened as well, but not listed.
 _ENDS: Final = (".json", ".json.gz", ".jsonl", ".sqlite", ".db", ".rpd", ".pb", ".nvvp", ".csv", ".parquet",
                 ".txt.gz", ".zip", ".tar.gz", ".npy", ".opscope")  # fmt: skip
 

@@ -17,7 +17,7 @@ from .answering import Reply, reply
 from .calls import calls
 from .runs import Runs
 
-#: What a client's model is told of all tools.
+#: The instructions that a client's model gets for all tools.
 INSTRUCTIONS: Final = (
     "Measured figures of neural networks' runs. open a file, diagnose it, then make the calls in `next`."
     " Units stand in `columns`. null and `unknown` are not known, never 0; `cannot_tell` says what no figure"
@@ -48,7 +48,7 @@ def server(runs: Runs) -> Server[Any]:
 
     async def call_tool(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
         given = params.arguments or {}
-        # a trace takes seconds to read: meanwhile the server answers what else its client asks
+        # reading a trace takes seconds: meanwhile the server answers the client's other requests
         answer = await anyio.to_thread.run_sync(_reply, runs, params.name, given, limiter=single)
         content: list[Any] = [types.TextContent(type="text", text=answer.text)]
         return types.CallToolResult(content=content, is_error=answer.error)
@@ -63,7 +63,7 @@ def server(runs: Runs) -> Server[Any]:
 
 
 def _reply(runs: Runs, name: str, given: dict[str, Any]) -> Reply:
-    """Make a call; a fault of opscope itself ends the call and not the server."""
+    """Make a call; a fault of opscope itself ends the call but not the server."""
     try:
         return reply(runs, name, given)
     except Exception as error:  # noqa: BLE001 - logged with its traceback, and said to the client

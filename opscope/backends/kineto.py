@@ -67,7 +67,7 @@ one = torch.ones(64, 64, device="cuda")
         )
 
     def capture(self, folder: Path, bounds: Bounds) -> KinetoCapture:
-        from .kineto_capture import KinetoCapture  # lazy: all are asked
+        from .kineto_capture import KinetoCapture  # lazy: ``auto`` asks every backend
 
         return KinetoCapture(folder, bounds=bounds)
 

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 #: outside: the operators are done when no thread of MindSpore's has run for ``QUIET`` looks in a row.
 LOOK_S: Final = 0.002
 QUIET: Final = 6
-#: Longest wait for that: MindSpore's threads that read data may never rest.
+#: Longest wait until they rest: MindSpore's threads that read data may never rest.
 DRAIN_S: Final = 2.0
 
 

@@ -148,7 +148,7 @@ def _messages_of(phases: Iterable[str]) -> Iterator[tuple[str, bytes]]:
 class _Node:
     name: str
     op: str
-    ids: list[str]  # of its inputs without constants, handed-on ones resolved
+    ids: list[str]  # what each input is computed by, without constants
     call: OpCall
     output: str
     #: Specs of the inputs that are single tensors.
@@ -177,7 +177,7 @@ def nodes_of(message: bytes) -> list[list[str | None]]:
         ids = [name for source in node.input for name in same.get(source.name, [source.name])]
         if node.op_type in _PASS and node.input:
             same[node.name] = same.get(node.input[0].name, [node.input[0].name])
-        elif node.op_type == "MakeTuple":  # its own type lacks the sizes
+        elif node.op_type == "MakeTuple":  # the element's own type lacks the sizes
             same[node.name] = ids
             types[node.name] = tuple(types.get(source.name) for source in node.input)
         elif node.op_type == "TupleGetItem" and len(node.input) > 1:

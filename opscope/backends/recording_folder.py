@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# loaded now: a profile may be written while Python ends, when this module can no longer be imported
+# loaded now, because a profile may be written while Python ends, when nothing can be imported any more
 import concurrent.futures.thread  # noqa: F401
 import logging
 import os
@@ -18,7 +18,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.recording.parts import parts as parts
 
 _log = logging.getLogger(__name__)
-#: Upper bound of the bytes that a profile's file needs beside its rows.
+#: Upper bound of a profile file's bytes besides its rows.
 _ROOM = 1 << 16
 _OS_ERROR = re.compile(r"([^:\n]+) \(os error (\d+)\)")
 

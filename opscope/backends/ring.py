@@ -141,7 +141,7 @@ class RingCapture:
 
     def in_child(self) -> bool:
         """Continue in a forked child, which keeps a ring of its own beside its parent's."""
-        self.recorder = None  # the child's own is made without dumps
+        self.recorder = None  # the child's own ring is made without dumps
         activity, self._activity = self._activity, None
         if activity is not None:
             activity.in_child()
@@ -250,6 +250,6 @@ def left_over(root: Path) -> list[tuple[Path, dict[str, Any]]]:
         details = ring_dump.ready(path)
         if (
             details is not None and details.get("made_by") != ATTACH
-        ):  # the attached process converts that one
+        ):  # the attached process converts this dump
             dumps.append((path, details))
     return dumps

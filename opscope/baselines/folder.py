@@ -126,10 +126,8 @@ def _opened(folder: Place, name: str, files: Sequence[str]) -> Baseline:
 
 
 def reducing(baseline: Baseline, how: str) -> Ending:
-    """Return what ends reducing a baseline in the way ``how``, which is done; see ``Profile._reducing``.
-
-    Raises BadInput for what a baseline does not keep: the whole run beside its steps, and other parts.
-    """
+    """Return a function that gives the stored reduction of a baseline; see ``Profile._reducing``. Raises
+    BadInput for a ``how`` that a baseline does not keep: the whole run, or other parts."""
     if how in (WHOLE, BY_PART):
         kept = (
             "light mode's steps" if baseline.reduced.parts != PART_NAMES else baseline.reduced.unit

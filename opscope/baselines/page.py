@@ -32,7 +32,7 @@ _HEADS: Final = (
 
 
 def page(rows: pl.DataFrame, changes: Sequence[Change], unit: str) -> str:
-    """Return the HTML of ``trend``'s rows and changes; ``unit``: of what the times are the means."""
+    """Return the HTML of ``trend``'s rows and changes; ``unit``: what the times are means of, as a step."""
     names = rows["baseline"].to_list()
     said = [
         f"<li><strong>{escape(names[change.first])}</strong>: {escape(in_words(change, unit))}</li>"

@@ -1,8 +1,6 @@
-"""A run of a baseline as one small file: what a difference needs of a profile, its steps as stretches.
-
-The file is a line that says what it is, and compressed JSON: numbers and texts by column, nothing else. Like
-a trace it may come from a stranger, so its size, shapes and numbers are checked before anything uses them.
-"""
+"""A run of a baseline as one small file: the data of a profile that a difference needs. The file is a line
+that says what it is, and compressed JSON: numbers and texts by column, nothing else. Like a trace it may come
+from a stranger, so its size, shapes and numbers are checked before anything uses them."""
 
 from __future__ import annotations
 
@@ -36,7 +34,7 @@ from opscope.readers.errors import BadInput
 MAGIC: Final = b"opscope run of a baseline, 1\n"
 #: Bytes of a file, and of what is in it, at the most.
 LARGEST: Final = 8 << 20, 128 << 20
-#: No time or count is larger: sums of many fit into 64 bits.
+#: The largest time or count that is accepted, so that sums of many fit into 64 bits.
 _MOST: Final = 1 << 56
 _KEYS: Final = {
     "key": pl.Int64,
@@ -62,7 +60,7 @@ _Columns = dict[str, list[str | int | bool | None]]
 
 
 class _Plain(msgspec.Struct, forbid_unknown_fields=True):
-    """What of a ``Reduced`` is no table."""
+    """The fields of a ``Reduced`` that are not tables."""
 
     unit: str
     left_out: int
@@ -86,7 +84,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A stored run: ``head`` (``saved``, ``commit``, ``source`` …), and what a difference needs of it."""
+    """A stored run: ``head`` (``saved``, ``commit``, ``source`` …), and the data that a difference needs."""
 
     head: Mapping[str, str | None]
     reduced: Reduced
@@ -108,14 +106,16 @@ def pack(stored: Stored) -> bytes:
 
 
 def _columns(table: pl.DataFrame, schema: Mapping[str, Any]) -> _Columns:
-    """Return the columns as lists; times of a key as they come, so that equal ones lie beside each other."""
+    """Return the columns as lists. Rows keep their order: equal times of a key lie side by side and compress
+    well."""
     return table.select(pl.col(name).cast(kind) for name, kind in schema.items()).to_dict(
         as_series=False
     )
 
 
 def unpack(data: bytes, name: str) -> Stored:
-    """Return the run in a file's bytes; ``name`` is the file's. Raises BadInput: damaged, or none."""
+    """Return the run in a file's bytes; ``name`` is the file's. Raises BadInput if they are damaged or no
+    run."""
     if not data.startswith(MAGIC):
         raise BadInput(name, "not a run of a baseline (opscope baseline save)")
     if len(data) > LARGEST[0]:

@@ -20,9 +20,9 @@ from opscope.reports.difference import headline
 
 from .folder import Baseline
 
-#: How likely a change may be named in a sequence without any, by the order of its runs.
+#: A change is named if the order of its runs has at most this chance in a sequence without a change.
 LEVEL: Final = 0.05
-#: Of so many runs in all, or fewer, their steps tell a change.
+#: With at most this many runs in all, changes are judged by the runs' steps instead.
 FEWEST: Final = 3
 TREND: Final = {
     "baseline": pl.String,
@@ -43,12 +43,9 @@ TREND: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the step: ``first`` is the place of the first baseline with it.
-
-    ``before`` and ``after``: mean steps (ns) of the runs on both sides, up to the next changes; ``chance``:
-    how likely a change is named here of runs without any, None where their steps tell; ``why``: what explains
-    it, in the difference's words.
-    """
+    """A change of the step: ``first`` is the position of the first baseline that has it. ``before`` and
+    ``after``: mean steps (ns) of the runs on both sides, up to the next changes; ``chance``: how likely runs
+    without a change would show it, None if it was judged by steps; ``why``: the difference's explanation."""
 
     first: int
     before: float
@@ -84,9 +81,9 @@ def trend(baselines: Sequence[Baseline]) -> tuple[pl.DataFrame, list[Change]]:
 def changes(baselines: Sequence[Baseline]) -> list[Change]:
     """Return where the step changed by more than the runs differ by chance, in order.
 
-    A sequence is split where the runs on both sides lie in the order that is the rarest without a change
-    (Mann and Whitney's test), and each part again, until none is rare: less than ``LEVEL`` at any of its
-    edges. It holds for noise of every distribution; so a change is named when some runs bear it, not one.
+    A sequence is split at the edge that is least likely by chance (Mann and Whitney's test), and
+    each part again, while that chance is at most ``LEVEL``. The test holds for noise of every
+    distribution. One run alone never names a change.
     """
     values = [[run.reduced.mean for run in baseline.runs] for baseline in baselines]
     units = {baseline.reduced.unit for baseline in baselines}
@@ -95,7 +92,7 @@ def changes(baselines: Sequence[Baseline]) -> list[Change]:
     is_by_runs = sum(map(len, values)) > FEWEST
     if is_by_runs:
         edges = _kept(values, _splits(values, 0, len(values)))
-    else:  # too few runs to know how runs differ: their steps tell
+    else:  # too few runs to know how much runs differ: compare their steps
         edges = [
             number
             for number in range(1, len(baselines))
@@ -124,7 +121,7 @@ def _splits(values: Sequence[list[float]], low: int, high: int) -> list[int]:
 
 
 def _kept(values: Sequence[list[float]], edges: Sequence[int]) -> list[int]:
-    """Return the edges that their two sides, up to the next edges, bear."""
+    """Return the edges that stay significant between their neighbours, dropping the weakest first."""
     edges = [*edges]
     while edges:
         bounds = [0, *edges, len(values)]
@@ -139,7 +136,7 @@ def _kept(values: Sequence[list[float]], edges: Sequence[int]) -> list[int]:
 
 
 def _by_chance(values: Sequence[list[float]], low: int, edge: int, high: int) -> float:
-    """Return how likely values that did not change lie so at some edge between ``low`` and ``high``."""
+    """Return how likely chance alone gives such a split at any edge between ``low`` and ``high``."""
     sides = [[*chain(*values[part])] for part in (slice(low, edge), slice(edge, high))]
     return min(1.0, chance(*sides) * (high - low - 1))
 
@@ -157,7 +154,7 @@ def _work(reduced: Reduced) -> tuple[float | None, float | None]:
 
 
 def _ranks(reduced: Reduced) -> tuple[int | None, int | None, int | None]:
-    """Return how many ranks there are, the spread (ns) of their own work, and the late one."""
+    """Return the number of ranks, the spread (ns) of their own work, and the rank that others wait for."""
     steps = reduced.ranked
     if steps.is_empty():
         return None, None, None

@@ -49,6 +49,6 @@ class StepRange(Ranged, Callback):  # type: ignore[misc] # keras is not typed he
         self._windows.finish()
 
     def _told(self) -> tuple[int | None, int | None]:
-        """Return the most steps of an execution and the steps of an epoch, as far as Keras tells them."""
+        """Return the most steps of an execution and the steps of an epoch; None where Keras does not tell."""
         per_execution = getattr(self.model, "steps_per_execution", None)
         return per_execution, (self.params or {}).get("steps")

@@ -45,7 +45,7 @@ class OpscopeCallback(Counted, Callback):  # type: ignore[misc] # lightning is n
         self._steps.step_ends()
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """What follows is in no step, until the next begins."""
+        """Events from here on belong to no step, until the next one begins."""
         self._steps.pauses()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -79,7 +79,7 @@ class Stepping:
 
     @staticmethod
     def pauses() -> None:
-        """What follows is no training, such as an evaluation, until the next step begins."""
+        """Training pauses, for an evaluation for example, until the next step begins."""
         session.no_step_comes()
 
     def end(self) -> None:

@@ -57,7 +57,7 @@ class Windows:
         self._at(0, 1)
 
     def comes(self, number: int, count: int, why: str) -> None:
-        """Step ``number`` begins, or ``count`` that run together from it on, because of ``why``."""
+        """Step ``number`` begins, or ``count`` steps that run together, because of ``why``."""
         self._next = number + count
         self._at(number, count)
         if count > 1 and not self._warned and self.state is State.CAPTURING:
@@ -68,7 +68,7 @@ class Windows:
             )  # fmt: skip
 
     def passed(self, number: int | None = None) -> None:
-        """What ``comes`` told has run. ``number``: the step that is next, if fewer ran than it told."""
+        """The steps given to ``comes`` have run. ``number``: the next step, if fewer ran."""
         if number is not None:
             self._next = number
         self._at(self._next, 1)

@@ -32,7 +32,7 @@ def _gates(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user asks for."""
+    """The options of the command."""
 
     file: options.Files
     detectors: Annotated[
@@ -176,7 +176,7 @@ def _show(
 
 
 def _brief(asked: Options, profile: Profile, names: list[str] | None, view: View) -> list[str]:
-    """Return the lines of the ranked list, with commands that can be pasted."""
+    """Return the lines of the ranked list, with commands to copy."""
     from opscope.core.advice import advised, commands
     from opscope.core.question import units
 
@@ -195,7 +195,7 @@ def _brief(asked: Options, profile: Profile, names: list[str] | None, view: View
 
 
 def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, strict: bool) -> None:
-    """Say what each gate comes to; ends the command with status 1 if one fails."""
+    """Print the verdict of each gate; end the command with status 1 if one fails."""
     if not gates:
         return
     from .gates import lines
@@ -209,13 +209,13 @@ def _judge(gates: list[Gate], advice: pl.DataFrame, combined: pl.DataFrame, stri
 
 
 def _clean(text: str) -> str:
-    """Return a detector's name as it is written, its thresholds as they were given."""
+    """Return a detector's name as it is written, with the thresholds that were given."""
     name, colon, thresholds = text.partition(":")
     return f"{name.lower().replace('-', '_')}{colon}{thresholds}"
 
 
 def _ask(detectors: str | None, fail_on: list[str] | None) -> tuple[list[str] | None, list[Gate]]:
-    """Return the detectors to ask, None for all, and the gates; ends the command at one that is not known."""
+    """Return the detectors to ask (None: all) and the gates; ends the command at an unknown one."""
     from opscope.core.advice import ask
     from opscope.core.question.parameters import WrongParameter
     from opscope.core.question.suggest import unknown

@@ -26,7 +26,7 @@ _MOST: Final = 1 << 20
 #: Words that show which framework a program uses, beside the framework's own name.
 _ALSO: Final = {"torch": ("torchrun", "transformers", "lightning")}
 _PREFIX: Final = "opscope: "
-#: The program that a child Python runs to build an adapter's native parts.
+#: Words that show that a program uses a framework, beside the framework's own name.
 _BUILD: Final = (
     "import {framework}\n"
     "from opscope.adapters import Options, known\n"
@@ -75,13 +75,13 @@ def _build(name: str, target: str, env: Mapping[str, str]) -> None:
         env={**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     ) as builder:
         assert builder.stderr is not None
-        for line in builder.stderr:  # the framework's own lines are of no use here
+        for line in builder.stderr:  # source lines inside the framework are of no use here
             if line.startswith(_PREFIX):
                 common.say(line.removeprefix(_PREFIX).strip())
 
 
 def is_ours(program: str) -> bool:
-    """Return whether ``program`` is this Python, or a command that is installed for it."""
+    """Return whether ``program`` is this Python, or a command installed for it."""
     program_path = shutil.which(program)
     if program_path is None:
         return False

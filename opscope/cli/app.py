@@ -43,13 +43,11 @@ _GROUPS: Final = {
 
 
 class Commands(TyperGroup):
-    """The commands, of which only what is typed is loaded; the help loads all."""
+    """The commands; only the typed one is loaded, except that the help loads all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words; where a command is the first, no option before it can be meant.
-
-        To see that help and completion are not asked for, Typer loads Pydantic, which takes longer than it.
-        """
+        """Read the words. If a command comes first, no option before it can be meant. Typer would load
+        Pydantic to see that help and completion are not asked for, which takes longer than Typer itself."""
         plain = bool(args) and not args[0].startswith("-")
         if plain:
             self.params = [each for each in self.params if each.name == "version"]
@@ -57,7 +55,7 @@ class Commands(TyperGroup):
         try:
             parsed: list[str] = super().parse_args(ctx, args)
         finally:
-            self.add_help_option = True  # an error names it
+            self.add_help_option = True  # error messages name the help option
         return parsed
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -69,7 +67,7 @@ class Commands(TyperGroup):
         if cmd_name in KNOWN or cmd_name in self.list_commands(ctx):
             self._load(cmd_name)
         else:
-            for name in self.list_commands(ctx):  # click says which name is alike
+            for name in self.list_commands(ctx):  # click suggests a similar name
                 self.commands.setdefault(name, TyperCommand(name))
             return None
         return self.commands.get(cmd_name)
@@ -102,7 +100,7 @@ class Commands(TyperGroup):
 
 
 class _Command(Grouped):
-    """A command of opscope, some of whose help is looked up when it is shown."""
+    """A command of opscope; some of its help texts are made when the help is shown."""
 
     known: Known
 
@@ -115,7 +113,7 @@ class _Command(Grouped):
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words; those of another tool's grammar are all given to the argument."""
+        """Read the words; for a command with another tool's grammar, give them all to its argument."""
         words = ["--", *args] if self.known.verbatim else args
         parsed: list[str] = super().parse_args(ctx, words)
         return parsed
@@ -134,7 +132,7 @@ def _ours(name: str, known: Known) -> Any:
 
 
 def _group(name: str, commands: typer.Typer) -> Any:
-    """Return a command that has commands of its own."""
+    """Return a command that has subcommands."""
     for each in commands.registered_commands:
         if each.callback is not None and each.cls is not Grouped:
             each.callback, each.cls = _typed(each.callback), Grouped
@@ -144,7 +142,7 @@ def _group(name: str, commands: typer.Typer) -> Any:
 
 
 def _typed(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the command with Typer's parameters, made of those that it declares."""
+    """Return the command with Typer's parameters, made from the declared ones."""
     signature = inspect.signature(command, eval_str=True)
     parameters = [
         each.replace(annotation=_hint(each.annotation), kind=inspect.Parameter.KEYWORD_ONLY)

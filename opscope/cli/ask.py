@@ -99,7 +99,7 @@ def ask(
 
 
 def _call(question: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the call of a question and its arguments; ends the command at a text that is none."""
+    """Return the call for a question and its arguments; ends the command if the text is no question."""
     from opscope.agents import calls
 
     name, _, subject = question.strip().partition(" ")
@@ -122,7 +122,7 @@ def _call(question: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
 
 
 def _value(record: Any, argument: str, value: str) -> Any:
-    """Return the value of an argument: of several texts those between commas, of fields ``A=B``."""
+    """Return the value of an argument: a list is split at commas, a record at ``A=B``."""
     kind = record.arguments[argument].kind if argument in record.arguments else "text"
     if kind == "texts":
         return [part for part in value.split(",") if part]

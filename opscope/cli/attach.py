@@ -18,11 +18,12 @@ from opscope.core.question import units
 
 from . import common, declared, inject, options, progress_bar
 
-#: Steps that are recorded unless told otherwise, and the seconds after which a program without steps is
-#: let go.
+#: Number of steps that are recorded by default, and the seconds after which a program without steps
+#: is let go.
 STEPS: Final = 10
 LIMIT_S: Final = 120.0
-#: Seconds between two looks whether a capture is over, and for the answer to ``start``, which may compile.
+#: Seconds between two checks whether a capture is over, and to wait for the answer to ``start``,
+#: which may compile.
 _LOOK_S: Final = 0.2
 _START_S: Final = 300.0
 
@@ -139,7 +140,7 @@ def _targets(pid: int) -> list[Place]:
             if pid in below
             else [attach_points[candidate] for candidate in sorted(below)]
         )
-    # a process that a rank started has its number in its environment too, and is none
+    # a process that a rank started inherits the rank's number, but is no rank
     tops = [
         candidate
         for candidate in ranked
@@ -183,7 +184,7 @@ def _why_not(pid: int) -> str:
 
 
 def _unseen_folders() -> str:
-    """Return which folders were not looked into, for the end of a sentence."""
+    """Return which folders could not be searched, as the end of a sentence."""
     reasons = attach_place.refusals()
     return f"; not looked into: {'; '.join(reasons)} ({attach_place.WAY_OUT})" if reasons else ""
 
@@ -244,7 +245,8 @@ def _ask(attach_point: Place, request: dict[str, Any], seconds: float = 30.0) ->
 def _record(
     targets: Sequence[Place], steps: int | None, duration: float | None
 ) -> tuple[list[Path], dict[str, Any]]:
-    """Record in all programs at once; return the folders of their recordings, and the first answer."""
+    """Record in all programs at once; return the folders of their recordings, and the first program's
+    answer."""
     if steps is None and duration is None:
         steps = STEPS
     request = {"command": "start", "steps": steps, "seconds": duration or LIMIT_S}
@@ -265,7 +267,7 @@ def _record(
 
 
 def _await(attach_point: Place, number: int, steps: int | None) -> None:
-    """Wait until the capture is over, or the program is."""
+    """Wait until the capture or the program has ended."""
     while True:
         try:
             answer = ask(attach_point, {"command": "status"})
@@ -287,7 +289,7 @@ def _await(attach_point: Place, number: int, steps: int | None) -> None:
 def _stop_quietly(attach_point: Place) -> None:
     try:
         ask(attach_point, {"command": "stop"})
-    except (OSError, Refused):  # it is over already
+    except (OSError, Refused):  # it has ended already
         return
 
 
@@ -305,7 +307,7 @@ def _dump(targets: Sequence[Place]) -> tuple[list[Path], dict[str, Any]]:
         rings.add(str(ring))
         dump = Path(answer["dump"])
         root = dump.parent.parent
-        # the recording's folder goes with the program, so the dump moves out of it at once
+        # the recording's folder is removed when the program ends, so move the dump out of it at once
         moved = root / f".{dump.parent.name.strip('.')}-{dump.name}"
         dump.rename(moved)
         folders.append(moved)
@@ -339,7 +341,8 @@ def _profile(
     force: bool,
     shown: tuple[bool, int | None, int | None],
 ) -> None:
-    """Make one profile of all recordings, and print the report; a recording goes only once that stands."""
+    """Make one profile of all recordings, and print the report; a recording is removed only once the
+    profile exists."""
     from opscope.backends import recording_folder
     from opscope.core.process_specs import PRIVATE
 

@@ -11,7 +11,7 @@ from opscope.adapters.shared.ready import sources
 
 from . import common, declared
 
-#: What belongs to no framework: the helper of the backend for CUPTI, and light mode's clock.
+#: Parts that belong to no framework: the helper of the CUPTI backend, and light mode's clock.
 _CUPTI, _LIGHT = "cupti", "light"
 
 

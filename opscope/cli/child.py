@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FOLDER, BACKEND, STEPS, FROM, UNTIL, WHOLE = (
     f"OPSCOPE_RUN_{name}" for name in ("DIR", "BACKEND", "STEPS", "FROM", "UNTIL", "WHOLE")
 )
-#: Says that light mode runs (``backends.light.LIGHT``, whose module loads NumPy).
+#: The variable that turns on light mode (``backends.light.LIGHT``, whose module loads NumPy).
 LIGHT: Final = "OPSCOPE_LIGHT"
 #: Seconds that ``os._exit`` waits for another thread that is ending the recording.
 QUICK_EXIT_S: Final = 5.0
@@ -68,7 +68,7 @@ class Plan:
 
     @property
     def bounds(self) -> Bounds:
-        """The part of the run to profile: what the user chose, else a window that opscope chooses."""
+        """The part of the run to profile: the user's choice, else a window that opscope chooses."""
         if self.whole:
             return WHOLE_RUN
         return CHOSEN if self.steps is None and self.end is None else EXACT
@@ -87,7 +87,8 @@ class Plan:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> Plan:
-        """Return the plan that ``environment`` wrote. Raises ValueError on other text."""
+        """Return the plan from the variables that ``environment`` returned. Raises ValueError on other
+        text."""
         steps, begin, end = (env.get(name) for name in (STEPS, FROM, UNTIL))
         return cls(
             env.get(BACKEND) or "auto",
@@ -116,7 +117,7 @@ def parse_steps(text: str) -> tuple[int, int | None]:
 
 
 def start(env: Mapping[str, str]) -> None:
-    """Hook the frameworks and record as ``env`` plans. Called once, before the program begins."""
+    """Hook the frameworks and record as ``env`` says. Called once, before the program begins."""
     import opscope
     from opscope import backends
     from opscope.adapters import modes
@@ -125,7 +126,7 @@ def start(env: Mapping[str, str]) -> None:
     from opscope.core.capture import session
     from opscope.core.capture.imports import time_imports
 
-    # imported where they are needed: NumPy and asyncio, which some of them load, take a tenth of a second
+    # imported only where needed: NumPy and asyncio, which some modules load, take a tenth of a second
     from . import child_attachable, child_exits, child_last, program_end
     from .child_capture import RecordingWithMore
 
@@ -178,7 +179,7 @@ def start(env: Mapping[str, str]) -> None:
 
 
 def _light(folder: str) -> bool:
-    """Begin light mode if the environment wants it; whether it does."""
+    """Begin light mode if the environment asks for it; return whether it began."""
     import opscope
     from opscope.backends import light
     from opscope.core.capture.imports import time_imports
@@ -228,7 +229,8 @@ def _finish_at_quick_exits() -> None:
 
 
 def _by_time(plan: Plan, capture: Capture, folder: str | None) -> None:
-    """Record as planned. ``folder``: the one in which to say until when, as the program is ended then."""
+    """Record as planned. ``folder``: where to write until when it records, if ``opscope`` will end the
+    program."""
     from opscope.core.capture import session
 
     from . import program_end
@@ -261,6 +263,6 @@ def _stop(held: Path) -> None:
 
 def _later(seconds: float, function: Callable[[], object]) -> None:
     timer = threading.Timer(seconds, function)
-    timer.daemon = True  # the program ends when it ends
+    timer.daemon = True  # recording ends with the program
     timer.name = "opscope-timer"
     timer.start()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The folder to record into where somebody attaches; whether nothing is recorded before.
+#: Variables: the folder to record into after an attach, and whether nothing is recorded before.
 PLACE, ALONE = "OPSCOPE_RUN_ATTACH", "OPSCOPE_RUN_ATTACH_ALONE"
 
 
@@ -19,12 +19,12 @@ def settings(attachable: bool, folder: Path, alone: bool) -> dict[str, str]:
 
 
 def alone(env: Mapping[str, str]) -> bool:
-    """Whether the process records nothing until somebody attaches."""
+    """Whether the process records nothing before somebody attaches."""
     return bool(env.get(ALONE))
 
 
 def start(env: Mapping[str, str]) -> None:
-    """Let others attach, if the run says so."""
+    """Let others attach, if the options of the run say so."""
     folder = env.get(PLACE)
     if folder:
         from opscope.backends.attachable_program import attachable

@@ -19,15 +19,13 @@ from opscope.core.capture.recorder_sink import Recorder
 from opscope.core.capture.session import Capture
 
 _log = logging.getLogger(__name__)
-#: Longest wait of a thread of the program for another that begins a backend: CUPTI took 1.3 s on an H100.
+#: Longest wait of a program's thread while another begins a backend: CUPTI took 1.3 s on an H100.
 WAIT_S: Final = 10.0
 
 
 class Recording:
-    """The recorder, which creates its part only when it records something: most children record nothing.
-
-    ``choice`` goes into the recording: why the recorder records.
-    """
+    """The recorder, which creates its part at the first record: most child processes record nothing.
+    ``choice`` goes into the recording: why the recorder records."""
 
     def __init__(self, folder: str | os.PathLike[str], choice: Choice | None = None) -> None:
         self.folder = Path(folder)
@@ -56,7 +54,7 @@ class Recording:
         self._stop(begins.cuda_in_use())
 
     def stop_unused(self) -> None:
-        """Stop recording where the process begins to use a GPU just now: no kernel has run before."""
+        """Stop a recording whose process is about to use a GPU for the first time: no kernel has run yet."""
         self._stop(False)
 
     def _stop(self, used: bool) -> None:
@@ -92,7 +90,7 @@ class RecordingWithMore(Recording):
         self._backends: list[Backend] = []
         self._inner: Capture | None = None
         self._beginning = threading.Lock()
-        self._beginner: int | None = None  # the thread that has the lock
+        self._beginner: int | None = None  # the lock belongs to this thread already
         self._ended = False
         for backend in backends:
             try:
@@ -184,16 +182,16 @@ class RecordingWithMore(Recording):
 
     def in_child(self) -> bool:
         """Drop the parent's profiler in a forked child; the child's own starts once it uses a device."""
-        self._beginning = threading.Lock()  # a thread of the parent's may have held it
+        self._beginning = threading.Lock()  # a thread of the parent may have held it
         self._beginner = None
         if self._inner is not None:
             self._inner = Recording(self.folder, self._alone())
         return True
 
     def _begins(self) -> None:
-        # several backends hear that the device is used, some on threads of their own; a thread of the program
-        # waits for them, or what it does meanwhile would have no kernels. Not without limit: the first may
-        # need what the second holds
+        # Several backends notice the first use of the device, some on threads of their own. A
+        # thread of the program waits for them, or its work meanwhile would have no kernels; but not
+        # without limit, since the first backend may need what the second thread holds.
         if threading.get_ident() == self._beginner:
             return
         if not self._beginning.acquire(timeout=WAIT_S):

@@ -22,17 +22,17 @@ from opscope.core.recording_format import EXITS
 _log = logging.getLogger(__name__)
 
 
-#: Where Python waits for a child, by module: a method of its ``Popen``, private, and not on Windows.
+#: Per module, the method of its ``Popen`` that waits for a child: private, and missing on Windows.
 _WAITS: Final = {"subprocess": "_handle_exitstatus", "multiprocessing.popen_fork": "poll"}
 
 
 def keep(folder: str) -> None:
-    """Keep them once the program imports a framework: launchers do, and all else has no ranks."""
+    """Keep exit statuses once the program imports a framework: launchers of ranks do."""
     after_import.as_it_begins(functools.partial(_wait, folder))
 
 
 def _wait(folder: str) -> None:
-    # never import these first: in keys of PyTorch's compile caches the order of imported modules shows
+    # never import these first: PyTorch's compile caches have the order of imported modules in their keys
     for name, method in _WAITS.items():
         if name in sys.modules:
             _install(folder, method, sys.modules[name])
@@ -62,7 +62,7 @@ def _noting(waits: Callable[..., Any], folder: str) -> Callable[..., Any]:
 
 
 def note(folder: str, pid: int, status: int) -> None:
-    """Append the exit status of a process that has a part in the folder; a signal's as a shell says it."""
+    """Append the exit status of a process that recorded into the folder; a signal as a shell reports it."""
     try:
         if not any(f"-{pid}-" in name for name in os.listdir(folder)):
             return

@@ -17,7 +17,7 @@ BACKEND: Final = "OPSCOPE_RUN_BACKEND"
 
 def settings(last: str | None, slow: float | None, on: str | None) -> dict[str, str]:
     """Return the options as environment variables. Raises ValueError for wrong ones."""
-    # lazy, here and below: every process of a run asks whether the option is ``wanted``
+    # lazy, here and below: every process of a run calls ``wanted``
     from opscope.core.capture.ring_bounds import Bounds, parse_last
     from opscope.core.capture.ring_signal import parse_signal
 
@@ -40,7 +40,7 @@ def wanted(env: Mapping[str, str]) -> bool:
 
 
 def start(env: Mapping[str, str], folder: str) -> None:
-    """Begin to keep the last of this process. Its dumps are made into profiles by ``opscope run``."""
+    """Begin to keep the last part of this process. ``opscope run`` makes profiles of its dumps."""
     from opscope.backends.recorder import RECORDER
     from opscope.backends.ring import RingCapture
     from opscope.core.capture import session

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
     from opscope.profile import Profile
 
-#: What the profile keeps of what the recording says of itself.
+#: The facts of a recording that its profile keeps.
 _KEPT: Final = ("mode", "gpu", "backends", "ring", "source_files")
 
 
@@ -40,23 +40,20 @@ class Task:
 
 
 def names_for(target: Path) -> Iterator[Path]:
-    """Yield other names for the profile ``target``, for when it is taken meanwhile."""
+    """Yield other names for the profile ``target``, in case it is taken meanwhile."""
     from opscope.readers.profile.profile_writing import numbered
 
     return numbered(target)
 
 
 def collect_profile(task: Task, nothing: str) -> tuple[Profile, Path] | None:
-    """Make a profile of the processes' parts, and print where it is.
-
-    Returns the profile and its path; None if nothing was recorded. Raises what reading and writing raise.
-    ``nothing`` is the line to print if nothing was recorded; it is empty where the program's own error
-    explains it.
-    """
+    """Make a profile of the processes' parts, and print its path. Returns the profile and its path; None if
+    nothing was recorded. Raises what reading and writing raise. ``nothing`` is the line to print if nothing
+    was recorded; it is empty where the program's own error explains it."""
     from opscope.core.job.clocks import aligned
 
     parts = task.parts
-    if _print_unrecorded(parts):  # what is printed of them says more
+    if _print_unrecorded(parts):  # the lines printed about the parts say more
         nothing = nothing and "nothing was recorded"
     closing = nsight.closing_lines(parts)
     if not recording_folder.parts(parts):
@@ -100,7 +97,7 @@ def _save(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, Pa
     lines = simple.tell(trace, backends.gpu_vendor()) if task.mode == modes.SIMPLE else []
     if private:
         trace = redacted(trace, private=True)
-    # the parts' paths are of no use once the parts are deleted
+    # the parts' paths are useless once the parts are deleted
     facts = {name: value for name, value in trace.origin.items() if name in _KEPT}
     trace.origin = {
         **facts,
@@ -113,7 +110,7 @@ def _save(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, Pa
         trace.origin["gpu"] = True
     profile = Profile(trace)
     written = profile.save_as(task.target, force=task.force, others=task.names, scratch=parts)
-    profile.keep_in(written)  # the report's results, once it is printed
+    profile.keep_in(written)  # the report's results come after the report is printed
     by = recorded_by(trace.origin)
     if by is not None and by[1] != backends.REQUESTED:
         common.say("backend {}: {}".format(*by))
@@ -149,7 +146,7 @@ def _print_unrecorded(parts: Path) -> bool:
     return bool(reasons)
 
 
-#: Ops by memory on the first screen of a run that recorded allocations.
+#: The reports of ops by memory, for the first screen of a run that recorded allocations.
 _FIRST_OPS: Final = 5
 
 
@@ -178,5 +175,5 @@ def print_report(profile: Profile, target: Path, top: int | None, width: int | N
         common.say(f"more: opscope report {target}")
         if not profile.is_light:
             profile._keep_more()
-    except OSError:  # nobody can read it, and the exit status is the program's
+    except OSError:  # nobody can read the report; the exit status stays the program's
         common.discard(sys.stderr)

@@ -11,13 +11,13 @@ GROUP: Final = "opscope.commands"
 
 
 class Known(NamedTuple):
-    """A command of opscope: its module and function, and what is put around it, each as ``module:name``."""
+    """A command of opscope: its module and function, and the wrappers around it, each as ``module:name``."""
 
     place: str
     around: tuple[str, ...] = ()
     #: Options may follow what is typed without a name.
     interspersed: bool = True
-    #: The words are another tool's grammar: they are left as they were typed.
+    #: Whether the words are of another tool's grammar: they are left as typed.
     verbatim: bool = False
 
     def function(self) -> Callable[..., Any]:
@@ -28,10 +28,8 @@ class Known(NamedTuple):
         return command
 
     def help_texts(self, every: bool) -> Mapping[str, str]:
-        """Return parameter → help, where the command's module has it made only when the help is shown.
-
-        ``every``: all that there is to say is asked for.
-        """
+        """Return help texts by parameter, where the command's module makes them only when the help is shown.
+        ``every``: the complete help is asked for."""
         room = import_module(f"{__package__}.{self.place.partition(':')[0]}")
         texts: Callable[[bool], Mapping[str, str]] | None = getattr(room, "help_texts", None)
         return texts(every) if texts else {}

@@ -25,10 +25,8 @@ _held: list[str] | None = None
 
 @contextlib.contextmanager
 def held(keep: bool = True) -> Iterator[list[str]]:
-    """Keep the lines of ``say`` in the list that is given, and print none of them; ``fail`` prints.
-
-    Without ``keep`` all are printed, and the list stays empty.
-    """
+    """Collect the lines of ``say`` in the yielded list instead of printing them; ``fail`` still prints.
+    Without ``keep`` they are printed, and the list stays empty."""
     global _held
     before, lines = _held, list[str]()
     _held = lines if keep else before
@@ -39,7 +37,7 @@ def held(keep: bool = True) -> Iterator[list[str]]:
 
 
 def is_held() -> bool:
-    """Whether the lines of ``say`` are kept: then nothing but errors is to be seen."""
+    """Whether the lines of ``say`` are collected: then only errors are printed."""
     return _held is not None
 
 
@@ -73,20 +71,21 @@ def _print_line(message: str) -> None:
 
 
 def base_name(path: str) -> str:
-    """Return the last part of a path or URL: neither where the file lies nor a signature is in it."""
+    """Return the last part of a path or URL, without its folder and signature."""
     from opscope.remote.urls import is_url, name_of
 
     return name_of(path) if is_url(path) else os.path.basename(os.path.normpath(path))
 
 
 def stem(path: str) -> str:
-    """Return a name for what is made from the file, folder or pattern at ``path``, without a suffix."""
+    """Return a name without a suffix for a file made from the file, folder or pattern at ``path``."""
     name = base_name(path).partition(".")[0]
     return "".join(letter for letter in name if letter not in "*?[]") or "profile"
 
 
 def refuse_url(path: Path | str | None, option: str) -> None:
-    """End the command if a path that must be local was given as a URL, which ``Path`` takes for a folder."""
+    """End the command if a path that must be local was given as a URL, which ``Path`` would take for a
+    folder."""
     from opscope.remote.urls import SCHEMES
 
     scheme, colon, rest = str(path or "").partition(":")
@@ -98,7 +97,7 @@ def refuse_url(path: Path | str | None, option: str) -> None:
 
 
 def refuse_name(path: Path, option: str = "--output") -> None:
-    """End the command if no profile can have the name: none, the folder above, that of a device or a pipe."""
+    """End the command if no profile can have the name: it is empty, ``..``, or that of a device or a pipe."""
     if path.name in ("", ".."):
         fail(f"{option} {str(path)!r} is not a file name")
     refuse_device(path)
@@ -115,7 +114,7 @@ def stream(write: Callable[[TextIO], object]) -> None:
     if sys.stdout is None:
         fail("stdout is closed")
     try:
-        # where stdout is a terminal, it is likely that of the bar
+        # if stdout is a terminal, it is probably the one with the progress bar
         with progress_bar.aside() if sys.stdout.isatty() else contextlib.nullcontext():
             write(sys.stdout)
             sys.stdout.flush()
@@ -130,7 +129,8 @@ def stream(write: Callable[[TextIO], object]) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard what ``stream`` did not accept: Python would write it again at exit, and print an error."""
+    """Discard the text that ``stream`` could not write: Python would write it again at exit, and print
+    an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -151,11 +151,11 @@ def load(
     If one of several files cannot be read, a line on stderr says so and the others are loaded; with
     ``strict`` it is an error.
 
-    ``lean``: leave out the columns of which no total is made. ``gpu`` names the devices that the trace
-    does not name; an unknown name ends the command. ``model``: the ONNX model that ran. ``counters``: a
-    file of hardware counters that were measured in another run. ``unrelated``: the files are of several jobs.
-    ``model_config``: the configuration of the model that a server ran. ``requests``, ``power``: its log of
-    requests, and samples of its GPUs' power.
+    ``lean``: leave out the columns that no total needs. ``gpu`` names the devices that the trace
+    does not name; an unknown name ends the command. ``model``: the ONNX model that ran.
+    ``counters``: a file of hardware counters that were measured in another run. ``unrelated``: the
+    files are of several jobs. ``model_config``: the configuration of the model that a server ran.
+    ``requests``, ``power``: its log of requests, and samples of its GPUs' power.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
     from opscope.profile import load as load_profile
@@ -240,7 +240,7 @@ def rows(top: int | None) -> int | None:
 
 
 def arrange(frame: pl.DataFrame, sort: str, chosen: str | None) -> tuple[pl.DataFrame, list[str]]:
-    """Return ``frame`` sorted, and the chosen columns; ends the command if a column does not exist."""
+    """Return ``frame`` sorted, with only the chosen columns; ends the command if a column does not exist."""
     keys = split(chosen) if chosen else frame.columns
     for key in (sort, *keys):
         if key not in frame.columns:
@@ -270,8 +270,8 @@ class Listing:
         json: bool,
         width: int | None,
     ) -> None:
-        """Print ``frame`` on stdout, the largest by ``sort`` first: a table of ``shown``, or as CSV or JSON
-        all of its columns; in every form the columns ``chosen``, if any are."""
+        """Print ``frame`` on stdout, the largest by ``sort`` first: as a table of the columns ``shown``,
+        or as CSV or JSON of all columns; with ``chosen``, always of the chosen columns."""
         ordered, keys = arrange(frame, sort, chosen)
         if csv or json:
             raw(ordered.select(keys), csv, top)
@@ -341,5 +341,5 @@ def scratch_beside(output: Path) -> Path:
 
     try:
         return recording_folder.beside(output)
-    except OSError as error:  # some folders have write permission and still refuse a write
+    except OSError as error:  # some folders report write permission and still refuse a write
         fail(f"{output.parent}: cannot write to this folder: {refusal(error)}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _TOTALS = "name,op,counter,counted_kernels,counted,mean_count,least_count,most_count"
 _EACH = "start,duration,device,stream,name,op_stack,layer,step"
-#: Counters that a table of executions shows: those with the greatest sums.
+#: The counters in a table of executions: those with the greatest sums.
 _SHOWN = 3
 Roofline = Annotated[
     bool,
@@ -77,7 +77,7 @@ def counters(
 def _frame(
     profile: Profile, each: bool, roofline: bool, hta: bool, search: str | None
 ) -> tuple[pl.DataFrame, list[str], str]:
-    """Return the frame, the columns that a table shows of it, and the table's title."""
+    """Return the frame, the columns to show of it, and the table's title."""
     if roofline:
         frame = profile.counter_roofline()
         return frame, frame.columns, "Roofline measured and modelled"

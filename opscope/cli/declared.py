@@ -1,8 +1,6 @@
-"""How a command states its options and how it ends, without Typer, which takes long to import.
-
-``quick`` reads a plain command line by these statements; ``app`` makes Typer's parameters of them for the
-help, for what is wrong in a line and for all that is not plain.
-"""
+"""How a command states its options and how it ends, without Typer, which takes long to import. ``quick``
+reads a plain command line by these declarations; ``app`` makes Typer's parameters from them for help, wrong
+command lines and all that is not plain."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ class Argument(Option):
 
 
 class Exit(Exception):
-    """The command ends with this status; what there was to say has been said."""
+    """End the command with this status; its messages have been printed."""
 
     def __init__(self, status: int = 0) -> None:
         super().__init__(status)
@@ -37,4 +35,4 @@ class Exit(Exception):
 
 
 class Misuse(Exception):
-    """A command line that only the command can see to be wrong; raised before the command does anything."""
+    """The command found its command line wrong, before it did anything."""

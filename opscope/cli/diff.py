@@ -171,7 +171,7 @@ def tell(asked: Options, names: tuple[str, str], compared: Callable[[], Differen
     if asked.table is not None and (asked.json or asked.markdown):
         common.fail("--table is for the terminal and --csv; --json and --markdown have all tables")
     try:
-        limits = [parse(text) for text in asked.fail_on or ()]  # before anything is read
+        limits = [parse(text) for text in asked.fail_on or ()]  # before any file is read
     except BadLimit as error:
         common.fail(str(error))
     difference = compared()
@@ -211,7 +211,7 @@ def difference_of(asked: Options) -> Difference:
         base = open_baseline(asked.baselines, asked.against)
         return compare(partial(reducing, base), partial(begin, asked.a, []))
     with ThreadPoolExecutor(1) as beside:
-        # the second is opened while the first is reduced, which alone leaves one of two processors half idle
+        # open the second while the first is reduced, which alone uses only one of two processors
         second = [beside.submit(lambda: prepare(asked.load(asked.second)))]
         return compare(partial(begin, asked.a, []), partial(begin, asked.second, second))
 
@@ -219,7 +219,7 @@ def difference_of(asked: Options) -> Difference:
 def _show(
     asked: Options, names: tuple[str, str], difference: Difference, results: list[Held]
 ) -> None:
-    """Print the difference and what the limits come to, in the form that the options choose."""
+    """Print the difference and the verdicts on the limits, in the form that the options choose."""
     from opscope.reports import difference as shown
 
     rows = common.rows(asked.top)

@@ -175,10 +175,8 @@ def _advice(rows: Iterable[Mapping[str, str]]) -> list[str]:
 def _backends(
     name: str, test: bool, program: Program
 ) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """Return a row for each backend, and rows for what ``auto`` takes and for the test of one.
-
-    Ends the command if there is no backend ``name``.
-    """
+    """Return a row for each backend, then rows for the choice of ``auto`` and for the test of a backend. Ends
+    the command if there is no backend ``name``."""
     from opscope.backends import choose, known
 
     from . import doctor_backends
@@ -209,7 +207,8 @@ def _backends(
 
 
 def _for_program(row: dict[str, str], program: Program, gpu: bool) -> dict[str, str]:
-    """Return a backend's row without advice that the program does not need: no GPU, another framework."""
+    """Return a backend's row without advice that the program does not need, such as on GPUs or other
+    frameworks."""
     from opscope.adapters import known
 
     installs = {_install(name): program.uses(name, _is_here(name)) for name in known.available()}
@@ -234,10 +233,8 @@ def _tell_start(name: str, limit_s: float) -> None:
 
 
 def checks(program: Program | None = None) -> Iterator[Check]:
-    """Yield every check of this machine. Loads the frameworks that are installed.
-
-    What the ``program`` does not use, None: what is not installed, is named without advice.
-    """
+    """Yield every check of this machine. Loads the frameworks that are installed. Frameworks that the
+    ``program`` does not use are named without advice; without a program, those that are not installed."""
     program = program or Program()
     yield Check("opscope", True, f"{opscope.__version__}, Python {platform.python_version()}")
     supported = sys.platform.startswith("linux")
@@ -317,7 +314,7 @@ def _gpu() -> Check:
 
     machine = here()
     hidden = gpu_of(machine)
-    if hidden is not None:  # the driver would say that there is none
+    if hidden is not None:  # the driver would say that there is no device
         return Check("GPU", False, *hidden)
     windows = os.name == "nt"
     without = Check(
@@ -343,13 +340,13 @@ def _gpu() -> Check:
         look = "see nvidia-smi" if runtime == "CUDA" else "see rocm-smi"
         driver_state = f"{runtime} driver present, no device (error {status})"
         without = Check("GPU", False, driver_state, look)
-    if machine.gpu == "amd":  # PyTorch's wheels contain HIP; the system need not have it
+    if machine.gpu == "amd":  # PyTorch's wheels contain HIP, so the system may lack it
         return Check("GPU", True, "an AMD GPU (/dev/kfd exists); the system has no HIP of its own")
     return without
 
 
 def _cpu(gpu: bool) -> Check:
-    """Check whether this CPU's roofs are measured, which only a program without a ``gpu`` needs."""
+    """Check whether this CPU's roofs were measured; a program on a ``gpu`` does not need them."""
     from opscope.core.capture import hardware
 
     roofs = hardware.cpu_roofs()
@@ -365,7 +362,7 @@ def _cpu(gpu: bool) -> Check:
 
 
 def _nsys(gpu: bool) -> Iterator[Check]:
-    """Check Nsight Systems, and what its report of a run from here would lack; only a ``gpu`` needs it."""
+    """Check Nsight Systems, and what its report would lack if it recorded here; only a ``gpu`` needs it."""
     from opscope.backends.nsys import importer, preflight, tool, where
 
     from . import doctor_backends
@@ -462,7 +459,7 @@ def _torch_observers() -> Iterator[Check]:
 
 def _tensorflow_observers() -> Iterator[Check]:
     """Check the native libraries of the TensorFlow adapter: the observer of graph ops, and the reader of
-    sizes that a graph does not know."""
+    sizes that a graph leaves open."""
     ears, inputs = "TensorFlow observer", "TensorFlow size reader"
     if _version("tensorflow") is None:
         for title in (ears, inputs):
@@ -504,10 +501,8 @@ def _compile(
     build: str = "tensorflow",
 ) -> Check:
     """Check a library of ``adapters.shared.compiled``, built with the first of ``flags`` that works.
-
-    ``without`` says what happens without it, ``when`` says when it is built, ``build`` by which
-    ``opscope build`` too.
-    """
+    ``without``: the effect of its absence; ``when``: when it is built; ``build``: the argument of ``opscope
+    build`` that builds it."""
     from opscope.adapters.shared.compiled import BuildError, cached, compiler_of, library_name
 
     try:

@@ -1,4 +1,4 @@
-"""What ``opscope doctor`` says of backends: which work here, which ``auto`` takes, and a test of one."""
+"""The checks of backends in ``opscope doctor``: which work here, which ``auto`` takes, and a test of one."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ from opscope.backends import Auto, Backend, Choice, Machine
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: Seconds for the test of the backend that ``auto`` takes, once its program has started; of one that the user
-#: names.
+#: Seconds for the test of ``auto``'s backend once its program has started; and of one that the user names.
 LIMIT_S: Final = 5.0
 NAMED_LIMIT_S: Final = 60.0
 #: Seconds for the program's start: on a cold GPU a framework, a context and cuDNN may take 10 s and more.
 START_S: Final = 120.0
-#: A start that takes longer than this is told.
+#: The user is told of a start that takes longer than this.
 _SLOW_START_S: Final = 2.0
-#: Seconds between two looks at the program, and for it to end once it is killed.
+#: Seconds between two checks of the program, and to wait until it ends once it is killed.
 _LOOK_S: Final = 0.02
 _KILL_S: Final = 5.0
 _STEPS: Final = 3
 _RANGE: Final = "opscope self-test"
 #: The program that is recorded: steps with a range each, then the backend's own sample. It runs the sample
-#: before too: what is slow the first time (imports, the device's context, libraries) belongs to its start.
-#: What ``exec`` runs is source of the installed backend, in a process of its own, and never data of a trace.
+#: once before, so that slow first-time work (imports, the device's context, libraries) counts as its start.
+#: ``exec`` only runs source of the installed backend, in a process of its own, never data of a trace.
 _PROGRAM: Final = """\
 import sys, time
 import opscope
@@ -52,16 +51,14 @@ for _ in range({steps}):
 exec(sample)
 session.stop()
 """
-#: As ``Machine``'s GPU in words.
+#: The GPU of a ``Machine`` in words.
 _OF_GPU: Final = {"nvidia": "an NVIDIA GPU", "amd": "an AMD GPU"}
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a self-test: whether what was recorded arrived, what was found, and what to do.
-
-    ``works`` is None where that is not known: the test did not end in time.
-    """
+    """The result of a self-test: whether the recording was complete, what was found, and what to do.
+    ``works`` is None where that is not known, because the test did not end in time."""
 
     name: str
     works: bool | None
@@ -70,12 +67,12 @@ class Tested:
 
 
 def about_to_start() -> Machine:
-    """Return this machine as a program finds it that is about to start: doctor's own imports do not count."""
+    """Return this machine as a program sees it before it starts: without the modules that doctor imported."""
     return backends.here(modules={})
 
 
 def rows(machine: Machine, choice: Choice) -> list[dict[str, str]]:
-    """Return one row for each backend, the highest rank first: ``auto`` takes the one in that state."""
+    """Return one row for each backend, the highest rank first; the state of ``auto``'s choice is ``auto``."""
     rows_of_backends = []
     for name, backend, availability in backends.ranked(machine):
         state = "ok" if availability.works else "--"
@@ -102,7 +99,8 @@ def rows(machine: Machine, choice: Choice) -> list[dict[str, str]]:
 
 
 def picked(machine: Machine, choice: Choice) -> str:
-    """Return one line: what ``auto`` takes here, and what it takes once a program uses a framework."""
+    """Return one line: the backend that ``auto`` takes here, and the one it takes once a framework is
+    used."""
     later = [
         backend.name
         for name, backend, availability in backends.ranked(machine)
@@ -166,11 +164,8 @@ def self_test(
 def _times(
     process: subprocess.Popen[bytes], ready: Path, limit_s: float, waiting: Callable[[], object]
 ) -> tuple[float | None, float | None]:
-    """Wait for the program; return the seconds of its start, and those after it.
-
-    The first are None if it has not said that it started, the second if it had not ended in time: then it is
-    killed.
-    """
+    """Wait for the program; return the seconds of its start, and those after it. The first are None if it
+    never reported its start, the second if it did not end in time; then it is killed."""
     begun = time.monotonic()
     started: float | None = None
     was_late = False
@@ -185,7 +180,7 @@ def _times(
             process.kill()
             with contextlib.suppress(
                 subprocess.TimeoutExpired
-            ):  # in the driver it cannot be killed
+            ):  # a process inside the driver cannot be killed
                 process.wait(_KILL_S)
             return started, None
         time.sleep(_LOOK_S)
@@ -194,7 +189,7 @@ def _times(
 
 
 def _unended(name: str, started: float | None, limit_s: float) -> Tested:
-    """Return that the test did not end, which says nothing of whether the backend works."""
+    """Return the result of a test that did not end, which does not tell whether the backend works."""
     if started is None:
         return Tested(
             name,
@@ -210,7 +205,7 @@ def _unended(name: str, started: float | None, limit_s: float) -> Tested:
 
 
 def _lacks(backend: Backend, target: Path) -> str | None:
-    """Return what of the known program is not in the recording, or None."""
+    """Return which part of the known program is missing in the recording, or None."""
     from opscope.readers.errors import BadInput
     from opscope.readers.recording.reader import collect
 
@@ -242,7 +237,7 @@ def _lacks_ranges(trace: Trace) -> str | None:
 
 
 def gpu_of(machine: Machine) -> tuple[str, str] | None:
-    """Return what is known of the GPU if an environment variable hides it, and what to do; else None."""
+    """Return the GPU and the advice if an environment variable hides it; else None."""
     hidden = machine.hidden_by
     if machine.gpu is not None or hidden is None:
         return None

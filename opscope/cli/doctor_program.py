@@ -1,4 +1,4 @@
-"""What ``opscope doctor`` advises to install: what a program imports, or what is installed here already."""
+"""Which packages ``opscope doctor`` gives advice on: those that a program imports, or the installed ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from . import common
 
-#: What a program is written in, by the name of its file.
+#: Suffixes of Python programs.
 SUFFIXES = (".py", ".pyw")
 
 

@@ -1,4 +1,4 @@
-"""``opscope doctor --measure``: what this CPU can do, kept for recordings on this machine."""
+"""``opscope doctor --measure``: this CPU's limits, kept for recordings on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_SIZE: Final = 8_192
 #: The copied array has four times the last cache, between these bytes.
 _LEAST_COPY: Final = 1 << 27
 _MOST_COPY: Final = 1 << 30
-#: The share of these cores that other processes may take before the figures are doubted.
+#: If other processes take more than this share of the cores, the figures are doubted.
 _BUSY: Final = 0.1
 _LAST_CACHE: Final = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
@@ -53,11 +53,9 @@ def measured() -> dict[str, Any]:
 
 
 def keep(figures: dict[str, Any]) -> dict[str, Any]:
-    """Write the figures to the user's file; of a machine that was measured before the higher ones.
-
-    A limit is the most that was seen, and a machine that others use shows less. Returns the row with
-    ``roofs``, the text that ``--gpu`` takes, and ``kept_in``.
-    """
+    """Write the figures to the user's file; if the machine was measured before, keep the higher ones. A limit
+    is the most that was ever measured, and a machine in use by others shows less. Returns the row with
+    ``roofs``, the text that ``--gpu`` takes, and ``kept_in``."""
     path = owned_folder.cache_folder() / hardware.ROOFS_FILE
     here, row = (figures["cpu"], figures["cores"]), dict(figures)
     others = []
@@ -81,7 +79,7 @@ def keep(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def _higher(figures: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures, or those of the row from before that are higher."""
+    """Return the figures, each replaced by that of the earlier row if it is higher."""
     flops, bandwidth = before.get("flops"), before.get("bandwidth")
     rates = flops if isinstance(flops, dict) else {}
     known = {dtype: rate for dtype, rate in rates.items() if isinstance(rate, (int, float))}
@@ -91,7 +89,7 @@ def _higher(figures: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(kept: dict[str, Any]) -> Table:
-    """Return the table of what was measured, and of what becomes of it."""
+    """Return the table of the measured figures and of where they are kept."""
     rows = [
         {
             "what": dtype,
@@ -116,7 +114,7 @@ def table(kept: dict[str, Any]) -> Table:
 
 
 def _text(figures: dict[str, Any]) -> str:
-    """Return the figures as ``identify.find`` reads them."""
+    """Return the figures as a text that ``identify.find`` reads."""
     words = [f"CPU {figures['cores']} cores"]
     words += [f"{dtype} {rate / 1e9:.4g} GFLOP/s" for dtype, rate in figures["flops"].items()]
     words.append(f"{figures['bandwidth'] / 1e9:.4g} GB/s")
@@ -126,7 +124,8 @@ def _text(figures: dict[str, Any]) -> str:
 
 
 def _figures(each_s: float) -> dict[str, Any]:
-    """Return FLOP/s by dtype, bytes/s, the last cache's bytes, and the cores' share of other processes."""
+    """Return FLOP/s by dtype, bytes/s, the last cache's bytes, and the share of the cores that others
+    used."""
     cache, before, own, began = _last_cache(), _busy_s(), time.process_time(), time.perf_counter()
     flops = {name: _products(dtype, each_s) for name, dtype in (("f32", "f4"), ("f64", "f8"))}
     bandwidth, after = _copies(cache or 0, each_s), _busy_s()
@@ -138,7 +137,7 @@ def _figures(each_s: float) -> dict[str, Any]:
 
 
 def _busy_s() -> float | None:
-    """Return how long the processors of this process have worked for anybody; None if it is not told."""
+    """Return how long the processors of this process have worked for any process; None if that is unknown."""
     try:
         lines = [line.split() for line in Path("/proc/stat").read_text("ascii").splitlines()]
         mine = {f"cpu{number}" for number in os.sched_getaffinity(0)}
@@ -172,7 +171,7 @@ def _copies(cache: int, each_s: float) -> float:
 
     cores = hardware.cores()
     source = np.ones(min(max(4 * cache, _LEAST_COPY), _MOST_COPY), np.uint8)
-    target = np.ones_like(source)  # written once: its pages are there
+    target = np.ones_like(source)  # write once, so that its pages exist
     pieces = list(zip(np.array_split(source, cores), np.array_split(target, cores), strict=True))
     with ThreadPoolExecutor(cores) as pool:
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from opscope.exports.formats import Format
     from opscope.profile import Profile
 
-#: The viewer's pages in one file; they are no format of ``exports``, which the viewer stands beside.
+#: The viewer's pages in one file. They are no format of ``exports``, which cannot import the viewer.
 _HTML: Final = "html"
 
 
@@ -106,14 +106,14 @@ def _other(asked: Options) -> None:
             counts = write(profile, asked.to, target.path, **more)
         except OSError as error:
             common.fail(f"{target.named()} was not written: {error.strerror or error}")
-        except ImportError as error:  # a package that the format needs
+        except ImportError as error:  # a package that the format needs is missing
             common.fail(str(error))
     said = ", ".join(f"{count:,} {title}" for title, count in counts.items() if title != "time")
     common.say(f"wrote {target.named()}: {said}")
 
 
 def _more(asked: Options, wanted: Format) -> dict[str, Any]:
-    """Return the options of the format; ends the command if it has them not."""
+    """Return the options of the format; ends the command if it does not have one of them."""
     from opscope.core.question.suggest import unknown
     from opscope.exports.flamegraph import BY
 

@@ -24,7 +24,7 @@ def add(
     labels: dict[str, str],
     gpu_hours: float | None,
 ) -> None:
-    """Add each profile, given with what it is of, to the dataset in ``fleet``, and say so."""
+    """Add each profile, given with its files' name, to the dataset in ``fleet``, and print that."""
     if len(profiles) > 1 and (job is not None or gpu_hours is not None):
         common.fail("--job and --gpu-hours are of one job: add the jobs one by one")
     from opscope.scale.fleet import add as add_run

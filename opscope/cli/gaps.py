@@ -60,7 +60,7 @@ ADVICE: Final[Mapping[str, str]] = {
         "library without an adapter. Name it with opscope.annotate; `opscope doctor` lists the adapters"
     ),
 }
-#: The same where the device is AMD's: nsys and CUDA's ways are none there.
+#: The same for AMD's devices, where nsys and CUDA's ways do not work.
 AMD: Final[Mapping[str, str]] = {
     "no launch record": (
         "The work was launched before the capture began, or the trace does not record its launch. Begin "
@@ -89,7 +89,7 @@ AMD: Final[Mapping[str, str]] = {
         "captured"
     ),
 }
-#: What each table contains, and what a profile without it cannot show.
+#: The content of each table, and what a profile without it cannot show.
 MEANING: Final[Mapping[str, str]] = {
     "ranges": "ops, layers and steps: without them no time has an op",
     "calls": "calls of the runtime (CUDA, HIP): without them it is not known which op launched a kernel",

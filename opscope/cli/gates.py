@@ -20,12 +20,13 @@ Row = Mapping[str, Any]
 
 
 class BadGate(ValueError):
-    """The expression is no gate; the message says what one looks like."""
+    """The expression is not a gate; the message shows valid ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate says: ``fails`` is None where it cannot be judged; ``why`` says why it fails or cannot."""
+    """The verdict of a gate: ``fails`` is None where it cannot be judged; ``why`` says why it fails or
+    cannot be judged."""
 
     fails: bool | None
     why: str = ""
@@ -43,10 +44,8 @@ class Gate:
 
     @classmethod
     def of(cls, text: str, detectors: Iterable[str], asked: Sequence[str] | None = None) -> Gate:
-        """Return the gate that ``text`` says. Raises BadGate.
-
-        ``detectors``: those that there are; ``asked``: those that are asked, if not all.
-        """
+        """Return the gate in ``text``. Raises BadGate. ``detectors``: all detectors; ``asked``: those that
+        the user asks, if not all."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise BadGate(f"{text!r} is no gate, {_SAID}")
@@ -112,14 +111,14 @@ class Gate:
         return time > limit or (self.orders == ">=" and time == limit)
 
     def _open(self, row: Row, limit: float) -> bool:
-        """Whether nothing says if a finding saves more than ``limit``."""
+        """Whether it is unknown if a finding saves more than ``limit``."""
         if row["saving"] is not None:
             return False
         return row["saving_most"] is None or self._over(row["saving_most"], limit)
 
 
 def _known(row: Row) -> int | None:
-    """Return what a finding saves for certain or by estimate."""
+    """Return the estimated saving of a finding, or its lower bound."""
     time = row["saving"] if row["saving"] is not None else row["saving_least"]
     return None if time is None else int(time)
 
@@ -131,7 +130,7 @@ def _most(row: Row) -> int:
 def lines(
     gates: Iterable[Gate], rows: Sequence[Row], combined: Row, strict: bool
 ) -> Iterator[tuple[bool, str]]:
-    """Yield for each gate that fails or cannot be judged whether it fails, and a line that says why."""
+    """Yield for each gate that fails or cannot be judged whether it fails, and a line with the reason."""
     failed = []
     for gate in gates:
         verdict = gate.judge(rows, combined)

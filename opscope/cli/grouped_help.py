@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from typer.core import TyperCommand
 
-#: The most lines of a command's ``--help``; one that takes no more with all of its options shows them all.
+#: The most lines of a command's ``--help``; a command with shorter complete help always shows all options.
 LINES: Final = 40
-#: The groups in their order, each with its options by the name that is written first.
+#: The groups in their order, each with the first names of its options.
 GROUPS: Final[Mapping[str, str]] = {
     "What to record": """
         --output --force --steps --delay --duration --whole --memory --samples --stacks --private --light
@@ -41,7 +41,7 @@ _WRITTEN: Final = {
     "--output": "How to print or write it",
     "--force": "How to print or write it",
 }
-#: Options that a command has in another group than others.
+#: Options that are in another group for some commands.
 _OTHERWISE: Final[Mapping[str, Mapping[str, str]]] = {
     "run": {"--counters": "What to record"},
     "report": _WRITTEN,
@@ -53,7 +53,7 @@ _OTHERWISE: Final[Mapping[str, Mapping[str, str]]] = {
     "view": {"--host": "The page"},
     "dlprofviewer": {"--host": "The page"},
 }
-#: Options that the short help of each command has.
+#: Options that are in every command's short help.
 COMMON: Final = frozenset(
     """
     --output --steps --duration --backend --mode --memory --light --last --attachable --samples --status
@@ -66,7 +66,7 @@ COMMON: Final = frozenset(
 
 
 class Grouped(TyperCommand):
-    """A command whose help is short, and whole with ``--help-all``."""
+    """A command with short help, and complete help with ``--help-all``."""
 
     _everything = None
     _all = False
@@ -118,7 +118,7 @@ class Grouped(TyperCommand):
 
 
 def name(option: Any) -> str:
-    """Return the option's name that is written first: the long one."""
+    """Return the name of the option that is written first: the long one."""
     long = [text for text in option.opts if text.startswith("--")]
     return str(long[0] if long else option.opts[0])
 
@@ -128,7 +128,7 @@ def _common(options: Iterable[Any]) -> list[Any]:
 
 
 def _grouped(command: str, options: Iterable[Any]) -> dict[str, list[Any]]:
-    """Return the groups that a command's options have, in order; what no group names comes last."""
+    """Return the groups of a command's options, in order, with options of no group last."""
     group_of = {flag: title for title, flags in GROUPS.items() for flag in flags.split()}
     group_of |= _OTHERWISE.get(command, {})
     groups: dict[str, list[Any]] = {title: [] for title in (*GROUPS, "Other")}
@@ -138,7 +138,7 @@ def _grouped(command: str, options: Iterable[Any]) -> dict[str, list[Any]]:
 
 
 def _write_short(ctx: Any, formatter: Any, groups: Mapping[str, list[Any]]) -> None:
-    """Write a line for each option: its names, and what it is for as far as the line goes."""
+    """Write a line for each option: its names, and as much of its help as fits."""
     shown = {
         title: [_short(*option.get_help_record(ctx)) for option in options]
         for title, options in groups.items()

@@ -54,7 +54,7 @@ def existing_folder(source_root: Path | None) -> Path | None:
 
 
 def embedded_folder(embed_source: bool, source_root: Path | None) -> Path | None:
-    """Return the folder whose source a file may hold; ends the command if none was asked for."""
+    """Return the folder whose source text a file may contain; ends the command if none was requested."""
     if source_root is not None and not embed_source:
         common.fail("--source-root needs --embed-source: without it a file holds no source")
     return existing_folder(source_root)
@@ -96,10 +96,8 @@ def write(
     sources: bool = False,
     source_root: Path | None = None,
 ) -> None:
-    """Write the file and say so, with the tables of which it has only the first rows.
-
-    ``sources``: with the text of source files, of those below ``source_root`` if there is one.
-    """
+    """Write the file and print its name, and which tables have only their first rows. ``sources``: include
+    the text of source files, if ``source_root`` is given only of those below it."""
     from opscope.viewer import single
     from opscope.viewer.viewed import Viewed
 
@@ -122,5 +120,5 @@ def write(
 
 
 def _names(files: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    # where the files lie is nobody's business who gets the file
+    # the file's receiver must not learn its folder
     return tuple(map(common.base_name, files))

@@ -11,7 +11,7 @@ from typing import Final
 
 from opscope.core.capture import attach_place
 
-#: The first Python whose programs can be told to run something, and seconds to wait until one has.
+#: The first Python version that can run code in another program, and the seconds to wait for that program.
 _FIRST: Final = (3, 14)
 _WAIT_S: Final = 15.0
 _CODE: Final = """\
@@ -45,7 +45,7 @@ def into(pid: int) -> None:
         raise Impossible(f"{pid}: no such process") from None
     if user != os.geteuid():
         raise Impossible(f"{pid} is another user's process: only its user may attach to it")
-    folder = Path(mkdtemp(prefix="opscope-inject-"))  # 0700: nobody else can exchange the file
+    folder = Path(mkdtemp(prefix="opscope-inject-"))  # 0700: nobody else can replace the file
     script = folder / "attach.py"
     try:
         script.write_text(_CODE, encoding="utf-8")

@@ -20,13 +20,12 @@ def settings(
     part: bool,
     inside: bool = False,
 ) -> dict[str, str]:
-    """Return the environment variables for it; none where CUPTI is not what records.
+    """Return the environment variables for it; none if CUPTI does not record.
 
-    That is so for ``--backend cupti``, where ``auto`` means it, and in simple mode: nothing else in a process
-    records the kernels of a program that is not this Python, nor of one that uses neither PyTorch nor JAX.
-    ``part``: only a part of the run is recorded, which the helper cannot do by itself. ``inside``: CUPTI is
-    used from within Python programs, whatever the backend, and by them alone.
-    Prints why it cannot be done.
+    CUPTI records for ``--backend cupti``, where ``auto`` chooses it, and in simple mode: inside a process,
+    nothing else records kernels of other programs than this Python, or of Python programs without PyTorch and
+    JAX. ``part``: only a part of the run is recorded, which the helper cannot do by itself. ``inside``: only
+    Python programs use CUPTI, whatever the backend. If the variables cannot be set, the reason is printed.
     """
     foreign = not ahead.is_ours(command[0])
     machine = backends.here(in_process=False, simple=mode == modes.SIMPLE)

@@ -51,13 +51,14 @@ class Interruptible:
             self._thread.start()
 
     def stands(self, deed: Callable[[], object]) -> None:
-        """Call ``deed``, which deletes the parts: the profile is complete, or there is none to make."""
+        """Call ``deed``, which deletes the parts, because the profile is complete or there is none to
+        make."""
         with self._lock:
             self._stands = True
             deed()
 
     def line(self, name: str) -> str:
-        """Return the message for an end by the signal ``name``."""
+        """Return the message after the signal ``name``."""
         return f"{name} while the profile was written; {recording_folder.left(self._folder)}"
 
     def __enter__(self) -> Interruptible:

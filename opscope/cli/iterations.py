@@ -21,11 +21,9 @@ def iterations(
     reading: options.Reading,
     width: options.Width = None,
 ) -> None:
-    """List the iterations in order: when each ran, what was in it, whether it was warm-up.
-
-    They are the steps that the program marks; else what a key node ends (--key-node); else what repeats, with
-    how sure that is. Below the table stands the range that is stable, and why.
-    """
+    """List the iterations in order: when each ran, what was in it, whether it was warm-up. Iterations are the
+    steps that the program marks; else they end at a key node (--key-node); else they are detected by
+    repetition, with a confidence. The stable range and the reason stand below the table."""
     from opscope.core.question.record import View
     from opscope.core.question.registry import reports
     from opscope.core.question.tables import totals

@@ -19,11 +19,9 @@ _LOOK_S: Final = 0.5
 
 
 class Dumps:
-    """Makes each dump below ``parts`` a profile beside ``target``: ``NAME-slow-1.opscope``.
-
-    ``make(dump, target)`` writes the profile and prints where it is; it may raise anything. Call
-    ``program_runs`` once the program is started. The end of the block waits for the dumps that are left.
-    """
+    """Makes a profile of each dump below ``parts``, beside ``target``: ``NAME-slow-1.opscope``. ``make(dump,
+    target)`` writes the profile and prints where it is; it may raise anything. Call ``program_runs`` once the
+    program is started. The end of the block waits for the dumps that are left."""
 
     def __init__(
         self,

@@ -34,10 +34,10 @@ def load_ipython_extension(shell: Any) -> None:
         if len(words) > 1:
             raise ValueError(f"%%opscope takes one path, or none; it was given {line!r}")
         path = words[0] if words else _PATH
-        # a line in place of the magic's, so that the lines of the cell keep their numbers
+        # this line replaces the magic's, so that the cell's lines keep their numbers
         source = f"# %%opscope {line}\n{cell}"
         count = shell.execution_count
-        # the counter is at the next cell already; sources and results are this one's
+        # the counter is at the next cell already; sources and results belong to this cell
         shell.execution_count = max(1, count - 1)
         try:
             with opscope.capture(path, force=True):

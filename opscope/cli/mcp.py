@@ -52,6 +52,6 @@ def mcp(path: Roots = None, source_root: SourceRoot = None, gpu: Gpu = None) -> 
             raise
         common.fail("the MCP server needs the extra: pip install 'opscope[mcp]'")
     os.environ[KEEP] = "0"  # read-only: no result is kept in a profile's folder
-    os.environ["PATH"] = ""  # no reader finds a program of another tool that it could run
+    os.environ["PATH"] = ""  # readers of other tools' files find no program that they could run
     os.environ.pop("OPSCOPE_NCU", None)
     serve(Runs(tuple(path or [Path()]), source_root, Reading(gpu=gpu)))

@@ -130,7 +130,7 @@ def merge(
 
 
 def _open(location: str, expected: int | None, strict: bool, unrelated: bool) -> Profile | Merged:
-    """Return the profile of a job: of a folder of partials merged, else what ``load`` opens."""
+    """Return the profile of a job: partials in a folder are merged, anything else is loaded."""
     from opscope.readers.errors import BadInput
     from opscope.scale import places
     from opscope.scale.identity import SUFFIX
@@ -140,7 +140,7 @@ def _open(location: str, expected: int | None, strict: bool, unrelated: bool) ->
             name.endswith(SUFFIX) for name in places.names(location)
         )
     except BadInput:
-        partial = False  # no folder: ``load`` says what is wrong with it
+        partial = False  # not a folder: ``load`` reports what is wrong with it
     return (
         _merge([location], expected, strict, unrelated)
         if partial

@@ -52,7 +52,7 @@ def unheard(parts: Path) -> list[str]:
 
 
 def closing_lines(parts: Path) -> list[str]:
-    """Return, at the run's end, one line per place in which a tool has recorded ranges."""
+    """Return, at the run's end, one line per report in which a tool has recorded ranges."""
     every, lines = listeners(parts), unheard(parts)
     heard = [listener for listener in every if listener["heard"]]
     reports = sorted({listener["report"] for listener in heard if listener["report"]})

@@ -23,7 +23,7 @@ from opscope.backends.nsys import STARTER
 
 from .launch import FORWARDED, SI_KERNEL
 
-#: nsys uses small numbers of files for itself, and leaves those from here on to the program that it starts.
+#: nsys uses low file numbers itself, and passes on files with numbers from here on to the program.
 _FIRST: Final = 200
 
 
@@ -75,7 +75,7 @@ def run(
             return _wait(tool, _Program(reader.fileno(), started), awaited)
     finally:
         while signal.sigtimedwait(awaited, 0) is not None:
-            pass  # meant for the program, which has ended
+            pass  # a signal meant for the program, which has ended
         signal.signal(signal.SIGCHLD, ignored)
         signal.pthread_sigmask(signal.SIG_SETMASK, {*before, *signals})
 
@@ -93,7 +93,7 @@ def _high(file: int, open_files: contextlib.ExitStack) -> int:
 
 
 class _Program:
-    """What the starter says of the program, read by a thread that wakes the main thread at each news."""
+    """The starter's messages about the program, read by a thread that wakes the main thread at each."""
 
     def __init__(self, file: int, started: Callable[[int], None]) -> None:
         self._file, self._started = file, started
@@ -104,7 +104,8 @@ class _Program:
         self._news = b""
 
     def read(self, wait: float | None) -> None:
-        """Take the news there are, waiting at most ``wait`` seconds for the first (None: for ever)."""
+        """Take the messages that have come, waiting at most ``wait`` seconds for the first (None: for
+        ever)."""
         while select.select([self._file], [], [], wait)[0]:
             data = os.read(self._file, 4096)
             if not data:
@@ -135,7 +136,8 @@ class _Program:
         return self.status is not None or self.failed is not None
 
     def send(self, number: int, from_terminal: bool) -> None:
-        """Send a signal to the program; one from the terminal to its whole process group, as there."""
+        """Send a signal to the program; one from the terminal to its whole process group, as a terminal
+        does."""
         if self.pid is None or self.over:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -148,7 +150,7 @@ class _Program:
 def _wait(
     tool: subprocess.Popen[bytes], program: _Program, awaited: Collection[signal.Signals]
 ) -> Ended:
-    """Wait for both, nsys first or last, and pass signals on meanwhile."""
+    """Wait for nsys and the program, whichever ends first, and pass signals on meanwhile."""
     main = threading.get_ident()
     stop, wake = os.pipe()
 
@@ -171,7 +173,7 @@ def _wait(
                 waiting.clear()
             if tool.poll() is not None and (program.over or not _runs(program.starter)):
                 break
-            # nsys may end long before the program, and nothing wakes us if the starter is killed then
+            # nsys may end long before the program; if the starter is then killed, nothing wakes this thread
             limit = 1.0 if tool.returncode is not None else None
             info = _next(awaited, limit)
             if info is not None and info.si_signo != signal.SIGCHLD:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
 _LOG = "nsys.log"
-#: Tables of which a profile needs one.
+#: A profile needs at least one of these tables.
 _CONTENT = ("ranges", "kernels", "memops", "calls")
 #: 2020.4 prints this after it has written its report.
 _AFTERWARDS = "terminate called"
@@ -40,11 +40,11 @@ _AFTERWARDS = "terminate called"
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a user of nsys wants of nsys itself.
+    """The user's settings for nsys itself.
 
-    ``range`` is who begins and ends the recording (``CUDA``, ``NVTX``), whatever the machine. ``options`` are
-    of ``nsys profile``, as ``--name=value``, and replace opscope's. ``report`` is the path of nsys's report,
-    by default that of the profile. ``told``: print the command of nsys and what it says.
+    ``range``: what begins and ends the recording (``CUDA``, ``NVTX``), on any machine. ``options``: options
+    of ``nsys profile``, as ``--name=value``, which replace opscope's. ``report``: the path of nsys's report,
+    by default beside the profile. ``told``: print the command of nsys and its output.
     """
 
     range: str | None = None
@@ -55,7 +55,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the user asked of the run, as far as nsys does it."""
+    """The options of the run that nsys carries out."""
 
     steps: str | None = None
     delay: float = 0
@@ -73,7 +73,7 @@ class UnderNsight:
     wanted: Wanted
     notes: list[str]
     asked: Asked
-    #: Why it is nsys that records.
+    #: The reason why nsys records.
     reason: str
     wishes: Wishes = Wishes()
 
@@ -89,7 +89,7 @@ class UnderNsight:
         machine = backends.here(in_process=False, foreign=foreign)
         tool = NSYS.tool(machine)
         ranged = asked.steps is not None or asked.end is not None
-        # without a driver there is no function of CUDA that nsys could hear
+        # without a driver there is no function of CUDA whose calls nsys could see
         kind = wishes.range or ((CUDA if machine.gpu == "nvidia" else NVTX) if ranged else None)
         end = parse_end(asked.end or "stop")
         wanted = Wanted(
@@ -98,7 +98,8 @@ class UnderNsight:
         notes = [*preflight.findings(tool, machine, foreign)]
         reason = backends.REQUESTED if named else NSYS.available(machine).why
         launch = cls(tool, wanted, notes, asked, reason, wishes)
-        launch.notes += launch._line(Path("report")).notes  # raises what this version cannot do
+        # raises ValueError if this version cannot
+        launch.notes += launch._line(Path("report")).notes
         return launch
 
     def _line(self, folder: Path) -> Line:
@@ -144,7 +145,8 @@ class UnderNsight:
         traces = []
         target = self.wishes.report or target
         silent = any(listener["silent"] for listener in nsight.listeners(parts))
-        if silent and not preflight.silences(self.tool.version):  # else it was told before the run
+        # else it was printed before the run
+        if silent and not preflight.silences(self.tool.version):
             common.say(preflight.silent(f"Nsight Systems {self.tool.full}"))
         for number, report in enumerate(parts_left.reports):
             part_folder = (
@@ -185,7 +187,7 @@ class UnderNsight:
             return trace
         except (reports.ExportFailed, BadInput) as error:
             reason_text = error.what if isinstance(error, BadInput) else str(error)
-            if private:  # else all that was recorded would be lost
+            if private:  # else the complete recording would be lost
                 kept = reports.keep(report, target, force=force)
             common.say(
                 f"no profile was made of {kept}: {reason_text}; to try again: opscope report {kept}"
@@ -202,7 +204,7 @@ class UnderNsight:
         for path in raw:
             try:
                 kept.append(reports.keep(path, target, force=False))
-            except OSError:  # as a full disk: it stays where nsys left it
+            except OSError:  # for example the disk is full: it stays where nsys left it
                 kept.append(path)
         names = ", ".join(map(str, kept))
         common.say(
@@ -228,7 +230,7 @@ class UnderNsight:
 
 
 def _lost(parts: Path) -> str:
-    """Why a report may be empty, although a process of the run sent ranges."""
+    """Return why a report may be empty although a process of the run sent ranges."""
     if not any(listener["heard"] for listener in nsight.listeners(parts)):
         return ""
     return (
@@ -252,7 +254,7 @@ def output(name: Path) -> Path:
 def prepared(
     asked: Asked, foreign: bool, named: bool, wishes: Wishes | None = None
 ) -> UnderNsight | None:
-    """Return the run under nsys; None, with a line, if ``auto`` chose nsys and it cannot do that."""
+    """Return the run under nsys; None, with a printed line, if ``auto`` chose nsys but it cannot record."""
     try:
         return UnderNsight.of(asked, foreign, named, wishes or Wishes())
     except (ValueError, NoTool) as error:

@@ -230,7 +230,7 @@ class Where:
     range_: Range = None
 
     def select(self, profile: Profile) -> Profile:
-        """Return that part of the profile; ends the command if there is none."""
+        """Return the selected part of the profile; ends the command if it is empty."""
         bounds = self.iter_start, self.iter_stop
         try:
             return profile.select(
@@ -293,7 +293,7 @@ def spread(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _options(record: Any) -> list[inspect.Parameter]:
-    """Return a parameter for each field of a record, and of the records in it, in their order."""
+    """Return a parameter for each field of a record and of records inside it, in order."""
     options: list[inspect.Parameter] = []
     for name, hint, default in _fields(record):
         kind = inspect.Parameter.KEYWORD_ONLY
@@ -303,7 +303,7 @@ def _options(record: Any) -> list[inspect.Parameter]:
 
 
 def _record(record: Any, given: dict[str, Any]) -> Any:
-    """Return the record with the values of its options, which it takes out of ``given``."""
+    """Return the record with the values of its options, which are removed from ``given``."""
     values = {
         name: _record(hint, given) if is_dataclass(hint) else given.pop(name)
         for name, hint, _ in _fields(record)

@@ -1,4 +1,4 @@
-"""Where the commands write: a local path, or a URL, for which the file is made in scratch and put there."""
+"""Where commands write: a local path, or a URL. The file for a URL is made in scratch and then uploaded."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from . import common
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``path`` is where to write on this disk; ``url`` is where that goes at the end, or None."""
+    """``path`` is where to write on this disk; ``url`` is where the result goes at the end, or None."""
 
     path: Path
     url: str | None = None
     _said: list[str] = field(default_factory=list)
 
     def say(self, message: str) -> None:
-        """Say it when the file is where it belongs."""
+        """Print a message once the file is at its destination."""
         self._said.append(message)
 
     def named(self, path: Path | None = None) -> str:
-        """Return how messages name the place, or the file ``path`` in it."""
+        """Return how messages name the destination, or the file ``path`` in it."""
         if self.url is None:
             return str(self.path if path is None else path)
         inner = "" if path is None else f"/{path.name}"
@@ -35,10 +35,8 @@ class Place:
 
 @contextlib.contextmanager
 def file(output: str | os.PathLike[str], force: bool) -> Iterator[Place]:
-    """The place of one file, or of a folder that is an output by itself.
-
-    What is there already at a URL ends the command at once; that at a path is for the command to look at.
-    """
+    """The destination of one file, or of a folder that is one output. If something exists at a URL, the
+    command ends at once; the command itself checks a local path."""
     if is_url(output):
         with _file_at(str(output), force) as output_place:
             yield output_place
@@ -64,7 +62,8 @@ def _file_at(url: str, force: bool) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def folder(output: str | None, force: bool = True) -> Iterator[Place]:
-    """The folder into which files are written, the current one if None; at a URL they all appear or none."""
+    """The folder into which files are written, the current one if None; at a URL all of them appear or
+    none."""
     if output is None or not is_url(output):
         yield Place(Path(output or ""))
         return

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: Tells a process that the program is ended after its part is recorded: it says when that is.
+#: Tells a process when it must stop recording, because the program is ended afterwards.
 VARIABLE: Final = "OPSCOPE_RUN_ENDS"
-#: How the files are called by which a process says that it records until then; removed once it has.
+#: Prefix of the files by which processes say that they record until then; removed afterwards.
 _UNTIL: Final = "until-"
 #: Seconds that processes get to write what they recorded, and to end after SIGTERM.
 WRITING_S, ENDING_S = 60.0, 10.0
@@ -30,7 +30,7 @@ class ProgramEnd:
         self._seconds = seconds
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        #: What ended the program, to be told; empty as long as nothing has.
+        #: A line on what ended the program; empty if nothing has.
         self.note = ""
 
     def started(self, pid: int, folder: Path) -> None:
@@ -41,7 +41,7 @@ class ProgramEnd:
         self._thread.start()
 
     def ended(self) -> None:
-        """Stop, as the program has ended; wait for processes that it started and that are to end too."""
+        """Stop, because the program has ended; wait for processes that it started and that must end too."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -72,7 +72,7 @@ class ProgramEnd:
 
 
 def hold(folder: str) -> Path:
-    """Say that this process records; return the file that is to be removed once all is written."""
+    """Say that this process records; return the file to remove once everything is written."""
     path = Path(folder, f"{_UNTIL}{os.getpid()}")
     with suppress(OSError):  # the folder is gone: so is the recording
         path.write_text(_stack(os.getpid()), "ascii")
@@ -114,7 +114,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _below(pid: int) -> Iterator[int]:
-    """Yield the processes that a process started, theirs after them."""
+    """Yield the children of a process, then theirs."""
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             text = Path(f"/proc/{pid}/task/{task}/children").read_text("ascii")

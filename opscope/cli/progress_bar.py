@@ -1,8 +1,6 @@
-"""The progress bar: one line on stderr's terminal, from a second into the work until output or the end.
-
-It shows the innermost stage that ``core.progress`` tells of: what is done of it, and how long the rest takes
-at the rate so far. Nothing is drawn where stderr is no terminal, a dumb one or a notebook's.
-"""
+"""The progress bar: one line on stderr's terminal, from a second into the work until output or the end. It
+shows the innermost stage that ``core.progress`` reports: how much is done, and how long the rest takes at the
+rate so far. Nothing is drawn if stderr is not a terminal, or a dumb one, or a notebook's."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 #: Seconds of work after which the bar appears.
 DELAY: Final = 1.0
-#: What shows the bar of this process, while a command works under one.
+#: The object that shows this process's bar, while a command works under one.
 _shown: _Lazy | None = None
 
 
@@ -38,10 +36,8 @@ def _wanted() -> bool:
 
 @contextmanager
 def bar(quiet: bool = False) -> Iterator[None]:
-    """Show a bar for the block's work, if stderr is a terminal and it takes long; none if ``quiet``.
-
-    However the block ends, the line is gone and the cursor is where it was.
-    """
+    """Show a bar for the block's work, if stderr is a terminal and the work takes long; never if ``quiet``.
+    However the block ends, the line is gone and the cursor is where it was."""
     global _shown
     if quiet or _shown is not None or not _wanted():
         yield
@@ -65,7 +61,8 @@ class _Lazy:
 
     def heard(self, stage: progress.Stage) -> None:
         if self.bar is None and not self._none:
-            from .stage_bar import bar_on_stderr  # here: imports of two threads may clash
+            # imported here, because imports in two threads may clash
+            from .stage_bar import bar_on_stderr
 
             self.bar = bar_on_stderr(DELAY)
             self._none = self.bar is None

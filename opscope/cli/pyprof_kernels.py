@@ -70,7 +70,7 @@ def _pieces(profile: Profile, columns: Sequence[str], sort: str) -> Iterator[pl.
 
 
 def _check(pieces: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Yield the pieces, and at the end warn if a spreadsheet would run cells of them."""
+    """Yield the pieces, and at the end warn about cells that a spreadsheet would run."""
     from opscope.reports import files
 
     cells = 0
@@ -104,7 +104,7 @@ def write_dictionaries(profile: Profile) -> None:
 
 
 def standard_input() -> list[str]:
-    """Return what stands for stdin, which PyProf reads if no file is named. Ends on a terminal."""
+    """Return the replacement for stdin, which PyProf reads if no file is named. Ends on a terminal."""
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         common.fail("FILE is missing, and nothing is piped into the command")
     return ["-"]

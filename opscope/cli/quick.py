@@ -1,8 +1,6 @@
-"""Answer a plain command line without Typer, which takes as long to load as the report of a small trace.
-
-Plain is what needs no word of explanation: options that exist, each with a value of its type, and as many
-files as the command takes. All else is Typer's: each help but the first, completion, whatever is wrong.
-"""
+"""Answer a plain command line without Typer, which takes as long to load as the report of a small trace. A
+line is plain if it has only existing options, each with a value of its type, and as many files as the command
+takes. Typer handles everything else: help of commands, completion, and errors."""
 
 from __future__ import annotations
 
@@ -17,15 +15,15 @@ from typing import Any, Final, Union, get_args, get_origin
 
 from .declared import Argument, Exit, Misuse, Option
 
-#: Settings of a parameter that say only how the help shows it, and those that ``_value`` looks at.
+#: Settings of a parameter that only affect its help, and those that ``_value`` checks.
 _SHOWN: Final = frozenset({"help", "metavar", "show_default", "autocompletion", "rich_help_panel"})
 _BOUNDS: Final = frozenset({"min", "max"})
-#: How numbers are mostly written; Typer judges others.
+#: Usual forms of numbers; Typer judges all others.
 _NUMBERS: Final = {
     int: re.compile(r"-?[0-9]{1,15}"),
     float: re.compile(r"-?[0-9]{1,15}(\.[0-9]{1,15})?"),
 }
-#: The width of help that lies ready.
+#: The width of the prepared help.
 _WIDTH: Final = 80
 
 
@@ -56,7 +54,7 @@ def answer(words: Sequence[str]) -> int | None:
 
 
 def _call(command: Callable[..., Any], given: dict[str, Any]) -> int | None:
-    """Run the command; what Typer does at Ctrl-C, at the end of input and of a pipe is done here."""
+    """Run the command; handle Ctrl-C, the end of input and a closed pipe as Typer does."""
     try:
         command(**given)
     except Misuse:
@@ -78,11 +76,11 @@ def _call(command: Callable[..., Any], given: dict[str, Any]) -> int | None:
     return 0
 
 
-# Texts that lie ready.
+# Prepared texts.
 
 
 def _ready(words: Sequence[str]) -> str | None:
-    """Return the version, or the help if it is as wide as the one that lies ready."""
+    """Return the version, or the prepared help if the terminal has its width."""
     if list(words) == ["--version"]:
         from opscope.version import __version__
 
@@ -93,7 +91,7 @@ def _ready(words: Sequence[str]) -> str | None:
 
 
 def _others() -> bool:
-    """Whether other packages have commands, which the help lists too."""
+    """Whether other packages have commands, which the help must list too."""
     from opscope.core import registered
 
     from .commands import GROUP
@@ -130,7 +128,7 @@ def _print(text: str) -> int | None:
 
 
 class _Parameter:
-    """A parameter of a command: its names, its type, what it may be, whether several are given."""
+    """A parameter of a command: its names, its type, its bounds, and whether it takes several values."""
 
     __slots__ = ("argument", "bounds", "several", "type", "values")
 
@@ -148,7 +146,7 @@ class _Parameter:
         self.type = get_args(kind)[0] if self.several else kind
         if self.type not in (str, int, float, bool, Path):
             raise NotPlain
-        #: What is given so far.
+        #: The values given so far.
         self.values: list[Any] = []
 
     def add(self, text: str) -> None:
@@ -164,7 +162,8 @@ class _Parameter:
 
 
 def parse(command: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
-    """Return what Typer would call the command with. Raises ``NotPlain`` if Typer has to read the line."""
+    """Return the arguments with which Typer would call the command. Raises ``NotPlain`` if Typer must read
+    the line."""
     signature = signature_of(command).parameters
     parameters = {name: _Parameter(each.annotation) for name, each in signature.items()}
     named, switches = _names(signature, parameters)
@@ -188,7 +187,7 @@ def parse(command: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
 
 
 def signature_of(command: Callable[..., Any]) -> Any:
-    """Return the command's signature, with annotations that are no texts."""
+    """Return the command's signature with evaluated annotations."""
     import inspect
 
     return inspect.signature(command, eval_str=True)
@@ -197,7 +196,7 @@ def signature_of(command: Callable[..., Any]) -> Any:
 def _names(
     signature: Any, parameters: dict[str, _Parameter]
 ) -> tuple[dict[str, _Parameter], dict[str, bool]]:
-    """Return name → option, and name → value of those that take none."""
+    """Return the options by name, and for options without a value their value by name."""
     named: dict[str, _Parameter] = {}
     switches: dict[str, bool] = {}
     for name, each in parameters.items():
@@ -217,7 +216,7 @@ def _names(
 def _read(
     words: Sequence[str], named: dict[str, _Parameter], switches: dict[str, bool]
 ) -> list[str]:
-    """Give each option what is typed behind it; return what is typed without a name."""
+    """Give each option its value; return the words without a name."""
     typed = []
     rest = iter(words)
     for word in rest:

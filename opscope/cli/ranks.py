@@ -1,4 +1,4 @@
-"""The options of many ranks: who reads them, and where the small file of each one is kept."""
+"""The options for many ranks: who reads them, and where their small files are kept."""
 
 from __future__ import annotations
 
@@ -76,11 +76,9 @@ class Engine:
         return named
 
     def load(self, paths: list[str], reading: options.Reading) -> Profile:
-        """Return the profile of the ranks in ``paths``, merged from their partials. Raises EngineError.
-
-        What cannot be read is named on stderr; if ``reading`` is strict it is an error (BadInput). An unknown
-        GPU ends the command.
-        """
+        """Return the profile of the ranks in ``paths``, merged from their partials. Raises EngineError. Files
+        that cannot be read are named on stderr; if ``reading`` is strict they are an error (BadInput). An
+        unknown GPU ends the command."""
         from opscope.core.perf.devices.unnamed import UnknownDevice
         from opscope.scale.engines import opened
         from opscope.scale.one_call import of_ranks

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def help_texts(every: bool) -> dict[str, str]:
-    """Return the help that names the divisions, and if ``every`` the reports: looked up when it is shown."""
+    """Return the help that lists the divisions, and if ``every`` also the reports; made only when it is
+    shown."""
     from opscope.core.question.registry import divisions, reports
 
     *words, last = divisions()
@@ -107,7 +108,7 @@ class Options:
         return options.Reading(self.gpu, self.model, self.strict, self.unrelated, *beside)
 
     def load(self, lean: bool = False) -> Profile:
-        """Return the part of the profile that is reported."""
+        """Return the part of the profile to report on."""
         if self.engine.given():
             profile = self.engine.load(self.file, self.reading)
         else:
@@ -140,7 +141,7 @@ def report(asked: Options) -> None:
 
 
 def _refuse_events(asked: Options, engine: list[str]) -> None:
-    """End the command if an option needs more than the small files of ranks hold."""
+    """End the command if an option needs single events, which the small files of ranks do not hold."""
     where = asked.where
     events = {"--html": asked.html, "--counters": asked.counters, "--model-config": asked.model_config,
               "--requests": asked.requests, "--power": asked.power, "--slo": asked.slo,

@@ -49,7 +49,7 @@ def dlprof(asked: Options) -> None:
 
 
 def _refuse(asked: Options) -> None:
-    """End the command if there is no such style, or if the style has not the options."""
+    """End the command if there is no such style, or if the style does not have the options."""
     if asked.style not in STYLES:
         from opscope.core.question.suggest import unknown
 
@@ -95,6 +95,6 @@ def _domains(asked: Options) -> Sequence[str | None]:
 
 
 def _part(asked: Options) -> dict[str, Any]:
-    """Return which iterations DLProf's reports aggregate; they select them by themselves."""
+    """Return which iterations DLProf's reports aggregate; the reports select them by themselves."""
     where = asked.where
     return {"key": where.key, "iter_start": where.iter_start, "iter_stop": where.iter_stop}

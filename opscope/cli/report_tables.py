@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The reports to give and the formats of files; ``default``: the user named no report. ``beside``: those
-    that answer what else was given, with the first screen."""
+    """The reports to give and the formats of files. ``default``: the user named no report. ``beside``:
+    reports shown with the first screen because other options ask for them."""
 
     reports: Mapping[str, Report]
     kinds: list[str]
@@ -41,7 +41,8 @@ def tables(asked: Options) -> None:
     profile = asked.load(_is_lean(asked, choice))
     try:
         _give(asked, choice, profile)
-    except WrongParameter as error:  # a value that only the answer can judge: a detector's name
+    except WrongParameter as error:
+        # a value that only the answer can check, such as a detector's name
         common.fail(str(error))
 
 
@@ -68,12 +69,12 @@ def _give(asked: Options, choice: Choice, profile: Profile) -> None:
         common.show(shown, asked.width)
 
 
-#: The reports of the small JSON object: those of the first screen, and the advice.
+#: The reports of the small JSON object: those of the first screen, and advice.
 _SMALL: Final = (*FIRST, *console.LIGHT, "advice", "advice_combined")
 
 
 def _choice(asked: Options) -> Choice:
-    """Return what the options choose; ends the command if there is no such report or format."""
+    """Return the choice that the options make; ends the command if there is no such report or format."""
     if asked.full and not asked.json:
         common.fail("--full is an option of --json")
     if asked.by is not None and asked.reports is not None:
@@ -103,8 +104,8 @@ def _choice(asked: Options) -> Choice:
 def _of_server(
     asked: Options, reports: Mapping[str, Report], default: bool
 ) -> tuple[dict[str, Report], dict[str, Report]]:
-    """Return the reports with what --slo and --price give them, and those of a server that the first screen
-    needs to answer these, --requests and --power."""
+    """Return the reports with the parameters that --slo and --price give them, and the reports of a
+    server that the first screen adds for these options, --requests and --power."""
     given: dict[str, str] = {}
     try:
         if asked.slo is not None:
@@ -142,12 +143,12 @@ def _takes(reports: Mapping[str, Report], given: Collection[str]) -> bool:
 
 
 def _is_lean(asked: Options, choice: Choice) -> bool:
-    """Whether the reports need only columns of which totals are made."""
+    """Whether the reports need only columns that totals are made of."""
     return asked.counters is None and all(report.lean for report in choice.reports.values())
 
 
 def _write(asked: Options, choice: Choice, profile: Profile) -> None:
-    """Write a file for each report and format; without names none for an empty report."""
+    """Write a file for each report and format; empty reports only if they were named."""
     base = asked.base_name or os.path.splitext(common.base_name(asked.file[0]))[0]
     frames = registry.frames(profile, choice.reports, asked.top or None)
     _say_lacking(choice.reports, frames)

@@ -1,4 +1,4 @@
-"""``opscope reports``: list the reports by subject, or those that a word is about."""
+"""``opscope reports``: list the reports by subject, or search them by words."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reports(
         common.emit(dumps(rows, indent=2))
         return
     titles = [title for title in SUBJECTS.values() if any(row["subject"] == title for row in rows)]
-    # the subject of which most reports have the word in their name is what was asked for
+    # the subject with most matching report names comes first
     named = [
         row["subject"] for row in rows if any(word.lower() in row["name"] for word in words or ())
     ]
@@ -74,7 +74,7 @@ def _reports() -> list[Report]:
 
 
 def _has(report: Report, words: list[str] | tuple[str, ...]) -> bool:
-    """Whether each word is in what is said of the report, in any case."""
+    """Whether each word is in the description of the report, in any case."""
     text = [report.name, report.title, report.holds.row, *report.aliases, str(report.by or "")]
     text += [f"{column.name} {column.meaning}" for column in report.holds.columns]
     said = " ".join(text).lower().replace("_", " ")

@@ -1,4 +1,4 @@
-"""``opscope run --counters``: hardware counters of each kernel, by the first way that this machine has."""
+"""``opscope run --counters``: hardware counters of each kernel, by the first method that works here."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from . import common
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: The backends that may be named beside --counters, and the way that each means.
+#: The backends that may be named beside --counters, and the method that each means.
 _BACKENDS = {"auto": ways.AUTO, "kineto": "torch", "cupti": "ranges"}
 
 
 def settings(names: str | None, by: str | None, backend: str) -> dict[str, str]:
-    """Return the settings for the program's processes; ends the command if it cannot be done."""
+    """Return the settings for the program's processes; ends the command if counters cannot be measured."""
     if names is None:
         if by is not None:
             common.fail("--counters-by needs --counters: which counters are measured")
@@ -45,10 +45,8 @@ def settings(names: str | None, by: str | None, backend: str) -> dict[str, str]:
 
 
 def tell(profile: Profile | None, names: str) -> None:
-    """Say in a line on stderr what was measured, by which way and why that one; or why nothing was.
-
-    ``names`` is what the user asked for.
-    """
+    """Print a line on what was measured, by which method and why that one; or why nothing was measured.
+    ``names``: the counters that the user asked for."""
     trace = None if profile is None else profile.trace
     facts: list[dict[str, Any]] = [] if trace is None else trace.origin.get("backends", [])
     way = ways.told(facts)
@@ -69,7 +67,7 @@ def tell(profile: Profile | None, names: str) -> None:
 
 
 def _samples(trace: Any, names: tuple[str, ...]) -> int:
-    """The number of times at which a device's counters were sampled."""
+    """Return how many times a device's counters were sampled."""
     sampled = trace["samples"]["name"].cast(str)
     chosen = [
         kernel

@@ -48,47 +48,47 @@ if TYPE_CHECKING:
 
     from .run import Options
 
-#: The variable that says in which folder the processes of a run record.
+#: The variable with the folder into which the processes of a run record.
 _FOLDER: Final = "OPSCOPE_RUN_DIR"
-#: In that folder: where the profiles of runs inside the run go, a line each.
+#: A file in that folder: the paths of profiles of runs inside this run, one per line.
 _INNER: Final = "runs-inside"
-#: A recording cannot begin in less than these bytes.
+#: A recording needs at least this many free bytes to begin.
 _LEAST_ROOM: Final = 4096
 _HOOK: Final = Path(__file__).parent / "_child"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A command that can be started, and what records it."""
+    """A command that can be started, and how it is recorded."""
 
     asked: Options
     backend: str
-    #: The command as it is started; a tool around the program stands before it.
+    #: The command as it is started, with a tool around the program before it.
     command: list[str]
     target: Path
     #: The folder that the processes record into.
     parts: Path
     env: dict[str, str]
-    #: Nsight Systems around the program, if that records.
+    #: Nsight Systems around the program, if it records.
     nsys: nsight_run.UnderNsight | None
     #: Whether a tool around the program records, and writes a report of its own.
     around: bool
-    #: Measures the command in simple mode.
+    #: Measures the command's time in simple mode.
     timed: simple.CommandTime | None
     #: Whether nothing is recorded until somebody attaches.
     waits: bool
-    #: Whether the command runs without Nsight Systems if that cannot start it.
+    #: Whether the command runs without Nsight Systems if Nsight Systems cannot start it.
     can_do_without: bool
-    #: What ends the program, if that is not left to itself.
+    #: Ends the program after a time, if that was asked for.
     end: ProgramEnd | None = None
 
     def started(self, pid: int) -> None:
-        """Begin to count the time after which the program is to end."""
+        """Start the clock for the program's end."""
         if self.end is not None:
             self.end.started(pid, self.parts)
 
     def make_dump(self, dump: Path, name: Path) -> None:
-        """Make a profile of what ``--last`` kept."""
+        """Make a profile of a dump of ``--last``."""
         asked = self.asked
         task = Task(dump, name, names_for(name), self.command, False, asked.private, asked.mode)
         collect_profile(task, "")
@@ -103,9 +103,9 @@ def record(
 ) -> int:
     """Run the command, make its profile, and return the status of the command.
 
-    ``wishes`` are for nsys alone. ``instead``: record without the named backend if it cannot. ``ended`` gets
-    the profile and its path once it stands. ``end`` ends the program. Ends the command on bad options, and if
-    the program cannot start.
+    ``wishes`` are for nsys alone. ``instead``: record in another way if the named backend cannot.
+    ``ended`` is called with the profile and its path once it is written. ``end`` ends the program.
+    Ends the command on bad options, and if the program cannot start.
     """
     run = _prepare(asked, wishes, asked.backend == "auto" or instead)
     if end is not None:
@@ -121,7 +121,7 @@ def record(
             run.end.ended()
             if run.end.note:
                 common.say(f"the time of --duration is over: {run.end.note}")
-        # the program has ended: the terminal is ours
+        # the program has ended, so the terminal is free
         with progress_bar.bar(quiet=common.is_held()):
             dumps.finish()
             _report(run, _write(run, watch, status), ended)
@@ -171,7 +171,7 @@ def _prepare(asked: Options, wishes: nsight_run.Wishes | None, can_do_without: b
 
 
 def _tell_run_around(target: Path) -> None:
-    """Tell the ``opscope run`` that this one is inside of, if it is, where the program's profile goes."""
+    """If this runs inside another ``opscope run``, tell that one where the program's profile goes."""
     folder = os.environ.get(_FOLDER)
     if folder:
         with suppress(OSError), Path(folder, _INNER).open("a", encoding="utf-8") as inner:
@@ -218,7 +218,7 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _execute(run: Run, dumps: Dumps) -> tuple[Run, int]:
-    """Run the command to its end; return the run as it was then, and the status of the command."""
+    """Run the command to its end; return the run as it then was, and the status of the command."""
     try:
         if run.nsys is not None:
             try:
@@ -253,7 +253,7 @@ def _run_hooked(run: Run, dumps: Dumps) -> int:
 
 
 def _may_attach() -> bool:
-    """Whether there is a folder for the program's socket; if not, the program says why."""
+    """Whether there is a folder for the program's socket; if not, the program itself says why."""
     try:
         os.close(attach_place.prepare()[1])
     except OSError:
@@ -264,7 +264,7 @@ def _may_attach() -> bool:
 def _write_times(parts: Path, pid: int, began: int, ended: int, status: int) -> None:
     """Write when the command ran, beside what it recorded: a process sees neither its start nor its exit."""
     if not parts.is_dir():
-        return  # the program removed it, which is said where it is read
+        return  # the program removed it; the reader of the recording says so
     times = {"pid": pid, "boot": process.boot(), "began": began, "ended": ended, "status": status}
     path = parts / LAUNCHED
     try:
@@ -316,8 +316,8 @@ def _write(run: Run, watch: interrupted.Interruptible, status: int) -> tuple[Pro
 
 
 def _why_nothing(run: Run, began: bool) -> str:
-    """Return what is printed if nothing was recorded."""
-    if run.around and run.target.exists():  # also of a command that is no Python program
+    """Return the message to print if nothing was recorded."""
+    if run.around and run.target.exists():  # also for a command that is not a Python program
         return f"Nsight Systems wrote {run.target}; to read it: opscope report {run.target}"
     if run.waits or not began:  # the profiles are where somebody attached
         return ""
@@ -331,7 +331,7 @@ def _why_nothing(run: Run, began: bool) -> str:
 
 
 def _why_no_room(parts: Path) -> str | None:
-    """Return why nothing can be written into the folder of the recording; None if something can."""
+    """Return why the folder of the recording cannot be written to; None if it can."""
     if not parts.is_dir():
         return None
     path = parts / "room"
@@ -346,7 +346,7 @@ def _why_no_room(parts: Path) -> str | None:
 
 
 def _nothing(asked: Options) -> str:
-    """Return why a recording may be empty, as far as the options show it."""
+    """Return why a recording may be empty, as far as the options explain it."""
     if asked.steps is not None:
         marks = "optimizers mark steps, and so does opscope.step()"
         return f"no process reached the steps {asked.steps}; {marks}"
@@ -366,7 +366,7 @@ def _report(
     profile: tuple[Profile, Path] | None,
     ended: Callable[[Profile, Path], None] | None,
 ) -> None:
-    """Print what the profile at its path says, and hand both to ``ended``."""
+    """Print the report of the profile at its path, and pass both to ``ended``."""
     asked = run.asked
     try:
         if profile is None and run.around and asked.report and run.target.exists():

@@ -1,4 +1,4 @@
-"""What the options of ``opscope run`` come to: a backend, and variables for the program's processes."""
+"""Turn the options of ``opscope run`` into a backend and variables for the program's processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .child import FROM, STEPS, UNTIL, WHOLE, Plan
 if TYPE_CHECKING:
     from .run import Options
 
-#: What chooses a part of the run to record.
+#: The options that choose a part of the run to record.
 _PARTS: Final = (STEPS, FROM, UNTIL, WHOLE)
 
 
@@ -40,26 +40,22 @@ def settings_of(asked: Options) -> tuple[str, dict[str, str]]:
 
 
 def waits_for_attach(asked: Options, settings: Mapping[str, str]) -> bool:
-    """Whether nothing is recorded until somebody attaches."""
+    """Whether nothing is recorded before somebody attaches."""
     records = asked.light or asked.last is not None or any(settings[name] for name in _PARTS)
     return asked.attachable and not records
 
 
 def _is_inside(asked: Options) -> bool:
-    """Whether the user asks for what only a recording in the process has.
-
-    A tool around the program keeps all, and begins with it.
-    """
+    """Whether the options need a recording inside the process. A tool around the program records all of it
+    from its start."""
     inside = asked.whole or asked.memory or bool(asked.samples) or asked.attachable or asked.light
     return inside or asked.last is not None or asked.counters is not None
 
 
 def backend_of(backend: str, mode: str, inside: bool) -> str:
-    """Return the backend to use; ends the command if there is no such mode.
-
-    ``auto`` is a tool around the program where one can record the GPU, as nothing else records the kernels of
-    every program. ``inside``: the user asks for what only a recording in the process has.
-    """
+    """Return the backend to use; ends the command if there is no such mode. ``auto`` is a tool around the
+    program if one can record the GPU, as nothing else records the kernels of every program. ``inside``: the
+    options need a recording inside the process."""
     try:
         modes.frameworks(mode)
     except ValueError as error:
@@ -76,7 +72,7 @@ def backend_of(backend: str, mode: str, inside: bool) -> str:
 
 
 def _graphs(text: str | None) -> str:
-    """Return how CUDA graphs are traced; ends the command if it is no way."""
+    """Return how CUDA graphs are traced; ends the command if there is no such way."""
     try:
         return graph_trace.NODE if text is None else graph_trace.parse(text)
     except ValueError as error:
@@ -84,7 +80,7 @@ def _graphs(text: str | None) -> str:
 
 
 def _bounds(asked: Options, backend: str) -> dict[str, str]:
-    """Return which part is recorded by which backend; ends the command if that cannot be."""
+    """Return which part is recorded by which backend; ends the command if the options contradict."""
     try:
         plan = Plan.of(asked.steps, asked.delay, asked.duration, backend, asked.whole)
     except ValueError as error:
@@ -138,7 +134,7 @@ def _light(asked: Options, backend: str) -> dict[str, str]:
 
 
 def _more(asked: Options) -> dict[str, str]:
-    """Return the settings of the options that exclude no other."""
+    """Return the settings of the options that can be combined with all others."""
     from opscope.core.capture import cpu_samples, host_stacks
     from opscope.core.process_specs import PRIVATE
 

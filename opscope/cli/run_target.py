@@ -46,6 +46,6 @@ def target_of(output: Path | None, command: list[str], force: bool) -> Path:
 
 
 def other_names(output: Path | None, command: list[str], target: Path) -> Iterator[Path]:
-    """Yield other names for the profile, for when another run has taken its name meanwhile."""
+    """Yield other names for the profile, in case another run takes its name meanwhile."""
     base = target if output is not None else Path(launch.name_of(command) + _SUFFIX)
     return names_for(base)

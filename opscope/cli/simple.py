@@ -1,4 +1,4 @@
-"""Simple mode: the command's own time as a part of the recording, and what was recorded and what was not."""
+"""Simple mode: the command's own time as a part of the recording, and lines on what was recorded."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from . import launch
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: The domain of the range that stands for the command, which no program's own range is in.
+#: The domain of the range that stands for the command; no range of a program is in it.
 DOMAIN: Final = "opscope.command"
-#: The thread of that range. It is none of the system's, so no event of the program is inside the range.
+#: The thread of that range. The system has no such thread, so no event of the program is inside the range.
 _THREAD: Final = 0
 
 
@@ -67,7 +67,7 @@ class CommandTime:
             {"domain": DOMAIN, "number": 0},
             {"thread": 0, "os_tid": _THREAD, "pthread_id": _THREAD, "name": "whole command"},
             {"clock": read_clock()},
-            # it captured nothing else at any time, so the part's own span is empty
+            # it captured nothing else, so the part's own span is empty
             {"start": end},
             {"stop": end},
         ]
@@ -80,10 +80,8 @@ class CommandTime:
 
 
 def tell(trace: Trace, gpu: str | None) -> list[str]:
-    """Return two lines, what was recorded and what was not, and note both in the trace.
-
-    ``gpu``: the vendor of the GPU that the command could see, or None.
-    """
+    """Return two lines, on what was recorded and what was not, and note both in the trace. ``gpu``: the
+    vendor of the GPU that the command could see, or None."""
     import polars as pl
 
     from opscope.core.analysis.summary.summary import ended_steps

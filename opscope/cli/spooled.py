@@ -13,9 +13,9 @@ from typing import BinaryIO, Final
 
 from . import common
 
-#: The most that is read from stdin, if the disk has it: what a database of 50 million kernels takes.
+#: The most that is read from stdin, if the disk has room: the size of a database of 50 million kernels.
 LIMIT: Final = 32 << 30
-#: What is left free of the disk that holds the copy.
+#: Free space to leave on the disk that holds the copy.
 _SPARE: Final = 256 << 20
 _CHUNK: Final = 4 << 20
 STDIN: Final = "-"
@@ -36,11 +36,11 @@ def spooled(files: list[str]) -> Iterator[list[str]]:
         common.fail("stdin is closed")
     if sys.stdin.isatty():
         common.fail("stdin is a terminal: pipe a trace into the command, or name a file")
-    # a folder that only this user may enter: a trace holds paths, names and shapes of a stranger's model
+    # a folder that only this user may enter: a trace may hold paths, names and shapes of a stranger's model
     with _folder() as folder:
         copy = folder / "stdin"
         _copy(sys.stdin.buffer, copy)
-        from opscope.readers.errors import BadInput  # lazy: the readers are loaded by what is read
+        from opscope.readers.errors import BadInput  # lazy: each reader loads what it needs
 
         try:
             yield [str(copy) if file == STDIN else file for file in files]

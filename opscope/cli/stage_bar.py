@@ -1,4 +1,4 @@
-"""One line of ``rich.progress`` that shows the innermost stage of the work: loaded where a terminal is."""
+"""One line of ``rich.progress`` that shows the innermost stage of the work; loaded only on a terminal."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from opscope.core import progress
 from opscope.core.question.units import visible
 
 _PER_SECOND: Final = 8
-#: Characters of the bar itself at most, and of a stage's name that are needed to know it.
+#: The most characters of the bar itself, and the fewest of a stage's name that identify it.
 _WIDTH, _NAME = 30, 16
-#: A rate is that of so many seconds: of Rich's 30 nothing is left where a stage seldom moves.
+#: The rate is computed over this many seconds: over Rich's 30 a stage that moves seldom has no data.
 _RATED_S: Final = 600.0
-#: What is shown between two stages.
+#: The text shown between two stages.
 _BETWEEN: Final = "working"
-#: Wider than any line.
+#: A width greater than any line's.
 _UNBOUND: Final = 1 << 16
 
 
@@ -50,7 +50,8 @@ class Bar:
     ) -> None:
         self._console, self._delay = console, delay
         self._lock = threading.RLock()
-        #: Held while tasks come, go and are drawn; ``_lock`` cannot be, as the display has a lock of its own.
+        #: Held while tasks are added, removed and drawn. ``_lock`` cannot serve, as the display has
+        #: a lock of its own.
         self._changing = threading.Lock()
         self._progress = Progress(
             console=console,
@@ -62,7 +63,7 @@ class Bar:
         self._timer: threading.Timer | None = None
         self._live: Any = None
         self._ended = False
-        #: How many are writing something else.
+        #: The number of callers that are writing something else.
         self._aside = 0
 
     def heard(self, stage: progress.Stage) -> None:
@@ -80,7 +81,8 @@ class Bar:
 
     def line(self) -> RenderableType:
         """Return the line, which fits the terminal: what is needed least is left out."""
-        most = max(1, self._console.width - 1)  # a full line would move some terminals to the next
+        # a full line would make some terminals wrap to the next
+        most = max(1, self._console.width - 1)
         with self._changing:
             task = self._progress.tasks[-1]
             stage = task.fields["stage"]
@@ -107,7 +109,7 @@ class Bar:
             self._timer.daemon = True
             try:
                 self._timer.start()
-            except RuntimeError:  # no thread can be started: there is no bar then
+            except RuntimeError:  # no thread can be started, so there is no bar
                 self._timer = None
                 self._ended = True
 
@@ -121,11 +123,11 @@ class Bar:
                 get_renderable=self.line,
                 refresh_per_second=_PER_SECOND,
                 transient=True,
-                redirect_stdout=False,  # it would be printed on stderr
+                redirect_stdout=False,  # else Rich would print it on stderr
                 redirect_stderr=True,  # log messages are printed above the bar
                 vertical_overflow="crop",
             )
-            self._live = live  # before it draws: Ctrl-C may come in between
+            self._live = live  # set before it draws, because Ctrl-C may come in between
             try:
                 live.start(refresh=True)
             except (OSError, ValueError, RuntimeError):  # no terminal, or no thread
@@ -153,7 +155,7 @@ class Bar:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Remove the line while something else is written; after that it may appear again."""
-        with self._lock:  # not held meanwhile: writing may wait for a reader
+        with self._lock:  # not locked meanwhile, as writing may wait for a reader
             self._aside += 1
             self.take_down()
         try:
@@ -182,13 +184,13 @@ class _Steady(Console):
 
 
 def bar_on_stderr(delay: float) -> Bar | None:
-    """Return a bar on the terminal of stderr; None if Rich finds none that lines can be drawn on."""
+    """Return a bar on the terminal of stderr; None if Rich finds no terminal that it can draw on."""
     console = _Steady(stderr=True, highlight=False)
     return Bar(console, delay) if console.is_terminal and console.is_interactive else None
 
 
 def _columns(stage: progress.Stage | None, width: int) -> Iterator[ProgressColumn]:
-    """Yield what is shown of a stage, the most needed first, with a bar of ``width``."""
+    """Yield the parts of a stage's line, the most needed first, with a bar of ``width``."""
     yield TextColumn("{task.description}", markup=False)
     yield BarColumn(width)
     if stage is None or not stage.total:

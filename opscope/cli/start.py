@@ -1,4 +1,5 @@
-"""Run what was typed: a plain line by ``quick``, any other by Typer; an expected error is one line."""
+"""Run the typed command: plain lines by ``quick``, others by Typer. Expected errors are printed as one
+line."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def run() -> int:
 
 
 def _explained(error: Exception) -> int | None:
-    """Say an error that a user meets in a line; return the exit status, or None for any other error."""
+    """Print an expected error as one line; return the exit status, or None for any other error."""
     from opscope.core.not_merged import NotMerged
     from opscope.core.refusals import WAYS_OUT, refusal
     from opscope.readers.errors import BadInput, SeveralRuns

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opscope.core.analysis.diff.reduced import Reduced
     from opscope.core.analysis.diff.turns import Decision
 
-#: Exit codes: the change makes it faster; slower, or broken; neither beyond the noise.
+#: Exit codes: faster with the change; slower with it, or broken; no difference beyond the noise.
 FASTER, SLOWER, CANNOT_TELL = 0, 1, 3
 _LAST_LINES: Final = 5
 _GRACE: Final = 10
@@ -42,7 +42,7 @@ class _Failed(Exception):
 
 
 class _BudgetOut(Exception):
-    """The time that all runs may take is over."""
+    """The time budget of all runs is used up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Options:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables of the change; the command ends at a text that is none."""
+        """The environment variables of the change; ends the command at an invalid text."""
         pairs = [text.partition("=") for text in self.env or ()]
         for key, equals, _ in pairs:
             if not key or not equals:
@@ -122,7 +122,7 @@ class Options:
 
 @dataclass(slots=True)
 class _Trial:
-    """The two copies, and the runs in them so far: profiles reduced, by side."""
+    """The two copies, and the runs in them so far: reduced profiles by side."""
 
     asked: Options
     scratch: Path
@@ -135,7 +135,7 @@ class _Trial:
     printed: dict[str, Output] = field(default_factory=lambda: {side: Output() for side in SIDES})
 
     def copy(self) -> None:
-        """Make the copies, and the change in one of them. Raises NotCopied."""
+        """Make the copies, and apply the change to one of them. Raises NotCopied."""
         carried = self.asked.carry or ()
         for path in carried:
             if os.path.isabs(path) or ".." in Path(path).parts:
@@ -155,7 +155,7 @@ class _Trial:
         profile = (self.asked.keep or self.scratch).resolve() / f"{side}-{number}.opscope"
         copy = self.scratch / side
         environment = dict(os.environ)
-        # a package that is installed from the user's work tree is imported from the copy
+        # a package installed from the user's work tree is imported from the copy
         paths = [os.fspath(copy / "src"), os.fspath(copy)]
         paths += filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
         environment["PYTHONPATH"] = os.pathsep.join(paths)
@@ -183,7 +183,7 @@ class _Trial:
             shutil.rmtree(profile, ignore_errors=True)
 
     def _keep(self, side: str, profile: Path) -> None:
-        """Keep what a difference needs of a run."""
+        """Keep the reduced profile of a run, which a difference needs."""
         from opscope.core.analysis.diff.reduced import STEPS
         from opscope.core.analysis.diff.stretches import in_stretches
         from opscope.core.analysis.diff.turns import typical_step
@@ -210,7 +210,7 @@ class _Trial:
             raise
 
     def decide(self, last: bool) -> Decision:
-        """Return the decision of the runs so far; ``last``: no more will be made."""
+        """Return the decision based on the runs so far; ``last``: there will be no more."""
         from opscope.core.analysis.diff.turns import decide
 
         before, after = (self.steps[side][: self.pairs] for side in SIDES)
@@ -218,7 +218,7 @@ class _Trial:
 
     @property
     def pairs(self) -> int:
-        """How often both ran."""
+        """How many times both sides ran."""
         return min(len(values) for values in self.steps.values())
 
 
@@ -254,7 +254,7 @@ def _try(trial: _Trial) -> int:
     asked, out, last = trial.asked, "the runs are out", False
     try:
         for number in range(asked.runs):
-            # A B B A: what drifts is shared
+            # A B B A: drift affects both sides equally
             for side in SIDES if number % 2 == 0 else reversed(SIDES):
                 trial.run(side)
             if trial.decide(last).verdict is not None:
@@ -274,7 +274,7 @@ def _try(trial: _Trial) -> int:
 
 
 def _said(trial: _Trial, decision: Decision, out: str) -> tuple[str, str]:
-    """Return the decision in a word, and in a line."""
+    """Return the decision as a word and as a line."""
     from opscope.core.analysis.diff.reasons import reason
     from opscope.core.analysis.diff.stretches import joined
     from opscope.core.analysis.diff.tables import Difference
@@ -305,7 +305,7 @@ def _said(trial: _Trial, decision: Decision, out: str) -> tuple[str, str]:
         return "cannot tell", f"cannot tell: {became}, {within} {noise}{often}; {out}"
     try:
         why = reason(Difference(joined(sides[0]), joined(sides[1])))
-    except ValueError:  # runs of several kinds have no reason in common
+    except ValueError:  # runs of several kinds share no explanation
         why = None
     because = "" if why is None else f"; why: {why.words}"
     do = "keep it" if decision.verdict == "faster" else "drop it"

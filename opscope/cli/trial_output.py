@@ -1,4 +1,4 @@
-"""What a program prints without a change and with it: whether the change alters more than varies anyway."""
+"""Compare what a program prints with and without a change: does it differ by more than it varies anyway?"""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Final
 
 from opscope.core.question import units
 
-#: Bytes of a run's output that are compared, from its begin.
+#: The most bytes of a run's output that are compared, from its beginning.
 LARGEST: Final = 1 << 20
-#: Runs of each that tell what varies from run to run.
+#: Runs per side that are needed to know what varies from run to run.
 _FEWEST: Final = 2
 #: Characters of a line that are shown.
 _SHOWN: Final = 80
@@ -18,7 +18,8 @@ _SHOWN: Final = 80
 
 @dataclass(slots=True)
 class Output:
-    """The lines that all runs of a side printed, in order, and those that any did. None: nothing ran."""
+    """The lines that all runs of a side printed, in order, and those that any run printed. None: nothing
+    ran."""
 
     steady: dict[str, None] | None = None
     every: set[str] | None = None
@@ -39,11 +40,11 @@ class Output:
 
 
 def difference(without: Output, with_change: Output) -> tuple[str | None, str | None]:
-    """Return what is known of the outputs, and the first line that differs in words.
+    """Return the verdict on the outputs, and a sentence on the first line that differs.
 
-    ``same``: all runs printed the same lines. ``differs``: a line is in all runs of one side, and in none of
-    the other. ``varies``: neither, as runs of one program differ. None: a side ran once, which does not tell
-    what varies, or printed more than is compared.
+    ``same``: all runs printed the same lines. ``differs``: a line is in all runs of one side, and
+    in none of the other. ``varies``: neither, because runs of one side differ. None: a side ran
+    only once, so it is unknown what varies, or printed more than is compared.
     """
     sides = without, with_change
     steady = without.steady or {}

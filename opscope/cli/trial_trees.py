@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-#: A copy of more bytes is refused: what the program reads belongs to paths that are named.
+#: A copy of more bytes is refused: large input data belongs to paths that are named.
 LARGEST: Final = 2 << 30
-#: What is no part of a program, where no git tells.
+#: Folders that are no part of a program, where git is missing.
 _APART: Final = frozenset((".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox"))
 #: The mode of a submodule in git's index.
 _SUBMODULE: Final = "160000"
@@ -24,7 +24,8 @@ class NotCopied(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WorkTree:
-    """A work tree: its top folder, whether git tells its files, and where in it the command was typed."""
+    """A work tree: its top folder, whether git lists its files, and the subfolder where the command was
+    typed."""
 
     top: Path
     has_git: bool
@@ -32,7 +33,7 @@ class WorkTree:
 
     @classmethod
     def of(cls, folder: Path) -> WorkTree:
-        """Return the work tree that the folder is in; without git, the folder itself."""
+        """Return the work tree that contains the folder; without git, the folder itself."""
         folder = folder.resolve()
         try:
             done = subprocess.run(
@@ -48,12 +49,13 @@ class WorkTree:
         return cls(top, True, folder.relative_to(top))
 
     def copy(self, to: Path, carried: Sequence[str] = ()) -> None:
-        """Copy the files as they are now, and the paths ``carried`` that git may ignore. Raises NotCopied."""
+        """Copy the files as they are now, and the paths ``carried``, which git may ignore. Raises
+        NotCopied."""
         self._copy([*self._files()], to)
         self.carry(carried, to)
 
     def carry(self, paths: Sequence[str], to: Path) -> None:
-        """Copy these paths alone. Raises NotCopied, also for one that is not there."""
+        """Copy only these paths. Raises NotCopied, also for a missing path."""
         for path in paths:
             if not os.path.lexists(self.top / path):
                 raise NotCopied(f"--carry {path}: no such file or folder in {self.top}")
@@ -122,7 +124,7 @@ class WorkTree:
 
 
 def apply(patch: Path, to: Path) -> None:
-    """Apply the patch to the copy ``to``. Raises NotCopied for one that does not apply."""
+    """Apply the patch to the copy ``to``. Raises NotCopied if it does not apply."""
     environment = {"GIT_CEILING_DIRECTORIES": os.fspath(to.parent)}
     try:
         _run(["git", "-C", to, "apply", "--whitespace=nowarn", patch.resolve()], environment)
@@ -131,7 +133,7 @@ def apply(patch: Path, to: Path) -> None:
 
 
 def _run(command: Sequence[str | Path], environment: dict[str, str] | None = None) -> str:
-    """Return what a command of git writes. Raises NotCopied with its first line."""
+    """Return the output of a git command. Raises NotCopied with the first line of its error."""
     own = {
         name: value
         for name, value in os.environ.items()

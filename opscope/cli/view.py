@@ -51,7 +51,7 @@ Editor = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What is to be shown, and where."""
+    """What to show, and where."""
 
     file: options.Files
     compare: Compare = None
@@ -102,7 +102,7 @@ def _show(asked: Asked) -> None:
     shown_below = html_file.existing_folder(asked.source_root)
     if asked.editor is not None:
         _check_editor(asked.editor)
-    try:  # before what may take long
+    try:  # before slow work
         static_files()
         listening = serve.listen(asked.host, asked.port or 0)
     except (NotBuilt, serve.Taken) as error:
@@ -139,11 +139,11 @@ def _show(asked: Asked) -> None:
         serve.serve(shown, listening, common.say, browse=not asked.no_browser)
     if any(thread.name == "opscope-answer" for thread in threading.enumerate()):
         sys.stdout.flush()
-        os._exit(0)  # an answer that nobody waits for any more is still being made
+        os._exit(0)  # an abandoned answer is still in progress
 
 
 def _other(compare: str, where: options.Where, reading: options.Reading) -> Profile:
-    """Return the run to compare with: the key node and the model are those of the first run alone."""
+    """Return the run to compare with. The key node and the model apply to the first run only."""
     other = replace(reading, model=None, model_config=None, requests=None, power=None)
     profile = other.load([compare])
     return replace(where, key=None).select(profile)

@@ -87,7 +87,7 @@ def whatif(
 
 
 def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
-    """Print the table of the frame, and what it takes for granted."""
+    """Print the table of the frame, and its assumptions."""
     from opscope.core.analysis.critical.critical_table import EMPTY, notes
     from opscope.core.question.registry import question
     from opscope.core.question.tables import totals
@@ -100,7 +100,7 @@ def _show(profile: Profile, frame: pl.DataFrame, width: int | None) -> None:
 
 
 def _factors(option: str, given: list[str] | None) -> dict[str, float]:
-    """Return the factor by name of ``NAME=FACTOR`` texts; ends the command at another text."""
+    """Return the factors by name from ``NAME=FACTOR`` texts; ends the command at any other text."""
     from opscope.core.analysis.critical.what_if import factors
 
     try:

@@ -19,7 +19,7 @@ LIMIT: Final = 3
 GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: The folder of installed packages, at the end of any path.
 _INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
-#: Packages whose lines show nothing of a model: frameworks, trainers, launchers, helpers and test tools.
+#: Packages whose lines tell nothing about a model: frameworks, trainers, launchers, helpers and test tools.
 _NAMES: Final = (
     "torch functorch torchgen torch_xla triton tensorflow tensorboard keras tf_keras tensorflow_estimator"
     " jax jaxlib flax optax chex orbax mindspore onnxruntime tensorrt"
@@ -88,7 +88,7 @@ def library_file(path: str) -> str | None:
 
 
 def is_internal_package(name: str) -> bool:
-    """Whether a package's lines show nothing of a model: a framework, a trainer, a launcher, a helper."""
+    """Whether a package's lines tell nothing about a model: a framework, a trainer, a launcher, a helper."""
     return name in _INTERNALS
 
 
@@ -121,7 +121,7 @@ def is_user_file(path: str) -> bool:
 
 
 def is_user_s(path: str) -> bool:
-    """Whether the file is the user's own, by what is known of libraries and of the user's files."""
+    """Whether the file is the user's own, given known folders of libraries and of the user."""
     return not is_library_s(path) and is_user_file(path) and not GENERATED.search(path)
 
 
@@ -139,7 +139,8 @@ def _with_owner(frame: Frame) -> tuple[Frame, bool] | None:
 
 
 def parse_stack(text: str) -> list[StackFrame]:
-    """Return the frames of a stack as ``host_samples`` has it, innermost first; odd lines are left out."""
+    """Return the frames of a stack written as in ``host_samples``, innermost first; malformed lines are
+    left out."""
     frames = []
     for line in text.split("\n"):
         parts = line.split("\t")

@@ -1,8 +1,9 @@
 """The one definition of communication between ranks: by names of ops, of kernels and of HLO instructions.
 
-A kernel communicates if its name says so, or if a collective's op launched it: HCCL's tasks are called after
-what a part does (``MEMCPY_ASYNC``), and some libraries copy or add in kernels of PyTorch's. A product that
-also sends its parts (``gemm_allreduce``) is a product. A copy between two devices of a process is a copy.
+A kernel communicates if its name says so, or if a collective's op launched it: HCCL's tasks are
+named after their part of the work (``MEMCPY_ASYNC``), and some libraries copy or add with kernels
+of PyTorch. A product that also sends its parts (``gemm_allreduce``) is a product. A copy between
+two devices of a process is a copy.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Final
 TORCH: Final = ("c10d::", "c10d_functional::", "_c10d_functional::", "_dtensor::")
 #: Backends that run collectives on threads of the host: ``gloo:all_reduce`` is a range on such a thread.
 HOST_BACKENDS: Final = ("gloo", "mpi", "ucc")
-#: What PyTorch's backends push as a range around each collective, before the colon.
+#: Prefixes, before the colon, of the ranges that PyTorch's backends push around each collective.
 BACKENDS: Final = ("nccl", "xccl", "hccl", *HOST_BACKENDS)
-#: It looks at a collective's buffer, and moves nothing.
+#: This op inspects a collective's buffer, and moves nothing.
 _LOCAL: Final = "c10d::check_for_nan"
 _TORCH_STARTS: Final = (
     *TORCH,
@@ -42,7 +43,7 @@ def _each(start: str, names: str) -> tuple[str, ...]:
     return tuple(start + name for name in names.split())
 
 
-#: Ops that communicate, by full name, which one formula prices: PyTorch's, NCCL's calls, nodes of graphs.
+#: Ops that communicate and share one cost formula, by full name: PyTorch's, NCCL's calls, nodes of graphs.
 OPS: Final = (
     *_each(
         "c10d::",
@@ -141,7 +142,7 @@ _NAMED: Final = re.compile(
     r"|(?:deep_?ep|uccl|mori|pplx|nixl)::(?:\w+::)*\w*(?:dispatch|combine|all_?reduce|send|recv|barrier)\w*\Z",
     re.IGNORECASE,
 )
-#: Products that also send their parts; a loop that a compiler fused is called after what it reads.
+#: Products that also send their parts; and fused loops, which compilers name after the values that they read.
 _NO_OP: Final = re.compile(
     r"gemm|matmul|linear|layout|::(?:loop|input|wrapped)_|(?:block|warp|thread|cta)_all",
     re.IGNORECASE,
@@ -159,12 +160,12 @@ def is_op(name: str) -> bool:
     return _NAMED.match(plain) is not None and _NO_OP.search(plain) is None
 
 
-#: The listed names are all that communicate of these: others copy or compute on one device.
+#: with these prefixes only the listed names communicate: others copy or compute on one device
 _OWN_LISTS: Final = ("aten::", "prims::", "c10d::", "symm_mem::", "fsdp::")
 _LONGEST: Final = 256
 _NUMBER: Final = re.compile(r"\.[0-9]+\Z|\.default\Z")
 
-#: Libraries, by words that no other kernel has in its name.
+#: Names of libraries, as words that no other kernel's name contains.
 _LIBRARIES: Final = (
     r"(?i:nccl|rccl|msccl|oneccl|xccl|hccl|hcom_|uccl|nvshmem|roc_?shmem|ishmem|userbuffers|flagcx|smddp|nixl)",
     # collectives of other vendors: Cambricon, Moore Threads and MetaX, Kunlun, Enflame, Intel
@@ -193,9 +194,9 @@ _WORDS: Final = (
     r"^(?:send|recv)(?:-done)?(?:\.[0-9]+)?$|^(?:Send|Receive|Broadcast|Barrier)-op[0-9]+",
 )
 _KERNEL: Final = re.compile("|".join((*_LIBRARIES, *_WORDS)))
-#: Products that also send their parts; reductions within a block of threads; what clears a buffer on one
-#: device; what a compiler fused, which is called after the ops of which it reads the results
-#: (``triton_poi_fused_add_all_reduce_4``).
+#: Kernels that do not communicate: products that also send their parts; reductions within a block
+#: of threads; kernels that clear a buffer on one device; fused kernels, which compilers name after
+#: the ops whose results they read (``triton_poi_fused_add_all_reduce_4``).
 _NOT: Final = re.compile(
     r"(?i:gemm|matmul|(?:block|warp|thread|cta|wave|lane|cluster|quad|group|simd)_?all_?(?:reduce|gather))"
     r"|(?i:lamport_?(?:init|clear|memset))"

@@ -1,4 +1,4 @@
-"""Whether the driver allows hardware counters, how each tool says that it does not, and what to do then."""
+"""Whether the driver allows hardware counters, how each tool reports a refusal, and what to do about it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-#: The texts by which NVIDIA's tools and libraries say it: ncu, CUPTI's name of the result, Kineto's log.
+#: Refusals as NVIDIA's tools and libraries print them: ncu, CUPTI's name of the result, Kineto's log.
 _SAID: Final = re.compile(
     r"ERR_NVGPUCTRPERM|CUPTI_ERROR_INSUFFICIENT_PRIVILEGES|does not have permission to access NVIDIA GPU"
     r" Performance Counters|insufficient privileges? to access",
@@ -21,12 +21,12 @@ REMEDY: Final = (
     " NVreg_RestrictProfilingToAdminUsers=0 (options nvidia NVreg_RestrictProfilingToAdminUsers=0 in"
     " /etc/modprobe.d, then a new initramfs and a reboot)"
 )
-#: Where NVIDIA's driver for Linux says how it was loaded, and the line that is about counters.
+#: The file with the settings of NVIDIA's loaded driver for Linux, and its line on counters.
 PARAMETERS: Final = Path("/proc/driver/nvidia/params")
 _RESTRICTED: Final = re.compile(r"^RmProfilingAdminOnly:\s*(\d+)", re.MULTILINE)
 _CAPABILITIES: Final = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
 _SYS_ADMIN: Final = 21
-#: Since Linux 5.8 a capability of its own allows it as well, where the driver asks for that.
+#: Since Linux 5.8 a separate capability (CAP_PERFMON) allows it as well, if the driver accepts that.
 _PERFMON: Final = 38
 
 
@@ -38,11 +38,8 @@ def denied(text: str) -> bool:
 def forbidden(
     parameters: Path = PARAMETERS, status: Path = Path("/proc/self/status")
 ) -> bool | None:
-    """Return whether the driver forbids counters to this process; None if the machine does not tell.
-
-    The driver's parameters say whether it allows them to administrators alone; an administrator is who has
-    CAP_SYS_ADMIN.
-    """
+    """Return whether the driver forbids counters to this process; None if the machine does not tell. The
+    driver's parameters say whether only administrators may use them; an administrator has CAP_SYS_ADMIN."""
     try:
         match = _RESTRICTED.search(parameters.read_text("utf-8", "replace"))
     except OSError:

@@ -1,4 +1,4 @@
-"""The files of light mode in a process's part of a recording: what both sides agree on.
+"""The files of light mode in a process's part of a recording, for the writer and the reader.
 
 ``light.bin`` is a snapshot, replaced as a whole; ``light.log`` has the records since then, and is emptied
 once a snapshot holds them. A record is ten little-endian int64 (``RECORD``): its place among all records
@@ -6,11 +6,11 @@ of the process, which begins at 0, its kind, then for
 
 * a step: number, begin (perf_counter_ns), duration, and the ns of it in each of ``PHASES`` but the last,
   which has the rest;
-* a step of which everything was recorded besides (``FULL``): the same;
+* a step that was also recorded in full (``FULL``): the same;
 * a sample: time, number of its name, device (-1: none), the value as the bits of a float64, and zeros.
 
-So both files are bounded, whatever a training lasts, and a killed process loses a second at most. The facts
-say which name has which number (``{"light_name": number, "name": text}``).
+So both files are bounded, however long a training lasts, and a killed process loses a second at
+most. The facts give the number of each name (``{"light_name": number, "name": text}``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final
 SNAPSHOT, LOG = "light.bin", "light.log"
 MAGIC: Final = b"OPSLIGHT"
 VERSION: Final = 1
-#: Magic, version and length of the JSON that follows; then the arrays that it names, one after another.
+#: Magic, version and length of the JSON that follows; then the arrays named there, one after another.
 HEADER: Final = struct.Struct("<8sII")
 RECORD: Final = struct.Struct("<10q")
 #: The words of a record.
@@ -31,6 +31,6 @@ STEP, FULL, SAMPLE = range(3)
 #: The parts of a step's time. They exclude each other and add up to the step.
 PHASES: Final = ("input", "forward", "backward", "optimizer", "collective", "other")
 INPUT, FORWARD, BACKWARD, OPTIMIZER, COLLECTIVE, OTHER = range(6)
-#: Where a step's record has its number, begin and duration, and the first of its phases; the rest of the
-#: step, ``OTHER``, is their difference.
+#: Positions of a step's number, begin, duration and first phase in its record. The last phase,
+#: ``OTHER``, is the rest of the step.
 NUMBER, BEGIN, TOOK, FIRST_PHASE = 2, 3, 4, 5

@@ -1,13 +1,14 @@
-"""What light mode keeps of all steps and samples, in bounded memory: exact sums, sketches, chosen steps.
+"""Light mode's summary of all steps and samples, in bounded memory: exact sums, sketches, chosen
+steps.
 
-* ``blocks``: sums of the steps that begin in each stretch of time. Once there are more than ``MAX_BLOCKS``,
-  each two are joined, so stretches double and sums stay exact.
-* ``lengths``: how many steps took how long, by phase, in buckets whose bounds grow by ``GROWTH``: any
-  quantile is right within 1 %.
+* ``blocks``: sums of the steps that begin in each stretch of time. Beyond ``MAX_BLOCKS``, pairs are
+  joined: stretches double and sums stay exact.
+* ``lengths``: how many steps took how long, by phase, in buckets whose bounds grow by ``GROWTH``:
+  any quantile is right within 1 %.
 * ``kept``: whole steps: the slowest, the first, the last, and each 2^k-th of all.
-* ``series``: samples in stretches that double likewise: how many, sum, least, most.
+* ``series``: samples in stretches that double in the same way: how many, sum, least, most.
 
-All is done for many records at once, in NumPy: a second's steps at a time on the writer's thread.
+NumPy processes many records at once: a second's steps at a time on the writer's thread.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ BLOCK_NS: Final = 1_000_000_000
 #: the steps and of their phases, the longest step.
 BLOCK: Final = ("place", "first_step", "steps", "start", "end", "step", *PHASES, "longest")
 _SUMS: Final = slice(5, 5 + 1 + len(PHASES))
-#: Buckets of ``lengths``: bucket b holds what is longer than GROWTH^(b-1) and at most GROWTH^b ns; bucket 0
-#: what is at most 1 ns.
+#: Buckets of ``lengths``: bucket b holds lengths above GROWTH^(b-1) and up to GROWTH^b ns; bucket 0
+#: those up to 1 ns.
 GROWTH: Final = 1.02
 BUCKETS: Final = 1600
 _LOG: Final = math.log(GROWTH)
-#: Kept steps: the slowest, the first, the last, and how many of the evenly chosen ones.
+#: Numbers of kept steps: the slowest, the first, the last, and evenly spaced ones.
 SLOWEST, FIRST, LAST, EVEN = 256, 64, 1024, 2048
-#: The columns of a kept step: a record's, with the rest of the step in the place after the phases.
+#: The columns of a kept step: those of a record, with the rest of the step after the phases.
 KEPT: Final = ("seq", "kind", "step", "start", "time", *PHASES)
 MAX_POINTS: Final = 1024
-#: Samples of the same stretch of time are one point. It is at first this long (ns).
+#: Samples of the same stretch of time form one point. Stretches begin at this length (ns).
 POINT_NS: Final = 250_000_000
 #: The columns of a point.
 POINT: Final = ("place", "time", "count", "sum", "least", "most")
@@ -64,7 +65,7 @@ _MAX_HEADER: Final = 4 << 20
 
 
 class Unreadable(ValueError):
-    """The bytes are no snapshot of light mode; the message says why."""
+    """The bytes are not a snapshot of light mode; the message says why."""
 
 
 class Series:
@@ -90,22 +91,24 @@ class Series:
 
 
 class Summary:
-    """All that is kept of one process."""
+    """The summary of one process."""
 
     def __init__(self) -> None:
-        #: Records that are in it; of steps, how many were summed up, and how many recorded in full.
+        #: Number of records that were added; of steps, how many were added, and how many were
+        #: recorded in full.
         self.records = self.steps = self.full = 0
         self.block_ns = BLOCK_NS
         self.blocks: Ints = np.zeros((0, len(BLOCK)), np.int64)
         self.lengths: Ints = np.zeros((1 + len(PHASES), BUCKETS), np.int64)
         self.slowest = self.first = self.last = self.even = np.zeros((0, len(KEPT)), np.int64)
-        #: Each step whose place is a multiple of this is kept.
+        #: Each step whose position is a multiple of this is kept.
         self.stride = 1
-        #: (number of the name, device) → its points
+        #: (number of the name, device) → the points of the series
         self.series: dict[tuple[int, int], Series] = {}
 
     def add(self, records: Ints) -> None:
-        """Add records, in order, an array of ``WIDTH`` columns; those that are in it already are skipped."""
+        """Add records, in order, an array of ``WIDTH`` columns; records that were added before are
+        skipped."""
         records = records[records[:, 0] >= self.records]
         if not len(records):
             return
@@ -185,10 +188,8 @@ class Summary:
     # ----------------------------------------------------------------------------- bytes
 
     def snapshot(self, facts: Mapping[str, Any]) -> list[Any]:
-        """Return all of it, with ``facts`` (JSON) in the header, as pieces to write one after another.
-
-        The arrays themselves are the pieces: as one text each snapshot took 2 MB for a moment.
-        """
+        """Return the summary, with ``facts`` (JSON) in the header, as pieces to write one after another. The
+        pieces are the arrays themselves: joined, each snapshot took another 2 MB for a moment."""
         arrays = {
             "blocks": self.blocks,
             "lengths": self.lengths,
@@ -216,7 +217,7 @@ class Summary:
 
     @classmethod
     def of(cls, data: bytes) -> tuple[Summary, dict[str, Any]]:
-        """Return what ``snapshot`` wrote, and its facts. Raises Unreadable."""
+        """Return the summary and the facts that ``snapshot`` wrote. Raises Unreadable."""
         try:
             return cls._of(data)
         except Unreadable:
@@ -270,19 +271,20 @@ class Summary:
 
 def bucket(length: Ints) -> Ints:
     """Return the bucket of each length (ns)."""
-    # a length that is a bound up to rounding may lie in either bucket: both are within the said error
+    # a length at a bound may fall into either bucket by rounding: both are within 1 %
     exact = np.ceil(np.log(np.maximum(length, 1)) / _LOG)
     buckets: Ints = np.minimum(exact.astype(np.int64), BUCKETS - 1)
     return buckets
 
 
 def middle(bucket_number: int) -> float:
-    """Return the length (ns) that stands for a bucket: within 1 % of all that it holds."""
+    """Return the length (ns) that represents a bucket: within 1 % of all lengths in it."""
     return 0.5 if bucket_number == 0 else 2 * GROWTH**bucket_number / (GROWTH + 1)
 
 
 def quantile(counts: Ints, share: float) -> float | None:
-    """Return the length (ns) below which ``share`` of the counted ones lie, within 1 %; None of none."""
+    """Return the length (ns) below which ``share`` of the counted lengths lie, within 1 %; None if there
+    are none."""
     total = int(counts.sum())
     if not total:
         return None
@@ -291,13 +293,13 @@ def quantile(counts: Ints, share: float) -> float | None:
 
 
 def read_records(data: bytes) -> Ints:
-    """Return the whole records of a log's bytes."""
+    """Return the complete records in a log's bytes."""
     record_count = len(data) // (8 * WIDTH)
     return np.frombuffer(data, "<i8", record_count * WIDTH).reshape(record_count, WIDTH)
 
 
 def _blocks_joined(rows: Ints) -> Ints:
-    """Return blocks of equal place as one, in order of place."""
+    """Return the blocks in order of position, with blocks of equal position joined."""
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
     joined: Ints = rows[starts].copy()
@@ -310,7 +312,8 @@ def _blocks_joined(rows: Ints) -> Ints:
 
 
 def _points_joined(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return points of equal place as one; its time is the latest."""
+    """Return the points in order of position, with points of equal position joined; the time is the
+    latest."""
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
     joined: NDArray[np.float64] = rows[starts].copy()
     joined[:, 1] = np.maximum.reduceat(rows[:, 1], starts)

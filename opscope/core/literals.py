@@ -1,8 +1,6 @@
-"""Read a literal of Python from a stranger: nothing is evaluated, and depth and count are bounded.
-
-Read are dictionaries, lists, tuples, strings, numbers, ``True``, ``False`` and ``None``. Python's own
-``ast.literal_eval`` parses any expression first, which deep ones crash in some versions of Python.
-"""
+"""Read a literal of Python from a stranger: nothing is evaluated, and depth and count are bounded. It reads
+dictionaries, lists, tuples, strings, numbers, ``True``, ``False`` and ``None``. Python's own
+``ast.literal_eval`` parses any expression first, and deeply nested ones crash some versions of Python."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import ast
 import re
 from typing import Any, Final
 
-#: Brackets around a value, and values of one literal, at most.
+#: The most nested brackets, and the most values of one literal.
 DEPTH: Final = 16
 VALUES: Final = 20_000
 _TOKEN: Final = re.compile(
@@ -27,16 +25,17 @@ _TOKEN: Final = re.compile(
 )
 _NAMES: Final = {"True": True, "False": False, "None": None}
 _CLOSES: Final = {")": "(", "]": "[", "}": "{"}
-#: What may come next: a value (or the end of its brackets), a colon, a comma (or that end).
+#: What is expected next: a value or a closing bracket; a colon; a comma or a closing bracket.
 _VALUE, _COLON, _COMMA = range(3)
 
 
 class NotLiteral(ValueError):
-    """The text is no literal that is read; the message says why, and after how many characters."""
+    """The text is not a literal that this module reads; the message says why, and after how many
+    characters."""
 
 
 def literal(text: str, depth: int = DEPTH, values: int = VALUES) -> Any:
-    """Return the value that ``text`` is. Raises NotLiteral."""
+    """Return the value of the literal ``text``. Raises NotLiteral."""
     outer: list[tuple[str, list[Any], bool]] = []
     bracket, items, commas, wanted = "", list[Any](), False, _VALUE
     for match in _TOKEN.finditer(text):
@@ -79,13 +78,13 @@ def _scalar(kind: str | None, token: str, match: re.Match[str]) -> Any:
     if kind == "whole":
         return int(token)
     if kind == "number":
-        if token.lstrip("+-").isdigit():  # zeros before other digits, which Python 2 took for octal
+        if token.lstrip("+-").isdigit():  # leading zeros, which meant octal in Python 2
             raise _fault(match)
         return float(token)
     if "\\" not in token:
         return token.removeprefix("u")[1:-1]
     try:
-        text: str = ast.literal_eval(token)  # one string, whose escapes it reads
+        text: str = ast.literal_eval(token)  # a single string: ``literal_eval`` reads its escapes
     except (SyntaxError, ValueError):
         raise _fault(match, "a string has a wrong escape") from None
     return text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate is no text

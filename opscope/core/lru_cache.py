@@ -11,11 +11,9 @@ _Value = TypeVar("_Value")
 
 
 class LRUCache(Generic[_Value]):
-    """Values by key, the least recently used given up first once their sizes exceed ``most``.
-
-    ``functools.lru_cache`` would lock no key while its value is made, count no sizes, and call nothing for a
-    value that it gives up. A value larger than ``most`` is returned and not kept.
-    """
+    """Values by key; the least recently used are dropped once the sizes exceed ``most``.
+    ``functools.lru_cache`` does not lock a key while its value is made, counts no sizes, and has no callback
+    for dropped values. A value larger than ``most`` is returned and not kept."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -31,10 +29,8 @@ class LRUCache(Generic[_Value]):
         size: Callable[[_Value], int] = lambda value: 1,
         dropped: Callable[[_Value], object] | None = None,
     ) -> _Value:
-        """Return the value of ``key``, made if it is not there. Raises what ``make`` raises.
-
-        ``dropped`` is called with each value that is given up for it.
-        """
+        """Return the value of ``key``, made if it is missing. Raises what ``make`` raises. ``dropped`` is
+        called with each value that is dropped to make room."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -60,7 +56,7 @@ class LRUCache(Generic[_Value]):
         return len(self._values)
 
     def __iter__(self) -> Iterator[Hashable]:
-        """Iterate over the keys that are held now, the least recently used first."""
+        """Iterate over the present keys, the least recently used first."""
         with self._lock:
             return iter([*self._values])
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 
 class NotMerged(LookupError):
-    """A profile that was merged from partials lacks what was asked for: it has sums, and no single events.
-
-    ``what`` names it.
-    """
+    """A profile merged from partials lacks what was asked for: it has sums, and no single events. ``what``
+    names it. ``what`` names it."""
 
     def __init__(self, noun: str) -> None:
         self.what = noun

@@ -1,4 +1,4 @@
-"""A property that is computed once, by one thread, while others that want it wait."""
+"""A property that is computed once, by one thread, while other readers wait."""
 
 from __future__ import annotations
 
@@ -18,16 +18,14 @@ class _Locks(dict[str, Any]):
         return _Locks, ()
 
 
-#: Held only while a lock is made, never while a value is computed.
+#: Held only while a lock is created, never while a value is computed.
 _making = threading.Lock()
 
 
 def lock_of(owner: object, name: str) -> AbstractContextManager[Any]:
-    """Return the lock of the value ``name`` of ``owner``, which needs a ``__dict__``.
-
-    Each value has its own. What a value is computed from needs no value computed from it, so threads that
-    wait for each other's values cannot wait in a circle.
-    """
+    """Return the lock of the value ``name`` of ``owner``, which needs a ``__dict__``. Each value has its own
+    lock. Values depend on each other without cycles, so threads that wait for each other's values cannot
+    deadlock."""
     locks: dict[str, Any] | None = owner.__dict__.get("_locks")
     lock: AbstractContextManager[Any] | None = None if locks is None else locks.get(name)
     if lock is None:
@@ -38,10 +36,8 @@ def lock_of(owner: object, name: str) -> AbstractContextManager[Any]:
 
 
 class once(Generic[_Owner, _Value]):
-    """Like ``functools.cached_property``, with a lock for each object and property.
-
-    ``cached_property`` has none from Python 3.12 on, and one for all objects of a class before.
-    """
+    """Like ``functools.cached_property``, with a lock for each object and property. ``cached_property`` has
+    no lock from Python 3.12 on, and before that one lock for all objects of a class."""
 
     def __init__(self, function: Callable[[_Owner], _Value]) -> None:
         self.function = function

@@ -1,8 +1,8 @@
 """Open a folder or a file that only this user (or root) can have written, and check what was opened.
 
-Another user of the machine may know the name of our folder in the temporary directory, create it first,
-put links into it, or swap a file between a check and its use. So it is opened once, without following a
-link, the open descriptor is checked, and what follows goes through that descriptor.
+Another user of the machine may know the name of our folder in the temporary directory, create it first, put
+links into it, or swap a file between a check and its use. So the folder is opened once, without following a
+link, its descriptor is checked, and all further access goes through that descriptor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def open_folder(path: Path, private: bool = False) -> int:
         raise NotADirectoryError(f"{path} is {kind}") from None
     try:
         check(folder, path, private)
-    except BaseException:  # the descriptor is nobody's, whatever ended the check; it goes on
+    except BaseException:  # nobody else closes it, whatever ended the check
         os.close(folder)
         raise
     return folder

@@ -1,8 +1,8 @@
-"""How far long work has come: readers, attribution, analysis and exports say it, and whoever listens is told.
+"""Progress of long work: readers, attribution, analysis and exports report it, and a listener receives it.
 
 Work opens a ``stage`` and moves it on. Without a listener, which is the default, a stage costs a microsecond
-and its moves nothing. A listener is set by ``listening`` for a block of code and for what that code calls; a
-stage that is opened within another has it as its ``parent``.
+and its updates cost nothing. A listener is set by ``listening`` for a block of code and for what that code
+calls; a stage opened within another has the outer one as its ``parent``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-#: What a person gives: called with the stage's name, how much of it is done, and the whole (None: not known).
+#: A user's callback: called with the stage's name, how much of it is done, and the total (None: not known).
 Callback: TypeAlias = Callable[[str, int, "int | None"], object]
-#: Files of a folder that are counted at most; what lies beyond is not in the total.
+#: The most files of a folder that are counted; the total leaves out the rest.
 _MOST_FILES: Final = 100_000
 #: Units.
 BYTES: Final = "bytes"
@@ -48,7 +48,7 @@ class Stage:
         self._lock = threading.Lock()
 
     def add(self, count: int = 1) -> None:
-        """So much more is done."""
+        """Report that ``more`` has been done."""
         if self._listener is not None:
             with self._lock:
                 self._to(self.done + count)
@@ -78,7 +78,7 @@ Listener: TypeAlias = Callable[[Stage], object]
 
 
 class Reading(Stage):
-    """The stage of reading files: bytes of what they take on disk, compressed as they are there."""
+    """The stage of reading files, counted in bytes on disk, compressed if the files are."""
 
     __slots__ = ("_at", "_sizes")
 
@@ -90,9 +90,9 @@ class Reading(Stage):
         self._at: dict[str, int] = {}
 
     def read(self, path: str, position: int | None, more: int = 0) -> None:
-        """The file is read up to ``position`` (None: to where it was), and ``more`` bytes beyond it."""
+        """Report that the file is read up to ``position`` (None: no change), and ``more`` bytes beyond it."""
         size = self._sizes.get(path)
-        if size is None:  # a file that the reading is not of, such as a temporary one
+        if size is None:  # a file outside the stage, such as a temporary one
             return
         with self._lock:
             before = self._at.get(path, 0)
@@ -101,7 +101,7 @@ class Reading(Stage):
             self._to(self.done + now - before)
 
 
-#: What is moved where nobody listens.
+#: The stage that is updated if nobody listens.
 _SILENT: Final = Stage("")
 _listener: ContextVar[Listener | None] = ContextVar("opscope_progress", default=None)
 _current: ContextVar[Stage | None] = ContextVar("opscope_stage", default=None)
@@ -110,9 +110,8 @@ _current: ContextVar[Stage | None] = ContextVar("opscope_stage", default=None)
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Tell ``listener`` of every stage in the block: when it opens, moves and ends, with the stage itself.
-
-    It is called by the thread that works, which may not be the one that began. What it raises ends the work.
-    """
+    The working thread calls it, which may not be the thread that began. An exception from it ends the
+    work."""
     token, inner = _listener.set(listener), _current.set(None)
     try:
         yield
@@ -123,7 +122,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 @contextmanager
 def told(callback: Callback | None) -> Iterator[None]:
-    """Call ``callback(name, done, total)`` of every stage in the block; with None, leave it as it is."""
+    """Call ``callback(name, done, total)`` for every stage in the block; None changes nothing."""
     if callback is None:
         yield
         return
@@ -142,7 +141,7 @@ def heard() -> bool:
 
 @contextmanager
 def stage(name: str, total: int | None = None, unit: str = "") -> Iterator[Stage]:
-    """Open a stage of the work for the block. An error in the block ends it where it is."""
+    """Open a stage for the work of the block. An error in the block ends the stage at its present value."""
     listener = _listener.get()
     if listener is None:
         yield _SILENT
@@ -171,11 +170,9 @@ def _opened(stage: Stage) -> Iterator[Stage]:
 def reading(
     paths: Iterable[str | os.PathLike[str]], without: str = "\0", named: str | None = None
 ) -> Iterator[None]:
-    """Open the stage of reading files and folders, unless one is open already: it then counts theirs.
-
-    ``without``: leave out the files of a folder whose names begin so. ``named``: what is read, in place of
-    the first path's name.
-    """
+    """Open the stage of reading files and folders, unless one is open already, which then counts these files
+    too. ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the stage,
+    in place of the first path's name."""
     listener, outer = _listener.get(), _current.get()
     if listener is None or isinstance(outer, Reading):
         yield
@@ -191,7 +188,7 @@ def reading(
 
 
 def _sizes(paths: Iterable[str], without: str) -> Iterator[tuple[str, int]]:
-    """Yield each file and its size in bytes; a file that cannot be looked at is none here."""
+    """Yield each file and its size in bytes; files that cannot be accessed are left out."""
     left = _MOST_FILES
     for path in paths:
         files: Iterable[str] = (path,)
@@ -214,7 +211,7 @@ def _sizes(paths: Iterable[str], without: str) -> Iterator[tuple[str, int]]:
 
 
 def reads() -> Reading | None:
-    """Return the stage of reading that is open; None where nobody listens."""
+    """Return the open stage of reading; None if there is none."""
     stage_above = _current.get()
     while stage_above is not None and not isinstance(stage_above, Reading):
         stage_above = stage_above.parent
@@ -222,20 +219,20 @@ def reads() -> Reading | None:
 
 
 def read_to(path: str | os.PathLike[str], position: int) -> None:
-    """The file is read up to the byte ``position``."""
+    """Report that the file is read up to the byte ``position``."""
     if (reading := reads()) is not None:
         reading.read(os.fspath(path), position)
 
 
 def read_share(path: str | os.PathLike[str], share: float) -> None:
-    """So much of the file is read, as a fraction: of a packed one, where its positions are not known."""
+    """Report that a fraction of the file is read: for a compressed file, whose positions are not known."""
     if (reading := reads()) is not None:
         name = os.fspath(path)
         reading.read(name, int(share * reading._sizes.get(name, 0)))
 
 
 def read_whole(path: str | os.PathLike[str], without: Any = ()) -> None:
-    """All of the file is read, or all files below the folder but those below ``without``."""
+    """Report that all of the file is read, or all files below the folder except those in ``without``."""
     if (reading := reads()) is None:
         return
     name = os.fspath(path)

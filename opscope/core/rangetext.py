@@ -198,7 +198,7 @@ def clean_value(value: object, depth: int = 0) -> ParamValue:
 
 
 class _CutHere(Exception):
-    """The parser has reached the mark of the cut; what it has gathered is the call's prefix."""
+    """The parser has reached the mark of the cut; the parts parsed so far are the call's prefix."""
 
 
 @lru_cache(maxsize=65_536)

@@ -15,7 +15,7 @@ A recording is a folder with one part per process (``part-<host>-<pid>-<start ti
 * the records of CUPTI, if they were kept (``core.cupti.files``);
 * of a ring, which keeps the last seconds or steps: folders ``segment-00000001`` … with the events, the memory
   and the timed facts of one stretch each, in place of ``events.bin`` and ``memory.bin``. Old ones are
-  deleted; ``strings.jsonl`` and ``facts.jsonl`` are then written anew, without what no segment needs.
+  deleted; ``strings.jsonl`` and ``facts.jsonl`` are then rewritten without entries that no segment needs.
 
 Every file but the first is only appended to, and strings are written before the events that use them, so
 a killed process leaves a readable part. ``core.capture.recorder_sink`` writes this format,
@@ -34,7 +34,7 @@ VERSION: Final = 1
 META, STRINGS, FACTS, EVENTS = "meta.json", "strings.jsonl", "facts.jsonl", "events.bin"
 MEMORY: Final = "memory.bin"
 STACKS, STACK_SAMPLES = "stacks.jsonl", "stacks.bin"
-#: The folder of one stretch of a ring, by its number, and what finds all of a part in order.
+#: The folder of one stretch of a ring, by its number, and the pattern that finds all of a part.
 SEGMENT: Final = "segment-{:08d}"
 SEGMENTS: Final = "segment-" + "[0-9]" * 8
 #: What ``opscope run`` knows of the process that it started, beside the parts: ``pid``, ``boot``, ``began``,
@@ -42,8 +42,8 @@ SEGMENTS: Final = "segment-" + "[0-9]" * 8
 LAUNCHED: Final = "launched.json"
 #: Why a process was not recorded: its Python, and the reason, a line each.
 UNRECORDED: Final = "unrecorded-{}.txt"
-#: The exit statuses of recorded processes that others of the program started, one JSON object a line:
-#: ``pid``, ``boot``, ``seen`` (ns, on the events' clock), ``status``.
+#: The exit statuses of recorded processes that other processes of the program started, one JSON
+#: object a line: ``pid``, ``boot``, ``seen`` (ns, on the events' clock), ``status``.
 EXITS: Final = "exits.jsonl"
 #: The trace of JAX's or TensorFlow's profiler, and the trace of PyTorch's profiler.
 XPLANE: Final = "profile.xplane.pb"
@@ -52,19 +52,19 @@ KINETO: Final = "kineto.json"
 #: given, both without the values of weights.
 ONNX_FOLDER: Final = "onnxruntime-{}"
 ONNX_PROFILE, ONNX_MODEL, ONNX_ORIGINAL = "profile.json", "model.onnx", "original.onnx"
-#: The folder of what MindSpore's profiler writes; the file in it that tells the compiled graphs' nodes, a
+#: The folder of what MindSpore's profiler writes; the file in it with the compiled graphs' nodes, a
 #: JSON object a line (``graph``, ``nodes``: name, call, layer, direction, forward node).
 MINDSPORE: Final = "mindspore"
 MINDSPORE_GRAPHS: Final = "graphs.jsonl"
-#: A range in the profiler's trace that the recorder reads its clock before and after. Adapters ignore names
-#: that begin with it.
+#: Prefix of a range in the profiler's trace. The recorder reads its clock before and after such a
+#: range. Adapters ignore names that begin with it.
 PROBE: Final = "opscope.probe"
-#: The call that the recorder reads its clock before and after while PyTorch's profiler runs, by PyTorch's
+#: The call around which the recorder reads its clock while PyTorch's profiler runs, by PyTorch's
 #: name of the platform.
 PROBE_CALLS: Final = MappingProxyType(
     {"cuda": "cudaDriverGetVersion", "hip": "hipDriverGetVersion"}
 )
-#: Matches the names that profilers give these calls.
+#: Matches profilers' names of these calls.
 PROBE_CALL: Final = rf"^(?:{'|'.join(PROBE_CALLS.values())})(?:_v\d+)?$"
 
 #: One change of memory: time (on the events' clock), address, bytes (``UNKNOWN_BYTES`` for a release: the
@@ -73,9 +73,10 @@ PROBE_CALL: Final = rf"^(?:{'|'.join(PROBE_CALLS.values())})(?:_v\d+)?$"
 MEMORY_RECORD: Final = struct.Struct("<qQqihh")
 ALLOCATED, RELEASED, RESERVED, UNRESERVED = range(4)
 UNKNOWN_BYTES: Final = -1
-#: A sample of a thread's stack: from when until when it stands, how much of it the thread ran or was ready to
-#: run (-1: not known), the system's thread id, the node of ``stacks.jsonl`` (-1: no frame), how many samples
-#: it is, and what it is (``SAMPLED`` …). As a numpy dtype: ``<i8,<i8,<i8,<i4,<i4,<i4,<i4``.
+#: A sample of a thread's stack: the start and the end of the time that it stands for, how long the
+#: thread ran or was ready to run in that time (-1: not known), the system's thread id, the node of
+#: ``stacks.jsonl`` (-1: no frame), how many samples it is, and what it is (``SAMPLED`` …). As a
+#: numpy dtype: ``<i8,<i8,<i8,<i4,<i4,<i4,<i4``.
 STACK_RECORD: Final = struct.Struct("<qqqiiii")
 SAMPLED, COLLECTED = range(2)
 CPU_DEVICE: Final = -1

@@ -1,10 +1,10 @@
 """Remove what must not leave the machine: secrets in command lines and texts, and on request host and paths.
 
-A secret is known by the form that its issuer gives it, by where it stands (a URL's user, a header, an option
-of a program), or by the name before it. Of a name the last word decides (``--wandb_key``, ``dbpassword``), so
-that names that only refer to a secret (``--token-file``, ``--max-tokens``) stay. Forms and words are data:
-``secrets.json``, which ``scripts/make_secret_forms.py`` makes of a detector's rules. Every pattern takes time
-in proportion to the text, of which a bounded part is searched.
+A secret is recognised by the form that its issuer gives it, by its position (a URL's user, a header, an
+option of a program), or by the name before it. The last word of a name decides (``--wandb_key``,
+``dbpassword``), so the values of names that only refer to a secret (``--token-file``, ``--max-tokens``) stay.
+Forms and words are data: ``secrets.json``, which ``scripts/make_secret_forms.py`` makes of a detector's
+rules. Every pattern takes time proportional to the text, and only a bounded part of the text is searched.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ CUT_END: Final = " more characters left out>"
 _LONGEST: Final = 1 << 16
 #: Stands for the names of secrets among the numbers of forms.
 _NAMED: Final = -1
-#: Characters of a value by which it is judged whether it is a secret.
+#: A value is judged by this many of its characters.
 _JUDGED: Final = 160
-#: Where a text may be cut without cutting a secret in half.
+#: Characters at which a text may be cut without cutting a secret in half.
 _CUTS: Final = " \t\n\"'`&;,<>(){}[]"
 
 
@@ -46,7 +46,7 @@ class Sureness(IntEnum):
     IF_DRAWN = 1
     #: The name mostly means a secret (``token``, ``pass``): the value must mix letters and digits.
     IF_MIXED = 2
-    #: Any value but a switch, a path, a placeholder or an expression.
+    #: The name always means a secret: any value but a switch, a path, a placeholder or an expression.
     SURE = 3
 
 
@@ -57,7 +57,7 @@ _re: Final = functools.cache(re.compile)
 @functools.cache
 def _data() -> dict[str, Any]:
     """Return the forms and words, read when a first text is searched."""
-    # not by importlib.resources: a program that ends would import it
+    # not by importlib.resources, which a program that is ending would have to import
     text = Path(__file__).with_name("secrets.json").read_text("utf-8")
     data: dict[str, Any] = json.loads(text)
     data["words"] = {name: frozenset(words) for name, words in data["words"].items()}
@@ -116,10 +116,10 @@ _ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
 
 @functools.lru_cache(4096)
 def sureness(name: str) -> Sureness:
-    """Return how surely the words of a name (an option, a variable, a key) say that its value is a secret."""
+    """Return how surely a name (of an option, a variable, a key) says that its value is a secret."""
     kinds = _data()["words"]
     if name.lower() in kinds["sure"]:
-        return Sureness.SURE  # of scripts whose vowels are marks, at which a name would be split
+        return Sureness.SURE  # scripts whose vowels are combining marks, which would split names
     words = _words(name)
     while len(words) > 1 and (words[-1] in kinds["forms"] or words[-1].isdigit()):
         words.pop()
@@ -140,7 +140,7 @@ def sureness(name: str) -> Sureness:
         if last.endswith(end) and last not in kinds["mixed"]:  # identitytoken, sortkey
             return _token_or_key([*before, last.removesuffix(end)], end)
     if last in kinds["mixed"]:
-        # DB_PASS, db_pass, pw; custom_pass is one of a compiler's, conv_pw a layer
+        # DB_PASS, db_pass, pw; but custom_pass belongs to a compiler, and conv_pw is a layer
         owned = name.isupper() or bool(kinds["owners"].intersection(before))
         sure = owned and bool(before) if last == "pass" else last == "pw" and (owned or not before)
         return Sureness.SURE if sure else Sureness.IF_MIXED
@@ -155,7 +155,7 @@ def sureness(name: str) -> Sureness:
         joined.fullmatch(a + b) for a, b in pairs
     ):
         return Sureness.NOT
-    # DB_PASSWORD_EU, secret_for_x: a secret is named, and then something of the user's own, or about it
+    # DB_PASSWORD_EU, secret_for_x: the name of a secret, followed by the user's own words or words about it
     return Sureness.IF_DRAWN if last in kinds["about"] else Sureness.IF_MIXED
 
 
@@ -173,7 +173,7 @@ def _words(name: str) -> list[str]:
 
 
 def _lower(text: str) -> str:
-    return text.lower().replace("\u0307", "")  # which a Turkish capital leaves
+    return text.lower().replace("\u0307", "")  # left over from the lower case of a Turkish capital
 
 
 def _token_or_key(before: list[str], last: str) -> Sureness:
@@ -198,7 +198,7 @@ def is_secret(name: str) -> bool:
 
 
 def redact(command: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments of a command with every secret in them hidden; their number stays the same."""
+    """Return the arguments of a command with all secrets hidden; their number stays the same."""
     hidden = _arguments(command, Counter())
     return tuple(
         redact_text(old) if old == new else new for old, new in zip(command, hidden, strict=True)
@@ -244,12 +244,12 @@ def private_host(host: str, boot: str | None) -> str:
 
 
 def private_text(text: str) -> str:
-    """Return ``text`` without secrets and without the folders of absolute paths; file names stay."""
+    """Return ``text`` without secrets and without folders of absolute paths; file names stay."""
     return _re(_PATH).sub("", redact_text(text))
 
 
 def _search(text: str, counts: Counter[str]) -> str:
-    """Return ``text`` with the secrets hidden, each of which is counted by its kind."""
+    """Return ``text`` with the secrets hidden, counting each by its kind."""
     lower = _lower(text)
     forms, named = _likely(lower)
     for number in forms:
@@ -280,7 +280,7 @@ def _in_words(text: str, counts: Counter[str]) -> str:
 
 
 def _likely(lower: str) -> tuple[list[int], bool]:
-    """Return the forms that may be in the text, in their order, and whether the name of a secret may be."""
+    """Return the forms that may occur in the text, in order, and whether the name of a secret may occur."""
     pairs = _pairs().keys() & {*itertools.pairwise(lower), *zip(lower, strict=False)}
     numbers = {number for pair in pairs for word, number in _pairs()[pair] if word in lower}
     return sorted(numbers - {_NAMED}), _NAMED in numbers
@@ -288,7 +288,10 @@ def _likely(lower: str) -> tuple[list[int], bool]:
 
 @functools.cache
 def _pairs() -> dict[tuple[str, ...], list[tuple[str, int]]]:
-    """Return the keywords and the number of their form, by the first two characters: few are in a text."""
+    """Return the keywords and the numbers of their forms by the keywords' first two characters.
+
+    A text contains few of these pairs, so most keywords need no search.
+    """
     pairs: dict[tuple[str, ...], list[tuple[str, int]]] = {}
     words = [
         (word, number) for number, (_, words, _) in enumerate(_data()["forms"]) for word in words
@@ -299,7 +302,8 @@ def _pairs() -> dict[tuple[str, ...], list[tuple[str, int]]]:
 
 
 def _hide(text: str, spans: list[tuple[str, int, int]], counts: Counter[str]) -> str:
-    """Return ``text`` with the spans (kind, start, end) replaced; one that overlaps an earlier one is not."""
+    """Return ``text`` with the spans (kind, start, end) replaced, except spans that overlap an earlier
+    one."""
     pieces, at = [], 0
     for kind, start, end in spans:
         if start < at or end <= start or text[start:end] == HIDDEN:
@@ -338,7 +342,7 @@ def _headers(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _named(text: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the values after the names of secrets, as (kind, start, end), in their order."""
+    """Yield the values after the names of secrets, as (kind, start, end), in order."""
     at = 0
     while name := _names().search(text, at):
         at = name.end()
@@ -380,13 +384,14 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
 
 
 def _is_of_table(text: str, at: int) -> bool:
-    """Whether the word before the one at ``at`` says that it is a key of a table."""
+    """Whether the word before position ``at`` says that it is a key of a table."""
     word = re.search(r"([a-z]+) $", text[max(0, at - 20) : at], re.I)
     return word is not None and word[1].lower() in _data()["words"]["tables"]
 
 
 def _is_pair(text: str, name: re.Match[str], sign: re.Match[str]) -> bool:
-    """Whether a name in quotes and the text after it are a pair, ("password", "…"), not two of a list."""
+    """Whether a quoted name and the text after it are a pair, ("password", "…"), not two elements of a
+    list."""
     quote = _re(_QUOTE).match(text, sign.end())
     if not sign["close"] or "]" in sign[0] or quote is None:
         return False
@@ -404,7 +409,7 @@ def _is_pair(text: str, name: re.Match[str], sign: re.Match[str]) -> bool:
 def _values(
     text: str, at: int, sure: Sureness, name: str, before: str, sign: re.Match[str]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the value at ``at``: all parts of one that is put together from several."""
+    """Yield the spans of the value at ``at``: all parts of a concatenated one."""
     if sure >= Sureness.IF_MIXED and (sign["colon"] or sign["equal"]):
         block = _re(_BLOCK).match(text, at) or _re(_ITEMS).match(text, at)
         if block is None and sure == Sureness.SURE and sign["colon"] and _alone(text, at, sign):
@@ -532,7 +537,7 @@ def _is_literal(value: str, sure: Sureness, name: str) -> bool:
 
 
 def _is_expression(value: str) -> bool:
-    """Whether a value without quotes is an attribute, a call or an item: args.password, tokens[i]."""
+    """Whether an unquoted value is an attribute, a call or an item: args.password, tokens[i]."""
     if re.match(r"[A-Za-z_][\w.]*\((?:$|[\w\"'*)])", value):
         return True
     item = _pattern("reference").fullmatch(value) or re.match(r"[A-Za-z_][\w.]*\[", value)
@@ -540,7 +545,7 @@ def _is_expression(value: str) -> bool:
 
 
 def _alone(text: str, at: int, last: re.Match[str]) -> bool:
-    """Whether nothing but the name stands on its line up to its last part, or the sign, as in YAML."""
+    """Whether the line holds nothing before the sign but the name, as in YAML."""
     start = text.rfind("\n", max(0, at - _JUDGED), at) + 1
     alone = _re(r"[ \t]*(?:- )?[\"']?[^\s:=\"']*[\"']?$").match(
         text, start, last.end() if last.re is _names() else last.start()
@@ -549,7 +554,8 @@ def _alone(text: str, at: int, last: re.Match[str]) -> bool:
 
 
 def _inside(text: str, quote: re.Match[str]) -> tuple[int, int, int]:
-    """Return start and end of the text in quotes, and where what follows begins; it may lack its end."""
+    """Return the start and end of the quoted text, and the position after it; the closing quote may be
+    missing."""
     mark, start = quote[1], quote.end()
     end = text.find(mark, start)
     while end > 0 and len(mark) == 1 and text[end - 1] == "\\" and text[end - 2] != "\\":
@@ -566,7 +572,7 @@ def _inside(text: str, quote: re.Match[str]) -> tuple[int, int, int]:
 
 
 def _worth(value: str, sure: Sureness, quoted: bool) -> bool:
-    """Whether a value after a name of this sureness is to be hidden."""
+    """Whether to hide a value after a name of this sureness."""
     bare = value[:_JUDGED].strip().strip("\"'\\")
     if not bare or HIDDEN in bare or bare.lower().lstrip("-?+") in _data()["words"]["switches"]:
         return False
@@ -603,14 +609,12 @@ def _drawn(value: str) -> bool:
 
 
 def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False) -> Iterator[str]:
-    """Yield each word of a command with the secret hidden that its option, or the word before, announces.
-
-    ``shell``: the words are those of a text, which has several commands or is none at all.
-    """
-    takes = Sureness.NOT  # the previous word takes a secret
+    """Yield each word of a command, with the secret hidden that its option or the word before announces.
+    ``shell``: the words come from a text, which may hold several commands or none."""
+    takes = Sureness.NOT  # the sureness that the next word is a secret
     several = login = False
     options: tuple[str, ...] = ()
-    setting = 0  # after so many words a name may come
+    setting = 0  # number of words after which a name may come
     for number, argument in enumerate(command):
         if shell and argument in _ENDS:
             takes, several, login, setting, options = Sureness.NOT, False, False, 0, ()
@@ -663,14 +667,14 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
 
 
 def _is_known(word: str) -> bool:
-    """Whether a word is a name that only a secret has."""
+    """Whether a word is a name that only secrets have."""
     if not word.isidentifier() or sureness(word) != Sureness.SURE:
         return False
     return len(_words(word)) > 1 or word.lower() in _data()["words"]["passwords"]
 
 
 def _in_quotes(word: str, counts: Counter[str]) -> str:
-    """Return a word that has commands in quotes, with their secrets hidden: run('mysql -p…')."""
+    """Return a word that quotes commands, with their secrets hidden: run('mysql -p…')."""
     quoted = _re(r"(?<=\")[^\"\n]*(?=\")|(?<=')[^'\n]*(?=')")
     hidden: str = quoted.sub(lambda part: _in_words(part[0], counts), word)
     return hidden
@@ -695,7 +699,7 @@ def _of_option(name: str) -> Sureness:
 
 
 def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
-    """Return the word with the secret hidden that it has: ``--key=…``, ``-p…``, ``-ume:…``, ``pass:…``."""
+    """Return the word with the secret inside it hidden: ``--key=…``, ``-p…``, ``-ume:…``, ``pass:…``."""
     name, equals, value = word.partition("=")
     if equals and re.fullmatch(r"(?:--\d)?[-+~/]{0,2}[^\W\d][\w.\-]{0,127}", name):
         if name in _data()["logins"] and options != _ACCOUNTS and (hidden := _login(value)):
@@ -715,7 +719,7 @@ def _with_value(word: str, options: tuple[str, ...], shell: bool) -> str:
 
 
 def _login(word: str, options: tuple[str, ...] = ()) -> str:
-    """Return ``user:password`` (or ``user%password``) with the password hidden, or nothing."""
+    """Return ``user:password`` (or ``user%password``) with the password hidden, or ""."""
     comma = ",-u" in options and "," in word
     user, sign, password = word.partition("," if comma else ":" if ":" in word else "%")
     harmless = password.isdigit() and (user.isdigit() or len(password) < 4)

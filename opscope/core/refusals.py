@@ -1,4 +1,4 @@
-"""What the system refuses, in its own words and with the way out: a full disk, a limit, no permission."""
+"""Messages for errors of the system, with advice: a full disk, a limit, no permission."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if sys.platform != "win32":
     import resource
 
 _ELSEWHERE: Final = "choose another folder"
-#: The way out of what a user can change.
+#: Advice on errors that a user can resolve.
 WAYS_OUT: Final = {
     errno.EMFILE: "raise the limit: ulimit -n",
     errno.ENFILE: "the whole machine has no more: end other programs",
@@ -25,10 +25,8 @@ WAYS_OUT: Final = {
 
 
 def refuse_size(size: int) -> None:
-    """Raise OSError if the process may not write a file of ``size`` bytes.
-
-    The system says so by SIGXFSZ, and what that does is for the program to choose: it may be its end.
-    """
+    """Raise OSError if the process may not write a file of ``size`` bytes. The system would report it by
+    SIGXFSZ, which ends a program that does not handle it."""
     if sys.platform == "win32":
         return
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -37,7 +35,7 @@ def refuse_size(size: int) -> None:
 
 
 def refusal(error: OSError) -> str:
-    """Return the system's words for an error, with the way out if there is one."""
+    """Return the system's words for an error, with advice if there is any."""
     words = error.strerror or str(error)
     way_out = None if error.errno is None else WAYS_OUT.get(error.errno)
     return words if way_out is None or error.strerror is None else f"{words} ({way_out})"

@@ -1,8 +1,8 @@
-"""Find what packages register in an entry-point group, without reading every package's metadata twice.
+"""Find what packages register in an entry-point group, reading every package's metadata only once.
 
-``importlib.metadata`` takes 7 ms to import and as much again to read a hundred packages, in each Python that
-``opscope run`` starts. So the run hands what it found to its children, in ``OPSCOPE_RUN_REGISTERED``. A
-child that may find other packages (another Python, another ``PYTHONPATH``) reads the metadata itself.
+Importing ``importlib.metadata`` takes 7 ms, and reading a hundred packages another 7 ms, in each Python that
+``opscope run`` starts. So the run passes its findings to its children in ``OPSCOPE_RUN_REGISTERED``. A child
+that may find other packages (another Python, another ``PYTHONPATH``) reads the metadata itself.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-#: What the run found, as ``handed_down`` writes it.
+#: The run's findings, as ``handed_down`` writes them.
 VARIABLE: Final = "OPSCOPE_RUN_REGISTERED"
 _PROJECT: Final = Path(__file__).resolve().parents[2] / "pyproject.toml"
 
 
 def entries(group: str) -> dict[str, str]:
     """Return the entry points of ``group``, name → import string (``module:object``), without loading any.
-
-    No other package takes a name of opscope's own.
-    """
+    Other packages cannot take opscope's own names."""
     handed_groups = _handed(os.environ.get(VARIABLE, ""), _python(os.environ)).get(group)
     if handed_groups is not None:
         return dict(handed_groups)
@@ -42,7 +40,7 @@ def entries(group: str) -> dict[str, str]:
 
 
 def entry_points(group: str) -> EntryPoints:
-    """Return the entry points of ``group``. The metadata of all packages is read once for a ``sys.path``."""
+    """Return the entry points of ``group``. The metadata of all packages is read once per ``sys.path``."""
     points: EntryPoints = _all_entry_points(tuple(sys.path)).select(group=group)
     return points
 
@@ -73,7 +71,7 @@ def handed_down(groups: Mapping[str, Mapping[str, str]], environ: Mapping[str, s
 
 
 def _python(environ: Mapping[str, str]) -> list[str]:
-    """What decides which packages a Python finds when it starts."""
+    """Return the facts that decide which packages a Python finds when it starts."""
     return [sys.prefix, sys.version, environ.get("PYTHONPATH", "")]
 
 
@@ -86,7 +84,7 @@ def _parse(text: str) -> Any:
 
 
 def _handed(text: str, python: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-    """Return group → entry points of the variable's ``text``; none if it is not this Python's."""
+    """Return the entry points by group in the variable's ``text``; none if they belong to another Python."""
     if not text:
         return {}
     handed = _parse(text)

@@ -44,8 +44,8 @@ DTYPE_BITS: Final[Mapping[str, int]] = MappingProxyType(
         "c128": 128,
     }
 )
-#: What patterns and parsers look at of a name, in characters; exports keep it whole. The longest real names
-#: have 6,000. A match may begin at each character, and a pattern with ``.*`` looks from each to the end.
+#: Patterns and parsers read only this many characters of a name; exports keep all of it. The longest real
+#: names have 6,000. A pattern may start at each character, and one with ``.*`` reads from each to the end.
 SEARCHED: Final = 6_144
 #: The kinds of dtypes. The first letter does not give the kind (``bf16``, ``bool``).
 FLOATS: Final = frozenset(
@@ -118,10 +118,8 @@ class TensorSpec:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of all elements, each once, without gaps between them; ``None`` if not known.
-
-        A sparse tensor's are not known: the width of its indices is not recorded.
-        """
+        """Bytes of all elements, each counted once, without gaps; ``None`` if not known. They are not known
+        for a sparse tensor, because the width of its indices is not recorded."""
         numel, bits = self.numel, DTYPE_BITS.get(self.dtype)
         if numel is None or bits is None or self.is_sparse:
             return None
@@ -173,7 +171,8 @@ class OpCall:
         return tuple(_resolve(self.inputs, ())) if plain is None else plain
 
     def output_leaves(self) -> tuple[TensorSpec | None, ...] | None:
-        """Return the outputs likewise (a back reference is to an input leaf); ``None`` if not known."""
+        """Return the outputs in the same form (a back reference is to an input leaf); ``None`` if not
+        known."""
         if self.outputs is None:
             return None
         plain = _plain(self.outputs)
@@ -193,7 +192,8 @@ class OpCall:
 
 
 def _plain(args: tuple[Arg, ...]) -> tuple[TensorSpec | None, ...] | None:
-    """Return ``args`` if all are tensors or absent, else None: a call's leaves are asked for seven times."""
+    """Return ``args`` if all are tensors or absent, else None. It is a shortcut: leaves are read seven times
+    per call."""
     for arg in args:
         if arg is not None and not isinstance(arg, TensorSpec):
             return None
@@ -243,18 +243,19 @@ OPTIMIZER_STEPS: Final = "steps end where the optimizer's step ends: a hook mark
 #: The result mark just before the pop of a range that had no real end, such as the step that the last
 #: optimizer step began.
 UNENDED: Final = "unended"
-#: How the mark begins that tells a step's kind, and the kinds of steps of an inference engine.
+#: The prefix of the mark with a step's kind, and the kinds of steps of an inference engine.
 ENGINE_STEP: Final = "engine step: "
 ENGINE_KINDS: Final = ("prefill", "decode", "mixed", "verify", "draft", "idle")
 #: In a range's attrs: the range was still open when its recording ended.
 UNCLOSED: Final = '{"unclosed":true}'
-#: The phase in which a program is compiled. A space and what is compiled may follow.
+#: The phase in which a program is compiled. A space and the name of the compiled function may follow.
 COMPILE: Final = "compile"
 #: The phase in which a program saves its state.
 CHECKPOINT: Final = "checkpoint"
 
-#: The domain of the ranges around each wait for a data loader: category ``input``, text the loader as a call
-#: with its parameters and source lines, payload the number of batches that were ready (if that is known).
+#: The domain of the ranges around each wait for a data loader. Their category is ``input``, their
+#: text the loader as a call with parameters and source lines, their payload the number of batches
+#: that were ready (if known).
 INPUT_DOMAIN: Final = "opscope.input"
 #: The domain of the ranges around each read of an array's values by the host: the read as a call.
 READ_DOMAIN: Final = "opscope.read"
@@ -268,7 +269,7 @@ CAPTURE_DOMAIN: Final = "opscope.capture"
 MACHINE_CPU: Final = "machine CPU [%]"
 PROCESS_CPU: Final = "process CPU [%]"
 CHILDREN_CPU: Final = "child processes CPU [%]"
-#: Of the process's first thread: it could run, and no processor was free.
+#: Samples of the process's first thread: it could run, but no processor was free.
 PROCESS_QUEUED: Final = "waiting for a processor [%]"
 PROCESS_MEMORY: Final = "process memory [bytes]"
 PROCESS_THREADS: Final = "process threads"
@@ -278,22 +279,23 @@ DISK_READ: Final = "disk read [bytes/s]"
 DISK_WRITTEN: Final = "disk written [bytes/s]"
 NETWORK_RECEIVED: Final = "network received [bytes/s]"
 NETWORK_SENT: Final = "network sent [bytes/s]"
-#: The joules that a GPU took since its driver began, and the watts that it takes.
+#: The joules that a GPU has used since its driver began, and its power in watts.
 GPU_ENERGY: Final = "GPU energy [J]"
 GPU_POWER: Final = "GPU power [W]"
 #: Batches that were ready when the program asked for one.
 INPUT_QUEUE: Final = "input queue [batches]"
-#: What a framework's input pipeline tells of its stages: the name of a sample is this, the stage, ``: `` and
-#: the quantity. A stage is a queue of batches (``device queue``, ``dataset iterator``) or an op, with its
-#: number and that of the op which takes its output (``MapOp 2 of 1``).
+#: Samples of a framework's input pipeline by stage. The name of a sample is this prefix, the stage,
+#: ``: `` and the quantity. A stage is a queue of batches (``device queue``, ``dataset iterator``)
+#: or an op, with its number and that of the op which takes its output (``MapOp 2 of 1``).
 PIPELINE: Final = "input pipeline, "
-#: What was ready in the output queue, what fits in it, and how many workers there are.
+#: How many elements are ready in the output queue, how many it can hold, and how many workers there are.
 PIPELINE_READY: Final = "ready"
 PIPELINE_CAPACITY: Final = "capacity"
 PIPELINE_WORKERS: Final = "workers"
-#: Processor time of an op's threads, as that of processes.
+#: Processor time of an op's threads, in the form of a process's.
 PIPELINE_CPU: Final = "CPU [%]"
-#: Of each batch: what the queue waited for it, what it waited to hand it on, and both with what lies between.
+#: For each batch: how long the queue waited for it, how long it waited to pass it on, and the time
+#: from the begin of the one to the end of the other.
 PIPELINE_GET: Final = "get [ns]"
 PIPELINE_PUSH: Final = "push [ns]"
 PIPELINE_BATCH: Final = "batch [ns]"
@@ -471,8 +473,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             # as in ``host_samples``
             "stack": "cat",
         },
-        # What an allocator held when a snapshot of it was taken. ``address`` identifies a segment: memory
-        # that it took from the driver. kind: large, small. ``pool``: that of a CUDA graph, or of the program.
+        # The segments of an allocator when a snapshot was taken. ``address`` identifies a segment: memory
+        # taken from the driver. kind: large, small. ``pool``: that of a CUDA graph, or of the program.
         "memory_segments": {
             "process": "i32",
             "device": "i32",
@@ -511,8 +513,8 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "name": "cat",
             "value": "f64",
         },
-        # The requests of a server, from its log: when each came, had its first token and ended, on the
-        # trace's clock if that is known; ``queue``: ns until it was scheduled, as the server says.
+        # The requests of a server, from its log: when each arrived, had its first token and ended, on the
+        # trace's clock if that is known; ``queue``: ns until it was scheduled, as the server reports.
         "requests": {
             "id": "str",
             "arrival": "i64",
@@ -575,9 +577,9 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "last_step": "i64",
             "ended": "str",
         },
-        # Light mode, a row per process: the steps that were summed up and those that were recorded in full
-        # besides; what its hooks took in a step, on average, and the half width of the interval in which that
-        # lies; what its writing took in all; slow spells that were seen and recorded, and why not (ns).
+        # Light mode, a row per process: how many steps were summed up, and how many also recorded in full;
+        # the mean time of its hooks in a step with the half width of its confidence interval; the total time
+        # of its writing; how many slow spells were seen and recorded, and why some were not. Times are ns.
         "light": {
             "process": "i32",
             "steps": "i64",
@@ -601,15 +603,15 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             **_LIGHT_PHASES,
             "longest": "i64",
         },
-        # How many steps spent about ``length`` ns in a phase (``step``: in all); right within 1 %.
+        # How many steps spent about ``length`` ns in a phase (``step``: the total); exact within 1 %.
         "light_lengths": {
             "process": "i32",
             "phase": "cat",
             "length": "f64",
             "steps": "i64",
         },
-        # Whole steps: the slowest, the first, the last, and some of all, evenly. ``full``: everything was
-        # recorded besides, so the step took longer.
+        # Kept steps: the slowest, the first, the last, and evenly spaced ones. ``full``: the step
+        # was also recorded in full, so it took longer.
         "light_steps": {
             "process": "i32",
             "step": "i64",

@@ -13,17 +13,18 @@ from typing import Any, Final
 
 from opscope.core.schema import Arg, Dim, OpCall, ParamValue, TensorSpec
 
-#: The framework of specs of layers, and what the domain of our ranges ends in.
+#: The framework name of layers' specs, and the suffix of the domain of our ranges.
 FRAMEWORK: Final = "tensorrt"
-#: Frameworks of specs that hold no calls but figures: layers' times, what a summary states, what runs took.
+#: Framework names of specs that hold figures and no calls: layers' times, a summary's values, the
+#: times of runs.
 TIMES: Final = "tensorrt.times"
 STATED: Final = "tensorrt.stated"
 RECORDED: Final = "tensorrt.recorded"
-#: Samples of the times of runs are called so (``tensorrt Latency``), in ns.
+#: Prefix of the names of samples of runs' times (``tensorrt Latency``), in ns.
 SAMPLE: Final = "tensorrt {}"
 #: Prefix of the names of TensorRT's layer types among the names of ops.
 PREFIX: Final = "trt::"
-#: What a layer is for; ``compute`` is everything else.
+#: Roles of a layer; ``compute`` is the default.
 ROLES: Final = ("compute", "reformat", "quantize", "dequantize", "no-op", "constant", "plugin")
 #: Largest number of layers, and of tensors and origins of one layer, that are read.
 MOST_LAYERS: Final = 200_000
@@ -86,7 +87,7 @@ def dtype_of(text: str) -> str:
 
 
 def format_of(text: str) -> Format:
-    """Return what a "Format/Datatype" text says."""
+    """Return the format that a "Format/Datatype" text names."""
     text = text[:256].rstrip(".")
     dtype, solid = dtype_of(text), "D" if _THREE.search(text) else ""
     wide = _WIDE.search(text)
@@ -108,23 +109,21 @@ class Layer:
     role: str | None
 
 
-#: The parameter of a layer that nothing describes; its value is what is known of it.
+#: The parameter of a layer without a description; its value says what is known of it.
 KNOWN: Final = "known"
 NAME_ONLY, TIME_ONLY = "name", "time"
 
 
 def bare_call(name: str, fact: str) -> OpCall:
-    """Return the call of a layer of which only the name or the time is ``fact``.
-
-    It is an op of the layer's name, or the reformat that the name says.
-    """
+    """Return the call of a layer of which only the name or the time is known (``fact``). It is an op with the
+    layer's name, or a reformat if the name says so."""
     if _COPY.match(name):
         return OpCall(f"{PREFIX}Reformat", (), None, (("role", "reformat"), (KNOWN, fact)))
     return OpCall(name, (), None, ((KNOWN, fact),))
 
 
 class NotLayers(ValueError):
-    """What was read is not a list of an engine's layers."""
+    """The document is not a list of an engine's layers."""
 
 
 def layers_of(document: object) -> list[Layer]:
@@ -152,7 +151,7 @@ def layers_of(document: object) -> list[Layer]:
 
 
 def _rename(layer: Layer, name: str) -> Layer:
-    """Names that repeat are told apart as TREx does."""
+    """Number repeated names, as TREx does."""
     return Layer(name, layer.call, layer.role)
 
 
@@ -169,7 +168,7 @@ def _layer(entry: Mapping[str, Any]) -> Layer:
     inputs, outputs = ([fmt.tensor(dims) for dims, fmt in side] for side in sides)
     role = _role(entry, name, subtype, inputs, outputs)
     if kind == "Reformat" and role in ("quantize", "dequantize"):
-        kind = role.capitalize()  # the engine calls both a reformat, of the origin QDQ
+        kind = role.capitalize()  # the engine calls both a reformat with the origin QDQ
     tactic = _text(entry.get("TacticName"))
     params: list[tuple[str, ParamValue]] = [("type", subtype), ("role", role)]
     params.append(("precision", _precision(inputs, outputs, tactic)))
@@ -236,7 +235,7 @@ def _role(
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
 ) -> str:
-    """Return what the layer is for, by its types, its ``Origin`` and the element types on both sides."""
+    """Return the layer's role, by its types, its ``Origin`` and the element types on both sides."""
     lower, origin = subtype.lower(), str(entry.get("Origin") or "").upper()
     if lower in ("noop", "wait", "signal"):
         return "no-op"
@@ -254,7 +253,7 @@ def _role(
     return "compute"
 
 
-#: Element types to which a network is quantised.
+#: Element types of quantised networks.
 QUANTIZED: Final = frozenset({"i8", "u8", "i4", "u4", "f8e4m3fn", "f8e5m2", "f4e2m1"})
 
 
@@ -379,11 +378,9 @@ def _attributes(entry: Mapping[str, Any]) -> Iterable[tuple[str, ParamValue]]:
 def _store(
     entry: Mapping[str, Any], inputs: Sequence[TensorSpec], kind: str
 ) -> tuple[TensorSpec, ...]:
-    """The weights and bias that the engine holds, as further arguments.
-
-    Weights have their sizes, [outputs, inputs / groups, *kernel], where these give the stated count, else
-    they are one row of that many.
-    """
+    """The weights and bias that the engine holds, as further arguments. Weights have the sizes [outputs,
+    inputs / groups, *kernel] if these give the stated count, else they are one row with that many
+    elements."""
     stored = []
     for which in ("Weights", "Bias"):
         value = entry.get(which)

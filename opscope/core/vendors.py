@@ -1,8 +1,6 @@
-"""Words of each vendor of devices, in one table: what NVIDIA's GPUs and tools are called with the others.
-
-opscope's own sentences are written in the words of NVIDIA's GPUs; ``said`` puts them into a vendor's. What
-the program or its profiler wrote (names of ops, kernels and flags in lower case) stays as it is.
-"""
+"""One table of each vendor's words for NVIDIA's terms and tools, to translate opscope's sentences. opscope's
+own sentences use the words of NVIDIA's GPUs; ``said`` translates them into a vendor's. Texts of the program
+or its profiler (names of ops, kernels and flags in lower case) stay as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-#: Words of commands and settings, which a person copies: our pattern and theirs.
+#: Commands and settings to copy: our pattern and the vendor's text.
 _NPU: Final = (
     (r"\btorch\.cuda\.", "torch.npu."),
     (r"""(autocast\(|device_type=|device=)(["'])cuda\2""", r"\1\2npu\2"),
@@ -18,7 +16,7 @@ _NPU: Final = (
     (r"(init_process_group\(['\"])nccl\b", r"\1hccl"),
     (r"cuda:nccl", "npu:hccl"),
 )
-#: Vendor → our words and theirs, as patterns, in order.
+#: Our words as patterns and the vendor's words, in order, by vendor.
 WORDS: Final[Mapping[str, tuple[tuple[str, str], ...]]] = {
     "amd": (
         (r"\bCUDA (?=graphs?\b|calls?\b|code\b|API\b)", "HIP "),

@@ -9,7 +9,7 @@ import polars as pl
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: The paths that stacks can be made of.
+#: The kinds of paths that stacks can be made of.
 BY: Final = ("op", "layer", "source")
 _UNKNOWN: Final = {"layer": "(no layer)", "source": "(no source line)"}
 

@@ -100,7 +100,7 @@ def load(
 
 
 def _model_config(path: Path) -> dict[str, Any]:
-    """Return the model's configuration; before the traces, which take longer. Raises BadInput."""
+    """Return the model's configuration, read before the traces, which take longer. Raises BadInput."""
     from opscope.readers import model_config  # lazy: few need it
 
     with at_urls.local(path) as copy:
@@ -108,7 +108,7 @@ def _model_config(path: Path) -> dict[str, Any]:
 
 
 def _with_config(profile: Profile, config: dict[str, Any]) -> Profile:
-    """Return the profile of which the model's configuration is known: stored costs are of no use."""
+    """Return the profile with the model's configuration; stored costs, made without it, are forgotten."""
     if profile.merged_of is not None:
         raise NotMerged("kernels")
     profile.trace.origin[MODEL_CONFIG] = config
@@ -155,7 +155,7 @@ def _load(
 
 
 def _beside(profile: Profile, gpu: str | None, beside: _Files) -> Profile:
-    """Return the profile with what was recorded beside it joined, and its devices named."""
+    """Return the profile with devices named and with the data joined that was recorded beside it."""
     for name, path in beside.items():
         if path is None:
             continue

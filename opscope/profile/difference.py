@@ -41,7 +41,7 @@ def totals_of_all(profile: Answers) -> whole_job.Totals:
 
 
 def reducing(profile: Answers, how: str | None = None) -> Ending:
-    """Return what ends reducing the profile, once this has taken from it what that needs."""
+    """Return a function that finishes the reduction without reading more of the profile."""
     how = STEPS if how is None else how
     if light.is_light(profile.trace):
         reduced = reduce_light(profile.trace, how)
@@ -53,20 +53,20 @@ def reducing(profile: Answers, how: str | None = None) -> Ending:
 
 
 def prepare(profile: Profile) -> Profile:
-    """Return the profile with what reducing it begins with: its attribution, its steps or iterations."""
+    """Compute what reducing needs first, the attribution and steps or iterations; return the profile."""
     if not light.is_light(profile.trace) and not profile.of(has_steps):
         profile.of(iterated)
     return profile
 
 
 def steps_reduced(profile: Answers) -> Ending:
-    """The profile reduced by steps, or by the iterations that repeat."""
+    """Return a function that reduces the profile by steps, or by the iterations that repeat."""
     part = profile if profile.of(has_steps) else profile.of(iterated)[0]
     return _begin(part, part is not profile, False)
 
 
 def whole_reduced(profile: Answers) -> Ending:
-    """The profile reduced as one whole."""
+    """Return a function that reduces the profile as one whole run."""
     return _begin(profile, False, True)
 
 
@@ -108,6 +108,6 @@ def table(difference: Difference, by: str) -> pl.DataFrame:
 
 
 def give_up() -> None:
-    """Free the memory of a profile that nobody uses: it refers to itself, so only the collector finds it."""
+    """Free the memory of unused profiles; their references are circular, so only the collector can."""
     gc.collect()
     hand_back()

@@ -91,7 +91,7 @@ class Merged(Profile):
         """Do nothing: what was merged cannot be made again."""
 
     def _note_linking(self) -> None:
-        """Do nothing: the notes of all files were merged."""
+        """Do nothing: the notes of all files are merged already."""
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -146,14 +146,12 @@ class Merged(Profile):
         return lambda: reduced
 
     def pieces_of(self, name: str, noun: str) -> Pieces:
-        """Return a frame in pieces, to be gone through anew each time; one that has one piece is kept.
-
-        ``noun`` a profile without the frame lacks.
-        """
+        """Return a frame in pieces, which can be iterated repeatedly; a frame of a single piece is kept.
+        ``noun`` names what a profile without the frame lacks."""
         return lambda: self._frame_in(name, noun)
 
     def given(self, name: str, noun: str) -> pl.DataFrame:
-        """Return a frame that was merged; ``noun`` a profile without it lacks."""
+        """Return a frame that was merged; ``noun`` names what a profile without it lacks."""
         return self._frame(name, lambda: _lacks(noun))
 
     def _arrived_in(self) -> Iterator[pl.DataFrame]:
@@ -177,7 +175,7 @@ class Merged(Profile):
             return self._frames[name]
 
     def _frame_in(self, name: str, noun: str) -> Iterator[pl.DataFrame]:
-        """Yield the frame in pieces, anew each time; one that has one piece is kept."""
+        """Yield the frame in pieces, which can be iterated repeatedly; a frame of a single piece is kept."""
         given = self._given_frames
         if name not in given:
             raise NotMerged(noun)
@@ -208,7 +206,7 @@ class Merged(Profile):
 
     @property
     def merged_of(self) -> str | None:
-        """Of which part of a job the profile was merged: ``997 of 1,000 ranks``."""
+        """The part of a job that the profile was merged from: ``997 of 1,000 ranks``."""
         manifest = self.manifest
         return f"{manifest.get('read', 0):,} of {manifest.get('expected', 0):,} {manifest.get('of', 'ranks')}"
 
@@ -275,7 +273,7 @@ def _causes(profile: Merged) -> Causes:
     )
 
 
-#: What questions share, made of what a merge keeps.
+#: Values shared by several questions, computed from the tables that a merge keeps.
 _OWN_PARTS: Final[Mapping[Callable[..., Any], Callable[[Merged], Any]]] = {
     causes: _causes,
     exchanges: lambda profile: profile.given("exchanged", "collectives"),

@@ -96,13 +96,13 @@ class Profile(Answers):
         self._older = False
         #: Where results are kept once they are computed; None: nowhere.
         self._place: Place | None = None
-        #: The stored results that were kept there before: what is wrong with them is no error.
+        #: The stored results that were kept there later: damage in them is no error.
         self._kept: frozenset[str] = frozenset()
         #: The profile whose trace has all columns: this one, unless it is ``_narrow``.
         self._whole: Profile = self
-        #: Where columns are kept that take much memory; None: there.
+        #: The folder that keeps columns which take much memory; None: they stay in memory.
         self._mapped: Mapped | None = None
-        #: Another reading of the same trace, whose attribution this profile has; None: it makes its own.
+        #: Another reading of the same trace whose attribution this profile uses; None: it makes its own.
         self._reading: Profile | None = None
 
     def __repr__(self) -> str:
@@ -139,7 +139,7 @@ class Profile(Answers):
         words = page(repr(self), summary, self.op_totals(), device)
         return words if _show is None else _show(self, words)
 
-    # ------------------------------------------------------------------ what the trace says of itself
+    # ------------------------------------------------------------------ facts that the trace states
 
     @property
     def spans(self) -> pl.DataFrame:
@@ -222,7 +222,7 @@ class Profile(Answers):
         return self._selections.get(wanted, lambda: self._selected(wanted)) if wanted else self
 
     def _give_up(self) -> None:
-        """Of a selection: let the whole profile forget it; who asks for it again makes it anew."""
+        """Let the whole profile forget this selection; it is made anew when it is asked for again."""
         if self._part_of is not None:
             self._part_of[0]._selections.forget(self)
 
@@ -267,9 +267,9 @@ class Profile(Answers):
         mapped: Mapped | None = None,
         apart: Collection[tuple[str, str]] = (),
     ) -> Self:
-        """Return this profile if any of its tables was read already, else one that reads of the tables in
-        ``only`` these columns alone, for whoever shows the trace and gives it up. It keeps the attribution
-        in the profile's folder, and no other result. ``mapped``: where tables and attribution are kept that
+        """Return a profile that reads only the columns in ``only``, for a caller that shows the trace
+        once and drops it; this profile if any of its tables was read already. The new profile keeps only
+        its attribution in the profile's folder. ``mapped``: the folder for tables and attribution that
         take much memory; ``apart``: columns of integers that are kept beside the tables."""
         tables = self.trace.tables
         narrowed = tables.narrowed(only, mapped) if isinstance(tables, Tables) else None
@@ -307,12 +307,12 @@ class Profile(Answers):
         return differences.table(difference, by)
 
     def _reducing(self, how: str | None = None) -> Ending:
-        """Return what ends reducing the profile (by steps if not told), once this has what that needs."""
+        """Return a function that finishes reducing the profile (default: by steps) without reading more."""
         from . import difference as differences  # lazy: few profiles are compared
 
         return differences.reducing(self, how)
 
-    # ------------------------------------------------------------------ what is made once, and kept
+    # ------------------------------------------------------------------ results made once and kept
 
     @once
     def attribution(self) -> Attribution:
@@ -355,7 +355,7 @@ class Profile(Answers):
             frame = self._from_stored(name, columns, row)
             if frame is not None:
                 return frame
-        # what a narrowed profile cannot read as it was stored needs more columns than it has
+        # a narrowed profile lacks columns for a frame that was not stored: the whole profile makes it
         frame = stored_frame(self._whole, name)
         return frame if row is None else frame[row]
 
@@ -389,12 +389,12 @@ class Profile(Answers):
         return pl.concat([noted, pl.DataFrame(row, schema=noted.schema)])
 
     def _note_linking(self) -> None:
-        """Add to the notes of the trace those of linking, for which a saved profile needs not link."""
-        if "attribution" not in vars(self):  # else they are there
+        """Add the notes of linking to the trace's notes; a saved profile has them without linking again."""
+        if "attribution" not in vars(self):  # else they are there already
             add_notes(self.trace, notes_of(linking_notes(self)))
 
     def _keep(self, name: str, frame: pl.DataFrame) -> None:
-        """Keep a result that was computed in the profile's folder, if it has one that is ours."""
+        """Keep a computed result in the profile's folder, if the profile has a folder that we may write."""
         if self._whole is not self and name not in LINKED:
             return
         file = None if self._place is None else self._place.keep(name, frame)
@@ -407,7 +407,7 @@ class Profile(Answers):
             self._stored, self._kept = stored.plus({name: file}), self._kept | {name}
 
     def _found(self) -> Found | None:
-        """Return what an earlier attribution of the trace found; None if that is not stored, or unfit."""
+        """Return what an earlier attribution of the trace found; None if it is not stored or does not fit."""
         tables = {name: self._as_stored(name) for name in LINKED if name in self._stored}
         if len(tables) < len(LINKED):
             return None
@@ -425,8 +425,8 @@ class Profile(Answers):
     def _from_stored(
         self, name: str, columns: Collection[str] | None = None, row: int | None = None
     ) -> pl.DataFrame | None:
-        """Return the stored frame, of ``columns`` (and of one ``row``) alone if they are given; None if its
-        columns or rows are not those of this version and trace, or it was kept and is damaged."""
+        """Return the stored frame, or only its ``columns`` and ``row`` if given; None if it does not fit
+        this version and trace, or was kept and is damaged."""
         return self._unless_damaged(name, lambda: fitting(self, self._stored, name, columns, row))
 
     def _unless_damaged(self, name: str, read: Callable[[], _Part]) -> _Part | None:
@@ -439,7 +439,7 @@ class Profile(Answers):
             return None
 
     def _forget(self) -> None:
-        """Forget what is stored, because the trace's devices got other names; who launched what stays."""
+        """Forget stored results, because devices were renamed; links of kernels to ops stay."""
         self._stored = {
             name: frame
             for name in LINKED
@@ -524,12 +524,9 @@ class Profile(Answers):
         self._place = location
 
     def _keep_more(self) -> None:
-        """Make and keep what the report does without: the columns of kernels and copies, which advice and
-        most questions of them need, and the iterations of processes that mark no steps, which advice and a
-        difference need.
-
-        Of a million kernels the columns take 1.5 s to make, and 0.4 s to read; iterations 0.3 s to find.
-        """
+        """Make and keep results that the report does not need: columns of kernels and copies, which advice
+        and most questions use, and iterations of processes without marked steps, for advice and differences.
+        Of a million kernels the columns take 1.5 s to make, and 0.4 s to read; iterations 0.3 s to find."""
         if self._place is None:
             return
         if not self.cpu_only:
@@ -539,7 +536,8 @@ class Profile(Answers):
             stored_frame(self, "detected_steps")
 
     def _opened(self, path: str, older: bool, keep: bool) -> None:
-        """Note where it was saved, whether by another version (``older``), and whether to keep results."""
+        """Note the profile's path, whether another version saved it (``older``), and whether to keep
+        results."""
         self._path = path
         if not keep:
             self._place = None
@@ -560,6 +558,6 @@ _show: Callable[[Profile, str], str] | None = None
 
 
 def show_by(show: Callable[[Profile, str], str]) -> None:
-    """Let ``show(profile, words)`` make the HTML of profiles in notebooks; ``words`` is their table."""
+    """Let ``show(profile, words)`` make a notebook's HTML of profiles; ``words``: the profile's own table."""
     global _show
     _show = show

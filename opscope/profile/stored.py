@@ -51,7 +51,7 @@ def linking_notes(profile: Answers) -> pl.DataFrame:
     return profile._frame(NOTES, make)
 
 
-#: The stored frames that are no question's answer.
+#: The stored frames that answer no question.
 _OTHERS: Final[Mapping[str, Callable[[Answers], pl.DataFrame]]] = {
     "op_sums": distinct_op_sums,
     "detected_steps": detected_steps,
@@ -86,8 +86,8 @@ def fitting(
     columns: Collection[str] | None,
     row: int | None,
 ) -> pl.DataFrame | None:
-    """Return the stored frame, of ``columns`` (and of one ``row``) alone if they are given; None if its
-    columns or rows are not those of this version and trace. Raises BadInput for a damaged one."""
+    """Return the stored frame, or only its ``columns`` and ``row`` if given; None if its columns or rows
+    are not those of this version and trace. Raises BadInput for a damaged frame."""
     table, schema = STORED[name], schema_of(name)
     if columns is not None and isinstance(stored, Tables):
         frame, names = stored.part(name, columns, row)
@@ -119,8 +119,8 @@ def fitting(
 def columns_of_trace(
     trace: Trace, table: str, wanted: Sequence[str], row: int | None
 ) -> tuple[pl.DataFrame, int]:
-    """Return columns of a trace table, of one ``row`` alone if it is given, and the table's number of rows;
-    of a saved table that was not read yet, only these are read."""
+    """Return columns of a trace table (one ``row`` if given) and the table's number of rows. Of a saved table
+    not yet read, only these columns are read."""
     tables: Any = trace.tables
     if isinstance(tables, Tables) and (length := tables.unread(table)) is not None:
         if not wanted:

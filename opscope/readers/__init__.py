@@ -1,4 +1,4 @@
-"""Readers of trace files, one package a format; ``open`` chooses the reader by the file's content."""
+"""Readers of trace files, one package per format; ``open`` chooses the reader by the file's content."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 #: How many archives of a folder a message names.
 _NAMED: Final = 8
-#: How the names of a profile's files begin that hold results: joining profiles reads none of them.
+#: Prefix of a profile's files that hold results, which are not read when profiles are joined.
 NOT_READ: Final = "extra."
 
-#: Tables that describe a run, and have no row of what ran.
+#: Tables that describe a run; none of them has rows of work.
 _DESCRIBING: Final = frozenset({"processes", "threads", "clocks", "devices", "notes"})
-#: Formats that say themselves why they have nothing.
+#: Formats whose readers explain why a file is empty.
 _EXPLAINED: Final = frozenset({"nsys", "recording", "profile", CONTAINERS, UNFINISHED})
 
 __all__ = ["BadInput", "NoneReadable", "Reader", "format_of", "open", "traces_in"]
@@ -84,7 +84,7 @@ def open(
         progress.read_whole(location)
     _refuse_nothing(match, location, trace)
     if match.name == "profile":
-        return trace  # its impossible times went before it was saved
+        return trace  # impossible times were removed before the profile was saved
     from opscope.core.tables.doubled import without_doubles  # lazy: they load Polars
     from opscope.core.tables.impossible import without_impossible
 
@@ -136,7 +136,7 @@ def _refuse_runs(location: Path, inside: Sequence[Path]) -> None:
 
 
 def _refuse_nothing(found: Found, location: Path, trace: Trace) -> None:
-    """Raise BadInput for a file of which nothing became a row: its report would look healthy."""
+    """Raise BadInput for a file without any row of work, because its report would look healthy."""
     if found.name in _EXPLAINED or any(
         len(trace.tables[name]) for name in trace.present - _DESCRIBING
     ):
@@ -156,9 +156,10 @@ def _read_all(
     model: Path | None,
     unrelated: bool,
 ) -> Trace:
-    """Join the traces in ``paths``, of which each may be a pattern; ``none`` is the complaint of no path."""
+    """Join the traces in ``paths``, each of which may be a pattern; ``none`` is the message if there is no
+    path."""
     listed = at_urls.expanded(paths)
-    if any(map(is_url, listed)):  # each tells of its copying, then of its reading
+    if any(map(is_url, listed)):  # each reports progress of its copying, then of its reading
         return _join(listed, none, strict, lean, model, unrelated)
     with progress.reading(listed, without=NOT_READ):
         return _join(listed, none, strict, lean, model, unrelated)
@@ -172,10 +173,8 @@ def _open_url(
     unrelated: bool,
     of_folder: bool = False,
 ) -> Trace:
-    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job.
-
-    Raises BadInput; NotATrace for what is in a folder (``of_folder``) and not recognised.
-    """
+    """Return the trace at a URL: a file, a profile, or a folder of the ranks of one job. Raises BadInput, and
+    NotATrace for an unrecognised file in a folder (``of_folder``)."""
 
     def read(local: Path) -> Trace:
         if of_folder:
@@ -209,7 +208,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
 
 
 def _is_archive(path: Path) -> bool:
-    """Whether the file is an archive, or packs something else than a trace. Raises BadInput."""
+    """Whether the file is an archive, or packs something other than a trace. Raises BadInput."""
     if format_of(path) != CONTAINERS:
         return False
     from . import unpacking  # lazy: it loads decoders
@@ -218,12 +217,12 @@ def _is_archive(path: Path) -> bool:
 
 
 def traces_in(folder: Path) -> list[Path]:
-    """The files and profiles in a folder whose first bytes are a trace's, in order of name."""
+    """Return the files and profiles in a folder whose first bytes are those of a trace, in order of name."""
     return parted(folder)[0]
 
 
 def parted(folder: Path) -> tuple[list[Path], list[str]]:
-    """The traces in a folder, and the names of archives in it, which are not looked into."""
+    """Return the traces in a folder, and the names of archives in it, which are not opened."""
     paths_found: list[Path] = []
     archives: list[str] = []
     for entry in sorted(folder.iterdir()):
@@ -242,7 +241,7 @@ def parted(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def none_in(archives: Sequence[str]) -> str:
-    """The complaint about a folder with these archives and no trace."""
+    """Return the message about a folder that has only these archives and no trace."""
     if not archives:
         return "a folder without traces"
     names = ", ".join(archives[:_NAMED])
@@ -258,7 +257,7 @@ def _join(
     unrelated: bool,
     of_folder: bool = False,
 ) -> Trace:
-    """Join the traces in ``paths``; ``of_folder``: leave out what is no trace, as logs beside traces are."""
+    """Join the traces in ``paths``; ``of_folder``: leave out files that are not traces, such as logs."""
     from opscope.core.tables.identity import Conflict, join  # lazy: it loads Polars
 
     if not paths:
@@ -310,9 +309,7 @@ def _join(
             if strict or (len(paths) == 1 and not of_engines):
                 raise
             failed.append(error)
-    if (
-        parts
-    ):  # beside ranks that are complete, one that is cut off would seem to wait, or to be fast
+    if parts:  # beside complete ranks, a truncated one would seem to wait, or to be fast
         if cut and strict:
             raise next(iter(cut))
         failed += cut
@@ -338,7 +335,7 @@ def _join(
 
 
 def alone(trace: Trace) -> str:
-    """Return the complaint about a trace whose file is cut off, where whole ones are needed."""
+    """Return the message about a truncated trace, where complete ones are needed."""
     how = trace.origin[TRUNCATED].removeprefix("truncated: ")
     return f"truncated: {how} (given alone, what it holds is read)"
 
@@ -346,11 +343,11 @@ def alone(trace: Trace) -> str:
 def _of_engines(
     paths: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[Path], list[str | os.PathLike[str]]]:
-    """Part the files of TensorRT engines, of which one engine has several, from all others."""
+    """Separate the files of TensorRT engines, several of which belong to one engine, from all others."""
     ours: list[Path] = []
     others: list[str | os.PathLike[str]] = []
     for path in paths:
-        if not isinstance(path, Path):  # a URL: its file is opened by itself
+        if not isinstance(path, Path):  # a URL: its file is opened on its own
             others.append(path)
             continue
         try:
@@ -390,7 +387,8 @@ def _refuse_twice(paths: Sequence[str | os.PathLike[str]], content: bool = True)
 
 
 def _content(path: Path) -> list[Path]:
-    """The file itself, or the files of a profile in order; empty for any other folder and for a non-file."""
+    """Return the file itself, or the files of a profile in order; nothing for any other folder and for a
+    non-file."""
     if path.is_file():
         return [path]
     if not (path / "meta.json").is_file():

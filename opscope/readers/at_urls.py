@@ -23,7 +23,7 @@ SOURCES = "sources"
 
 
 class GivenTwice(BadInput):
-    """Two of the files are one: they would count twice, which is an error even where files may fail."""
+    """Two of the files are the same and would count twice, which is an error even if files may fail."""
 
 
 def expanded(paths: Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
@@ -78,7 +78,8 @@ def entries(url: str) -> tuple[bool, list[Found]]:
 
 @contextlib.contextmanager
 def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
-    """A copy of the file or folder at ``url``, removed at the end; a BadInput about it names the URL."""
+    """Yield a copy of the file or folder at ``url``, removed at the end; a BadInput about it names the
+    URL."""
     from opscope.remote.copied import copied, scratch  # lazy: few traces are at URLs
 
     with scratch() as folder:
@@ -91,13 +92,13 @@ def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
         except BadInput as error:
             if is_url(
                 error.path
-            ):  # it is named already, and may be another one: several may be at hand
+            ):  # the error names a file already, perhaps another one: several copies may exist
                 raise
             raise _rename(error, folder, local, url) from error
 
 
 def _copy_sides(url: str, local: Path) -> None:
-    """Copy what a writer left beside the database at ``url``: without that its rows are others."""
+    """Copy the side files of the database at ``url``, because without them the database has other rows."""
     from opscope.remote.copied import copied  # lazy: few traces are at URLs
     from opscope.remote.listed import look
 
@@ -108,14 +109,14 @@ def _copy_sides(url: str, local: Path) -> None:
     for suffix in SIDES:
         try:
             side = look(location + suffix + mark + query)
-        except NotReached:  # there is none, as of most databases
+        except NotReached:  # there is none, as for most databases
             continue
         copied(side, local.parent).rename(local.with_name(local.name + suffix))
 
 
 @contextlib.contextmanager
 def local(path: str | os.PathLike[str] | None) -> Iterator[str | os.PathLike[str] | None]:
-    """The path itself, or a copy of what is at it if it is a URL, removed at the end."""
+    """Yield the path itself, or a copy of the file at a URL, removed at the end."""
     if not is_url(path):
         yield path
         return
@@ -127,21 +128,21 @@ def read(file: Found, open_local: Callable[[Path], Trace]) -> Trace:
     """Return the trace in the file or folder. Raises BadInput."""
     with at_hand(file.url, file) as copy:
         trace = open_local(copy)
-        for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
+        for name in trace.tables:  # a profile reads its tables lazily, and the copy will be removed
             trace[name]
     name_urls(trace, file, copy)
     return trace
 
 
 def name_urls(trace: Trace, file: Found, copy: Path) -> None:
-    """Let the trace name ``file`` in the place of its copy, and keep what identifies it."""
+    """Let the trace name ``file`` instead of its copy, and keep the URL's identity."""
     name, here = shown(file.url), os.fspath(copy)
     rename(trace, lambda text: text.replace(here, name))
     trace.origin[SOURCES] = [{"url": name, "size": file.size, "version": file.version}]
 
 
 def rename(trace: Trace, named: Callable[[str], str]) -> None:
-    """Let the trace name itself in its origin and its notes as ``named`` says of each text."""
+    """Replace texts in the trace's origin and notes by what ``named`` returns for each."""
     import polars as pl
 
     trace.origin = _replace(trace.origin, named)
@@ -153,7 +154,7 @@ def rename(trace: Trace, named: Callable[[str], str]) -> None:
 
 
 def same_content(files: Iterable[Found]) -> None:
-    """Raise GivenTwice where two of the files have one URL, or one size and version."""
+    """Raise GivenTwice if two of the files have one URL, or the same size and version."""
     seen: dict[Any, str] = {}
     for file in files:
         if file.url in seen:

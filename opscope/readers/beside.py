@@ -1,4 +1,4 @@
-"""Read what a trace's model says beside the trace: today the layers of a TensorRT engine."""
+"""Add to a trace what its model states: today the layers of a TensorRT engine."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ if TYPE_CHECKING:
 
 
 def with_model(trace: Trace, path: str | os.PathLike[str]) -> Trace:
-    """Return ``trace`` with what the model in ``path`` says of the ops in it.
-
-    ``path``: the layer info of a TensorRT engine, as trtexec or the engine inspector writes it. Raises
-    BadInput, if the file is none or does not belong to the trace.
-    """
+    """Return ``trace`` with the facts about its ops from the model in ``path``. ``path``: the layer info of a
+    TensorRT engine, as trtexec or the engine inspector writes it. Raises BadInput, if the file is none or
+    does not belong to the trace."""
     location = Path(path)
     try:
         match = find(location)
     except BadInput:
         if not location.is_file():
             raise
-        match = None  # no trace: an ONNX model, say
+        match = None  # not a trace: perhaps an ONNX model
     if match is None or not match.ours or match.name != "tensorrt":
         raise BadInput(
             location,

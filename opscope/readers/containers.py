@@ -1,4 +1,4 @@
-"""Recognise an archive, a file packed twice and text in UTF-16, which ``unpacking`` unpacks to scratch.
+"""Recognise archives, files packed twice and text in UTF-16, which ``unpacking`` unpacks to scratch.
 
 ``zip``, ``tar`` (plain or packed), ``bz2``, ``xz``, ``gzip`` or ``zstd`` within another packing, a database
 that is packed, and text in UTF-16. A file that is packed once with gzip or zstd is none of these: readers
@@ -21,7 +21,7 @@ BZ2: Final = b"BZh"
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether ``path``, whose first bytes, unpacked once, are ``head``, is unpacked here. Raises OSError."""
+    """Whether ``unpacking`` handles ``path``; ``head`` is its beginning, unpacked once. Raises OSError."""
     if is_archive(head) or head.startswith((XZ, BZ2, *PACKED)) or encoding(head):
         return True
     return head.startswith(SQLITE) and _starts(path).startswith(PACKED)
@@ -44,7 +44,7 @@ def is_archive(head: bytes) -> bool:
 
 
 def _is_old_tar(head: bytes) -> bool:
-    """Whether ``head`` begins with an entry of tar before POSIX, which only its sum of bytes tells."""
+    """Whether ``head`` begins with an entry of tar before POSIX, recognised only by its checksum."""
     said = head[148:156].strip(b"\0 ")
     if len(head) < 512 or not said.isdigit() or b"8" in said or b"9" in said:
         return False
@@ -52,7 +52,8 @@ def _is_old_tar(head: bytes) -> bool:
 
 
 def encoding(head: bytes) -> str | None:
-    """Return the encoding of text in UTF-16 or UTF-32 by its mark, or by how JSON begins in it."""
+    """Return the encoding of text in UTF-16 or UTF-32, by its byte order mark or by the first bytes of
+    JSON."""
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-#: Key of a trace's origin: how its file ends too early. Several files are joined without such ones.
+#: Key of a trace's origin: how its file ends too early. Such files are left out when several are joined.
 TRUNCATED: Final = "truncated"
 
 
@@ -49,10 +49,10 @@ class Truncated(BadInput):
 
 
 def cut_off(path: str | os.PathLike[str], what: str) -> str:
-    """Return the note on a file that ends too early, of which the rest was read."""
+    """Return the note on a file that ends too early and was read up to its end."""
     name = os.path.basename(os.fspath(path))
     return f"{name} is cut off ({what.removeprefix('truncated: ')}): what follows is missing"
 
 
 class NotATrace(BadInput):
-    """A file in a folder that is no trace, such as a log: it is left out without a word."""
+    """A file in a folder that is not a trace, such as a log; it is silently left out."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 _RECORD: Final = "record the run with opscope run, or with torch.profiler"
-#: Bytes of a JSON file without events that are searched for what names its producer.
+#: The first bytes of a JSON file without events that are searched for its producer.
 _LOOKED_AT: Final = 1 << 16
 #: Characters of a database's tables that a message names.
 _LISTED: Final = 200
@@ -17,11 +17,9 @@ _LISTED: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """What the events of a file in Chrome's trace-event format say of its writer, each value once.
-
-    ``categories`` as written; ``names`` of events; ``ids`` of processes and threads that are texts;
-    ``labels``: the names of processes and threads; ``keys`` beside ``traceEvents``.
-    """
+    """Facts about the writer of a file in Chrome's trace-event format, each value once. ``categories`` as
+    written; ``names`` of events; ``ids`` of processes and threads that are texts; ``labels``: the names of
+    processes and threads; ``keys`` beside ``traceEvents``."""
 
     categories: Collection[str] = field(default=())
     names: Collection[str] = field(default=())
@@ -70,8 +68,8 @@ def _paddle(events: Events) -> bool:
     )
 
 
-#: Writers of events in Chrome's format: their names, how they are known, what to do. No key beside the events
-#: decides: Paddle copies ``schemaVersion`` and ``deviceProperties`` from Kineto.
+#: Writers of events in Chrome's format: their names, how they are recognised, what to do. Keys beside the
+#: events decide nothing: Paddle copies ``schemaVersion`` and ``deviceProperties`` from Kineto.
 _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     (
         "PaddlePaddle's profiler (paddle.profiler)",
@@ -145,7 +143,7 @@ _EVENTS: Final[tuple[tuple[str, Callable[[Events], bool], str], ...]] = (
     ),
 )  # fmt: skip
 
-#: Files that are JSON without events.
+#: Producers of JSON files without events.
 _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "a Chakra execution trace",
@@ -201,7 +199,7 @@ _JSON: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     ),
 )  # fmt: skip
 
-#: Files that are no JSON, by their first bytes, decompressed.
+#: Producers of files other than JSON, by the first bytes, decompressed.
 _BYTES: Final[tuple[tuple[str, re.Pattern[bytes], str], ...]] = (
     (
         "ExecuTorch's ETDump",
@@ -346,9 +344,9 @@ _DATABASES: Final = (
 
 
 def of_events(events: Events) -> str | None:
-    """Return the complaint about a file in Chrome's format whose producer is known, and not read."""
+    """Return the message about a file in Chrome's format whose producer is known and not supported."""
     if "cpu_op" in events.categories and "gpu_op" not in events.categories:
-        return None  # Kineto's, also where another tool merged its own events into it
+        return None  # a Kineto trace, even if another tool merged its own events into it
     for producer, is_its, advice in _EVENTS:
         if is_its(events):
             return _say(producer, advice)
@@ -356,12 +354,12 @@ def of_events(events: Events) -> str | None:
 
 
 def of_json(text: bytes) -> str | None:
-    """Return the complaint about JSON without events that begins with ``text``, if its producer is known."""
+    """Return the message about JSON without events that begins with ``text``, if its producer is known."""
     return _matching(_JSON, text[:_LOOKED_AT])
 
 
 def of_bytes(head: bytes, name: str) -> str | None:
-    """Return the complaint about the file ``name`` that is no JSON, if its producer is known."""
+    """Return the message about the file ``name``, which is not JSON, if its producer is known."""
     return _matching(_BYTES, head)
 
 

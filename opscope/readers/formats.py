@@ -1,4 +1,4 @@
-"""Choose the reader of a file: those of opscope's that it looks like, in their order, and other packages'."""
+"""Choose the reader of a file: opscope's readers for its looks, in their order, then other packages'."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 #: The entry point group in which other packages register a ``Reader``.
 GROUP: Final = "opscope.readers"
-#: Asked after the readers of other packages, because it takes all JSON: its errors best say what is missing.
+#: Asked after other packages' readers, because it accepts all JSON; its errors explain best what is missing.
 _LAST: Final = "kineto"
-#: What unpacks archives and files that are packed twice; their traces are read as others are.
+#: The reader of archives and of files packed twice; the traces inside are read as usual.
 CONTAINERS: Final = "containers"
-#: What recovers databases whose writer did not finish.
+#: The reader that recovers databases whose writer did not finish.
 UNFINISHED: Final = "unfinished"
-#: Readers that take the model that ran.
+#: Readers that use the model that ran.
 _WITH_MODEL: Final = ("onnxruntime",)
 #: How many bytes of a file are read to recognise its format.
 _HEAD: Final = 4096
@@ -48,7 +48,7 @@ class Found:
 
     @property
     def takes_model(self) -> bool:
-        """Whether the reader needs the model that ran to say what the file means."""
+        """Whether the reader needs the model that ran to interpret the file."""
         return self.ours and self.name in _WITH_MODEL
 
     def read(self, path: Path, lean: bool = False, model: Path | None = None) -> Trace:
@@ -74,7 +74,7 @@ def find(path: Path) -> Found | None:
             return _ours(UNFINISHED)
         packed = not is_folder and _ours(CONTAINERS).reader.recognise(head, path)
         for name, look in LOOKS.items():
-            if packed:  # its first bytes are not those of the trace
+            if packed:  # its first bytes are not those of a trace
                 break
             if look.fits(head, path, is_folder) and _ours(name).reader.recognise(head, path):
                 return _ours(name)
@@ -117,10 +117,11 @@ def _head(path: Path) -> bytes:
 
         blocks, head = read_blocks(path), b""
         try:
-            while len(head) < _HEAD and (block := next(blocks, b"")):  # the first may be small
+            # the first piece may be small
+            while len(head) < _HEAD and (block := next(blocks, b"")):
                 head += block
         except Truncated:
-            if not head:  # else its reader tells of its early end
+            if not head:  # else the reader reports the early end
                 raise
     if not head.strip(b"\0 \t\r\n"):
         reason = f"its first {len(head):,} bytes are zeros or blanks: its writer did not finish it"
@@ -147,7 +148,8 @@ def _ours(name: str) -> Found:
 
 @lru_cache(maxsize=1)
 def _others(path: tuple[str, ...]) -> tuple[Found, ...]:
-    """The readers of other packages on ``sys.path``, sorted by name, without those that fail to load."""
+    """Return the readers of other packages on ``sys.path``, sorted by name, without those that fail to
+    load."""
     entries = []
     for point in sorted(entry_points(group=GROUP), key=lambda point_: point_.name):
         try:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-#: How a report of Nsight Compute begins.
+#: The first bytes of a report of Nsight Compute.
 NSIGHT_COMPUTE: Final = b"NVR\0"
 SQLITE: Final = b"SQLite format 3\0"
-#: What the names of a database's side files have more than its own: its log and its journal.
+#: Suffixes of a database's side files: its log and its journal.
 SIDES: Final = ("-wal", "-journal")
-#: How files compressed with gzip and zstd begin.
+#: The first bytes of files compressed with gzip and zstd.
 PACKED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
-#: The module that unpacks zstd: of the standard library, or its backport for older Pythons.
+#: The module that unpacks zstd: from the standard library, or its backport for older Pythons.
 ZSTD_MODULE: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 
 

@@ -1,7 +1,5 @@
-"""What a file must look like for one of our readers to be asked: so no other vendor's reader is loaded.
-
-A look is a necessary condition, made of what the rules of ``recognise`` need; the reader decides.
-"""
+"""The looks of files for which each of our readers is asked, so that no other vendor's reader is loaded. A
+look is a necessary condition, derived from the rules of ``recognise``; the reader decides."""
 
 from __future__ import annotations
 
@@ -16,12 +14,9 @@ from .heads import SQLITE, is_json, is_pickle
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Which files a reader may take: folders, SQLite databases, pickles, others that are no JSON; JSON by
-    the rest.
-
-    ``begins``: how the JSON may begin; ``words``: what may stand anywhere in its head; ``names``: how the
-    file's name may begin. Any of them is enough.
-    """
+    """The files that a reader may take: folders, SQLite databases, pickles, other files than JSON; and JSON
+    by the other fields. ``begins``: how the JSON may begin; ``words``: texts that its head may contain;
+    ``names``: how the file's name may begin. Any one of them is enough."""
 
     folder: bool = False
     sqlite: bool = False
@@ -32,7 +27,7 @@ class Look:
     names: re.Pattern[str] | None = None
 
     def fits(self, head: bytes, path: Path, is_folder: bool) -> bool:
-        """Whether the reader is to be asked about the file that begins with ``head``."""
+        """Whether to ask the reader about the file that begins with ``head``."""
         if is_folder:
             return self.folder
         if head.startswith(SQLITE):
@@ -58,7 +53,7 @@ LOOKS: Final[Mapping[str, Look]] = {
     "xplane": Look(
         folder=True, other=True, words=(b'"highres-ticks"', b'"/host:CPU', b'"/device:')
     ),
-    # a program's own lines, before those of ncu, may begin as JSON does
+    # a program's own lines before those of ncu may begin like JSON
     "ncu": Look(
         other=True,
         words=(b"==PROF==", b"==ERROR==", b"==WARNING==", b"Process ID", b"Process Name", b"Kernel Name"),

@@ -10,12 +10,12 @@ from typing import Any, Final
 from opscope.core.perf.model_config import model_config
 from opscope.readers.errors import BadInput
 
-#: Larger files are no configuration: the largest of a model has some 30 kB.
+#: Larger files are not configurations: the largest of a model has some 30 kB.
 _LARGEST: Final = 4 << 20
 
 
 def read(path: str | PathLike[str]) -> dict[str, Any]:
-    """Return what the file holds. Raises BadInput if it is no configuration of a model."""
+    """Return the content of the file. Raises BadInput if it is not a model's configuration."""
     file = Path(path)
     if file.is_dir():
         file = file / "config.json"

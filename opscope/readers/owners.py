@@ -1,8 +1,6 @@
-"""Say whose timeline a file of trace events is, from all of its events: their order is no matter.
-
-The first bytes tell a format where they show it (``looks``). Where they do not, the reader of all JSON has
-decoded the whole file when it asks here.
-"""
+"""Decide which tool wrote a file of trace events, from all of its events, whatever their order. Usually the
+first bytes show the format (``looks``). If they do not, the general JSON reader asks here after decoding the
+whole file."""
 
 from __future__ import annotations
 
@@ -21,8 +19,8 @@ _SESSIONS: Final = frozenset(("Session", "Node"))
 
 
 def owner(processes: Iterable[str], categories: Iterable[str] = ()) -> str | None:
-    """Return the reader of the timeline with these names of processes and categories; None if none is its
-    own."""
+    """Return the reader for a timeline with these names of processes and categories; None if there is
+    none."""
     names = set(processes)
     if any(_CANN.fullmatch(name) for name in names):
         return "mindspore"

@@ -1,8 +1,6 @@
-"""Read a pickle as plain values: dictionaries, lists, tuples, texts and numbers. What names code is refused.
-
+"""Read a pickle as plain values: dictionaries, lists, tuples, texts and numbers. Names of code are refused.
 The opcodes are those of Python's ``pickletools``. A stranger's file may put any of them in any order, so the
-number of values that are kept, of numbered values (the memo), of open marks and of digits are bounded.
-"""
+number of values that are kept, of numbered values (the memo), of open marks and of digits are bounded."""
 
 from __future__ import annotations
 
@@ -11,23 +9,23 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-#: Containers and texts that are kept at once: some 100 to 250 bytes each.
+#: The most containers and texts that are kept at once: some 100 to 250 bytes each.
 MOST_KEPT: Final = 1 << 22
-#: Numbered values; a snapshot of a million changes has two or three million.
+#: The most numbered values; a snapshot of a million changes has two or three million.
 MOST_NUMBERED: Final = 1 << 25
-#: Values on the stack: PyTorch's own writer puts a whole list there before it closes it.
+#: The most values on the stack: PyTorch's own writer puts a whole list there before it closes it.
 MOST_STACKED: Final = 1 << 25
-#: Marks that are open at once: files of PyTorch have seven.
+#: The most marks that are open at once: files of PyTorch have seven.
 DEEPEST: Final = 64
-#: Bytes of an integer: 8, and a sign.
+#: The most bytes of an integer: 8, and a sign.
 _LONGEST_NUMBER: Final = 9
-#: A number of the memo may be ahead of the last by so much; Python's and PyTorch's writers leave no gap.
+#: A number of the memo may skip at most this many; Python's and PyTorch's writers leave no gap.
 _GAP: Final = 256
-#: Instructions between two words on how far it is.
+#: Instructions between two reports of progress.
 _STEPS: Final = 1 << 16
-#: A list of values that were all seen before: stacks of frames are mostly such.
+#: A list whose values were all seen before, as most stacks of frames are.
 _SEEN: Final = re.compile(rb"(?:h.|j.{4})+e", re.DOTALL)
-#: What each refused opcode does.
+#: The effect of each refused opcode.
 _CODE: Final = {
     ord("c"): "GLOBAL", ord("i"): "INST", ord("o"): "OBJ", ord("R"): "REDUCE", ord("b"): "BUILD",
     0x81: "NEWOBJ", 0x92: "NEWOBJ_EX", 0x93: "STACK_GLOBAL", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4",
@@ -62,7 +60,7 @@ class _Mark:
 
 
 _MARK: Final = _Mark()
-#: Stands for a value that was taken while the file was read.
+#: Replaces a value that was taken while the file was read.
 TAKEN: Final = None
 
 
@@ -71,10 +69,10 @@ def values(
 ) -> Any:
     """Return the value that the pickle ``data`` (bytes, or a mapped file) describes. Raises PickleError.
 
-    ``take`` is called with each dictionary once its keys are there. If it returns true, the dictionary is
-    not kept: ``TAKEN`` stands in its place, so that a long list of dictionaries takes no memory. A list whose
-    values were all seen before is a tuple, the same one for the same values. ``moved``: told the byte that
-    was reached.
+    ``take`` is called with each complete dictionary. If it returns true, the dictionary is not kept:
+    ``TAKEN`` replaces it, so that a long list of dictionaries takes no memory. A list whose values were all
+    seen before becomes a tuple, the same one for the same values. ``moved`` is called with the byte position
+    reached.
     """
     machine = _Machine(data, take)
     try:
@@ -87,7 +85,7 @@ def values(
 
 
 class _Machine:
-    """The stack, the memo and the place of a pickle that is being read."""
+    """The stack, the memo and the position of a pickle that is being read."""
 
     __slots__ = ("at", "data", "depth", "kept", "memo", "runs", "stack", "take")
 
@@ -118,7 +116,7 @@ class _Machine:
                     raise PickleError(f"more than {MOST_STACKED:,} values in one list")
 
     def _refused(self, code: int) -> PickleError:
-        """The error about an instruction that is not followed."""
+        """Return the error about a refused instruction."""
         name = _CODE.get(code)
         if name is None:
             return PickleError(f"the unknown instruction {code:#04x} at byte {self.at - 1:,}")
@@ -193,7 +191,7 @@ class _Machine:
     # ------------------------------------------------------------------------------ containers
 
     def mark(self) -> None:
-        """Begin the values of a container; a list of values that are all known is made at once."""
+        """Begin the values of a container; a list of values that are all in the memo is made at once."""
         match = _SEEN.match(self.data, self.at)
         if match is not None and self.stack and type(self.stack[-1]) is Items:
             run = match.group()
@@ -221,7 +219,7 @@ class _Machine:
         return tuple(items)
 
     def _replace(self, value: Any) -> None:
-        """Put ``value`` in the place of the container at the top, in the memo too."""
+        """Replace the container at the top by ``value``, in the memo too."""
         number = self.stack[-1].number
         if number >= 0:
             self.memo[number] = value
@@ -232,7 +230,8 @@ class _Machine:
         """Take the values since the last mark off the stack."""
         stack = self.stack
         at = len(stack) - 1
-        while stack[at] is not _MARK:  # the mark is near, but in a list that is written whole
+        # the mark is near, except in a list that is written all at once
+        while stack[at] is not _MARK:
             at -= 1
             if at < 0:
                 raise IndexError
@@ -269,7 +268,7 @@ class _Machine:
     # ------------------------------------------------------------------------------ the memo
 
     def number(self, index: int) -> None:
-        """Give the value at the top a number, by which it is asked for again."""
+        """Give the value at the top a number for later reference."""
         memo = self.memo
         if index > len(memo) + _GAP or index > MOST_NUMBERED:
             raise PickleError(f"the number {index:,} of a value is too large")

@@ -1,4 +1,4 @@
-"""Read a pickle file of plain values: as it lies, or unpacked from gzip or zstd."""
+"""Read a pickle file of plain values, unpacked from gzip or zstd if necessary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import BadInput
 from .heads import PACKED
 from .pickle_values import PickleError, Record, values
 
-#: What a packed file may hold; a plain one is mapped, and takes no memory.
+#: The most bytes that a packed file may hold; a plain one is mapped, and takes no memory.
 _MOST_UNPACKED: Final = 4 << 30
 
 

@@ -21,7 +21,7 @@ from opscope.readers.time_columns import base_name, read_times
 _TIME: Final = ("time", "timestamp")
 _DEVICE: Final = ("device", "index", "gpu", "gpu_id")
 _POWER: Final = r"^(?:power|power_draw|power\.draw(?:\.\w+)?|watts|power_w|power_mw)(?: ?\[m?w\])?$"
-#: More than a rack takes: such a value is wrong.
+#: More than a rack consumes: such a value is wrong.
 _MOST_WATTS: Final = 1e6
 
 

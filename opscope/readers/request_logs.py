@@ -22,7 +22,7 @@ from opscope.readers.time_columns import base_name, read_times
 _LARGEST: Final = 1 << 30
 #: More tokens than any request has: such a number is wrong.
 _MOST_TOKENS: Final = 1 << 32
-#: The columns of a CSV, with the names that tools give them.
+#: The columns of a CSV, with the names that tools use.
 _NAMES: Final = {
     "id": ("id", "request_id", "request", "rid"),
     "arrival": ("arrival", "arrival_time", "start", "start_time"),
@@ -40,7 +40,7 @@ _VLLM: Final = (
     r"(Received request|Added request|Generated response|Finished request|Aborted request)s?:? ([^\s:]+?)\.?"
     r"((?: \(streaming (?:delta|complete)\))?)(?:[:\s].*)?$"
 )
-#: Names of fields that a note lists at most.
+#: The most names of fields that a note lists.
 _NAMED: Final = 8
 Notes = list[tuple[str, str, int]]
 
@@ -188,7 +188,7 @@ def _vllm(file: Path, text: str, year: int | None, notes: Notes) -> pl.DataFrame
 
 
 def _tell_unread(file: Path, names: list[str], notes: Notes) -> None:
-    """Say which fields of the file are not read."""
+    """Note which fields of the file are not read."""
     if names:
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         shown = ", ".join(name[:60] for name in sorted(names)[:_NAMED])
@@ -199,7 +199,7 @@ def _tell_unread(file: Path, names: list[str], notes: Notes) -> None:
 
 
 def _sound(file: Path, table: pl.DataFrame, notes: Notes) -> pl.DataFrame:
-    """Return the requests that can be: in order of arrival, each with times that follow each other."""
+    """Return the valid requests in order of arrival, each with times in sequence."""
     tokens = [
         pl.when(pl.col(name).is_between(0, _MOST_TOKENS)).then(pl.col(name)).alias(name)
         for name in _TOKENS
@@ -234,11 +234,8 @@ def _sound(file: Path, table: pl.DataFrame, notes: Notes) -> pl.DataFrame:
 def _on_clock(
     file: Path, table: pl.DataFrame, offset: int | None, span: tuple[int, int] | None, notes: Notes
 ) -> pl.DataFrame:
-    """Return the requests with times on the trace's clock, and say where they cannot be.
-
-    They are Unix times if the trace has these, else the trace's own. No other offset is tried: a batch looks
-    like the one before it.
-    """
+    """Return the requests with times on the trace's clock, and note if that is impossible. They are Unix
+    times if the trace has these, else the trace's own. No other offset is tried: batches look alike."""
     moved = table.with_columns(pl.col(*_TIMES) - (offset or 0))
     if span is None or _overlaps(moved, span):
         if offset is None:
@@ -266,7 +263,7 @@ def _overlaps(table: pl.DataFrame, span: tuple[int, int]) -> bool:
 
 
 def unix_offset(trace: Trace) -> int | None:
-    """Return what makes Unix times (ns) of the trace's; None if it has none, or several."""
+    """Return the offset from the trace's times to Unix times (ns); None if there is none, or several."""
     offsets = trace["clocks"]["to_unix_ns"].drop_nulls().unique().to_list()
     return int(offsets[0]) if len(offsets) == 1 else None
 

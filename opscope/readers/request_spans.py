@@ -25,10 +25,10 @@ _TOKENS: Final = {
     "prompt_tokens": ("gen_ai.usage.prompt_tokens", "gen_ai.usage.input_tokens"),
     "output_tokens": ("gen_ai.usage.completion_tokens", "gen_ai.usage.output_tokens"),
 }
-#: What else is known and says nothing of when a request ran.
+#: Known attributes that say nothing about when a request ran.
 _KNOWN: Final = {_ID, _TTFT, _E2E, _QUEUE, *(name for names in _TOKENS.values() for name in names)}
 _REQUEST: Final = "llm_request"
-#: A whole document is in memory several times while it is decoded.
+#: A single document must be smaller, because it is in memory several times while it is decoded.
 _LARGEST: Final = 256 << 20
 #: Times (ns) are within the bounds of 64 bits.
 _LATEST: Final = 1 << 62
@@ -95,7 +95,7 @@ def _spans(file: Path, text: str) -> Iterator[Span]:
 
 
 def _documents(file: Path, text: str) -> Iterator[Any]:
-    """Yield the JSON documents of the text: one, or one a line; a last line that is cut off is left out."""
+    """Yield the JSON documents of the text: one, or one per line; an incomplete last line is left out."""
     lines = text.strip().splitlines()
     try:
         first = json.loads(lines[0])
@@ -150,7 +150,7 @@ def _list(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _whole(value: object) -> int | None:
-    """Return a number that OTLP's JSON writes as text or as a number."""
+    """Return a number, which OTLP's JSON writes as text or as a number."""
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 20:
         value = int(value)
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _LATEST

@@ -1,4 +1,5 @@
-"""Make frames of the rows of a stranger's file: what a column cannot hold, or what says nothing, is null."""
+"""Make frames from the rows of a stranger's file: values that a column cannot hold, or that mean nothing,
+become null."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ _MOST_CHECKED: Final = 512 << 20
 #: Most columns of CSV: rocprofiler-compute writes a thousand. Of 80,000, 2,000 lines took 1.7 GB.
 MOST_COLUMNS: Final = 10_000
 _LONGEST_HEADER: Final = 16 << 20
-#: What is told of the lines that ``csv_rows`` leaves out.
+#: The note on lines that ``csv_rows`` leaves out.
 UNEVEN: Final = "lines of {} with fewer or more fields than its header were left out"
 
-#: What no JSON has and many programs write.
+#: Values that JSON does not have and many programs write.
 _NO_NUMBER: Final = re.compile(rb"(?i)([:\[,]\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])")
 
 

@@ -26,7 +26,7 @@ LONGEST: Final = 1 << 53
 _BYTES: Final = (0, 1 << 50)
 #: Bounds of one block of memory, allocated or released, in bytes.
 CHANGE: Final = (-(1 << 44), 1 << 44)
-#: Times and counts of what opscope itself took.
+#: Times and counts of opscope's own cost.
 _OWN: Final = ("time", "calls", "one_in", "span", "steps_span", "steps_time")
 _ANY_TIME: Final = (-LATEST, LATEST)
 _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
@@ -57,18 +57,18 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
     ("host_samples", "cpu"): (0, LONGEST),
     **{("own_costs", column): (0, LONGEST) for column in _OWN},
 }
-#: Of 64 bits without a sign a column has none.
+#: A column cannot hold unsigned 64-bit integers.
 _NO_SIZES: Final = NONE_GIVEN[:3]
 #: Of a device's name, in characters; the longest real one has 60.
 _LONGEST_NAME: Final = 256
 #: A grid or block: up to three numbers.
 _EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
-#: What a wait among the kernels tells.
+#: The note on waits among the kernels.
 _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind", "correlation")
 #: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
-#: Their time counts; what they did is not known.
+#: Their time counts, but their work is not known.
 NAMELESS: Final = "kernels without a name"
 
 
@@ -104,10 +104,8 @@ def sound_trace(tables: dict[str, pl.DataFrame], origin: Mapping[str, Any]) -> T
 
 
 def _with_waits_apart(trace: Trace) -> Trace:
-    """Return the trace with what only waits or signals among the ``syncs``: it is no kernel.
-
-    What has a grid was launched as a kernel, whatever its name is.
-    """
+    """Return the trace with rows that only wait or signal moved to ``syncs``, because they are not kernels.
+    Rows with a grid were launched as kernels, whatever their names."""
     kernels = trace["kernels"]
     names = distinct_values(kernels["name"]).drop_nulls()
     waits = names.filter(

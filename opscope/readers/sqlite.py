@@ -200,7 +200,8 @@ class Database:
         seldom: Mapping[str, Kind],
         opened: ExitStack,
     ) -> _Decoder | None:
-        """What reads the table's integers from the file's pages; None if only SQLite can."""
+        """Return the decoder of the table's integers from the file's pages; None if only SQLite can read
+        them."""
         name = "'" + table.replace("'", "''") + "'"
         sql = (
             f"SELECT (SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = {name}) AS root, "
@@ -275,7 +276,7 @@ class Database:
         return bool(valued * 10 >= rows)
 
     def _told(self, table: str, share: float) -> None:
-        """Tell whoever listens that this share of the table is read."""
+        """Report that this share of the table is read."""
         if (stage := progress.reads()) is None:
             return
         with self._counting:
@@ -287,8 +288,8 @@ class Database:
         stage.read(os.fspath(self.path), None, now - before)
 
     def _teller(self, table: str) -> Callable[[int], None] | None:
-        """Return what tells, from any thread, of decoded bytes of the table: half of them, as the other
-        half of the work is to come. None where nobody listens."""
+        """Return a function that reports decoded bytes of the table from any thread: half of them, as the
+        other half of the work follows. None if nobody listens."""
         if (stage := progress.reads()) is None:
             return None
         self._told(table, 0)
@@ -303,7 +304,7 @@ class Database:
         return tell
 
     def _weight(self, table: str) -> int:
-        """Return the bytes of the pages that hold the table's rows; 0 if they are not as usual."""
+        """Return the bytes of the pages that hold the table's rows; 0 if their layout is unusual."""
         name = "'" + table.replace("'", "''") + "'"
         sql = f"SELECT rootpage FROM sqlite_master WHERE type = 'table' AND name = {name}"
         try:

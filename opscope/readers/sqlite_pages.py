@@ -54,7 +54,7 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Unusual(Exception):
-    """The pages hold what only SQLite itself reads."""
+    """The pages hold data that only SQLite itself can read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,14 +73,15 @@ def read(path: Path, open_trace: Callable[[Path], Trace]) -> Trace:
 
 
 def _beside(path: Path, suffix: str) -> Path:
-    """Return where a side file is: beside what a link leads to, as its writer does, else beside the link."""
+    """Return the path of a side file: beside the file that a link leads to, as its writer puts it, else
+    beside the link."""
     target = Path(os.path.realpath(path))
     side = target.with_name(target.name + suffix)
     return side if side.is_file() else path.with_name(path.name + suffix)
 
 
 def _sides(path: Path) -> list[Path]:
-    """Return the side files of the database that hold what it lacks, or what is to be taken back."""
+    """Return the side files of the database with rows that it lacks, or changes to undo."""
     sides = []
     for suffix, heads, least in zip(SIDES, (_LOG, (_JOURNAL,)), (_LOG_HEAD + 1, 1), strict=True):
         side = _beside(path, suffix)
@@ -93,7 +94,7 @@ def _sides(path: Path) -> list[Path]:
 
 
 def _recover(path: Path, folder: Path) -> tuple[Path, str]:
-    """Copy the database and let SQLite recover the copy. Returns its path, and what is to be told of it."""
+    """Copy the database and let SQLite recover the copy. Returns its path, and the text of a note."""
     sides = _sides(path)
     files = [path, *sides]
     before = _stamps(files)
@@ -144,7 +145,7 @@ def _names_another(journal: Path) -> bool:
 
 def _is_locked(path: Path) -> bool:
     """Whether a process holds a writer's lock on the database; False where the system does not say."""
-    if sys.platform != "linux":  # the layout of the question is the system's own
+    if sys.platform != "linux":  # the layout of the request is the system's own
         return False
     import fcntl
 

@@ -1,7 +1,5 @@
-"""Unpack a file or an archive to scratch, within bounds, and read the trace that is in it.
-
-Nothing is written but below scratch, which is removed at the end.
-"""
+"""Unpack a file or an archive to scratch, within bounds, and read the trace in it. Nothing is written but
+below scratch, which is removed at the end."""
 
 from __future__ import annotations
 
@@ -88,7 +86,7 @@ def has_trace(path: Path, find: Find) -> bool:
 
 
 def _damages() -> tuple[type[Exception], ...]:
-    """What damaged files make the unpackers raise."""
+    """Exceptions that unpackers raise for damaged files."""
     errors: list[type[Exception]] = [zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError]
     errors += [gzip.BadGzipFile, NotImplementedError, RuntimeError, ValueError, OverflowError]
     for module, name in (("lzma", "LZMAError"), (ZSTD_MODULE, "ZstdError")):
@@ -135,7 +133,7 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
 
 @dataclass(slots=True)
 class _Budget:
-    """What may still be unpacked of a file of ``packed`` bytes."""
+    """The bytes that may still be unpacked from a file of ``packed`` bytes."""
 
     path: Path
     packed: int
@@ -152,7 +150,7 @@ class _Budget:
 
 
 class _Counted(io.RawIOBase):
-    """A stream that takes what is read of it from a budget."""
+    """A stream that charges the bytes read from it to a budget."""
 
     def __init__(self, stream: Any, budget: _Budget) -> None:
         self._stream, self._budget = stream, budget
@@ -363,7 +361,7 @@ def _directory(stream: IO[bytes]) -> zipfile.ZipFile:
 
 
 def _traces(folder: Path, find: Find) -> Iterator[Path]:
-    """Yield the traces below a folder: it itself, the files and folders in it, and theirs."""
+    """Yield the traces below a folder: the folder itself, the files and folders in it, and theirs."""
     if find(folder) is not None:
         yield folder
         return
@@ -423,7 +421,7 @@ def _open(path: Path) -> Iterator[tuple[IO[bytes], bytes]]:
 
 
 def _unpacker(path: Path, head: bytes) -> Any:
-    """Return what opens a packed stream that begins with ``head``; None if it is not packed."""
+    """Return the function that opens a packed stream beginning with ``head``; None if it is not packed."""
     for magic, module, name in _PACKINGS:
         if head.startswith(magic):
             try:

@@ -1,4 +1,4 @@
-"""Copy files from URLs to scratch: whole, of one version, and gone after their use."""
+"""Copy files from URLs to scratch: complete, of one version, and removed after use."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _get(listed_file: Found, opened_store: Any, path: str, target: Path) -> None
         try:
             tried(listed_file.url, lambda: opened_store.get_file(path, str(target), **more))
         except NotReached:
-            if moved is not None and moved.raised is not None:  # who listens ended the work
+            if moved is not None and moved.raised is not None:  # the progress callback raised
                 raise moved.raised from None
             raise
 
 
 def _move(stage: progress.Stage) -> Any:
-    """What fsspec tells of bytes that arrived, as it wants it."""
-    from fsspec.callbacks import Callback  # lazy: it is an extra
+    """Return a callback for fsspec that passes on how many bytes arrived."""
+    from fsspec.callbacks import Callback  # lazy: fsspec is an extra
 
     class Moved(Callback):  # type: ignore[misc]
         raised: BaseException | None = None
@@ -96,7 +96,7 @@ def _move(stage: progress.Stage) -> Any:
                 stage.add(inc)
             except BaseException as error:  # noqa: BLE001 - it goes on in the thread that asked
                 self.raised = error
-                # an interruption as such would end fsspec's own thread, for which all others wait
+                # an interruption raised as itself would end fsspec's own thread, which all others wait for
                 raise RuntimeError("the work was ended") from None
 
     return Moved()

@@ -6,10 +6,8 @@ from .urls import shown
 
 
 class NotReached(OSError):
-    """What was asked of a URL failed; ``what`` says why, in one line, without any credential.
-
-    ``url`` is named as ``urls.shown`` names it.
-    """
+    """A request to a URL failed; ``what`` says why, in one line, without any credential. ``url`` is named as
+    ``urls.shown`` names it."""
 
     def __init__(self, url: str, reason: str) -> None:
         self.url = shown(url)

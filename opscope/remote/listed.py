@@ -56,7 +56,7 @@ def entries(url: str) -> list[Found]:
     opened_store, location = store(url), url.rstrip("/")
     path = path_in(opened_store, location)
     infos = tried(url, lambda: opened_store.ls(path, detail=True))
-    # stores name the folder itself among its entries where somebody made a marker for it
+    # stores list the folder itself as an entry where somebody made a marker for it
     return _sort(url, [info for info in infos if str(info["name"]).strip("/") != path.strip("/")])
 
 

@@ -13,10 +13,10 @@ from .urls import SCHEMES, scheme_of
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-#: How often something is tried in all, and the seconds before the second try; they double.
+#: How many tries there are in all, and the seconds before the second one; they double.
 TRIES: Final = 3
 _PAUSE: Final = 0.5
-#: What a store's error text may hold that is nobody's business: keys, tokens, signatures.
+#: Secrets that a store's error text may hold: keys, tokens, signatures.
 _SECRET: Final = re.compile(
     r"(?i)((?:signature|sig|token|secret|password|access.?key(?:.?id)?|credential|authorization|account.?key)"
     r"[\"']?\s*[=:]\s*[\"']?)[^\s\"'&,;<>]+"
@@ -45,10 +45,8 @@ _PASSING_TEXT: Final = re.compile(
 
 
 def store(url: str) -> Any:
-    """Return fsspec's file system of ``url``, which keeps no listing: what is there now is what counts.
-
-    Raises NotReached where its package is not installed or cannot be set up.
-    """
+    """Return fsspec's file system of ``url``, without cached listings: only the current state counts. Raises
+    NotReached where its package is not installed or cannot be set up."""
     scheme = scheme_of(url) or ""
     named = _account(url)
     try:
@@ -83,8 +81,8 @@ def path_in(opened_store: Any, url: str) -> str:
 
 
 def below(opened_store: Any, path: str) -> dict[str, Any]:
-    """Return the files in the folder and below, by name, with what the store tells of each; of a file itself
-    (adlfs gives it without details) that one."""
+    """Return the files in the folder and below by name, with the store's details of each. The path of a file
+    gives that file alone, with adlfs without details."""
     infos = opened_store.find(path, detail=True)
     return infos if isinstance(infos, dict) else {str(name): {"name": str(name)} for name in infos}
 
@@ -103,7 +101,7 @@ def in_words(error: BaseException) -> str:
     chain = [error]
     while chain[-1].__cause__ is not None and len(chain) < 10:
         chain.append(chain[-1].__cause__)
-    if any(_unreached(cause) for cause in chain):  # some stores call this a missing file
+    if any(_unreached(cause) for cause in chain):  # some stores report it as a missing file
         return f"the server cannot be reached ({type(chain[-1]).__name__})"
     text = " ".join(f"{type(cause).__name__}: {cause}" for cause in chain)[:4_000]
     for pattern, meaning in _MEANINGS:
@@ -124,7 +122,7 @@ def _unreached(error: BaseException) -> bool:
 
 
 def passing(error: BaseException) -> bool:
-    """Return whether another try may help: the connection or the server failed, nothing was refused."""
+    """Return whether another try may help: the connection or the server failed, and nothing was refused."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, _PASSING) or _PASSING_NAMES.search(type(cause).__name__):

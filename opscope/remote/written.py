@@ -18,7 +18,7 @@ from .urls import is_web, name_of, shown
 def write_file(source: Path, url: str, force: bool = False) -> None:
     """Write one file; the stores show it when it is whole. Raises NotReached, and FileExistsError."""
     opened_store, path = _open(url)
-    if not force:  # it asks twice, and what is there is replaced
+    if not force:  # putting a file replaces an existing one without asking
         _refuse(opened_store, path, url, force)
     tried(url, lambda: opened_store.put_file(os.fspath(source), path))
 
@@ -112,7 +112,7 @@ def _put_all(opened_store: Any, path: str, url: str, source: Path, names: Iterab
                     os.fspath(local), far
                 ),
             )
-    except BaseException:  # an interrupt too must leave nothing half-written; it goes on
+    except BaseException:  # after an interrupt too: nothing stays half-written
         _remove(opened_store, url, written, quiet=True)
         raise
 
@@ -120,7 +120,7 @@ def _put_all(opened_store: Any, path: str, url: str, source: Path, names: Iterab
 def _refuse(opened_store: Any, path: str, url: str, force: bool) -> list[str]:
     """Return what is there already, by name. Raises FileExistsError where it may not be replaced."""
     infos = tried(url, lambda: below(opened_store, path) if opened_store.exists(path) else {})
-    # of an empty folder, which SeaweedFS keeps when its files are gone, the folder itself is listed
+    # SeaweedFS keeps an empty folder when its files are gone, and lists it
     names_found = [name for name, info in infos.items() if info.get("type") != "directory"]
     names = [str(name).strip("/").removeprefix(path.strip("/")).strip("/") for name in names_found]
     if names and not force:
@@ -134,7 +134,7 @@ def _remove(opened_store: Any, url: str, paths: Iterable[str], quiet: bool = Fal
             tried(url, lambda far=path: opened_store.rm_file(far))  # type: ignore[misc]
         except NotReached as error:
             if quiet and "cannot be reached" in error.what:
-                return  # nor can the others
+                return  # then the other files cannot be reached either
             if not quiet:
                 raise NotReached(
                     url, f"what was there could not be removed: {in_words(error)}"

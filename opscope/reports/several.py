@@ -20,7 +20,7 @@ _WEIGHTS: Final = {
     "sequences": 4, "utilization": 3,
 }  # fmt: skip
 
-#: Reports that are made after all others, because making those adds notes.
+#: Reports that are made after all others, because the others add notes.
 _LAST: Final = frozenset({"notes"})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-#: The test that runs now, of the session.
+#: The test that now runs in this session.
 CURRENT = pytest.StashKey["pytest.Item | None"]()
-#: How the properties of a test begin that opscope wrote.
+#: The prefix of the properties of a test that opscope wrote.
 PREFIX = "opscope."

@@ -42,7 +42,11 @@ Value = int | list[str]
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An expected value: ``within`` a number or ``"2%"`` of it; ``at_most``: less is welcome."""
+    """An expected value.
+
+    ``within``: the allowed difference, a number or ``"2%"`` of the value; ``at_most``: smaller values pass
+    too.
+    """
 
     value: Value
     within: int | str = 0
@@ -119,7 +123,7 @@ def sections_of(measured: Measured) -> list[str]:
 
 
 def _measured(measured: Measured, ignore: frozenset[str]) -> Expected:
-    """Return what is known of the measurement."""
+    """Return the facts and calls of the measurement that are known."""
     facts = {
         name: Fact(names_of(row) if name in NAMES else row["value"])
         for name, row in measured.counts.items()
@@ -132,8 +136,9 @@ def _measured(measured: Measured, ignore: frozenset[str]) -> Expected:
 def _differences(
     measured: Measured, expected: Expected, now: Expected, ignore: frozenset[str]
 ) -> Iterator[str]:
-    """Yield a line for each fact that is not as expected, then for each op that is called otherwise; where
-    only shapes are others, the op with the most FLOPs. Refuses where all that is known is as expected."""
+    """Yield a line for each fact that is not as expected, then for each op whose calls changed. If only
+    shapes changed, yield the op with the most FLOPs. Ends the test if all known facts are as expected and
+    some are unknown."""
     names = [name for name in expected.facts if name not in ignore]
     unknown = [name for name in names if name not in now.facts]
     names = [name for name in names if name in now.facts]
@@ -166,7 +171,7 @@ def _differences(
 
 
 def _more(measured: Measured, name: str, fact: Fact, value: Value) -> str:
-    """Return where a value that differs is from; nothing if it is a sum over all ops."""
+    """Return where a value that differs comes from; nothing for a sum over all ops."""
     if isinstance(value, list):
         other = fact.value if isinstance(fact.value, list) else []
         new = measured.where(each for each in value if each not in other)

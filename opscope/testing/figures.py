@@ -1,4 +1,4 @@
-"""What a measurement gives to assert on: counts, names, and what is not known, which equals nothing."""
+"""The values of a measurement to assert on: counts, names, and unknown values, which equal nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST: Final = 10
 
 
 class Count(int):
-    """A number that was counted; it says of what where an assertion on it fails."""
+    """A number that was counted; a failed assertion on it shows what was counted."""
 
     name: str
     detail: str | None
@@ -40,7 +40,7 @@ class Count(int):
 
 
 class Names(frozenset[str]):
-    """Names that were seen, such as dtypes; it says where where an assertion on it fails."""
+    """Names that were seen, such as dtypes; a failed assertion on them shows where each was seen."""
 
     _where: Callable[[Iterable[str]], list[str]]
 

@@ -120,7 +120,7 @@ class Measured:
         ]
 
     def heaviest(self) -> list[str]:
-        """Return a line that says which op needs the most FLOPs, its inputs and place; none if unknown."""
+        """Return a line on the op with the most FLOPs, its inputs and source line; none if unknown."""
         totals = self.profile.op_totals().filter(pl.col("flops") > 0)
         for op, inputs, layer, source in (
             totals.sort("flops", descending=True)

@@ -75,7 +75,7 @@ def opscope(request: pytest.FixtureRequest) -> Iterator[Gauge]:
 def pytest_assertrepr_compare(
     config: pytest.Config, op: str, left: object, right: object
 ) -> list[str] | None:
-    """Say what a count is made of where an assertion on it fails."""
+    """Show what a count consists of where an assertion on it fails."""
     for side in (left, right):
         explain = getattr(type(side), "opscope_explain", None)
         if explain is not None:

@@ -1,9 +1,8 @@
-"""The times of a single file, each stored once: a sorted list a lane; tables and timeline name places on it.
+"""Store each time of a single file once, in a sorted list per lane; tables and timeline refer to positions.
 
-What varies from step to step is when things happened; which begins and ends follow each other is the same in
-every step. So a column of times is stored as places on these axes, which compress to little, and the times
-themselves, which do not, are in the file once, though ops, kernels, calls, the critical path and the
-timeline all name them.
+Times differ from step to step, but the order of begins and ends is the same. So a column of times is stored
+as positions on these axes, which compress well. The times themselves compress badly, and are in the file only
+once, though ops, kernels, calls, the critical path and the timeline all use them.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from numpy.typing import NDArray
 
 Times = NDArray[np.int64]
 
-#: Axes at most: a place's axis is a byte.
+#: The most axes: the axis of a position is stored in a byte.
 MOST: Final = 255
-#: Values looked at to see whether a column is one of times.
+#: Number of values examined to see whether a column holds times.
 _LOOKED_AT: Final = 512
 
 
 @dataclass(slots=True)
 class Axes:
-    """Sorted distinct times by lane: of a thread ``(process, thread)``, of a stream
-    ``(process, device, stream)``; the last axis may have what is on none of them."""
+    """Sorted distinct times by lane: of a thread ``(process, thread)``, of a stream ``(process,
+    device, stream)``; the last axis may have times that are on none of them."""
 
     numbers: dict[Hashable, int] = field(default_factory=dict)
     times: list[Times] = field(default_factory=list)
@@ -42,7 +41,7 @@ class Axes:
         return cls({key: number for number, key in enumerate(lanes)}, times)
 
     def add_missing(self, columns: Iterable[pl.Series]) -> None:
-        """Add an axis of the times in ``columns`` that are on none; columns of other things are ignored."""
+        """Add an axis for times in ``columns`` that are on no axis; other columns are ignored."""
         if not self.times:
             return
         missing = [
@@ -63,7 +62,7 @@ class Axes:
                     key, as_dict=True
                 ).items():  # fmt: skip
                     number = self.numbers.get(values)
-                    # of what is on no device the thread decides: a kernel's device may be unknown
+                    # for events on no device the thread decides: a kernel's device may be unknown
                     if number is not None and ("device" not in key or values[1] is not None):
                         lane_of_row[rows["at"].to_numpy()] = number
         return lane_of_row if (lane_of_row != MOST).any() else None
@@ -71,7 +70,7 @@ class Axes:
     def places(
         self, values: Times, likely: NDArray[np.uint8] | None
     ) -> tuple[NDArray[np.uint8], Times] | None:
-        """Return each value's axis and its place there; None if one is on no axis."""
+        """Return each value's axis and position; None if any value is on no axis."""
         if not self._are_times(values):
             return None
         axis, index = self._axis(values, likely)
@@ -106,14 +105,15 @@ class Axes:
     def _look(
         self, number: int, rows: Times, values: Times, axis: NDArray[np.uint8], times: Times
     ) -> None:
-        """Write the place of what is on this axis."""
+        """Write the positions of the values that are on this axis."""
         is_here, at = _find(values[rows], self.times[number])
         axis[rows[is_here]] = number
         times[rows[is_here]] = at[is_here]
 
     @property
     def usable(self) -> bool:
-        """Whether there are any, each so short that JavaScript has what lies between its times exactly."""
+        """Whether there are axes, each short enough that JavaScript holds differences of its times
+        exactly."""
         return bool(self.times) and all(
             int(time_[-1]) - int(time_[0]) < 2**53 for time_ in self.times
         )
@@ -133,13 +133,13 @@ class Axes:
         return Slices(axis, start, end, frame["name"].to_numpy())
 
     def packed(self, slices: Slices) -> bytes:
-        """Return the axes as bytes; ``slices``: all of the timeline's.
+        """Return the axes as bytes; ``slices``: all slices of the timeline.
 
-        The layout is a length (u32), a header in JSON (``axes``: how many times each has and the first, as
-        text; ``unit``, ``size``), and what each time is above the one before, in units, axis by axis, byte
-        plane by byte plane. Within an axis what leads to the same kind of event stands together (the page
-        knows from the timeline which slice begins or ends where), so that what always takes as long becomes
-        nothing.
+        The layout is a length (u32), a header in JSON (``axes``: how many times each has and the
+        first, as text; ``unit``, ``size``), and the difference of each time from the one before, in
+        units, axis by axis, byte plane by byte plane. Within an axis, differences that lead to the
+        same kind of event are stored together, so that constant durations compress to almost
+        nothing. The page knows from the timeline which slice begins or ends where.
         """
         events = slices.events([len(time_) for time_ in self.times])
         steps = [np.diff(times, prepend=times[:1]) for times in self.times]
@@ -167,13 +167,14 @@ class Slices:
     name: NDArray[np.uint32]
 
     def events(self, sizes: list[int]) -> list[NDArray[np.uint32]]:
-        """Return, for each place of each axis, a number for what begins or ends there; 0 for nothing."""
+        """Return for each position of each axis a number for the event there; 0 for none."""
         events = [np.zeros(size, np.uint32) for size in sizes]
         for place, kind in ((self.start, 1), (self.end, 2)):
             event = self.name.astype(np.uint32) * 2 + kind
             for number in np.unique(self.axis):
                 rows = np.flatnonzero(self.axis == number)
-                events[number][place[rows]] = event[rows]  # of several slices the last
+                # of several slices at a position the last counts
+                events[number][place[rows]] = event[rows]
         return events
 
 
@@ -194,7 +195,7 @@ def axes_of(slices: pl.DataFrame, each: Mapping[str, pl.DataFrame]) -> Axes:
 
 
 def headed(head: dict[str, Any], *pieces: bytes) -> bytes:
-    """Return the length of a header (u32), the header as JSON, and what follows it."""
+    """Return a header's length (u32), the header as JSON, and the data after it."""
     text = json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     data = text.encode("utf-8", "surrogatepass")
     return b"".join((len(data).to_bytes(4, "little"), data, *pieces))

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-#: The only files, and all that is served, each with its type.
+#: The only files that are served, each with its type.
 STATIC: Final = {
     "viewer.js": "text/javascript; charset=utf-8",
     "viewer.css": "text/css; charset=utf-8",
@@ -14,16 +14,16 @@ STATIC: Final = {
 
 
 class NotBuilt(FileNotFoundError):
-    """The script of the pages is not there; the message says how to build it."""
+    """The script of the pages does not exist; the message says how to build it."""
 
 
-#: What a single file has beside them.
+#: Further files that a single file contains.
 _IN_FILES: Final = ("loader.js", "THIRD_PARTY.txt")
 
 
 @cache
 def static(name: str) -> bytes:
-    """Return a file of ``STATIC``, or what single files have beside them. Raises NotBuilt."""
+    """Return a file of ``STATIC``, or one that only single files contain. Raises NotBuilt."""
     resource = resources.files("opscope.viewer") / "static" / name
     try:
         return resource.read_bytes()

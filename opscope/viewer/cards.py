@@ -128,7 +128,7 @@ def _elapsed_time(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _use(profile: Profile) -> Iterator[dict[str, Any]]:
-    """GPU utilisation, SM efficiency and occupancy: of several devices the least used one's."""
+    """GPU utilisation, SM efficiency and occupancy; of several devices, those of the least used."""
     names = (
         ("gpu_utilization", "GPU utilisation", "utilization_reason"),
         ("sm_efficiency", "SM efficiency", "occupancy_reason"),

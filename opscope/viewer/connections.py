@@ -1,8 +1,6 @@
-"""Hold what connects to the viewer to a time for its request, so that who sends none keeps nobody out.
-
-Any account of the machine can connect. A connection without a request in progress is closed once its request
-is late, and the oldest of them when there are many: so those whose requests come are answered.
-"""
+"""Limit how long a connection may take to send its request, so that idle clients keep nobody out. Any account
+of the machine can connect. A connection without a request in progress is closed once its request is late.
+When there are many such connections, the oldest is closed. So connections that send requests are answered."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ class Connection(H11Protocol):
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the request; the one that is idle for longest goes where there are many."""
+        """Wait for the request; if many connections are idle, close the one that has been idle longest."""
         super().connection_made(transport)
         self._wait()
         idle = [
@@ -35,7 +33,7 @@ class Connection(H11Protocol):
             min(idle, key=lambda each: each._began).transport.close()
 
     def data_received(self, data: bytes) -> None:
-        """Take in what came; a request that has begun has to go on."""
+        """Take in data; once a request has begun, its time limit ends."""
         super().data_received(data)
         if not self._is_idle():
             self._stop_waiting()

@@ -1,8 +1,6 @@
-"""A script in the page's head: it asks for the timeline's lanes while the pages' own script is still read.
-
-It is the same in every page, so the page's policy names its hash: no other script may stand in the page.
-``web/src/source.ts`` takes the answer if the timeline then asks for just that.
-"""
+"""A script in the page's head that asks for the timeline's lanes while the main script still loads. It is the
+same in every page, so the content policy allows it by its hash, and no other inline script.
+``web/src/source.ts`` uses the answer if the timeline asks for the same lanes."""
 
 from __future__ import annotations
 
@@ -10,11 +8,11 @@ import base64
 import hashlib
 from typing import Final
 
-#: What the timeline asks for first, if no steps, devices or ranks are selected.
+#: The timeline's first request, if no steps, devices or ranks are selected.
 ASKED: Final = "api/timeline_lanes?part=device"
 SCRIPT: Final = (
     r"/^#\/timeline(?!.*[?&](steps|device|rank)=)/.test(location.hash)&&"
     f'(window.opscopeEarly={{url:"{ASKED}",answer:fetch("{ASKED}")}}).answer.catch(()=>0)'
 )
-#: The script as a policy names it.
+#: The script as a content policy names it.
 SOURCE: Final = f"'sha256-{base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()}'"

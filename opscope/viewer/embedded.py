@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 #: Rows of a table that are packed at most; more do not fit, and packing takes time.
 _ROWS: Final = 400_000
-#: Rows of all tables, and slices of the timeline, of which it is tried whether all of them fit.
+#: With at most this many rows in all tables, and slices in the timeline, it is tried whether all fit.
 _WHOLE_ROWS: Final = 2_000_000
 _WHOLE_SLICES: Final = 1_000_000
-#: Rows that a table keeps however little room there is.
+#: Rows that a table keeps even if there is little room.
 _LEAST: Final = 200
 #: Characters of source text in a file at most: about 400 kB as it is stored.
 _TEXT: Final = 1 << 20
@@ -93,11 +93,9 @@ class _Times:
 
 
 def embed(viewed: Viewed, most: int, sources: bool = False) -> Embedded:
-    """Return the data of a file about ``viewed``, of about ``most`` bytes in all.
-
-    With ``sources`` the text of source files is in it, else never: only their lines' times. What
-    answers need has the room first, then the timeline and each op, kernel and copy, if all of them fit.
-    """
+    """Return the data of a file about ``viewed``, of about ``most`` bytes in all. Only with ``sources`` does
+    it have the text of source files; else it has only the times of their lines. Answers get room first, then
+    the timeline and each op, kernel and copy, if all of them fit."""
     blocks: list[bytes] = []
     answers = []
     for name, params, answer in _answers(viewed, sources):
@@ -180,7 +178,7 @@ def _longest_slices(viewed: Viewed, room: int) -> bytes:
 
 
 def zipped(data: bytes) -> bytes:
-    """Return a gzip stream, the same for the same bytes: without a time."""
+    """Return a gzip stream without a time, so that equal bytes give equal streams."""
     return gzip.compress(data, 9, mtime=0)
 
 
@@ -189,7 +187,7 @@ def _json(value: object) -> bytes:
 
 
 def _answers(viewed: Viewed, sources: bool) -> Iterator[tuple[str, dict[str, str], bytes]]:
-    """Yield the answers that questions want to be stored. What is not there is left out."""
+    """Yield the answers that questions want stored. Unanswered ones are left out."""
     for name, question in questions().items():
         if name == source.QUESTION.name:
             for params, answer in source.held(viewed, _TEXT if sources else None):
@@ -215,7 +213,7 @@ def _tables(viewed: Viewed) -> Iterator[_Table]:
         try:
             page = table.answer(asked)
             frame = table.frame_of(kind, asked)
-        except Unanswered:  # of a difference, without a second run
+        except Unanswered:  # a difference without a second run
             continue
         summed = list(page["sums_all"])
         for name in ("from", "matching", "sums", "values"):

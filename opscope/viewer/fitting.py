@@ -1,7 +1,5 @@
-"""Which columns of a table fit what was recorded, and what they are called there.
-
-Without a GPU, times that are a device's elsewhere are the ops' own, and columns of kernels say nothing.
-"""
+"""Which columns of a table suit a recording, and how they are headed in it. Without a GPU, columns of device
+times hold the ops' own times, and columns of kernels are empty."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from opscope.core.vendors import said
 _OF_GPUS: Final = re.compile(
     r"(kernels|copies|sets|device|stream|tc_eligible|tc_reason|tensor_core.*|launched_.*|uncaptured)"
 )
-#: What times of a device are there: elapsed times of ops. The host's are the same, but of no op unknown.
+#: Without a GPU, columns of device times hold elapsed times of ops. Columns of host times repeat them.
 _ELAPSED: Final = {
     "device_time": "time",
     "device_self": "self time",
@@ -53,7 +51,7 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
         of_ops = frame.filter(pl.col("op").is_not_null())["reason"]
         if of_ops.null_count() == len(
             of_ops
-        ):  # a row without an op has its reason in the op's place
+        ):  # a row without an op shows its reason in the op's place
             empty.add("reason")
     if not cpu_only:
         return frozenset(empty)

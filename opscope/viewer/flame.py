@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from opscope.profile import Profile
 
-#: What the nodes are: what was open (steps, layers, ops, kernels), modules and their ops, or source lines.
+#: What the nodes are: open ranges (steps, layers, ops, kernels), modules and their ops, or source lines.
 BY: Final = ("op", "layer", "source")
-#: Most paths that are looked at; a profile that has more gets rows ``(other)`` from the call tree.
+#: The most paths that are used; of a profile with more, the call tree gives rows ``(other)``.
 _PATHS: Final = 50_000
-#: Names are cut: a page draws none that is longer.
+#: Longer names are cut, because a page never draws more of them.
 _LONGEST: Final = 256
 _ROOT: Final = -1
 _SCHEMA: Final = {
@@ -34,11 +34,11 @@ _SCHEMA: Final = {
 
 
 def tree(profile: Profile, by: str) -> tuple[pl.DataFrame, str]:
-    """Return the nodes and what their time is: ``device``, ``self`` (of ops, without a GPU) or ``host``.
+    """Return the nodes and the kind of their time: ``device``, ``self`` (of ops, without a GPU) or ``host``.
 
     A node has its number, that of its parent (-1: none), its name and kind, its own time (``own``, ns),
     calls, how many paths it stands for (``merged``), and in ``link`` the whole name of a layer or line. The
-    own times add up to the device time of the profile; ``host`` stands where kernels were not captured.
+    own times add up to the device time of the profile; the time is ``host`` where kernels were not captured.
     """
     if by == "layer":
         return _by_layer(profile)
@@ -68,7 +68,7 @@ def _by_op(profile: Profile) -> tuple[pl.DataFrame, str]:
 
 
 def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
-    """Return the modules as the table of them has them, with the ops of each below it."""
+    """Return the modules of the table of layers, with the ops of each below it."""
     modules = profile.modules()
     is_timed = not len(modules) or modules["device_total"].null_count() == 0
     measure = _measure(profile, is_timed)
@@ -83,7 +83,7 @@ def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
         merged=pl.lit(1),
         link="layer",
     ).cast(_SCHEMA)  # type: ignore[arg-type]
-    # of op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
+    # in op_totals() each row's time is that of its own kernels and copies, or without a GPU its self time
     time = "device_time" if measure == "device" else "self_time"
     outside = modules.filter(pl.col("row_kind") == "outside")["module_id"]
     module_of_layer = modules.select("layer", above="module_id").filter(
@@ -114,7 +114,7 @@ def _by_layer(profile: Profile) -> tuple[pl.DataFrame, str]:
         merged=pl.lit(1),
         link=pl.lit(None, pl.String),
     ).cast(_SCHEMA)  # type: ignore[arg-type]
-    # an op's time is below its module, whose own time is what is left: none
+    # the ops below a module have its time, so the module itself has no own time
     taken = ops.group_by("above").agg(taken=pl.col("own").sum())
     rest = nodes.join(
         taken, left_on="number", right_on="above", how="left", maintain_order="left"
@@ -139,7 +139,7 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
     root = (0, _ROOT, "(all)", "all", 0, None, 1, None)
     tables = [pl.DataFrame([root], schema=_SCHEMA, orient="row")]
     number = 1
-    # each row knows the node that it is in; level by level the rows that go deeper get a node inside it
+    # each row is at a node; level by level, rows with further frames move to a node inside it
     rows = own.with_columns(
         pl.col("source").list.reverse(), at=pl.lit(0, pl.Int64), ends=pl.col("source").list.len()
     )
@@ -192,11 +192,9 @@ def _by_source(profile: Profile) -> tuple[pl.DataFrame, str]:
 
 
 def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
-    """Return at most about twice ``most`` nodes as columns, siblings by time, each after its parent.
-
-    Kept are the nodes with the most time; of each kept node, those that are left out are one node of kind
-    ``other``, with the sum of their time and their number. Names are in a list of their own.
-    """
+    """Return at most about twice ``most`` nodes as columns, siblings by time, each after its parent. The
+    nodes with the most time are kept. The children of a kept node that are left out become one node of kind
+    ``other``, with the sum of their time and their number. Names are in a list of their own."""
     parent = nodes["parent"].to_numpy()
     forest = Forest(parent)
     own = nodes["own"].to_numpy()
@@ -249,8 +247,8 @@ def bounded(nodes: pl.DataFrame, most: int) -> dict[str, Any]:
 def _keep(
     forest: Forest, total: NDArray[np.int64], kind: NDArray[Any], most: int
 ) -> NDArray[np.bool_]:
-    """Return which nodes are shown; with a node, all that are around it."""
-    # a node has no less time than one inside it, and comes first where they are equal
+    """Return which nodes are shown; all ancestors of a shown node are shown."""
+    # a node has at least the time of each node inside it, and comes first if they are equal
     order = np.lexsort((forest.level, -total))
     order = order[total[order] > 0]
     order = order[kind[order] != "other"]
@@ -262,11 +260,11 @@ def _keep(
 def _in_order(
     parent: NDArray[np.int64], time: NDArray[np.int64], other: NDArray[np.bool_]
 ) -> NDArray[np.int64]:
-    """Return the nodes so that each follows its parent, siblings by time, what is left out last."""
+    """Return the nodes so that each follows its parent: siblings by time, the node ``other`` last."""
     by_time = np.lexsort((-time, other))
     moved = np.empty(len(parent) + 1, np.int64)
     moved[by_time] = np.arange(len(parent))
-    moved[-1] = _ROOT  # the place of -1
+    moved[-1] = _ROOT  # the position of -1
     position = Forest(moved[parent[by_time]]).place
     order: NDArray[np.int64] = by_time[np.argsort(position, kind="stable")]
     return order

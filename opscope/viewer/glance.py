@@ -1,7 +1,5 @@
 """A profile at a glance, for a notebook's cell: the verdict, a step drawn, the ops; no script, at most 20 kB.
-
-A notebook is saved with all that its cells show, so what is shown unasked is small.
-"""
+A notebook is saved with its cells' output, so output that nobody asked for is small."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ if TYPE_CHECKING:
 
 #: Bytes of a cell's output at most.
 MOST: Final = 20_000
-#: Characters of a cell of a table and of a sentence, tried from the left until all of it fits.
+#: Characters of a table's cell and of a sentence, tried in this order until everything fits.
 _WIDEST: Final = ((160, 600), (60, 300), (24, 120))
-#: Findings that are shown; ``profile.diagnosis()`` has all.
+#: Number of findings that are shown; ``profile.diagnosis()`` has all.
 _FINDINGS: Final = 3
-#: Pieces of a lane: what is drawn has about as many pixels.
+#: Number of segments of a lane: about as many as the drawing has pixels.
 _PIECES: Final = 150
 _COLOURS: Final = {
     "input": "#8f8a1f", "forward": "#2f5fb3", "backward": "#e07b1a", "optimizer": "#5a3d1c",
@@ -70,7 +68,7 @@ def _picture(picture: dict[str, Any]) -> str:
 
 
 def _lane(lane: dict[str, Any], time: int) -> str:
-    """Return one lane as a bar, whose colours are stops of one background, and its times in words."""
+    """Return one lane as a bar, drawn as one background with colour stops, and its times in words."""
     empty = _IDLE if "idle" in lane else _OTHER
     stops, at = [], 0.0
     for begin, end, what in lane["segments"]:

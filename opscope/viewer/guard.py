@@ -1,4 +1,4 @@
-"""Refuse what does not come from the viewer's own page: other hosts, other sites, other methods, no token."""
+"""Refuse requests that do not come from the viewer's own page: other hosts, sites or methods, or no token."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _NO_TOKEN: Final = (
     "This page needs the address that opscope view printed: it ends in ?token=… . Open that one, or start"
     " opscope view again."
 )
-#: A click in another page (a terminal in the browser) sends no strict cookie to the address that a redirect
-#: names; a page of our own, which goes on by itself, does.
+#: After a click in another page (a terminal in the browser), browsers send no strict cookie to the
+#: target of a redirect. A page of our own that goes on by itself gets the cookie.
 _GO_ON: Final = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>opscope</title>'
     '<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">opscope</a></body></html>'
@@ -48,10 +48,8 @@ _GO_ON: Final = (
 
 class Guard:
     """ASGI middleware: lets a request through to ``app`` only if it is for this server, from its own page.
-
-    ``token`` is the secret of the address that was printed. With it the answer sets a cookie that the page
-    sends from then on, and leads to the address without it.
-    """
+    ``token`` is the secret of the address that was printed. A request with the token is answered by a cookie,
+    which the page sends from then on, and a redirect to the address without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self.app = app
@@ -140,7 +138,7 @@ def _given(query: bytes) -> dict[str, str] | Response:
 def _hosts(port: int | None) -> Iterable[str]:
     for host in ("127.0.0.1", "localhost", "[::1]"):
         yield f"{host}:{port}"
-        if port == 80:  # the port that a browser leaves out
+        if port == 80:  # the default port, which a browser leaves out
             yield host
 
 

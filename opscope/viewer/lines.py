@@ -1,4 +1,4 @@
-"""Time by source line: each line's own, and that of all that it called."""
+"""Time by source line: of the line itself, and of all that it called."""
 
 from __future__ import annotations
 
@@ -28,16 +28,14 @@ class Line:
 
 @dataclass(slots=True)
 class Lines:
-    """The lines of a profile by file and number; ``whole`` is all time, ``without`` that of no line.
-
-    ``files``: of each file its own time, the time of all that it called, and its calls.
-    """
+    """The lines of a profile by file and number; ``whole`` is the time of everything, ``without`` the time
+    without a line. ``files``: for each file its own time, the time of all that it called, and its calls."""
 
     by_file: dict[str, dict[int, Line]] = field(default_factory=dict)
     files: dict[str, Line] = field(default_factory=dict)
     whole: int = 0
     without: int = 0
-    #: Whether any row was there, and whether the time of any is known: else times of 0 are unknown.
+    #: Whether there was any row, and whether any row's time is known: else times of 0 are unknown.
     rows: bool = False
     known: bool = False
 
@@ -51,7 +49,7 @@ def frames_of(source: str) -> tuple[Frame, ...]:
 
 
 def lines_of(asked: Asked) -> Lines:
-    """Return the lines of what was asked for."""
+    """Return the source lines of the selected part."""
     lines: Lines = asked.viewed.tables.get(
         ("lines", asked.selection),
         lambda: added_up(asked.profile.totals_by("source").iter_rows(named=True)),
@@ -61,7 +59,7 @@ def lines_of(asked: Asked) -> Lines:
 
 
 def added_up(rows: Iterable[Mapping[str, Any]]) -> Lines:
-    """Return the lines of rows of ``totals_by("source")``: a row per stack of lines."""
+    """Return the lines from rows of ``totals_by("source")``, which has a row per stack of lines."""
     made = Lines()
     by_file: dict[str, dict[int, Line]] = defaultdict(dict)
     for row in rows:
@@ -73,7 +71,7 @@ def added_up(rows: Iterable[Mapping[str, Any]]) -> Lines:
         if not frames:
             made.without += time
             continue
-        # a line that calls itself holds the time once
+        # a line that calls itself counts the time once
         lines = [by_file[file].setdefault(line, Line()) for file, line in dict.fromkeys(frames)]
         files = [made.files.setdefault(file, Line()) for file in {file: 0 for file, _ in frames}]
         for group in (lines, files):

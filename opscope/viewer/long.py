@@ -1,8 +1,6 @@
-"""Read a long saved profile into files that are mapped, for whoever goes through all of its ranges and calls.
-
-The columns of ten million kernels, with a call and two ranges each, take 5 GB of memory with what links them.
-In files only short ones do, and those with nulls.
-"""
+"""Map a long saved profile from files, for callers that go through all of its ranges and calls. The columns
+of ten million kernels, with a call and two ranges each, and their links take 5 GB of memory. With files, only
+short columns and those with nulls are in memory."""
 
 from __future__ import annotations
 
@@ -23,8 +21,8 @@ _TABLES: Final = ("kernels", "calls", "ranges")
 
 
 def read_into_files(profile: Profile) -> None:
-    """Let the attribution of a long saved profile read it into files; nothing is read now. One of which
-    anything is in memory already is left as it is, as is any where the system cannot give memory back."""
+    """Let the attribution of a long saved profile read its tables into files later; nothing is read now. A
+    profile with tables in memory already is left as it is, also where the system cannot free memory."""
     with lock_of(profile, "files"):
         if profile._reading is not None or not POSSIBLE:
             return

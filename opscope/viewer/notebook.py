@@ -1,10 +1,10 @@
-"""A profile in a notebook's cell: a glance of at most 20 kB, and the viewer's pages for who asks for them.
+"""A profile in a notebook's cell: a glance of at most 20 kB, or on request the viewer's pages.
 
 ``Shown(profile)`` has the single file in a sandboxed frame, with a bound on its size.
 
 The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither the
-notebook nor its cookies and kernel), and the file's content policy lets it ask nothing of anybody. Where
-frames or scripts are not allowed, as in a notebook that is not trusted, the table beside it is what is seen.
+notebook nor its cookies and kernel), and the file's content policy lets it send no requests. Where frames or
+scripts are not allowed, as in an untrusted notebook, only the table beside it is seen.
 """
 
 from __future__ import annotations
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
 #: Bytes of a cell's output: a notebook is saved with all of them.
 MOST: Final = 500_000
-#: Kernels or ranges of a profile whose verdict is shown without being asked for; more take over five seconds.
+#: With more kernels or ranges no verdict is shown unasked: it would take over five seconds.
 _AT_ONCE: Final = 50_000
 #: Pixels of the frame; pages scroll in it.
 _HEIGHT: Final = 640
 
 
 class Shown:
-    """A profile's pages at the end of a cell, of a profile of any size.
-
-    ``Shown(profile, megabytes=2)`` holds more than the usual 0.5 MB; what does not fit is said in the
-    pages. ``height`` is in pixels. Raises ValueError for a size that is not above 0 and at most 100.
-    """
+    """A profile's pages as the output of a cell, for a profile of any size. ``Shown(profile, megabytes=2)``
+    holds more than the usual 0.5 MB; the pages say what did not fit. ``height`` is in pixels. Raises
+    ValueError for a size that is not above 0 and at most 100."""
 
     def __init__(
         self, profile: Profile, megabytes: float = MOST / 1e6, height: int = _HEIGHT
@@ -81,7 +79,7 @@ def _frame(profile: Profile, most: int, height: int) -> str:
 
 
 def _names(profile: Profile) -> tuple[str, ...]:
-    """Return the names of the profile's files, without where they lie."""
+    """Return the names of the profile's files, without their folders."""
     path = profile._path
     origin = profile.trace.origin
     paths = [path] if path is not None else origin.get("paths") or ()

@@ -1,8 +1,6 @@
-"""What the page of a single file works out for the table of all ops, so that the file need not hold it.
-
-An op's own time is its time without its children's; its device time and kernels are those of what it and the
-ops in it launched. The page does the same sums: ``GUESSES`` in ``web/src/guesses.ts``.
-"""
+"""Predict columns of the table of all ops as the page of a single file computes them, to store only
+differences. An op's own time is its time without its children's; its device time and kernels are those that
+it and the ops inside it launched. The page computes the same: ``GUESSES`` in ``web/src/guesses.ts``."""
 
 from __future__ import annotations
 
@@ -22,8 +20,8 @@ EACH: Final = ("each_op", "each_kernel", "each_copy")
 
 
 def op_guesses(ops: pl.DataFrame, kernels: pl.DataFrame, copies: pl.DataFrame) -> Guesses:
-    """Return the guesses of columns of ``ops`` (each op) from these frames of all of what ran; none if they
-    lack what is needed or are too large for the page's numbers."""
+    """Return the guesses of columns of ``ops`` (each op) from these frames, which must hold all rows;
+    none if they lack columns or are too large for the page's numbers."""
     if not set(ops.columns) >= _NEEDED or ops["op_id"].null_count() or ops["depth"].null_count():
         return {}
     ids = ops["op_id"].to_numpy()
@@ -58,7 +56,7 @@ def op_guesses(ops: pl.DataFrame, kernels: pl.DataFrame, copies: pl.DataFrame) -
 
 
 def _rows(wanted: pl.Series, ids: Any, order: Any) -> Any:
-    """Return the row of each id, -1 for one that is not there."""
+    """Return the row of each id; -1 for a missing one."""
     if not len(ids):
         return np.full(len(wanted), -1)
     least = int(ids.min()) - 1

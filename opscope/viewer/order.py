@@ -16,7 +16,7 @@ Rows = NDArray[np.uint32]
 _Keys = NDArray[np.uint64]
 
 _SIGN: Final = np.uint64(1 << 63)
-#: Texts are sorted by the numbers of the distinct ones if these are at most this part of the rows.
+#: Texts are sorted by the numbers of the distinct ones if at most this part of the rows is distinct.
 _DISTINCT: Final = 0.25
 #: Rows at which the distinct texts are counted, to see whether they repeat.
 _LOOKED_AT: Final = 4_096
@@ -47,7 +47,7 @@ def order(frame: pl.DataFrame, column: str, descending: bool) -> Rows:
 
 
 def _keys(values: pl.Series) -> _Keys | None:
-    """Return a number for each value that is larger where the value is; None where Polars must sort."""
+    """Return a number for each value, larger for larger values; None where Polars must sort."""
     dtype = values.dtype
     if dtype == pl.Boolean:
         return _numbers(values.cast(pl.UInt64))
@@ -92,7 +92,7 @@ def _sort(keys: _Keys) -> Rows:
 
 
 def _repair(rows: Rows, keys: _Keys, high: _Keys) -> None:
-    """Sort, in place, the rows whose keys are equal in the bits that were packed, and not in the others."""
+    """Sort, in place, rows whose keys agree in the packed bits but differ in the others."""
     same = high[1:] == high[:-1]
     if not (same & (keys[rows[1:]] < keys[rows[:-1]])).any():
         return

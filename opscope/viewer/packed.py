@@ -40,17 +40,17 @@ from .axes import Axes, headed, planes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-#: Small tables are stored plainly: ways to make a column smaller are tried from this many rows on.
+#: Small tables are stored plainly: smaller forms are tried from this many rows on.
 TRIED: Final = 1_000
-#: Rows are stored lane by lane if lanes change at least once in so many rows, and it is smaller.
+#: Rows are stored lane by lane if lanes change at least once in this many rows, and if that is smaller.
 _SWITCHES: Final = 50
-#: Integer columns before a column that it is tried beside.
+#: Number of preceding integer columns that a column is tried beside.
 _BEFORE: Final = 4
-#: Floating-point numbers are stored as words if there are at most this many rows for each distinct one.
+#: Floating-point numbers are stored as words if a distinct one has at least this many rows on average.
 _REPEATED: Final = 4
 #: Distinct integers that are stored once each, at most.
 _FEW: Final = 256
-#: Whole numbers that JavaScript has exactly.
+#: Whole numbers up to here are exact in JavaScript.
 _EXACT: Final = 2**53
 
 
@@ -60,7 +60,7 @@ Guesses = Mapping[str, tuple[str, "NDArray[np.int64]"]]
 
 @dataclass(slots=True)
 class _Known:
-    """What is known when a column is packed: the axes, guesses, and the columns before it."""
+    """The context of packing a column: the axes, guesses, and the columns before it."""
 
     axes: Axes
     likely: NDArray[np.uint8] | None
@@ -80,7 +80,7 @@ def pack(frame: pl.DataFrame, axes: Axes | None = None, guesses: Guesses | None 
     plain = _table(frame, _Known(axes, likely, guesses or {}), {}, [])
     if likely is None or (np.diff(likely) != 0).sum() * _SWITCHES < len(frame):
         return plain
-    # lanes take turns as things happened to be, but each lane by itself is the same in every step
+    # events of different lanes interleave differently in each step, but each lane by itself repeats
     by_lane = np.argsort(likely, kind="stable")
     moved = {name: (axis, values[by_lane]) for name, (axis, values) in (guesses or {}).items()}
     packing = _Known(axes, likely[by_lane], moved)
@@ -154,7 +154,7 @@ def _whole(column: pl.Series, packing: _Known) -> tuple[dict[str, Any], list[byt
 def _guess(
     name: str, how: dict[str, Any], values: NDArray[np.uint64], packing: _Known
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """Yield the ways to store what the page works out nearly always."""
+    """Yield the ways to store a column that the page predicts almost exactly."""
     if name in packing.guesses:
         called, guess = packing.guesses[name]
         yield _differing({**how, "guess": called}, values - guess.view(np.uint64))
@@ -169,7 +169,7 @@ def _place(
     name: str, nulls: dict[str, Any], values: NDArray[np.int64], packing: _Known
 ) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the ways to store times as places on axes."""
-    # the times of calls are a thread's, in the table of what ran on a stream
+    # calls have times of a thread, even in a table of work on a stream
     placed = packing.axes.places(values, None if name.startswith("call") else packing.likely)
     if placed is None:
         return
@@ -230,7 +230,7 @@ def _words(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
 
 
 def _other(column: pl.Series) -> tuple[dict[str, Any], list[bytes]]:
-    """Store lists and records as words. A loop is fast enough: reports have few of them, in few rows."""
+    """Store lists and records as words. A loop is fast enough: few reports have them, in few rows."""
     places: dict[str, int] = {}
     rows = np.zeros(len(column), np.uint32)
     for row, value in enumerate(column.to_list()):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 _STEPS: Final = re.compile(r"([0-9]{1,15})?(-)?([0-9]{1,15})?")
-#: A few numbers; -1 is the device of what ran on no GPU.
+#: A few numbers; -1 is the device of work on no GPU.
 _NUMBERS: Final = re.compile(r"-?[0-9]{1,9}(?:,-?[0-9]{1,9}){0,63}")
 
 
@@ -27,7 +27,7 @@ class Unanswered(LookupError):
 
 
 def whole(text: str) -> str:
-    """Return ``text`` with what UTF-8 cannot hold (bytes of a file's name) written as an escape."""
+    """Return ``text`` with bytes of a file's name that are no UTF-8 written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -37,7 +37,7 @@ def _give_up(part: Profile) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with its parameters: what is viewed, and the part of the profile that was selected."""
+    """A question with its parameters: the profiles in view, and the selected part."""
 
     viewed: Viewed
     given: Mapping[str, str]
@@ -53,7 +53,7 @@ class Asked:
 
     @property
     def other(self) -> Profile:
-        """The profile to compare with, the same selected in it. Raises Unanswered if there is none."""
+        """The profile to compare with, with the same selection. Raises Unanswered if there is none."""
         other = self.viewed.other
         if other is None:
             raise Unanswered(
@@ -63,7 +63,7 @@ class Asked:
 
     @property
     def selection(self) -> tuple[object, ...]:
-        """The steps, devices and ranks that are asked for: equal for parameters that select the same."""
+        """The selected steps, devices and ranks; equal for parameters that select the same."""
         return self._steps(), self._numbers("device"), self._numbers("rank")
 
     def _selected(self, profile: Profile, which: str) -> Profile:

@@ -16,13 +16,14 @@ from .question import BadParameter
 
 #: JavaScript's numbers are exact up to here; larger whole numbers are sent as text.
 EXACT: Final = 2**53
-#: What a regular expression does not take as it stands.
+#: Characters that a regular expression would treat specially.
 _SPECIAL: Final = re.compile(r"[\\.+*?()|\[\]{}^$]")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The rows that match, in the order asked for (None: all, as they are), and the sums of some columns."""
+    """The matching rows in the requested order (None: all rows in their own order), and sums of some
+    columns."""
 
     rows: Rows | None
     matching: int
@@ -30,15 +31,13 @@ class Found:
 
     @property
     def size(self) -> int:
-        """Bytes that it holds."""
+        """Its size in bytes."""
         return 512 + (0 if self.rows is None else self.rows.nbytes)
 
 
 def containing(frame: pl.DataFrame, text: str, within: str = "") -> pl.Expr | None:
-    """Return the condition that a text column holds ``text`` as it stands, in any case; None: all do.
-
-    ``within``: the only column that counts.
-    """
+    """Return the condition that a text column contains ``text``, in any case; None if all rows match.
+    ``within``: the only column to search. ``within``: the only column that counts."""
     if not text:
         return None
     pattern = "(?i)" + _SPECIAL.sub(r"\\\g<0>", text)
@@ -64,7 +63,7 @@ def _equals(name: str, dtype: pl.DataType, value: Any) -> pl.Expr:
     if dtype == pl.Boolean and isinstance(value, bool):
         return column == pl.lit(value)
     if dtype.is_integer() and isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value):
-        value = int(value)  # as the values beyond 2^53 are sent
+        value = int(value)  # larger values are sent as text
     if dtype.is_integer() and isinstance(value, int) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**63:
             return pl.lit(False)
@@ -108,7 +107,7 @@ def sums(frame: pl.DataFrame, columns: Iterable[str]) -> dict[str, Any]:
         if column.null_count() == len(column):
             sums_by_column[name] = None
             continue
-        # a stranger's numbers may exceed 64 bits together
+        # the sum of a stranger's numbers may exceed 64 bits
         wide = column.cast(pl.Int128) if column.dtype.is_integer() else column
         sums_by_column[name] = plain(wide.sum())
     return sums_by_column

@@ -24,7 +24,7 @@ class Runs:
     _locks: dict[int, threading.Lock] = field(default_factory=dict, compare=False, repr=False)
 
     def viewed(self, number: int) -> Viewed:
-        """Return the run, read once: a page asks several questions at the same time."""
+        """Return the run, read only once even if a page asks several questions at the same time."""
         with self._locks.setdefault(number, threading.Lock()):
             if number not in self._opened:
                 self._opened[number] = self.view(self.paths[number])

@@ -27,7 +27,7 @@ from .server import make_app
 if TYPE_CHECKING:
     from .viewed import Viewed
 
-#: The hosts that are this machine alone.
+#: Addresses that mean only this machine.
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
@@ -77,12 +77,12 @@ def serve(
     server = server_of(viewed, token, say)
     _show(address(listening, token), say, browse)
     threading.Thread(target=_prepare, args=(viewed,), name="opscope-prepare", daemon=True).start()
-    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again once it has ended
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after its shutdown
         server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
-    """Tells of connections that the system refuses once, where asyncio prints hundreds of tracebacks."""
+    """Reports connections that the system refuses once; asyncio would print hundreds of tracebacks."""
 
     def __init__(self, config: uvicorn.Config, say: Callable[[str], object]) -> None:
         super().__init__(config)
@@ -105,7 +105,8 @@ class _Server(uvicorn.Server):
 def server_of(
     viewed: Viewed | Runs, token: str, say: Callable[[str], object] = lambda line: None
 ) -> uvicorn.Server:
-    """Return the server of the pages about ``viewed``, for who has the ``token``. ``say`` prints a line."""
+    """Return the server of the pages about ``viewed`` for clients with the ``token``. ``say`` prints a
+    line."""
     config = uvicorn.Config(
         make_app(viewed, token),
         **limits(),
@@ -124,7 +125,7 @@ def server_of(
 
 
 def _prepare(viewed: Viewed | Runs) -> None:
-    """Load what the first answers need while the browser starts, 0.3 s; what is large stays unread."""
+    """Load the modules of the first answers while the browser starts (0.3 s); large tables stay unread."""
     questions()
     if (
         isinstance(viewed, Runs) or viewed.profile.merged_of is None

@@ -1,8 +1,5 @@
-"""The viewer's server: one page with its script and style, and the answers to its questions.
-
-``make_app`` returns an ASGI application; ``serve.py`` runs it. ``api/working`` says how far the answers are
-that are being made.
-"""
+"""The viewer's server: one page with its script and style, and the answers to its questions. ``make_app``
+returns an ASGI application; ``serve.py`` runs it. ``api/working`` says how far answers in progress are."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ from .work import Busy, Work
 if TYPE_CHECKING:
     from .viewed import Viewed
 
-#: An answer's body and what it is.
+#: The body of an answer and its media type.
 _Answer: TypeAlias = tuple[bytes, str]
 _log: Final = logging.getLogger("opscope.viewer")
-#: What the browser reads for the address's picture: none, and no request that fails.
+#: An empty picture as the browser's icon, so that it requests none.
 _ICON: Final = "data:,"
 
 
@@ -60,7 +57,7 @@ def page(names: tuple[str, ...]) -> str:
 
 
 def make_app(shown: Viewed | Runs, token: str) -> Starlette:
-    """Return the application that shows a profile, or several runs, to who has the ``token``."""
+    """Return the application that shows a profile, or several runs, to clients with the ``token``."""
     work = Work()
     if isinstance(shown, Runs):
         routes: list[BaseRoute] = [Route("/", _list(shown)), Route("/{name}", _file)]
@@ -144,7 +141,7 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 async def _unless_gone(request: Request, answer: Coroutine[Any, Any, _Answer]) -> _Answer | None:
-    """Return the answer; None, without waiting for it, once who asked has gone."""
+    """Return the answer; None, without waiting for it, once the client has gone."""
     answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
@@ -169,7 +166,7 @@ def _encode(question: Question, asked: Asked) -> _Answer:
 
 
 def _failed(question: Question, error: Exception, failures: set[tuple[str, str]]) -> Response:
-    """Say in the terminal, once, what failed and where, and to the page that it failed."""
+    """Say in the terminal, once, what failed and where; tell the page that it failed."""
     frames = traceback.extract_tb(error.__traceback__)
     location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
     key = (question.name, location)
@@ -186,5 +183,5 @@ def _failed(question: Question, error: Exception, failures: set[tuple[str, str]]
 
 
 def _plain(status: int, text: str, headers: dict[str, str] | None = None) -> Response:
-    # what was asked may hold half of a character, which UTF-8 does not have
+    # the request may hold half a surrogate pair, which UTF-8 does not have
     return PlainTextResponse(f"{text}\n".encode(errors="backslashreplace"), status, headers)

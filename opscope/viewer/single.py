@@ -1,4 +1,4 @@
-"""One file to send: the viewer's pages with their data, which opens from disk and asks nothing of anybody.
+"""One file to send: the viewer's pages with their data, which opens from disk and sends no requests.
 
 The scripts and the style are allowed by their hashes and nothing else is: no request, no other script, no
 picture. The pages' script is compressed, which a small loader undoes. The same profile makes the same bytes.
@@ -25,24 +25,22 @@ if TYPE_CHECKING:
 
     from .viewed import Viewed
 
-#: Bytes of a whole file; tables keep their first rows where they are larger.
+#: Bytes of a complete file; larger tables keep only their first rows.
 MOST: Final = 1_500_000
-#: Bytes of the data where the pages, or stored answers, take nearly all.
+#: Bytes left for the data where the pages, or stored answers, take nearly all.
 _LEAST: Final = 300_000
-#: Bytes of the elements around the data's blocks, and of what the index says of rows that are left out.
+#: Bytes of the elements around the data's blocks, and of the index entries on rows that are left out.
 _AROUND: Final = 14_000
-#: What ends a script or a style, or changes how it is read.
+#: Text that ends a script or a style, or changes how it is read.
 _ENDS: Final = re.compile(rb"</(?:script|style)|<!--", re.IGNORECASE)
 
 
 def write(viewed: Viewed, path: Path, *, sources: bool = False) -> dict[str, int]:
-    """Write the file; it appears when it is whole, and replaces one that exists.
-
-    ``sources``: the text of source files is in it. Returns how many rows were left out of tables, by name.
-    Raises OSError if the file cannot be written.
-    """
+    """Write the file; it appears when it is complete, and replaces an existing one. ``sources``: the text of
+    source files is in it. Returns how many rows were left out of tables, by name. Raises OSError if the file
+    cannot be written."""
     text, left_out = page(viewed, sources=sources)
-    # on the same disk, and with the rights that any new file has; it is gone if writing fails
+    # on the same disk, with the permissions of any new file; removed if writing fails
     with tempfile.TemporaryDirectory(prefix=".opscope-", dir=path.parent) as scratch:
         target = Path(scratch) / path.name
         target.write_bytes(text)
@@ -107,7 +105,8 @@ def _title(viewed: Viewed) -> str:
 
 def _code(name: str) -> bytes:
     """Return a file of the bundle as it may stand in a page. Raises ValueError if it may not."""
-    code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")  # as a browser reads it
+    # newlines as a browser reads them
+    code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     match = _ENDS.search(code)
     if match:
         raise ValueError(f"opscope/viewer/static/{name} holds {match[0]!r}: it cannot be embedded")
@@ -115,12 +114,12 @@ def _code(name: str) -> bytes:
 
 
 def _hash(code: bytes) -> str:
-    """Return the source expression of a content policy that allows this code alone."""
+    """Return the content policy's source expression that allows only this code."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(code).digest()).decode()}'"
 
 
 def _blocks(data: Embedded) -> list[bytes]:
-    """Return the elements that hold the data. Base64 has no character that ends one."""
+    """Return the elements that hold the data. Base64 contains no character that ends an element."""
     named = [("index", data.index), *((str(n), block) for n, block in enumerate(data.blocks))]
     return [
         b'<script type="application/octet-stream" id="opscope-%s">%s</script>\n'

@@ -1,8 +1,6 @@
-"""The text of source files: only ``.py`` files that the profile names, and only where it is allowed.
-
-Allowed are files below the folder that the user gave, links resolved; and without one, the files of an own
-recording whose recorded hash still matches. A profile is a stranger's: the names in it may be anything.
-"""
+"""The text of source files: only ``.py`` files that the profile names, and only where it is allowed. Allowed
+are files below the folder that the user gave, links resolved; without a folder, the files of an own recording
+whose recorded hash still matches. A profile is a stranger's: the names in it may be anything."""
 
 from __future__ import annotations
 
@@ -20,13 +18,14 @@ if TYPE_CHECKING:
 #: Bytes of a file that is shown.
 _LARGEST: Final = 4 << 20
 _LONGEST: Final = 4_096
-#: Profiles of several profiles of several: how deep their lists are read.
+#: How deep lists of profiles within profiles are read.
 _DEEPEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file that may be shown: where it is, its text with lines ended by ``\\n``, what is doubtful of it."""
+    """A file that may be shown: where it is, its text with lines ended by ``\\n``, and a warning about
+    the text."""
 
     path: Path
     text: str
@@ -51,7 +50,7 @@ def found(viewed: Viewed, file: str) -> Found:
 
 
 def _record(viewed: Viewed, file: str) -> Found:
-    """Return the file if it is what it was as the recording ended."""
+    """Return the file if it is unchanged since the recording ended."""
     source = _hashes(viewed).get(file)
     if source is None:
         raise NotShown(
@@ -68,7 +67,7 @@ def _record(viewed: Viewed, file: str) -> Found:
 
 
 def _below(viewed: Viewed, root: Path, file: str) -> Found:
-    """Return the file below ``root``: by its whole name, else by the longest end of it that is there."""
+    """Return the file below ``root``: by its full name, else by the longest end of the name that exists."""
     parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".")]
     if ".." in parts or (parts and ":" in parts[0]):
         parts = parts[-1:]
@@ -110,7 +109,7 @@ def _hashes(viewed: Viewed) -> dict[str, tuple[str, str]]:
 
 
 def _store(origin: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield what an origin, or those of its parts, say of files; a stranger's may be anything."""
+    """Yield the source files that an origin, or its parts, list; those of a stranger may be anything."""
     if not isinstance(origin, dict) or depth > _DEEPEST:
         return
     files, parts = origin.get("source_files"), origin.get("parts")
@@ -120,7 +119,7 @@ def _store(origin: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _read(path: Path) -> bytes:
-    """Return what is in the file. Raises NotShown; a pipe or device is no file and is not waited for."""
+    """Return the file's content. Raises NotShown, also for a pipe or device, which is not waited for."""
     try:
         if path.suffix != ".py":
             raise NotShown("a link leads to a file that is no .py file")

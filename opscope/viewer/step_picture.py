@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from opscope.core.analysis.steps.step_times import Spans
     from opscope.profile import Profile
 
-#: Segments are joined, and left out, where they are shorter than this part of the step: less than a pixel.
+#: Segments and gaps shorter than this part of the step are not drawn: they are below a pixel.
 _PIXEL: Final = 1 / 1_500
 #: Devices of the step's process that are drawn.
 _DEVICES: Final = 4
 
 
 def step_picture(profile: Profile) -> dict[str, Any]:
-    """Return the picture as ``StepPicture`` of ``web/src/pages/step_picture.tsx``; without a step, why."""
+    """Return the picture as ``StepPicture`` of ``web/src/pages/step_picture.tsx``; without a step, the
+    reason."""
     row = None if profile.merged_of is not None else _step(profile)
     if row is None:
         return {"why": reports()["steps"].empty, "lanes": []}
@@ -124,7 +125,8 @@ def _lane(name: str, parts: list[tuple[str, Spans]], extent: tuple[int, int]) ->
 
 
 def _joined(spans: Spans, least: int) -> list[tuple[int, int]]:
-    """Return the spans with gaps shorter than ``least`` closed, without those that are shorter themselves."""
+    """Return the spans, merged where gaps are shorter than ``least``, without results shorter than
+    ``least``."""
     start, end = (edge.astype(np.int64) for edge in spans)
     if not len(start):
         return []

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A table: its words, and how its frame is made of what was asked."""
+    """A table: its texts, and how its frame is made for a question."""
 
     name: str
     title: str
@@ -38,7 +38,7 @@ class Kind:
     frame: Callable[[Asked], pl.DataFrame]
     #: The columns whose values add up over the rows.
     sums: str = ADDITIVE
-    #: The parameters of its report, as text: the same report with others is another table.
+    #: The parameters of its report, as text: with others the report is another table.
     asked: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -71,7 +71,7 @@ def _each(name: str, title: str, method: str, empty: str, shown: str, sums: str 
 
 @cache
 def _all_rows() -> tuple[Kind, ...]:
-    """The tables that no report has, as there may be millions of rows: pages ask for some of them."""
+    """The tables that no report has, as there may be millions of rows: pages ask for ranges of rows."""
     return (
         _each(
             "each_op",
@@ -113,10 +113,8 @@ _DIFFERENCES: Final = (
 
 
 def difference_of(asked: Asked) -> Difference:
-    """Return the difference between what was asked for and the other profile, the same selected in it.
-
-    Raises Unanswered if no other profile was given.
-    """
+    """Return the difference from the other profile, with the same selection in both. Raises Unanswered if no
+    other profile was given."""
     other = asked.other
     key = ("difference", asked.selection)
     difference: Difference = asked.viewed.tables.get(
@@ -154,7 +152,7 @@ def _of_report(report: Report) -> Kind:
 
 @cache
 def _others() -> Mapping[str, Kind]:
-    """Return the tables that are no report, by their names."""
+    """Return the tables that are not reports, by their names."""
     others = [*_all_rows(), *map(_differing, _DIFFERENCES)]
     return MappingProxyType({kind.name: kind for kind in others})
 
@@ -167,7 +165,7 @@ def kinds() -> Mapping[str, Kind]:
 
 
 def _known(shown: Iterable[str], holds: Frame) -> tuple[str, ...]:
-    """Return the columns to show that the frame has: the terminal adds some of its own."""
+    """Return the columns to show that are in the frame: the terminal adds some of its own."""
     names = {column.name for column in holds.columns}
     return tuple(name for name in shown if name in names)
 

@@ -11,9 +11,9 @@ from opscope.core.lru_cache import LRUCache
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Selections whose tables are kept: those of the page before, this one and the next.
+#: Number of selections whose tables are kept: those of the previous page, this one and the next.
 _SELECTIONS: Final = 4
-#: Bytes of made tables and sort orders that are kept.
+#: Bytes of tables and sort orders that are kept.
 _TABLES: Final = 512 << 20
 
 
@@ -21,12 +21,12 @@ _TABLES: Final = 512 << 20
 class Viewed:
     """A profile to look at.
 
-    ``names``: the files as the user gave them. ``other``: the profile to compare with, of ``other_names``.
-    ``source_root``: the folder whose ``.py`` files may be shown; None shows only files of an own profile
-    whose recorded hash still matches. ``editor``: the command that opens a line, None if not allowed.
-    ``of_runs``: it is one of several runs, whose list is two folders up. ``selections`` and ``tables`` keep
-    what answers have in common; both are bounded. ``secrets``: how many were
-    hidden in the source that a single file holds, by file and kind.
+    ``names``: the files as the user gave them. ``other``: the profile to compare with, of
+    ``other_names``. ``source_root``: the folder whose ``.py`` files may be shown; None shows only
+    files of an own profile whose recorded hash still matches. ``editor``: the command that opens a
+    line, None if not allowed. ``of_runs``: it is one of several runs, whose list is two folders up.
+    ``selections`` and ``tables`` cache what several answers need; both are bounded. ``secrets``:
+    how many were hidden in the source that a single file holds, by file and kind.
     """
 
     profile: Profile

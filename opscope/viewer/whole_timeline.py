@@ -1,7 +1,5 @@
-"""The timeline of a single file: the arrays of ``timeline/whole.py``, packed, their times on the axes.
-
-The page puts the arrays together again, so what draws the timeline sees no difference.
-"""
+"""The timeline of a single file: the arrays of ``timeline/whole.py``, packed, with their times on the axes.
+The page restores the arrays, so the code that draws the timeline sees no difference."""
 
 from __future__ import annotations
 
@@ -29,17 +27,18 @@ _SLICES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Arrays:
-    """``head``: the answer's header; ``slices``: a row a slice, strip after strip, times in ns."""
+    """``head``: the answer's header; ``slices``: one row per slice, strip after strip, times in ns."""
 
     head: dict[str, Any]
     slices: pl.DataFrame
 
     def packed(self, slices: Slices) -> bytes:
-        """Return the timeline as bytes; ``slices``: the places of its times.
+        """Return the timeline as bytes; ``slices``: the positions of its times on the axes.
 
-        The layout is a length (u32), a header in JSON (the answer's, and ``axis``: of each strip, ``sizes``),
-        the places of starts (each: what it is above the one before in the strip), of ends (above its
-        start's), both zigzag, byte plane by byte plane, and a packed table of the other columns.
+        The layout is a length (u32), a header in JSON (the answer's, and ``axis``: of each strip,
+        ``sizes``), the positions of starts (each as the difference from the previous one in the
+        strip) and of ends (as the difference from the start), both zigzag, byte plane by byte
+        plane, and a packed table of the other columns.
         """
         firsts = np.cumsum([0, *(strip["many"] for strip in self._strips())])[:-1]
         filled = [
@@ -60,7 +59,7 @@ class Arrays:
 
 
 def arrays(answer: bytes, timeline: Timeline) -> Arrays:
-    """Return the arrays of an answer of ``timeline/whole.py``; slices say their lane by its columns."""
+    """Return the arrays of an answer of ``timeline/whole.py``; slices get the columns of their lane."""
     length = int.from_bytes(answer[:4], "little")
     head = json.loads(answer[4 : 4 + length])
     at = 4 + length + -(4 + length) % 8

@@ -1,9 +1,9 @@
-"""Answer in threads: a few at a time, others wait for a while, and no answer keeps all others from theirs.
+"""Answer in threads: a few at a time, others wait for a while, and no answer blocks all others.
 
-A thread cannot be stopped from outside. An answer that nobody waits for any more (the page went on, or lost
-its patience) is told to give up once others need its turn, which it does when it next says how far it is; one
-that takes long lets others pass. Both go on beside the turns, and are bounded in number; a question that only
-they keep from its turn is refused after a few seconds.
+A thread cannot be stopped from outside. An answer that nobody waits for any more (the page went on,
+or timed out) is told to give up once others need its turn; it does so at its next report of
+progress. A slow answer gives up its turn. Both then go on without a turn, and their number is
+bounded. A question that waits only for such answers is refused after a few seconds.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from opscope.core import progress
 
 
 class Busy(Exception):
-    """No answer in time; the message says why. The server says 503."""
+    """No answer came in time; the message says why. The server answers 503."""
 
 
 class GivenUp(BaseException):
-    """Nobody waits for the answer, and others need its turn. What catches faults does not catch this."""
+    """Nobody waits for the answer, and others need its turn. No handler of ordinary errors catches this."""
 
 
-#: Answers at one time: a page asks a few questions, and Polars uses all processors for each.
+#: Answers that have a turn at one time: a page asks a few questions, and Polars uses all processors for each.
 _AT_ONCE: Final = 4
 #: Questions that wait for their turn: as many as there may be connections.
 _WAITING: Final = 512
-#: Seconds after which an answer lets others pass, and how many that are waited for may run so.
+#: Seconds after which an answer gives up its turn, and how many awaited answers may run without one.
 _LONG: Final = 5.0
 _LONG_ONES: Final = 4
-#: Answers beside the turns: the long ones, and those that were told to give up and have not done so yet.
+#: Answers without a turn: slow ones, and those that were told to give up and have not done so yet.
 _BESIDE: Final = 12
-#: Seconds for which a question waits while only answers that nobody waits for keep it from its turn.
+#: Seconds for which a question waits while only abandoned answers block it.
 _STUCK: Final = 10.0
-#: Seconds between two looks for a turn.
+#: Seconds between two checks for a free turn.
 _LOOK: Final = 0.1
-#: Seconds for which a page waits for an answer. What was made until then is kept for the next time.
+#: Seconds for which a page waits for an answer. Results until then are kept for the next time.
 PATIENCE: Final = 300.0
 
 
 class _Answer:
-    """An answer that is being made: what it is, since when, and how far it is."""
+    """An answer in progress: what it is, when it began, and how far it is."""
 
     def __init__(self, name: str, since: float) -> None:
         self.name, self.since = name, since
@@ -53,13 +53,13 @@ class _Answer:
         self._stage: progress.Stage | None = None
 
     def listen(self, stage: progress.Stage) -> None:
-        """Note how far the work is. Raises GivenUp, which ends it, once it is to stop."""
+        """Note the progress of the work. Raises GivenUp, which ends it, once it is told to stop."""
         if self.stopped:
             raise GivenUp
         self._stage = stage.parent if stage.over else stage
 
     def said(self, now: float) -> dict[str, Any]:
-        """Return what is done, as ``Working`` of ``web/src/parts/working.tsx``."""
+        """Return the progress, as ``Working`` of ``web/src/parts/working.tsx``."""
         stage = self._stage
         return {
             "question": self.name,
@@ -79,11 +79,11 @@ class Work:
 
     def __init__(self, patience: float = PATIENCE, long: float = _LONG) -> None:
         self._patience, self._long = patience, long
-        self._line: deque[asyncio.Event] = deque()  # who came first has the next turn
+        self._line: deque[asyncio.Event] = deque()  # the first in line has the next turn
         self._running: list[_Answer] = []
 
     def running(self) -> list[dict[str, Any]]:
-        """Return the answers that are waited for, the oldest first, and how far each is."""
+        """Return the answers that somebody waits for, the oldest first, and how far each is."""
         now = asyncio.get_running_loop().time()
         return [task.said(now) for task in self._running if not task.unwanted]
 
@@ -106,7 +106,7 @@ class Work:
             if not result.done():
                 answer.unwanted = True
                 answer.stopped |= not answer.turn
-                # without this asyncio logs an error that nobody asked for
+                # otherwise asyncio logs an error that nobody asked for
                 result.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _start(
@@ -133,7 +133,7 @@ class Work:
                     value = function()
             except BaseException as error:  # noqa: BLE001 - raised in the request's task
                 failed = error
-            with suppress(RuntimeError):  # the loop has ended
+            with suppress(RuntimeError):  # the event loop has ended
                 loop.call_soon_threadsafe(finish, value, failed)
 
         threading.Thread(target=run, name="opscope-answer", daemon=True).start()
@@ -171,7 +171,7 @@ class Work:
             self._next()
 
     def _next(self) -> None:
-        """Let the first of the line look whether it may begin."""
+        """Let the first in line check whether it may begin."""
         if self._line:
             self._line[0].set()
 
@@ -181,7 +181,7 @@ class Work:
         return turns >= _AT_ONCE and len(self._running) - turns >= _BESIDE
 
     def _free(self) -> bool:
-        """Whether an answer can begin; if need be another, unwanted or long, lets it pass."""
+        """Whether an answer can begin; if needed, an abandoned or slow answer gives up its turn."""
         holding = [task for task in self._running if task.turn]
         if len(holding) < _AT_ONCE:
             return True

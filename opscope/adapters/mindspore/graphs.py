@@ -128,7 +128,7 @@ class Graphs(ExecutorHooks):
             self._emitter.pop()
         try:
             counts = graph.trains and self._steps is not None and not session.steps_by_user
-            counts = counts and not session.are_steps_held()  # Model.train counts its own
+            counts = counts and not session.are_steps_held()  # Model.train counts its own steps
             if counts and not (state.around or state.optimizing):
                 next_step()
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program

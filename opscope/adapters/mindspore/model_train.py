@@ -45,7 +45,7 @@ def install(emitter: Emitter, failed: Callable[[str], None], steps: bool = True)
 
 
 def uninstall() -> None:
-    """Restore it. A training that runs ends without counting further steps."""
+    """Restore the hooked function. A training that is running ends without counting further steps."""
     _patches.restore()
 
 

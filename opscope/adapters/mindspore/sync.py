@@ -40,12 +40,12 @@ class Synchronous:
         self._turn = threading.RLock()
 
     def begin(self) -> None:
-        """Something listens from now on."""
+        """Make ops run synchronously, because something listens from now on."""
         self._listening = True
         self.device()
 
     def end(self) -> None:
-        """Nothing listens any longer: restore the option."""
+        """Restore the option, because nothing listens any longer."""
         self._listening = self._waits = False
         self._restore()
 

@@ -48,7 +48,8 @@ _SILENT: Final = 4
 
 
 def _events_of_a_node() -> int:
-    """Return how many events a node writes: 1.20 still writes one before and one after it, 1.23 no more."""
+    """Return how many events a node writes: 1.20 writes two more for each, before and after; 1.23 does
+    not."""
     return 3 if tuple(map(int, onnxruntime.__version__.split(".")[:2])) < (1, 23) else 1
 
 

@@ -59,7 +59,8 @@ class OptaxAdapter(Adapter):
         """Change nothing: the scopes must be in a program, which is traced once, listener or not."""
 
     def uninstall(self) -> None:
-        """Restore both. An optimizer that was created meanwhile keeps a wrapper that does nothing."""
+        """Restore both functions. An optimizer that was created meanwhile keeps a wrapper that does
+        nothing."""
         self._patches.restore()
         self._on = False
 

@@ -46,10 +46,8 @@ def _library() -> Any:
 
 
 class NativeStacks:
-    """The sampler of this process: its library has one state, and is never unloaded.
-
-    The last to open it has what is sampled: an earlier recording that still runs must not take it away.
-    """
+    """The sampler of this process: its library has one state, and is never unloaded. Samples belong to the
+    recording that opened it last; an earlier one that still runs must not take them."""
 
     how = "natively"
     _owner: ClassVar[NativeStacks | None] = None
@@ -89,7 +87,7 @@ class NativeStacks:
         self._collects = None
 
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
-        """Return the new data: records, nodes of stacks, nodes that are innermost."""
+        """Return the new data: records, nodes of stacks, and the numbers of the innermost nodes."""
         new: tuple[bytes, list[Node], list[Leaf]] | None = None
         if NativeStacks._owner is self:
             new = self._call.opscope_stacks_take()

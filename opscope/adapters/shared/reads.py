@@ -37,7 +37,7 @@ class Reads:
         self._prepared: dict[tuple[str, Source], Prepared] = {}
 
     def around(self, name: str) -> Callable[[Any], Any]:
-        """Return what makes the replacement of a function that reads, called ``name`` in the ranges."""
+        """Return a function that makes the replacement of a function that reads; ranges call it ``name``."""
 
         def make(read: Any) -> Any:
             def reading(*args: Any, **kwargs: Any) -> Any:

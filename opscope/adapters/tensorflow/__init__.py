@@ -57,7 +57,7 @@ class TensorFlowAdapter(Adapter):
         self._optimizers: Callable[[], None] | None = None
         self._saves = Saves(self.failed)
         self._recording: tuple[Any, Recording] | None = None
-        #: The substitute for ``_ranges`` where that is not available, and the reason.
+        #: The replacement of ``_ranges`` where that is unavailable, and the reason.
         self._profiled: Profiled | None = None
         self._why: str | None = None
         #: The recorder that was told which reads are not heard.

@@ -47,8 +47,8 @@ _REDUCTION: Final = "__torch__.torch.classes.c10d.ReduceOp"
 _REDUCTIONS: Final = (
     *("sum", "avg", "product", "min", "max", "band", "bor", "bxor", "premul_sum"),
 )
-#: The parameter of an op that a subclass of a tensor takes: the ops by which it does the work are inside,
-#: with the shapes that they have there.
+#: The parameter of an op on a tensor subclass. The ops that do the work run inside it, with shapes
+#: of their own.
 SUBCLASS: Final = "subclass"
 _PYTHON: Final = torch._C.DispatchKey.Python
 #: What the text has in place of a number that changes all the time.

@@ -17,7 +17,7 @@ from opscope.core.question.parameters import WrongParameter, parts
 from opscope.core.question.registry import question
 from opscope.core.question.suggest import unknown
 
-#: Findings of the list whose evidence is named.
+#: Number of findings in the list whose evidence is named.
 _FIRST: Final = 3
 _LIST: Final = ("detector", "cause", "finding", "step_saving", "step_share", "saving", "saving_least",
                 "saving_most", "confidence")  # fmt: skip
@@ -25,7 +25,7 @@ _BOUNDS: Final = ("saving", "saving_least", "saving_most", "step_saving")
 
 
 def answer(asked: Asked) -> Answer:
-    """Say what the detectors calls; of a single finding its evidence as rows."""
+    """Answer with the findings of the detectors; for a single finding, with its evidence as rows."""
     names = asked.given.get("detectors")
     for text in names or ():
         name = parts(text)[0]
@@ -59,7 +59,7 @@ def answer(asked: Asked) -> Answer:
 
 
 def _single(asked: Asked, row: Mapping[str, Any], lacks: list[str]) -> Answer:
-    """Return one finding: what, how its saving was computed, and where, as rows of evidence."""
+    """Return one finding: its text, how its saving was computed, and its evidence as rows."""
     profile = asked.profile
     record = question("advice_evidence")
     evidence = profile.ask(record, asked.given.get("detectors"))

@@ -19,7 +19,7 @@ from opscope.core.question.suggest import unknown
 if TYPE_CHECKING:
     from opscope.core.question.record import Report
 
-#: The question that lists the questions.
+#: The question that lists all questions.
 LIST: Final = "questions"
 #: Questions that are asked by calls of their own.
 _OF_CALLS: Final = {"diff": "diff", "what_if": "whatif"}
@@ -121,7 +121,7 @@ def _describe(asked: Asked, report: Report) -> Answer:
 
 
 def _questions(asked: Asked, words: str) -> Answer:
-    """Return the questions, those alike the words first where there are any."""
+    """Return all questions; with words, those that are similar, if there are any."""
     rows = catalogue.search(words) if words else catalogue.entries()
     return Answer(
         asked.call.name,
@@ -131,7 +131,7 @@ def _questions(asked: Asked, words: str) -> Answer:
 
 
 def _alike(asked: Asked, name: str) -> Answer:
-    """Return the questions whose names or rows have words of a name that none has."""
+    """Return the questions that share words with an unknown name, in their names or rows."""
     rows = catalogue.search(name)
     judges = catalogue.detectors(name)[:2]
     changes = catalogue.asks_for_changes(name)

@@ -17,7 +17,7 @@ from opscope.core.analysis.host.light_diagnosis import NOTHING
 from opscope.core.analysis.ops.lost_kernels import losses
 from opscope.core.question.registry import question
 
-#: What the first row of the diagnosis is, where it is no cause.
+#: The verdict for each kind of first row that is no cause.
 _VERDICTS: Final = {HEALTHY: "healthy", NOTHING: "nothing found", CANNOT_TELL: CANNOT_TELL}
 #: Findings whose evidence is named.
 _FIRST: Final = 3
@@ -59,7 +59,8 @@ def _cause(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _next(asked: Asked, rows: Sequence[Mapping[str, Any]], verdict: str) -> list[Hint]:
-    """Return the calls that have the evidence: of the first findings, or of why it cannot be told."""
+    """Return the calls that have the evidence: of the first findings, or of the reason why nothing can
+    be told."""
     profile = asked.profile
     if verdict == CANNOT_TELL and profile.merged_of is None and profile.of(losses):
         return [

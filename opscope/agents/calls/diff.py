@@ -12,12 +12,12 @@ from opscope.core.question.suggest import unknown
 from opscope.profile import difference as differences
 from opscope.reports import difference as shown
 
-#: Tables whose rows explain those of another.
+#: For some tables, the table whose rows explain theirs.
 _DEEPER = {"part": ("cause", "each part by op"), "cause": ("op", "ops by shape and layer")}
 
 
 def answer(asked: Asked) -> Answer:
-    """Say what became of the step and what explains it, and give a table of the difference."""
+    """Say how the step changed and what explains it, and give a table of the difference."""
     by = asked.given.get("by", "part")
     if by not in shown.TITLES:
         raise WrongParameter(unknown("table", by, shown.TITLES))

@@ -7,7 +7,7 @@ from opscope.agents.call import TABLE, Argument, Asked, Call
 from opscope.agents.parts import as_lines, cannot_tell, units_of
 from opscope.core.question.registry import reports
 
-#: What is said of a run: columns of ``summary()``.
+#: The columns of ``summary()`` that describe a run.
 _TOLD = (
     "steps",
     "processes",

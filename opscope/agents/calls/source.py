@@ -12,7 +12,7 @@ from opscope.core.redaction import redact_source
 from opscope.viewer import source_text
 from opscope.viewer.lines import Lines, added_up
 
-#: Lines before and after the one that is asked for.
+#: The number of lines shown before and after the requested line.
 _AROUND: Final = 8
 _COLUMNS: Final = {
     "line": "number",
@@ -25,7 +25,8 @@ _LINES: Final = {"line": "number", "self_time": "ns", "time": "ns", "calls": "co
 
 
 def answer(asked: Asked) -> Answer:
-    """Show the lines around the one that is asked for; without their text those that took time."""
+    """Show the lines around the requested line; if their text may not be shown, the lines that took
+    time."""
     file, _, number = asked.given["at"].rpartition(":")
     if not file or not number.isdecimal() or len(number) > 9:
         raise WrongParameter("source: at is FILE:LINE, such as train.py:42, as answers name it")
@@ -54,13 +55,13 @@ def answer(asked: Asked) -> Answer:
 
 
 def _lines_by_time(lines: Lines, file: str) -> list[tuple[object, ...]]:
-    """Return the lines of a file that ops were called from, those with most time first."""
+    """Return the lines of a file that called ops, those with most time first."""
     by_time = sorted(lines.by_file[file].items(), key=lambda item: -item[1].time)
     return [(number, line.self_time, line.time, line.calls, line.op) for number, line in by_time]
 
 
 def _around(lines: Lines, file: str, number: int, text: str) -> list[tuple[object, ...]]:
-    """Return the lines around ``number`` with their text and what ops took that were called there."""
+    """Return the lines around ``number``, with their text and the time of the ops called there."""
     texts = text.split("\n")
     rows: list[tuple[object, ...]] = []
     for at in range(max(1, number - _AROUND), min(len(texts), number + _AROUND) + 1):

@@ -48,7 +48,7 @@ def answer(asked: Asked) -> Answer:
 
 
 def _change(given: Mapping[str, Any]) -> Change:
-    """Return the change that the arguments say. Raises WrongParameter."""
+    """Return the change that the arguments describe. Raises WrongParameter."""
     others = {name: float(given[name]) for name in _FACTORS if name in given}
     try:
         return Change(factors(given.get("ops", ())), factors(given.get("kernels", ())), **others)

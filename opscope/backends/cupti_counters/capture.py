@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 #: counting thread needs), and in one that does not.
 PATIENCE_S: Final = 3.0
 FREE_PATIENCE_S: Final = 60.0
-#: Longest wait for another thread that begins or ends a profiler, before counters are taken out.
+#: Longest wait for another thread that begins or ends a profiler, before the results are taken out.
 QUIET_S: Final = 1.0
 #: Number of launches that are noted beyond those measured, to detect that some are not measured.
 _NOTED: Final = 16 * MOST
@@ -137,7 +137,7 @@ class CounterCapture(Counting):
         assert native is not None
         try:
             if OF_PROCESS.threads:
-                return  # it would end the capture of a CUDA graph; it is asked for again after more launches
+                return  # this would end a CUDA graph's capture; requested again after more launches
             counted = self._counted.get(context)
             with OF_PROCESS.kept_out(QUIET_S) as quiet:
                 if counted is not None and quiet:
@@ -160,7 +160,7 @@ class CounterCapture(Counting):
             native.answer(context)
 
     def _agree(self, profiler: RangeProfiler, device: int) -> None:
-        """Make all contexts measure the same counters: those requested that the first context has."""
+        """Make all contexts measure the same counters: the requested ones that the first context has."""
         others = next(iter(self._counted.values()), None)
         if others is not None and profiler.names != others.profiler.names:
             raise CountersRefused(f"device {device} has not the counters of device {others.device}")

@@ -39,7 +39,7 @@ def present(
         base, dot, rest = name.partition(".")
         if "*" in base:
             pattern = re.compile(re.escape(base).replace(r"\*", "[A-Za-z0-9_]*"))
-            # a counter's shares by sparsity are contained in it
+            # its variants by sparsity are parts of it
             some = [base for base in bases if pattern.fullmatch(base) and "_sparsity_" not in base]
             if len(some) > _MOST:
                 raise CountersRefused(

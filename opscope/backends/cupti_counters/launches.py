@@ -22,7 +22,7 @@ LAUNCH: Final = np.dtype(
         ("call", "<u4"), ("name", "<u4"),
     ]
 )  # fmt: skip
-#: The result of ``asked`` once recording has ended.
+#: The result of ``asked`` after recording has ended.
 ENDED: Final = 1
 
 

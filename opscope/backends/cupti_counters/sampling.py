@@ -86,7 +86,7 @@ class SamplingCapture(Counting):
                 _log.warning("opscope: %s", self._notes[-1])
 
     def _agree(self, sampler: PmSampler, device: int) -> None:
-        """Make all devices sample the same counters: those requested that the first device can sample."""
+        """Make all devices sample the same counters: the requested ones that the first device can sample."""
         for other, one in self._samplers.items():
             if one.names != sampler.names:
                 raise CountersRefused(f"device {device} has not the counters of device {other}")

@@ -83,9 +83,9 @@ def line(tool: Tool, wanted: Wanted, output: Path) -> Line:
 
 
 #: Options that only some versions have. ``cuda-graph-trace``: without ``node``, a CUDA graph is one row,
-#: without its kernels. Forked workers are traced only with the option for that. Tracing the completion of
-#: CUDA events, a default since 2025, makes streams wait for each other and is in no report of opscope. The
-#: report of Nsight Systems holds the program's environment, secrets included, unless it is discarded.
+#: without its kernels. Forked workers are traced only with their own option. Tracing the completion of CUDA
+#: events, a default since 2025, makes streams wait for each other and is in no report of opscope. The report
+#: of Nsight Systems holds the program's environment, secrets included, unless it is discarded.
 _WHERE_KNOWN: Final = (
     ("trace-fork-before-exec", "true"),
     ("cuda-event-trace", "false"),

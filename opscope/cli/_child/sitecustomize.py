@@ -9,8 +9,8 @@ import sys
 
 
 def _chain():  # type: ignore[no-untyped-def]
-    # Run the sitecustomize that this file hides, under its own name. The importer that loaded this file
-    # needs some module of that name afterwards.
+    # Run the sitecustomize that this file hides, under its own name. Some module of that name must
+    # exist afterwards, for the importer that loaded this file.
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [p for p in sys.path if os.path.abspath(p or ".") != here]
     ours = sys.modules.pop("sitecustomize")
@@ -41,7 +41,7 @@ def _start():  # type: ignore[no-untyped-def]
         with open(os.path.join(folder, "unrecorded-%d.txt" % os.getpid()), "w") as file:  # noqa: UP031
             file.write("%s\n%s\n" % (sys.executable, reason))  # noqa: UP031
     except (OSError, IOError):  # noqa: UP024  two classes in old Pythons
-        pass  # the run's folder is gone, and with it the place to report this
+        pass  # the run's folder is gone, so this cannot be reported
 
 
 try:

@@ -12,7 +12,7 @@ from . import written
 from .asked import Asked
 from .switches import DETAILED, MINIMAL, NORMAL
 
-#: Switches that say how to record.
+#: Switches that only affect recording.
 _RECORDING: Final = (
     "delay", "duration", "mode", "nsys_base_name", "nsys_opts", "nsys_profile_range",
 )  # fmt: skip
@@ -66,13 +66,13 @@ def again(asked: Asked, database: Path) -> None:
 
 
 def _tell(asked: Asked) -> None:
-    """Print what of the command line does nothing, because nothing is recorded."""
+    """Print which parts of the command line have no effect, because nothing is recorded."""
     if asked.command:
         common.say(f"--database reads what was recorded: {asked.command[0]} is not run")
     idle = [
         f"--{name}"
         for name in _RECORDING
-        # which framework it is says whether --detailed_mode is about it
+        # the profile's framework decides whether --detailed_mode has an effect
         if name in asked.given and (name != "mode" or asked.detailed)
     ]
     if idle:
@@ -83,7 +83,7 @@ def _tell(asked: Asked) -> None:
 
 
 def _check_there(database: Path) -> None:
-    """End the process if there is no such file, and name what opscope has written in its place."""
+    """End the process if there is no such file, suggesting the file that opscope has written instead."""
     if database.exists():
         return
     stem = database.stem

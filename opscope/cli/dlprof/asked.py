@@ -54,7 +54,7 @@ class Asked:
 
     @property
     def path(self) -> Path:
-        """The profile to write: a name that is free, or the first one where it is to be replaced."""
+        """The path of the profile to write: the first free name, or with ``--force`` the first name."""
         first = self.folder / self.profile
         if self.force or not first.exists():
             return first
@@ -62,12 +62,12 @@ class Asked:
 
     @property
     def writes(self) -> bool:
-        """Whether anything beside the profile is to be written."""
+        """Whether files are written beside the profile."""
         return bool(self.reports) or self.dump
 
 
 def asked(given: Given) -> Asked:
-    """Return what is asked for. Raises Usage for values that cannot be."""
+    """Return the parsed values. Raises Usage for impossible ones."""
     values = given.values
     database = _text(values, "database")
     if not given.command and database is None:
@@ -113,12 +113,12 @@ def asked(given: Given) -> Asked:
 
 
 def _names_of(report: str) -> set[str]:
-    """Return the words of ``--reports`` that ask for a report."""
+    """Return the words of ``--reports`` that name a report."""
     return {ALL, report, FILES.get(report, report), *([NODE_OP] if report == "detail" else [])}
 
 
 def _in_files(name: str) -> str:
-    """Return a profile's name as names of files have it: DLProf replaces spaces."""
+    """Return a profile's name as it appears in file names: DLProf replaces spaces."""
     return name.replace(" ", "_")
 
 
@@ -144,7 +144,7 @@ def _seconds(values: Mapping[str, Value], name: str) -> float:
 
 
 def _name(values: Mapping[str, Value], name: str) -> str | None:
-    """Return the first part of a file's name. Raises Usage if it names a folder as well."""
+    """Return the first part of a file's name. Raises Usage if it contains a folder."""
     name_given = _text(values, name)
     if name_given is not None and (
         Path(name_given).name != name_given or name_given in (".", "..") or "\0" in name_given

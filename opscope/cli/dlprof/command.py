@@ -1,7 +1,5 @@
-"""``opscope dlprof``: read DLProf's command line, then record a command or read what was recorded.
-
-Its help is made of the table of its switches.
-"""
+"""``opscope dlprof``: read DLProf's command line, then record a command or read an earlier recording. Its
+help is made from the table of its switches."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ Value = str | bool | float | int | tuple[str, ...]
 
 
 class Usage(ValueError):
-    """The command line is wrong; the message says where, and what would be right."""
+    """The command line is wrong; the message says where, and what is allowed."""
 
 
 @dataclass(slots=True)
 class Given:
-    """What was given: values by the switches' names, each as typed by its kind, and the command."""
+    """The given values, by the switches' names and typed by their kind, and the command."""
 
     values: dict[str, Value] = field(default_factory=dict)
     command: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ def _switch(word: str) -> tuple[Switch, str | None]:
         return switch, text if equals else None
     if not word.startswith("--"):
         switch = BY_NAME.get(word[:2])
-        # a letter with the value behind it, as in -y10; -fast is no such word
+        # a letter directly followed by its value, as in -y10; -fast is no such word
         if switch is not None and switch.kind in ("seconds", "count") and word[2:3].isdigit():
             return switch, word[2:]
     raise Usage(f"no switch {name}{_close(name)}")
@@ -103,7 +103,7 @@ def _value(name: str, switch: Switch, text: str | None, rest: list[str]) -> Valu
 
 
 def _until_end(rest: list[str]) -> tuple[str, ...]:
-    """Take options of nsys: one quoted word, or, if it is an option by itself, all up to ``--``."""
+    """Take options of nsys: one quoted word; or, if it is a single option, all words up to ``--``."""
     first = rest[0]
     if END not in rest or " " in first.strip() or not first.startswith("-"):
         return (rest.pop(0),)
@@ -114,7 +114,7 @@ def _until_end(rest: list[str]) -> tuple[str, ...]:
 
 
 def _names(name: str, switch: Switch, text: str, rest: list[str]) -> tuple[str, ...]:
-    """Return the values of a list, the further words of it included."""
+    """Return the values of a list, including its further words."""
     names_given = _split(text)
     more = _further(switch, rest)
     names_given += [name for word in more for name in _split(word)]
@@ -135,13 +135,13 @@ def _names(name: str, switch: Switch, text: str, rest: list[str]) -> tuple[str, 
 
 
 def _further(switch: Switch, rest: list[str]) -> list[str]:
-    """Return the words behind a list's first that belong to it: all up to ``--`` or the next switch."""
+    """Return the words after a list's first that belong to it: all up to ``--`` or the next switch."""
     more: list[str] = []
     for word in rest:
         if word == END:
             return more
         if word in BY_NAME or word.partition("=")[0] in BY_NAME:
-            # before a switch, a word of a command (python -m) would be taken for a domain
+            # if a switch followed, a word of a command (python -m) would be taken for a domain
             return more if switch.values else []
         if word.startswith("-") or (switch.values and not set(_split(word)) <= set(switch.values)):
             return []

@@ -19,7 +19,7 @@ _LETTERS: Final = {
     "h": "help", "n": "inherit-environment", "o": "output", "p": "nvtx-capture", "s": "sample",
     "t": "trace", "w": "show-output", "x": "stop-on-exit", "y": "delay", "Y": "start-later",
 }  # fmt: skip
-#: Options of nsys that opscope decides: why they are left out.
+#: Options of nsys that opscope sets itself, and why the user's are left out.
 _OURS: Final = {
     "output": "--nsys_base_name names the report of Nsight Systems",
     "force-overwrite": "--force=true replaces the report of Nsight Systems",
@@ -31,11 +31,9 @@ _OURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``--nsys_opts`` asks for; ``given`` is whether it was typed.
-
-    ``traces``: sets of calls besides cuda and nvtx. ``range_end``: as ``--capture-range-end``, if the program
-    says what is recorded, by cudaProfilerStart. ``others`` go to nsys as they are; ``notes`` tell the rest.
-    """
+    """What ``--nsys_opts`` asks for; ``given`` is whether it was given. ``traces``: sets of calls besides
+    cuda and nvtx. ``range_end``: as ``--capture-range-end``, if the program says what is recorded, by
+    cudaProfilerStart. ``others`` go to nsys unchanged; ``notes`` are lines about the rest."""
 
     traces: tuple[str, ...] = ()
     delay: float = 0
@@ -71,7 +69,8 @@ def options(words: Sequence[str]) -> Options:
 
 
 def _split(words: Sequence[str]) -> list[str]:
-    """Return the words of nsys, which are one quoted text, with DLProf's second quotes, or words already."""
+    """Return the words for nsys: from one quoted text, with DLProf's second quotes, or from separate
+    words."""
     if len(words) > 1:
         return list(words)
     text = words[0].strip()
@@ -120,9 +119,9 @@ def _seconds(options_given: dict[str, str | None], name: str) -> float:
 
 
 def _range_end(options_given: dict[str, str | None]) -> str | None:
-    """Take the options of a range that the program marks; None if they ask for another one or for none."""
+    """Take the options of a range that the program marks; None if they ask for another range or for none."""
     if options_given.get("capture-range") != CUDA:
         return None
     options_given.pop("capture-range")
-    options_given.pop("stop-on-range-end", None)  # of 2020, and always so here
+    options_given.pop("stop-on-range-end", None)  # an option of 2020; opscope always stops there
     return parse_end(options_given.pop("capture-range-end", None) or "stop")

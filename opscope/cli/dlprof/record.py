@@ -20,9 +20,9 @@ from .switches import DETAILED, DIAGNOSTIC, MINIMAL, NORMAL
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Seconds after the end of the recording at which the program is ended: Nsight Systems counts by itself.
+#: The program is ended this many seconds after the recording's end, because Nsight Systems counts by itself.
 _MARGIN_S: Final = 0.5
-#: Switches for Nsight Systems alone, and what there is without it.
+#: Switches for Nsight Systems alone, and why they have no effect without it.
 _NSYS_ONLY: Final = {
     "nsys_opts": "the options are Nsight Systems's own",
     "nsys_base_name": "there is no report of Nsight Systems",
@@ -70,7 +70,7 @@ def record(asked: Asked) -> int:
             status = run_record.record(
                 _options(asked, availability.works),
                 _wishes(asked),
-                # what the user asks of nsys itself, nothing else can do
+                # options of nsys itself need nsys: nothing else can replace it
                 instead=not asked.nsys.given,
                 ended=ended,
                 end=_end(asked),
@@ -88,14 +88,15 @@ def record(asked: Asked) -> int:
 
 
 def _end(asked: Asked) -> ProgramEnd | None:
-    """Return what ends the program after ``--duration``, as DLProf did; None if the run is recorded whole."""
+    """Return the object that ends the program after ``--duration``, as DLProf did; None if there is no
+    duration."""
     if not asked.duration:
         return None
     return ProgramEnd(asked.delay + asked.duration + _MARGIN_S)
 
 
 def _options(asked: Asked, by_nsys: bool) -> Options:
-    """Return the options of ``opscope run`` that DLProf's switches come to."""
+    """Return the options of ``opscope run`` that correspond to DLProf's switches."""
     return Options(
         command=asked.command,
         output=asked.path,
@@ -120,5 +121,5 @@ def _wishes(asked: Asked) -> nsight_run.Wishes:
 
 
 def _range_end(asked: Asked) -> str | None:
-    """Return what ends the ranges of the program, unless that is nsys's end after the first."""
+    """Return how the program's ranges end, or None for nsys's default, the end of the first range."""
     return None if asked.nsys.range_end in (None, "stop") else asked.nsys.range_end

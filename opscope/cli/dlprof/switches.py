@@ -1,8 +1,6 @@
-"""DLProf's switches, 0.10 to 1.8: names, letters, values, and what each does here.
-
-Names, letters, values and defaults are those that ``dlprof --help`` printed (2020 to 2022), with the older
-names that scripts still have.
-"""
+"""DLProf's switches, 0.10 to 1.8: names, letters, values, and their effect in opscope. Names, letters, values
+and defaults are those that ``dlprof --help`` printed (2020 to 2022), with the older names that scripts still
+have."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ Kind = Literal["text", "flag", "seconds", "count", "names", "words", "now"]
 REPORTS: Final = (
     "summary", "detail", "iteration", "kernel", "tensor", "op_type", "group_node", "expert_systems",
 )  # fmt: skip
-#: What DLProf calls the files of three reports; the switch takes these names as well.
+#: DLProf's file names of three reports; the switch accepts these names as well.
 FILES: Final = {"detail": "detailed", "tensor": "tensor_core", "group_node": "group_op"}
-#: What the guide's own example of ``--reports`` calls the detailed report.
+#: The name of the detailed report in the guide's own example of ``--reports``.
 NODE_OP: Final = "node_op"
 FORMATS: Final = ("csv", "json", "parquet")
 ALL: Final = "all"
-#: From the least that is printed to the most. ``detailed`` was called ``verbose`` as well.
+#: From the fewest messages to the most. ``detailed`` was also called ``verbose``.
 QUIET, MINIMAL, NORMAL, DETAILED, DIAGNOSTIC = range(5)
 LEVELS: Final = {
     "quiet": QUIET, "minimal": MINIMAL, "normal": NORMAL, "detailed": DETAILED, "verbose": DETAILED,
@@ -32,10 +30,8 @@ LEVELS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """A switch. ``help`` says what it does; ``unused`` why it does nothing here, for those that do nothing.
-
-    ``values`` are the values that may be given, if they are known; ``aliases`` are further names of it.
-    """
+    """A switch. ``help`` says what it does; ``unused`` says why it does nothing here, if so. ``values`` are
+    the allowed values, if they are limited; ``aliases`` are its other names."""
 
     name: str
     kind: Kind

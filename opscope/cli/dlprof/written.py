@@ -40,7 +40,7 @@ def check(asked: Asked) -> None:
 
 
 def _take(asked: Asked) -> Iterator[Path]:
-    """Yield the files there are with names of the reports; the domains in the names are not known yet."""
+    """Yield the existing files with names of the reports; the domains in the names are not known yet."""
     folder = Path(glob.escape(str(asked.folder)))
     for report in asked.reports:
         for kind in asked.formats:

@@ -1,4 +1,4 @@
-"""Advice in words: in a line a finding, its sentences, what all findings save together, and Markdown."""
+"""Advice in words: one line per finding, its sentences, what all findings save together, and Markdown."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 Row = Mapping[str, Any]
-#: What Markdown, or a cell of its tables, takes for markup.
+#: Characters that Markdown, or a cell of its tables, treats as markup.
 _MARKUP: Final = re.compile(r"([\\`*_\[\]|#~>])")
 
-#: Findings that are listed, and of which the first have two lines; and how long these may be.
+#: Number of findings that are listed, and of those that have two lines; and the longest lines.
 LISTED: Final = 6
 _IN_FULL: Final = 3
 _CHANGE: Final = 160
 _SHORT: Final = 80
-#: Of so many detectors that found nothing each has a line.
+#: Up to this many detectors that found nothing have a line each.
 _EACH: Final = 3
 
 
@@ -111,7 +111,7 @@ def brief(
 
 
 def _line(row: Row, cause: Row | None, where_: str | None) -> str:
-    """Return what a finding is, where, and what it saves, in a line."""
+    """Return in one line what a finding is, where it lies, and what it saves."""
     name = row["cause"] or in_words(row["detector"])
     if cause is not None:
         whose = "" if cause["rank"] is None else f" (rank {cause['rank']})"
@@ -148,7 +148,7 @@ def _places(evidence: pl.DataFrame) -> dict[int, str]:
 
 
 def _start(text: str, width: int) -> str:
-    """Return the first sentence of a text, or what of it fits; a sentence does not end in an abbreviation."""
+    """Return the first sentence of a text, or as much as fits; abbreviations do not end a sentence."""
     first = re.split(r"(?<=[^.\s]{2})\. (?=[A-Z])|\n", text.strip(), maxsplit=1)[0].rstrip(". ")
     return textwrap.shorten(first, width, placeholder=" …")
 

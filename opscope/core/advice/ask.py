@@ -1,4 +1,4 @@
-"""Asks every detector, ours and those of other packages, and puts what they answer into one frame."""
+"""Ask every detector, ours and those of other packages, and put their answers into one frame."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ class UnknownDetector(WrongParameter):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a detector said: one finding of it, that it found nothing, or the reason why it cannot tell. In
-    the ranked list also a cause that none explains, by its name.
+    """A detector's answer: a finding, that it found nothing, or the reason why it cannot tell. In the ranked
+    list, a cause that no detector explains is such an answer too, under the cause's name.
 
-    ``times``: what the replay of the finding's edit alone gave, where one was made. ``threshold``: what a
+    ``times``: the result of replaying only the finding's edit, if it was replayed. ``threshold``: what a
     finding needs at least (``Detector.fires``).
     """
 
@@ -105,7 +105,7 @@ class Said:
 
 
 def threshold(one: Detector) -> str | None:
-    """Return what a finding of a detector needs at least, in words, with the values that it is asked with."""
+    """Return in words what a finding of a detector needs at least, with the values used."""
     if not one.fires:
         return None
     given = signature(one.find).parameters
@@ -185,7 +185,7 @@ def chosen(names: Iterable[str]) -> dict[str, Detector]:
 
 
 def advice(answers: Answers, simulate: Simulate | None = None) -> pl.DataFrame:
-    """What ``said`` has, as ``frame`` puts it."""
+    """Return what ``said`` returns, as a table of ``frame``."""
     return frame(answers, said(answers, simulate))
 
 
@@ -254,7 +254,8 @@ def _pointers(finding: Finding | None) -> set[str]:
 
 
 def _pointing(one: Said, fired: Collection[str]) -> Said:
-    """Return what a detector said without ``(see NAME)`` of one that found nothing or was not asked."""
+    """Return a detector's answer without ``(see NAME)`` for detectors that found nothing or were not
+    asked."""
     finding = one.finding
     if finding is None:
         return one
@@ -357,7 +358,7 @@ def _replay(
 
 
 def _each(function: Callable[[_Asked], _Answer], of: Sequence[_Asked]) -> list[_Answer]:
-    """Return what the function makes of each, in order: two at a time, in the context of the caller."""
+    """Return the results of the function for each item, in order: two at a time, in the caller's context."""
     pool = Pool(_AT_ONCE)
     try:
         waited = [pool.submit(copy_context().run, function, each) for each in of]

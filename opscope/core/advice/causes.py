@@ -1,4 +1,5 @@
-"""What the diagnosis looks at, of a profile with events, in light mode, or merged; and the causes in it."""
+"""The facts that the diagnosis examines (of a profile with events, in light mode, or merged), and their
+causes."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from opscope.core.analysis.steps.step_times import step_bounds
 
 
 def causes(profile: Answers) -> Causes:
-    """What bounds the steps; in light mode what their phases show."""
+    """Return what bounds the steps; in light mode, what their phases show."""
     if is_light(profile.trace):
         return light_causes(profile)
     return diagnosis(facts(profile))
@@ -44,7 +45,7 @@ def light_causes(profile: Answers) -> Causes:
 
 
 def facts(profile: Answers) -> Facts:
-    """What the diagnosis looks at."""
+    """Return the facts that the diagnosis examines."""
     trace = profile.attribution.trace
     work = None if profile.cpu_only else profile.of(linked_work)
     waits = profile.of(loader_waits)

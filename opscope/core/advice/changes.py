@@ -40,7 +40,7 @@ _SHARDS: Final = (r"c10d::_?all_?gather_(base|into)", r"c10d::_?reduce_scatter_(
 
 
 class Run:
-    """What a change may ask of a run. Each is looked up when a change asks for it."""
+    """The properties of a run that a change may require. Each is computed when first required."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -104,7 +104,7 @@ def run_of(answers: Answers) -> Run:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change in words, and what must be true of a run for it to help; None and empty ask for nothing."""
+    """One change in words, and what must be true of a run for it to help; None and empty require nothing."""
 
     text: str
     #: Whether a compiler made some of the work.

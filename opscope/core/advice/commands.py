@@ -1,4 +1,4 @@
-"""Commands in advice that can be pasted: with the program's own command line, and the file's own name."""
+"""Commands in advice that can be pasted: they name the program's own command line and the trace's file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
-#: What stands for a program in a command, and for the file that a report is of.
+#: Placeholders in a command for the program, and for the file that a report is of.
 _PROGRAM: Final = re.compile(r"-- (python train\.py|…)")
 _FILE: Final = re.compile(r"\bFILE\b")
 

@@ -1,4 +1,4 @@
-"""What detectors say alike about communication: its kernels, the part that nothing hides, its pattern."""
+"""Shared analysis of communication for detectors: its kernels, the part that nothing hides, its pattern."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.core.perf.ops.communication import collective
 from opscope.core.tables.columns import matching
 from opscope.core.tables.intervals import Ints, merge
 
-#: Texts of ops and ranges by which the way of training in parallel is told.
+#: Texts of ops and ranges that show the way of training in parallel.
 _PATTERNS: Final = {
     "ddp": r"DistributedDataParallel\.forward|distributed::reducer|distributed\.ddp\.reducer|DDP",
     "fsdp": r"(?i)FullyShardedDataParallel|\bFSDP|fsdp::|fully_shard",
@@ -162,7 +162,7 @@ def by_kind(kernels: pl.DataFrame) -> pl.DataFrame:
 
 
 def as_int(value: Any) -> int:
-    """Return what a column's ``max`` or ``median`` gave as a whole number; 0 of a column without values."""
+    """Return a column's ``max`` or ``median`` as a whole number; 0 for a column without values."""
     return int(value or 0)
 
 

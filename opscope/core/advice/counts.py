@@ -1,4 +1,4 @@
-"""Counts of a run that do not depend on how fast the machine is: what a test can hold a program to."""
+"""Counts of a run that do not depend on the machine's speed, for tests of a program."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ _NOT_BLOCKING: Final = (
     "which calls wait is known from the GPU runtime's calls, which were not captured"
 )
 _NAMED: Final = 3
-#: A dtype in the text of arguments: what stands before a shape.
+#: A dtype in the text of arguments: the part before a shape.
 _DTYPE: Final = r"\b(?:" + "|".join(sorted(set(DTYPE_NAMES.values()))) + r")\b"
-#: A value, or None; what it is made of; and why it is not known.
+#: A value, or None; its parts in words; and why it is not known.
 Known: TypeAlias = tuple[int | None, str | None, str | None]
 
 

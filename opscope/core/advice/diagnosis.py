@@ -1,8 +1,8 @@
 """What bounds the steps of a profile, in words: the first lines of a report.
 
 The steps' time is divided into parts that add up to it (``analysis.diagnosis_time``). A part above its
-threshold (``diagnosis_rows``) is a finding, and those that cost most come first. Where none is, the run is
-healthy if the device was busy; else it cannot be told what bounds it. Light mode has an answer of its own
+threshold (``diagnosis_rows``) is a finding; the costliest come first. Without findings, the run is healthy if
+the device was busy; else it is not known what bounds it. Light mode has an answer of its own
 (``analysis.light_diagnosis``).
 """
 
@@ -39,9 +39,9 @@ from opscope.core.tables.impossible import ONLY_RANGES, lack_of_times
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """What the time shows. ``rows``: the causes (FINDINGS; ns), each ``sure`` or not; ``otherwise``: the row
-    where nothing stands out; ``not_told``: what cannot be told. ``barred``: why the data can carry no cause.
-    ``median``: a median step (ns) of a process's ``steps``; ``wall``: the wall time."""
+    """The causes found in the time. ``rows``: the causes (FINDINGS; ns), each ``sure`` or not; ``otherwise``:
+    the row for a run without causes; ``not_told``: rows on what is not known. ``barred``: why the data allow
+    no cause. ``median``: a median step (ns) of a process's ``steps``; ``wall``: the wall time."""
 
     rows: Sequence[Mapping[str, Any]]
     otherwise: Mapping[str, Any]
@@ -61,7 +61,7 @@ def diagnosis(facts: Facts) -> Causes:
         return Causes(start, judged.nothing(), (), judged.too_little[0], **common)
     rows = judged.surely(judged.findings())
     if facts.usual is not facts.divided:
-        # what slow steps add is a part of the run, of what a median step has too the whole of it
+        # the time of slow steps is a part of the run; the time of a median step is the whole of it
         every = _Diagnosis(facts, median=False)
         in_all = {
             row["finding"].removeprefix(NEARLY): row for row in every.surely(every.findings())
@@ -69,7 +69,7 @@ def diagnosis(facts: Facts) -> Causes:
         for row in rows:
             row |= {"lost": in_all.pop(row["finding"].removeprefix(NEARLY), row)["lost"]}
         rows += [row for row in in_all.values() if row["sure"]]
-    # of a program that compiles in its steps the start is told only where it costs more
+    # a program that compiles in its steps has a row for its start only if the start costs more
     inside = max((row["lost"] for row in rows if row["finding"] == COMPILATION), default=0)
     rows += [row for row in judged.compiled() if row["lost"] > inside]
     rows += [*judged.starting(), *judged.memory()]
@@ -78,11 +78,11 @@ def diagnosis(facts: Facts) -> Causes:
 
 
 class _Diagnosis(Parts):
-    """All findings in their order, and what is said where there is none."""
+    """All findings in their order, and the row for a run without findings."""
 
     @cached_property
     def too_little(self) -> tuple[str, str] | None:
-        """Why nothing can be said of the time, and what to capture; None where something can."""
+        """Return why nothing can be said about the time, and what to capture; None where something can."""
         work = self.facts.work
         run = "opscope run -- python train.py records ops, steps and, on a GPU, kernels"
         count = 0 if work is None else len(work.start)
@@ -134,7 +134,7 @@ class _Diagnosis(Parts):
         yield from self._kernels()
 
     def compiled(self) -> Iterator[dict[str, Any]]:
-        """Yield the row of a run most of which went into compiling, outside the judged steps."""
+        """Yield the row of a run that spent most of its time compiling, outside the judged steps."""
         spent = 0
         for process, spans in self.facts.host.compiling.items():
             judged = self.facts.steps.of.get(process)
@@ -171,7 +171,8 @@ class _Diagnosis(Parts):
         return ends[0] if ends else None
 
     def _once(self, finding: str, spent: int, text: str, to_try: str) -> dict[str, Any]:
-        """Return the row of what a run pays once; ``sure`` where that is most of it, or most of all steps."""
+        """Return the row of a cost that a run pays once; ``sure`` where it is most of the run, or of all
+        steps."""
         wall = max(spent, self.facts.wall)
         window = self.facts.window
         most = spent > BUSY * window or (
@@ -187,7 +188,7 @@ class _Diagnosis(Parts):
         return row | once
 
     def _after(self) -> str:
-        """The command that records the steps after the start: those that the program has."""
+        """Return the command that records the steps after the start: those that the program has."""
         steps = self.facts.steps
         last = steps.started + steps.many
         if last <= max(1, steps.started):
@@ -227,7 +228,7 @@ class _Diagnosis(Parts):
         return self._row(HEALTHY, 0, text, self.say.healthy())
 
     def nothing(self) -> dict[str, Any]:
-        """Return the row that it cannot be told what bounds the run, with what to capture."""
+        """Return the row which says that the cause is not known, with what to capture."""
         if self.too_little is not None:
             lack, to_try = self.too_little
             return self._row(CANNOT_TELL, None, f"what bounds the run: {lack}", to_try)
@@ -250,7 +251,7 @@ class _Diagnosis(Parts):
         )
 
     def not_told(self) -> Iterator[dict[str, Any]]:
-        """Yield what else cannot be told of a run, and what to capture."""
+        """Yield rows on other things that are not known about a run, and what to capture for each."""
         for lacks in self.facts.losses:
             text = f"what the run did in the records that are missing: {lacks}"
             to_try = words.WHOLE_FILE if CUT_OFF in lacks else words.FEWER_RECORDS

@@ -1,8 +1,6 @@
-"""What bounds the steps of a merged job, by the parts of its steps; what those do not show cannot be told.
-
-The thresholds are those of the diagnosis of a profile with events. What that tells by single events is not
-told here: which launches were late, which calls synchronised, how near kernels are to their roof.
-"""
+"""What bounds the steps of a merged job, from the parts of its steps. The thresholds are those of the
+diagnosis of a profile with events. Answers that need single events are not given: which launches were late,
+which calls synchronised, how near kernels are to their roof."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from opscope.core.analysis.diff.rankwise import PARTS
 from opscope.core.analysis.host.in_words import NEAR, borderline
 from opscope.core.analysis.host.light_diagnosis import CANNOT_TELL, STEPS
 
-#: Parts of a step in which no device worked, where one was used.
+#: The parts of a step in which no device worked, if one was used.
 _IDLE: Final = ("runtime", "cpu_ops", "other")
 _OWN_FILE: Final = "opscope report of the file of one rank: its diagnosis sees single events"
 
@@ -33,11 +31,9 @@ def causes_of_sums(
     barred: str | None = None,
     wall: int = 0,
 ) -> Causes:
-    """Return what bounds the steps of a merged job.
-
-    ``steps`` are ``rankwise.ranked``, ``late`` the ``stragglers`` of the collectives in these; ``read_of``:
-    ``997 of 1,000 ranks``; ``barred``: why no cause can be named.
-    """
+    """Return what bounds the steps of a merged job. ``steps``: ``rankwise.ranked``; ``late``: the
+    ``stragglers`` of the collectives in these steps; ``read_of``: ``997 of 1,000 ranks``; ``barred``: why no
+    cause can be named."""
     merged = _Merged(steps, late, on_gpu, Words(framework, on_gpu))
     if barred is not None:
         text = f"what bounds the run: {barred}"
@@ -59,7 +55,7 @@ class _Merged:
         self.many, self.time = len(steps), int(steps["time"].sum() or 0)
         self.ranks = steps["process"].n_unique()
         self.on_gpu, self.say, self.late, self.steps = on_gpu, say, late, steps
-        #: None: not known in any step.
+        #: None: not known for any step.
         self.parts = {
             name: None if steps[name].null_count() == len(steps) else int(steps[name].sum())
             for name in PARTS
@@ -101,7 +97,7 @@ class _Merged:
         yield row
 
     def _straggler(self) -> tuple[dict[str, Any], int] | None:
-        """Return the row of the rank that most of the waiting is for, and how much that is."""
+        """Return the row of the rank that causes most of the waiting, and how much it causes."""
         caused = int(self.late["caused_waiting"].sum() or 0) if len(self.late) else 0
         if not caused:
             return None
@@ -126,7 +122,7 @@ class _Merged:
         return row | who, int(worst["caused_waiting"])
 
     def none_found(self) -> dict[str, Any]:
-        """Return the row that nothing stands out, or that this cannot be told."""
+        """Return the row which says that nothing stands out, or that this is not known."""
         if not self.many:
             return self.cannot_tell(
                 "what bounds the run: of a merged job its steps' parts show it, and no steps are marked",
@@ -154,7 +150,7 @@ class _Merged:
         )
 
     def not_told(self, read_of: str) -> Iterator[dict[str, Any]]:
-        """Yield what else cannot be told of a merged job."""
+        """Yield rows on other things that are not known about a merged job."""
         if not self.many:
             return
         idle = sum(self.parts[name] or 0 for name in _IDLE) if self.on_gpu else 0
@@ -182,7 +178,7 @@ class _Merged:
             )  # fmt: skip
 
     def cannot_tell(self, text: str, to_try: str) -> dict[str, Any]:
-        """Return the row of what cannot be told."""
+        """Return a row on what is not known."""
         return self._row(CANNOT_TELL, None, text, to_try)
 
     def _part(self, time: float) -> str:

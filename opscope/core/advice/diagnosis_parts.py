@@ -38,7 +38,7 @@ from opscope.core.question.names import short_source
 
 
 def late_by(worst: Mapping[str, Any], behind: int, time: int, steps: int) -> str:
-    """Return in words how late a rank comes: ``behind`` of the ``time`` (ns) of its ``steps``."""
+    """Return in words how late a rank is: by ``behind`` in the ``time`` of its ``steps`` (both ns)."""
     each = f"{ns(behind / steps)} of a step's {ns(time / steps)}" if steps else ns(behind)
     run = f", {ns(behind)} in {steps:,} steps" if steps > 1 else ""
     return (
@@ -48,7 +48,7 @@ def late_by(worst: Mapping[str, Any], behind: int, time: int, steps: int) -> str
 
 
 class Parts(Judge):
-    """What the time goes into while something runs, and while nothing does."""
+    """Findings on the time in which something runs, and on the time in which nothing does."""
 
     def _input(self) -> Iterator[dict[str, Any]]:
         lost = self.parts["input"]
@@ -184,7 +184,7 @@ class Parts(Judge):
         short = short and not (waits and part > WAITED)
         if host.many:
             text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
-        # of all steps it is what this run took; of a median step what another would
+        # all steps show the time of this run; a median step shows the time of another run
         error = sum(device.error**2 for device in self.divided) ** 0.5 if self.median else 0.0
         yield self._judged(
             "host-bound", lost, lost / self.time, OUTSIDE, text, self.say.outside(short, bool(line)),
@@ -227,14 +227,14 @@ class Parts(Judge):
             return None
         worst = late.row(0, named=True)
         mine = [device for device in self.facts.divided if device.process == worst["process"]]
-        # of the collectives of all steps
+        # these are of the collectives of all steps
         time, steps = max(((one.time, one.steps) for one in mine), default=(0, 0))
         behind = min(int(worst["lateness"]), time)
         most = worst["caused_waiting"] > max(CAUSES, 1.5 / len(late)) * caused
         return (worst, behind, time, steps) if most and behind * self.near > WORTH * time else None
 
     def _late_outside(self) -> float:
-        """Return how much longer the late rank is outside any op than the others: that is its lateness."""
+        """Return how much longer the late rank is outside any op than the others; this is its lateness."""
         if self._late is None:
             return 0.0
         worst, behind, time, _ = self._late
@@ -284,7 +284,7 @@ class Parts(Judge):
         )
 
     def _rate(self) -> tuple[dict[str, tuple[float, float]], float]:
-        """Return by bound the time and the ideal time (ns) of what has a roof; and the time of all."""
+        """Return, by bound, the time and the ideal time (ns) of kernels with a roof; and the time of all."""
         if self.facts.device[0] is None:
             return {}, 0.0
         sums = self.facts.sums()
@@ -292,7 +292,7 @@ class Parts(Judge):
         return rated, float(sums.ran + self.facts.unattributed())
 
     def _bounds(self) -> tuple[str, float, float, str] | None:
-        """Return what bounds most kernels, their part of the rated time, the efficiency of all that is rated
+        """Return what bounds most kernels, their part of the rated time, the efficiency of all rated kernels
         and a sentence; None where most of the kernels' time has no roof."""
         rated, total = self._rate()
         time = sum(time_of_class for time_of_class, _ in rated.values())

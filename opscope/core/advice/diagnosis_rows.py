@@ -1,8 +1,6 @@
-"""What the diagnosis looks at, its thresholds, and how a part of the time becomes a row in words.
-
-Sums of pieces of ``op_totals()`` add up to those of the whole: saving a profile needs no more than a piece in
-memory.
-"""
+"""The facts that the diagnosis examines, its thresholds, and how a part of the time becomes a row in words.
+Sums of pieces of ``op_totals()`` add up to those of the whole, so saving a profile needs only one piece in
+memory."""
 
 from __future__ import annotations
 
@@ -25,33 +23,35 @@ from opscope.core.perf.devices.vendors import call_names, vendor_of
 from opscope.core.question import units
 from opscope.core.tables.trace import Trace
 
-#: A step is bound by its input above this part of its time (the PyTorch profiler plug-in's rule).
+#: A step is bound by its input if input takes more than this part of its time (the PyTorch profiler plug-in's
+#: rule).
 INPUT: Final = 0.05
-#: Compiling inside steps that are no warm-up; as for input, because it should be nothing at all.
+#: Compiling inside steps that are no warm-up: as low as for input, because it should not occur at all.
 COMPILING: Final = 0.05
-#: Communication that nothing hides (the plug-in's rule), and every other part of the time that is told.
+#: Communication that nothing hides (the plug-in's rule), and each other part of the time with a finding.
 WORTH: Final = 0.1
 #: Time of a CPU's steps outside any op: some is normal, as Python runs between ops (as in light mode).
 OUTSIDE: Final = 0.3
-#: It is surely more than that if the steps differ so little that it is after so many standard errors.
+#: The part is surely above its threshold if it is above by this many standard errors.
 ERRORS: Final = 2
 #: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
 BUSY: Final = 0.5
-#: A start that takes most of all steps' time is told as a cause from this part of the wall time on.
+#: A start that takes most of all steps' time is a cause from this part of the wall time on.
 AT_START: Final = 0.25
-#: Where ops on a CPU attain less of their roof than this, the roof is not what bounds them: it may be their
-#: dispatch, too few threads, or other processes.
+#: If a CPU's ops attain less of their roof than this, another cause bounds them: perhaps their dispatch, too
+#: few threads, or other processes.
 FAINT: Final = 0.1
-#: What well-made kernels attain of their roof. Roofs are dense peaks, which nothing attains.
+#: The part of their roof that well-made kernels attain. Roofs are dense peaks, which nothing attains.
 ATTAINED: Final = 0.6
 #: Memory is near its limit above this part of the device's (the plug-in's rule).
 FULL: Final = 0.9
-#: A rank is the slow one if it causes more than this part of all waiting, and than 1.5 times an equal share,
-#: and its lateness is worth telling.
+#: A rank is the slow one if it causes more than this part of all waiting and more than 1.5 times an equal
+#: share, and its lateness is above the threshold of a finding.
 CAUSES: Final = 0.5
-#: Kernels of a median below this (ns) take less time than the host needs to launch them, about 5 to 10 µs.
+#: Kernels with a median below this (ns) take less time than the host needs to launch them, about 5 to 10 µs.
 SHORT: Final = 10_000
-#: What Python takes between two ops at most (ns), recording included; beyond it is the program's own code.
+#: The most (ns) that Python takes between two ops, recording included; longer gaps are the program's own
+#: code.
 BETWEEN: Final = 50_000
 #: A line that waits for this part of the time outside ops is what to change, before the number of ops.
 WAITED: Final = 0.3
@@ -61,7 +61,7 @@ LEAST: Final = 10
 WORTH_A_CHANGE: Final = 0.05
 HEALTHY: Final = "healthy"
 COMPILATION: Final = "compilation"
-#: The cause of idle time of which nothing tells why: the diagnosis says that it cannot tell.
+#: The cause of idle time without a known cause: the diagnosis says that it cannot tell.
 IDLE: Final = "idle device"
 #: The columns of ``op_totals()`` that are summed.
 NEEDED: Final = (
@@ -73,8 +73,8 @@ _BY_BOUND: Final = {"bound": pl.String, "whole": pl.Int64, "ideal": pl.Float64}
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """``by_op``: op, device_time (ns), calls. ``by_bound``: of what has a roof its bound, time, ideal time.
-    ``ran``: the device time (ns) of all that ran, communication left out."""
+    """``by_op``: op, device_time (ns), calls. ``by_bound``: bound, time and ideal time of ops with a roof.
+    ``ran``: the device time (ns) of all ops, except communication."""
 
     by_op: pl.DataFrame
     by_bound: pl.DataFrame
@@ -106,21 +106,20 @@ def sums(rows: pl.DataFrame, device: Device | None, on_gpu: bool) -> Sums:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the diagnosis looks at. ``divided``: the judged time of each device or process; ``usual``: that of
-    the steps that are no slow ones, the same list where none is. ``wall``: the wall time of the process that
-    ran longest (ns). ``work``:
-    None if the CPU is the device. ``sums``: of the ops; ``unattributed``: device time (ns) without an op.
-    ``loaders``: ``input_waits.waits``. ``stragglers``, ``memory``: the frames of these names. ``device``: the
-    limits of the device, or why they are not known. ``losses``: what the data lacks, a sentence each.
-    ``ops_lost``: why it is not known what ran outside any op. ``captured``: how many kernels, copies and sets
-    went into CUDA graphs and did not run."""
+    """The facts that the diagnosis examines. ``divided``: the judged time of each device or process;
+    ``usual``: that of the steps that are not slow, the same list if no step is slow. ``wall``: the wall time
+    of the process that ran longest (ns). ``work``: None if the CPU is the device. ``sums``: of the ops;
+    ``unattributed``: device time (ns) without an op. ``loaders``: ``input_waits.waits``. ``stragglers``,
+    ``memory``: the frames of these names. ``device``: the limits of the device, or why they are not known.
+    ``losses``: what the data lacks, a sentence each. ``ops_lost``: why it is not known what ran outside any
+    op. ``captured``: how many kernels, copies and sets went into CUDA graphs and did not run."""
 
     trace: Trace
     divided: list[Divided]
     usual: list[Divided]
     wall: int
-    #: From the first event to the last (ns): start-up costs are worth telling by their part of it, as imports
-    #: take as long as they take.
+    #: From the first event to the last (ns). A start's cost is judged by its part of this time, because
+    #: imports have a cost in every run.
     window: int
     steps: Steps
     host: Host
@@ -132,9 +131,9 @@ class Facts:
     memory: pl.DataFrame
     device: tuple[Device | None, str | None]
     framework: str | None
-    #: What the host did outside any op (``outside_lines``).
+    #: The host's work outside any op (``outside_lines``).
     lines: Callable[[], pl.DataFrame]
-    #: What is true of the run, which what is to be tried has to fit.
+    #: The properties of the run that a proposed change must fit.
     run: Run
     losses: list[str] = field(default_factory=list)
     ops_lost: str | None = None
@@ -142,10 +141,8 @@ class Facts:
 
 
 class Judge:
-    """The judged time, its parts, and the rows that findings on them become.
-
-    ``median``: judged are the steps that are no slow ones, so that parts are those of a median step.
-    """
+    """The judged time, its parts, and the rows of findings on them. ``median``: the steps that are not slow
+    are judged, so parts are those of a median step."""
 
     def __init__(self, facts: Facts, median: bool = True) -> None:
         self.facts, self.median = facts, median
@@ -157,15 +154,15 @@ class Judge:
             for name, part in one.parts.items():
                 self.parts[name] = self.parts.get(name, 0) + part
         self.on_gpu = facts.work is not None
-        #: How far below its threshold a part is borderline.
+        #: A part is borderline up to this far below its threshold.
         self.near = 1.0 if self.on_gpu else NEAR
         self.vendor = vendor_of(facts.trace, call_names(facts.trace))
         self.say = words.Words(facts.framework, self.on_gpu, facts.run)
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 
     def surely(self, findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the findings, what costs most first. Those near their threshold are borderline;
-        beside a clear one, those below their threshold are left out."""
+        """Return the findings, the costliest first. Those near their threshold are borderline; beside a clear
+        one, those below their threshold are left out."""
         rows = sorted(findings, key=lambda row: -row["lost"])
         clear = any(row["sure"] for row in rows)
         told = []
@@ -199,7 +196,7 @@ class Judge:
         }
 
     def _within(self, part: float, limit: float) -> bool:
-        """Return whether a part (ns) is too small for a finding, even one near its limit."""
+        """Return whether a part (ns) is too small for a finding, even for a borderline one."""
         return part * self.near <= limit * self.time
 
     def _row(

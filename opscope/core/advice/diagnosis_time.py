@@ -1,8 +1,6 @@
-"""Divide the steps' time by what bounds it: what the device did and, while it did nothing, what held it up.
-
-The parts of a stretch of time exclude each other and add up to it exactly. Each has the time in which nothing
-before it happened. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``.
-"""
+"""Divide the steps' time by what bounds it: the device's work and, while the device was idle, the cause. The
+parts of a stretch of time exclude each other and add up to it exactly. Where several apply at once, the first
+in the list counts. On a GPU they are ``GPU_PARTS``, on a CPU-only trace ``CPU_PARTS``."""
 
 from __future__ import annotations
 
@@ -31,56 +29,56 @@ from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, merge, subtract
 from opscope.core.tables.trace import Trace
 
-#: ``computation``; ``communication`` that no computation hides, on the device, or while it is idle by a
-#: backend on the host; ``copying``: copies and sets that nothing else hides. Then the device is idle while:
-#: the program waits for its ``input``; a program is ``compiling``; the host, which waited for the device,
-#: launches too late (``synchronising``); the host launches too late for other reasons (``host``); a copy was
-#: called and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30 µs); launched
-#: work waits for other work (``queued``); it is not known (``unknown``).
+#: ``computation``; ``communication`` that no computation hides: on the device or, while the device is idle,
+#: by a backend on the host; ``copying``: copies and sets that nothing else hides. In the other parts the
+#: device is idle: the program waits for its ``input``; a program is ``compiling``; the host, which waited for
+#: the device, launches too late (``synchronising``); the host launches too late for other reasons (``host``);
+#: a copy was called and has not begun (``staging``); a kernel starts (``starting``: the gap is under 30 µs);
+#: launched work waits for other work (``queued``); the cause is not known (``unknown``).
 GPU_PARTS: Final = (
     *("computation", "communication", "copying", "input", "compiling", "synchronising", "host"),
     *("staging", "starting", "queued", "unknown"),
 )
-#: ``input``, ``compiling`` (until something else begins),
-#: ``computation`` (ops), ``communication`` beside no op, time ``outside`` any op.
+#: ``input``, ``compiling`` (until another event begins), ``computation`` (ops), ``communication`` beside no
+#: op, time ``outside`` any op.
 CPU_PARTS: Final = ("input", "compiling", "computation", "communication", "outside")
-#: Calls in which the host waits for the device, CUDA's and HIP's.
+#: Calls of CUDA and HIP in which the host waits for the device.
 SYNCHRONISES: Final = (
     r"\A(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|\A(cuda|hip)Memcpy(_v\d+)?\z"
 )
-#: A step of more times the median is slow: the parts of a median step are told without it.
+#: A step longer than this many medians is slow; the parts of a median step leave it out.
 SLOW: Final = 1.5
 _NOTHING: Final[Spans] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The stretches of time of one process that are judged: disjoint, in order (ns)."""
+    """The judged stretches of time of one process: disjoint, in order (ns)."""
 
     spans: Spans
-    #: How many steps they are; 0 where no steps are known.
+    #: The number of steps; 0 where no steps are known.
     steps: int
-    #: When each step begins and ends (ns): steps that touch are one stretch.
+    #: The start and end of each step (ns); steps that touch are one stretch.
     each: Spans = _NOTHING
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """The steps that are judged, by process, and how much longer the first ones took than later ones (ns)."""
+    """The judged steps, by process, and how much longer the first ones took than later ones (ns)."""
 
     of: dict[int, Stretch]
-    #: Time of all steps, the first ones included, and what the first ones took beyond the median.
+    #: Time of all steps, the first ones included, and the time of the first ones beyond the median.
     whole: int = 0
     starting: int = 0
     started: int = 0
-    #: How long the first ones compiled (ns).
+    #: The time (ns) for which the first ones compiled.
     compiling: int = 0
-    #: In how many of the judged steps a program was compiled.
+    #: The number of judged steps in which a program was compiled.
     compiled: int = 0
-    #: Those of ``of`` that are no slow ones (``SLOW``), of which a median step is made; ``of`` itself if none
-    #: is slow.
+    #: The steps in ``of`` that are not slow (``SLOW``), which make up a median step; ``of`` itself if none is
+    #: slow.
     usual: dict[int, Stretch] = field(default_factory=dict)
-    #: The median of the judged steps (ns), and how many a process has.
+    #: The median of the judged steps (ns), and the number of steps of a process.
     median: int = 0
     many: int = 0
 
@@ -135,7 +133,7 @@ def steps_to_judge(
         spent = covered(host.compiling.get(process, _NOTHING), *judged.each)
         compiled += int(np.count_nonzero(spent))
     usual_ones = kept.filter(pl.col("time") <= SLOW * pl.col("time").median().over("process"))
-    # ranks start at the same time: the one that takes longest is what the job takes
+    # ranks start at the same time, so the slowest rank's start counts for the job
     by_process = first.group_by("process").agg(
         (pl.col("time") - pl.col("usual")).sum().alias("more"), pl.len()
     )
@@ -153,7 +151,7 @@ def steps_to_judge(
 
 
 def _compiling(steps: pl.DataFrame, host: Host) -> list[pl.Series]:
-    """Return the process of each step, and how long (ns) it compiled in it."""
+    """Return the process of each step, and how long (ns) it compiled in the step."""
     spent = np.zeros(len(steps), np.int64)
     start, end = (steps[name].to_numpy() for name in ("begin", "end"))
     for process, compiling in host.compiling.items():
@@ -163,7 +161,7 @@ def _compiling(steps: pl.DataFrame, host: Host) -> list[pl.Series]:
 
 
 def _most(column: pl.Series) -> int:
-    """Return the largest number of a column; 0 of none."""
+    """Return the largest number of a column; 0 for an empty one."""
     return round(float(column.max() or 0))  # type: ignore[arg-type]
 
 
@@ -176,7 +174,8 @@ def _stretches(rows: pl.DataFrame) -> dict[int, Stretch]:
 
 
 def _compiles_first(steps: pl.DataFrame, host: Host) -> pl.Series:
-    """Return whether each step is among the first ones (at most half) of its process, which alone compile."""
+    """Return whether each step is among the first ones (at most half) of its process, if only these
+    compile."""
     is_first = np.zeros(len(steps), bool)
     for process, compiling in host.compiling.items():
         rows = np.flatnonzero((steps["process"] == process).fill_null(False).to_numpy())
@@ -203,8 +202,8 @@ def _with_work(steps: pl.DataFrame, work: DeviceWork) -> pl.Series:
 def on_gpu(
     work: DeviceWork, trace: Trace, host: Host, steps: Mapping[int, Stretch]
 ) -> list[Divided]:
-    """Return the time of each device of each process that made ``steps``; if none did, of all devices, each
-    from its first work to its last."""
+    """Return the time of each device of each process with ``steps``; without steps, of all devices, each from
+    its first work to its last."""
     gaps = gaps_between(work)
     waits = _waited_for(work, trace)
     devices = []
@@ -257,12 +256,12 @@ def _all(unions: list[Spans]) -> Spans:
 def _gaps(
     work: DeviceWork, gaps: Gaps, mine: NDArray[np.bool_], judged: Spans, waits: Spans
 ) -> dict[str, int]:
-    """Return the parts of the gaps of one device (ns), as far as they lie in ``judged``."""
+    """Return the parts of the gaps of one device (ns) within ``judged``."""
     start, end, after = (column[mine] for column in (gaps.start, gaps.end, gaps.after))
     kind = gaps.kind[mine]
     total = covered(judged, start, end)
     called = work.called[after]
-    # a copy's call holds the host up until the copy is made, or its memory was copied
+    # a copy's call blocks the host until the copy is made, or its memory was copied
     copies = (work.kind[after] == COPY) & (work.call[after] >= 0) & (end - start >= KERNEL_WAIT)
     begun = np.clip(called, start, end)
     held_up = copies & (work.returned[after] >= end)
@@ -285,8 +284,8 @@ def _gaps(
 
 
 def _waited_for(work: DeviceWork, trace: Trace) -> dict[int, Spans]:
-    """Return by process the times in which a thread waited for the device (ns): in calls that do nothing
-    else, and in those of copies to the host that came back when the copy was made."""
+    """Return by process the times (ns) in which a thread waited for the device: in synchronising calls, and
+    in calls of copies to the host that returned when the copy was made."""
     calls, memops = trace["calls"], trace["memops"]
     if calls.is_empty():
         return {}
@@ -304,22 +303,21 @@ def _waited_for(work: DeviceWork, trace: Trace) -> dict[int, Spans]:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What the host's ranges tell, by process (ns): waits for input, compilations, collectives that a backend
-    ran on the host's threads, outermost ops."""
+    """The facts in the host's ranges, by process (ns): waits for input, compilations, collectives that a
+    backend ran on the host's threads, outermost ops."""
 
     loading: dict[int, Spans]
     compiling: dict[int, Spans]
     talking: dict[int, Spans]
     ops: dict[int, Spans]
-    #: Of the outermost ops: how many, and their median length.
+    #: The number of the outermost ops, and their median length.
     many: int
     median: float
 
 
 def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only: bool) -> Host:
-    """Return what the ranges tell. Ops only if the CPU is the device.
-
-    ``waits`` is ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``."""
+    """Return the facts in the host's ranges. Ops are included only if the CPU is the device. ``waits`` is
+    ``input_waits.waits``, ``compilations`` is ``wall_time.compilations``."""
     trace = ops.attribution.trace
     loading = _by_process(waits.filter("timed"))
     compiling = _by_process(compilations)
@@ -333,7 +331,7 @@ def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only:
     rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
     length = (rows["end"] - rows["start"]).median()
     outermost = computing(ops.attribution, outer)
-    # what a compiler does goes on until something runs; a session is made when its phase ends
+    # a compiler's work goes on until something runs; a session is complete when its phase ends
     for process, mine in _by_process(compiles(trace)).items():
         both = [table.get(process, _NOTHING) for table in (loading, outermost)]
         compiling[process] = _all([compiling[process], _until_run(mine, _all(both))])
@@ -376,7 +374,7 @@ def on_cpu(host: Host, exchanged: pl.DataFrame, steps: Mapping[int, Stretch]) ->
 
 
 def _error(steps: Spans, spans: Spans) -> float:
-    """Return the standard error (ns) of the steps' time outside ``spans``, as a ratio of sums has it
+    """Return the standard error (ns) of the steps' time outside ``spans``, as that of a ratio of sums
     (Cochran, Sampling Techniques, 1977, 6.3); infinite for one step."""
     start, end = steps
     count = len(start)
@@ -391,8 +389,8 @@ def _error(steps: Spans, spans: Spans) -> float:
 
 
 def _until_run(compiling: Spans, others: Spans) -> Spans:
-    """Return the compilations, each until something else begins: TensorFlow optimises a graph, under no
-    range, as it first runs it."""
+    """Return the compilations, each until another event begins: TensorFlow optimises a graph, under no range,
+    when it first runs it."""
     if not len(compiling[0]) or not len(others[0]):
         return compiling
     index = np.searchsorted(others[0], compiling[1], side="left")

@@ -29,7 +29,7 @@ COPIES: Final = {
     "PtoP": "copies between devices",
     "memset": "sets",
 }
-#: Of collectives alone nobody knows what hides them.
+#: For collectives alone, it is not known what hides them.
 NO_COMPUTATION: Final = (
     "the profile holds collectives and no computation, so that what ran beside them is not known"
 )
@@ -59,7 +59,7 @@ PARTS: Final = {
     "unknown": "gaps of no known kind",
     "outside": "time outside any op",
 }
-#: Ops that read a value of the device, and so wait for it.
+#: Ops that read a value from the device, and so wait for it.
 READS: Final = ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero")
 
 
@@ -69,7 +69,8 @@ class Words:
 
     framework: str | None
     on_gpu: bool
-    #: What is true of the run; None where only its totals are known: then the first of several is said.
+    #: The properties of the run; None where only its totals are known: then the first of several texts is
+    #: used.
     run: Run | None = None
 
     def _by(self, general: str, **named: changes.Words) -> str:
@@ -80,7 +81,7 @@ class Words:
         return first if isinstance(first, str) else first.text
 
     def input(self, workers: int | None) -> str:
-        """``workers``: how many the loader has; None if not known."""
+        """``workers``: the number of the loader's workers; None if not known."""
         pinned = ", pin_memory=True" if self.on_gpu else ""
         loader = f"DataLoader(..., num_workers=4{pinned}, persistent_workers=True)"
         loader += ", or cheaper work for each sample"
@@ -114,7 +115,7 @@ class Words:
         )
 
     def compiled(self, later: str) -> str:
-        """For a run that compiles at its start; ``later`` is the command that records what comes after."""
+        """For a run that compiles at its start; ``later`` is the command that records the steps after it."""
         return self._by(
             f"{later}; a cache of compiled programs shortens the next run's start",
             torch=f"{later}; TORCHINDUCTOR_CACHE_DIR=DIR keeps what was compiled for the next run",
@@ -145,7 +146,8 @@ class Words:
         )
 
     def copies(self, kind: str, pageable: bool) -> str:
-        """``kind``: of the copies that take most; ``pageable``: whether their host memory is."""
+        """``kind``: of the copies that take most time; ``pageable``: whether their host memory is
+        pageable."""
         if kind == "HtoD":
             general = "copy from pinned memory, asynchronously, while the step before computes"
             pinned = (
@@ -187,7 +189,8 @@ class Words:
         )
 
     def launches(self, short: bool, begins: bool) -> str:
-        """``short``: kernels take less time than their launches. ``begins``: it is a program's start."""
+        """``short``: kernels take less time than their launches. ``begins``: the gaps are at a program's
+        start."""
         if begins:
             return "opscope run --steps 10:20 -- python train.py leaves the program's start out"
         if short:
@@ -236,8 +239,8 @@ class Words:
         return "cProfile or py-spy on what runs between the ops: logging, checkpoints, sleeping"
 
     def kernels(self, bound: str, on_matrix_units: bool) -> str:
-        """``bound``: the finding that names what bounds the kernels. ``on_matrix_units``: whether these set
-        most of their roofs, so that products need no other precision to run there."""
+        """``bound``: the finding that names what bounds the kernels. ``on_matrix_units``: whether matrix
+        units set most of the kernels' roofs, so products need no other precision to run there."""
         if bound == "memory-bandwidth-bound":
             return self._by(
                 "fuse elementwise work and use 16 bits, so that less memory is read and written",

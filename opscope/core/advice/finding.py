@@ -1,4 +1,4 @@
-"""What a detector is, and what it may answer: findings, nothing found, or that it cannot tell."""
+"""What a detector is, and its possible answers: findings, nothing found, or that it cannot tell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opscope.core.tables.intervals import Floats
 __all__ = ["EVIDENCE", "Answer", "Answers", "CannotTell", "Detector", "Edit", "Finding", "Floats"]
 
 #: The columns that the rows of a finding's evidence may have: as in ``kernels()`` and ``ops()``, with
-#: ``count`` for how many, ``time`` for their time (ns) and ``detail`` for what else there is to say.
+#: ``count`` (their number), ``time`` (ns) and ``detail`` (other facts in words).
 EVIDENCE: Final = {
     "op_id": pl.Int64,
     "op": pl.String,
@@ -39,8 +39,8 @@ EVIDENCE: Final = {
 class Finding:
     """One thing to change. Times in ns.
 
-    The saving lies between ``saving_least`` and ``saving_most``; ``saving_most`` is None where nothing
-    bounds it. ``saving`` is the best estimate; None where the replay of ``edit`` makes it, or nothing does.
+    The saving lies between ``saving_least`` and ``saving_most``; ``saving_most`` is None where nothing bounds
+    it. ``saving`` is the best estimate; None where the replay of ``edit`` gives it, or nothing does.
     ``reasoning`` says how all were computed, from columns that the profile has.
     """
 
@@ -50,7 +50,7 @@ class Finding:
     evidence: str
     #: What to change, as code where the framework is known.
     recommendation: str
-    #: The time that this is about.
+    #: The time that the finding is about.
     time: int
     saving_least: int
     saving_most: int | None
@@ -60,16 +60,16 @@ class Finding:
     saving: int | None = None
     #: The evidence as rows, those with most time first: any of the columns of EVIDENCE.
     rows: pl.DataFrame | None = None
-    #: What the change would do to the timeline; None where that cannot be said.
+    #: The change's effect on the timeline; None where that is not known.
     edit: Edit | None = None
     #: ``step``: the time is lost in each step. ``run``: it is lost once, as at the start, and no step is
     #: shorter without it.
     of: str = "step"
     #: What the change saves of a median step (ns); None: ``saving`` is divided by the steps.
     step_saving: int | None = None
-    #: Whether a run with it is not healthy, although nobody can tell what a change saves.
+    #: Whether a run with this finding is not healthy, although the change's saving is not known.
     stands_out: bool = False
-    #: Whether it puts all other figures in doubt: then the first row of the diagnosis says so too.
+    #: Whether the finding puts all other figures in doubt: then the first row of the diagnosis says so too.
     doubts: bool = False
 
 
@@ -93,17 +93,17 @@ class Detector:
     #: The question that it answers, for the documentation.
     question: str
     find: Callable[..., Answer]
-    #: Whether it compares numbers or times of kernels, so that it cannot tell where kernels are missing.
+    #: Whether it compares numbers or times of kernels, so that it cannot judge where kernels are missing.
     needs_all_kernels: bool = False
     #: The thresholds that a user may set (``--detectors host_bound:least=2%``): keywords of ``find``.
     thresholds: Mapping[str, Parameter] = field(default_factory=dict)
-    #: What a finding needs at least, in words, with ``{least}`` for the value of a threshold of this name.
+    #: What a finding needs at least, in words, with ``{least}`` for the value of the threshold ``least``.
     fires: str = ""
-    #: What it looks at, and when it says that it cannot tell: a sentence each, for the documentation.
+    #: Its data, and the cases in which it cannot tell: a sentence each, for the documentation.
     looks_at: str = ""
     abstains: str = ""
     #: The causes of the diagnosis whose time its findings explain, such as ``input-bound``: in the ranked
-    #: list cause and finding are one row.
+    #: list, cause and finding are one row.
     explains: Sequence[str] = ()
-    #: The names of the rules of other tools that it answers, such as ``DLProf: Bad Tensor Shape``.
+    #: The names of other tools' rules that ask the same, such as ``DLProf: Bad Tensor Shape``.
     known_as: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""The sizes of matrix products, of which Tensor Cores want multiples: read from a call's inputs."""
+"""Read from a call's inputs the sizes of matrix products, of which Tensor Cores want multiples."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from opscope.core.perf.shapes import tensors
 from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
-#: Sizes in memory whose multiples Tensor Cores take without loss: https://docs.nvidia.com/deeplearning/
-#: performance/dl-performance-matrix-multiplication (tensor core requirements): 16 bytes; on A100 and later
-#: 128 bytes are best.
+#: Tensor Cores take multiples of these sizes in memory without loss: 16 bytes; on A100 and later 128 bytes
+#: are best (https://docs.nvidia.com/deeplearning/ performance/dl-performance-matrix-multiplication, tensor
+#: core requirements).
 STEP_BYTES: Final = 16
 WIDE_STEP_BYTES: Final = 128
 #: A size is padded to the wide step where that adds at most this share.
@@ -77,7 +77,7 @@ def _gemm(call: OpCall, specs: list[TensorSpec]) -> Product | None:
     if swap:
         rows, n = n, rows
     if rows != k or any(spec.strides is not None for spec in (a, b)):
-        return None  # of views, the strides tell where a row begins, not the sizes
+        return None  # the strides of views tell where a row begins, but not the sizes
     right_inner = ("K", k) if swap else ("N", n)
     if _turn(a):
         left_inner = ("M", m) if left_inner[0] == "K" else ("K", k)
@@ -86,7 +86,7 @@ def _gemm(call: OpCall, specs: list[TensorSpec]) -> Product | None:
     batch = 1
     for size in _ints(a)[:-2]:
         batch *= size
-    if len(b.shape) == 2:  # every row of the batch meets the same matrix
+    if len(b.shape) == 2:  # every row of the batch is multiplied by the same matrix
         m, batch = m * batch, 1
     return Product(batch, m, n, k, dict([left_inner, right_inner, ("N", n)]))
 
@@ -137,7 +137,7 @@ def padded(size: int, dtype: str) -> int:
     return far if far - size <= size * _MOST_ADDED else -(-size // least) * least
 
 
-#: Where names of kernels have the size of a block's part of the result, M×N in the library's order.
+#: Names of kernels that hold the size of a block's part of the result, M×N in the library's order.
 _TILES: Final = (
     r"tilesize(\d+)x(\d+)x",
     r"_MT(\d+)x(\d+)x",
@@ -148,7 +148,8 @@ _TILES: Final = (
 
 @lru_cache(maxsize=16_384)
 def tile(kernel: str) -> tuple[int, int] | None:
-    """Return the size of a tile of the result that the kernel's name has, in no known order; None: none."""
+    """Return the size of a tile of the result from the kernel's name, in no known order; None if it has
+    none."""
     for pattern in _TILES:
         match = re.search(pattern, kernel)
         if match and min(int(match[1]), int(match[2])) >= 8:

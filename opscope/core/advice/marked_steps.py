@@ -1,4 +1,4 @@
-"""The steps of a profile, without what it takes to split up the run of a profile that has none."""
+"""The marked steps of a profile; unlike ``steps()``, without the cost of splitting up an unmarked run."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ _FLAGS: Final = ("slow", "warm_up")
 
 
 def marked_steps(answers: Answers) -> pl.DataFrame:
-    """Return the rows of ``steps()`` that are steps: those with a number. Times in ns.
-
-    Where no range is a step, there are none, and ``steps()`` is not asked: its one row is the whole run, and
-    what the process did in it takes 1.6 s of CPU after a million kernels.
-    """
+    """Return the rows of ``steps()`` that are steps: those with a number. Times in ns. Where no range is a
+    step, there are none, and ``steps()`` is not called: its one row, of the whole run, costs 1.6 s of CPU for
+    a million kernels."""
     has_ranges = "ranges" in answers.trace.tables  # a merged profile has its steps and no ranges
     if has_ranges and not (answers.attribution.meaning.role == ROLE["step"]).any():
         return pl.DataFrame(schema={name: _kind(name) for name in steps.COLUMNS})

@@ -40,15 +40,15 @@ from opscope.core.once import lock_of
 from opscope.core.tables.columns import at, compact, gather
 from opscope.core.tables.intervals import NONE, Ints, intersect, merge, subtract
 
-#: Between two launches of ops that follow each other a host takes less (ns). In trainings whose launches set
-#: the pace, under a profiler with call stacks, 99 of 100 such gaps are below it; what keeps a host longer is
-#: other work.
+#: The host takes less than this (ns) between the launches of two ops in a row. In trainings whose launches
+#: set the pace, under a profiler with call stacks, 99 of 100 such gaps are below it; longer ones hold other
+#: work of the host.
 DISPATCH: Final = 500_000
-#: A stretch has at least so many launches that came too late, and at most so many others between two.
+#: A stretch has at least this many launches that came too late, and at most this many others between two.
 FEWEST: Final = 20
 BETWEEN: Final = 4
 CAUSES: Final = ("input", "sync", "launching", "host")
-#: Calls that return once work of the device is done, and copies, which may.
+#: Calls that return when work of the device is done, and copies, which may.
 SYNCS: Final = re.compile(
     r"\A(cuda|cu|hip)(Device|Thread|Ctx|Stream|Event)Synchronize|\A(cu|hip)CtxSynchronize"
 )
@@ -83,7 +83,8 @@ _STRETCHES: Final = {
     "idle": pl.Int64,
 }
 _LAUNCHED: Final = ("op", "direction", "source", "count", "time", "detail")
-#: Of how many gaps at most it is told what the host did: the longest have nearly all of the time.
+#: The number of gaps, the longest ones, for which the host's work is looked up: they have nearly all of the
+#: time.
 LOOKED_AT: Final = 20_000
 _PLACED: Final = ("op", "direction", "layer", "source", "process", "count", "time", "detail")
 _Spans = tuple[Ints, Ints]
@@ -91,14 +92,14 @@ _Spans = tuple[Ints, Ints]
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How the host kept the devices idle in the steps that count; times in ns.
+    """What kept the devices idle because of the host, in the steps that count; times in ns.
 
-    ``steps``: process, place (the how-manieth step of its process), step, start, end, time, and ``idle``: the
-    least idle time of the process's devices in it, null where none is known. ``warm``: how many steps were
-    left out as warm-up. ``pieces`` (PIECES): the idle time that the host caused; ``call`` is the row of
-    ``calls`` that waited, of a piece whose cause is *sync*, and ``op`` the row of ``ranges`` of the op that
-    launched what ended the gap (-1: none). ``stretches``: from the first to the last launch
-    on each thread of stretches in which launches set the pace, with the idle time between their work.
+    ``steps``: process, place (the step's place in its process, from 0), step, start, end, time, and ``idle``:
+    the least idle time of the process's devices in it, null where none is known. ``warm``: how many steps
+    were left out as warm-up. ``pieces`` (PIECES): the idle time that the host caused; ``call`` is the row of
+    ``calls`` that waited, for a piece whose cause is *sync*, and ``op`` the row of ``ranges`` of the op that
+    launched the work after the gap (-1: none). ``stretches``: from the first to the last launch on each
+    thread of stretches in which launches set the pace, with the idle time between their work.
     """
 
     steps: pl.DataFrame
@@ -107,7 +108,7 @@ class Pace:
     stretches: pl.DataFrame
 
     def time(self, cause: str) -> int:
-        """Return the idle time (ns) of a cause: of each step the device with most of it."""
+        """Return the idle time (ns) of a cause: in each step, of the device with most of it."""
         mine = self.pieces.filter(pl.col("cause") == cause)
         by_device = mine.group_by("process", "device", "place").agg(
             (pl.col("end") - pl.col("start")).sum().alias("time")
@@ -116,7 +117,7 @@ class Pace:
 
     @property
     def left_out(self) -> str:
-        """What is left out, in words to put behind others."""
+        """What is left out, as words to add to a sentence."""
         return f"; {count(self.warm, 'step')} of warm-up left out" if self.warm else ""
 
     @property
@@ -126,7 +127,7 @@ class Pace:
 
     @property
     def idle(self) -> int:
-        """The idle time (ns) that no change of the host can shorten the steps by more than."""
+        """The idle time (ns): no change of the host can shorten the steps by more."""
         return longest(self.steps.with_columns(pl.col("idle").fill_null(pl.col("time"))), "idle")
 
 
@@ -144,7 +145,7 @@ _known: WeakKeyDictionary[Any, Pace | str] = WeakKeyDictionary()
 
 
 def pace(answers: Answers) -> Pace | str:
-    """Return what kept the devices waiting, or the reason why it cannot be told. Computed once a profile."""
+    """Return what kept the devices waiting, or the reason why it is not known. Computed once a profile."""
     with lock_of(answers, "pace"):  # several detectors ask at once
         if answers not in _known:
             _known[answers] = _pace(answers)
@@ -223,7 +224,7 @@ def _join(parts: list[pl.DataFrame], schema: Any) -> pl.DataFrame:
 
 
 def _with_idle(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps with ``idle``: by the how-manieth step of a number, as numbers may come twice."""
+    """Return the steps with ``idle``, matched by place among equal numbers, as numbers may occur twice."""
     again = pl.int_range(pl.len()).over("process", "step").alias("again")
     idle = (
         answers.idle_steps()
@@ -257,7 +258,7 @@ def _rows_of(trace: Any, rows: Ints, process: int | None) -> tuple[Ints, Ints, I
 def blocking(attribution: Attribution) -> Ints:
     """Return the rows of the calls in which a thread waits for the device: synchronising ones, and copies to
     the host that had ended when their call returned. Threads that launch nothing do not count: a watchdog's
-    waits hold up nobody."""
+    waits block no one."""
     trace = attribution.trace
     calls, memops = trace["calls"], trace["memops"]
     codes, names = compact(calls["name"])
@@ -292,8 +293,8 @@ def blocking(attribution: Attribution) -> Ints:
 
 
 def host_work(answers: Answers, most: int = 20) -> pl.DataFrame:
-    """Return what the host did during the pieces whose cause is *host*, the most time first: op, direction,
-    layer, source, process, count, time (ns), detail. Looked at are the 20,000 longest gaps of the devices."""
+    """Return the host's work during the pieces whose cause is *host*, the most time first: op, direction,
+    layer, source, process, count, time (ns), detail. Only the devices' 20,000 longest gaps are examined."""
     pace_of_steps = pace(answers)
     assert isinstance(pace_of_steps, Pace)
     ops = Ops(answers.attribution)
@@ -311,8 +312,8 @@ def host_work(answers: Answers, most: int = 20) -> pl.DataFrame:
 
 
 def launched_work(answers: Answers, most: int = 20) -> pl.DataFrame:
-    """Return whose launches the device waited for in the pieces whose cause is *launching*, the most time
-    first: op, direction, source, count, time (ns), detail."""
+    """Return the work whose launches the device waited for in the pieces whose cause is *launching*, the most
+    time first: op, direction, source, count, time (ns), detail."""
     pace_of_steps = pace(answers)
     assert isinstance(pace_of_steps, Pace)
     attribution = answers.attribution
@@ -438,7 +439,7 @@ class _Lane:
         )
 
     def _synced(self, blocked: tuple[Ints, Ints, Ints]) -> tuple[Ints, Ints]:
-        """Return for each gap how long (ns) the call took during which it began, and the call's row."""
+        """Return, for each gap, the length (ns) of the call during which it began, and the call's row."""
         begin, end, row = blocked
         if not len(begin):
             return np.zeros(len(self.start), np.int64), np.full(len(self.start), NONE)
@@ -449,11 +450,9 @@ class _Lane:
         )
 
     def _stretches(self, synced: NDArray[np.bool_], asked: _Spans) -> Ints:
-        """Return the number of the stretch of launches in which each gap lies, -1 for none.
-
-        Work of CUDA graphs, gaps that a wait for input or a synchronising call began, and gaps of
-        ``DISPATCH`` or more end a stretch.
-        """
+        """Return the number of the stretch of launches in which each gap lies, -1 for none. A stretch ends at
+        work of CUDA graphs, at gaps that begin with a wait for input or a synchronising call, and at gaps of
+        ``DISPATCH`` or more."""
         position = np.empty(len(self.work.start), np.int64)
         position[self.rows] = np.arange(len(self.rows))
         where = position[self.after]
@@ -476,7 +475,7 @@ class _Lane:
         return stretch
 
     def _op(self) -> Ints:
-        """Return the row of the op that launched what ends each gap."""
+        """Return the row of the op that launched the work after each gap."""
         row, copy = self.work.row[self.after].astype(np.int64), self.work.kind[self.after] == COPY
         of_kernel = at(self.attribution.kernels.op, np.where(copy, NONE, row))
         of_copy = at(self.attribution.memops.op, np.where(copy, row, NONE))

@@ -1,4 +1,5 @@
-"""Who uses the processors while a process runs: itself, its child processes, and others on the machine."""
+"""Who uses the processors while a process runs: the process, its child processes, or others on the
+machine."""
 
 from __future__ import annotations
 
@@ -19,16 +20,17 @@ FULL: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Processors that are in use, in the mean over some intervals."""
+    """The number of processors in use, as the mean over some intervals."""
 
     #: By the process itself, and by its child processes.
     own: float
     children: float
     #: By others.
     others: float
-    #: How many there are.
+    #: The number of processors.
     processors: int
-    #: The part of the time that the process's first thread waited for one; 0 where that was not sampled.
+    #: The part of the time for which the process's first thread waited for a processor; 0 where that was not
+    #: sampled.
     queued: float = 0.0
 
     @property
@@ -73,10 +75,9 @@ def _mean(mean: Floats, count: Ints, length: Ints) -> float | None:
 
 
 def queued(answers: Answers, process: int | None, start: Ints, end: Ints) -> Floats | None:
-    """Return the part (0 … 1) of each interval (ns) that the process's first thread waited for a processor.
-
-    0 where no sample holds in an interval; None where none holds in half of their time.
-    """
+    """Return the part (0 … 1) of each interval (ns) for which the process's first thread waited for a
+    processor. 0 where no sample holds in an interval; None if samples hold in less than half of the
+    intervals' time."""
     samples = held(answers.trace, PROCESS_QUEUED).get(NONE if process is None else process)
     if samples is None or not len(start):
         return None

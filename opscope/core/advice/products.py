@@ -1,8 +1,6 @@
-"""The matrix products of a profile, for detectors: what each multiplied, for how long, and on which units.
-
-A product is the device time of a GEMM, convolution, attention or recurrent layer; kernels that only help one
-(layouts, sums of parts) are part of it. FLOPs and bytes of a kernel are its op's, by time, as everywhere.
-"""
+"""The matrix products of a profile, for detectors: the sizes, time and units of each. A product is the device
+time of a GEMM, convolution, attention or recurrent layer, including kernels that only help it (layouts, sums
+of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as everywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from opscope.core.perf.devices import kernel_names
 from opscope.core.perf.devices.peaks import Device, parse_cc
 from opscope.core.tables.columns import compact, gather
 
-#: What makes two products the same work at the same place.
+#: Products that agree in these columns are the same work at the same place.
 PLACE: Final = ("op", "direction", "layer", "source", "inputs", "dtypes", "params")
 HALF: Final = ("f16", "bf16")
 #: Work below this share of the kernels' time is not worth a finding.
@@ -61,7 +59,7 @@ class Products:
     placed: bool
 
     def edit(self, changed: pl.DataFrame) -> Edit | None:
-        """Return the edit of the works ``changed`` (``ids``, ``factor``); None if no row can be named."""
+        """Return the edit of the works ``changed`` (``ids``, ``factor``); None if no row is known."""
         if not self.placed or not len(changed):
             return None
         factors = changed.select(pl.col("ids").alias("op_id"), "factor").explode("op_id")
@@ -133,7 +131,7 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
     codes, names = compact(mine["name"])
     plain = [kernel_names.multiplies_on_vector_units(name or "") for name in names]
     longest = pl.col("duration").arg_max()
-    # texts are taken once for each call and work, by the place of its first and its longest kernel
+    # texts are read once for each call and work, at its first and its longest kernel
     calls = (
         mine.select(
             *("op_id", "duration", "matrix_flops", "bytes", "tensor_core"),
@@ -260,7 +258,7 @@ def nvidia(device: Device) -> tuple[int, int] | None:
 
 
 def tensor_units(device: Device) -> str:
-    """Return what a device's vendor calls its units for matrix products."""
+    """Return the name of a device's units for matrix products, as its vendor has it."""
     return {"nvidia": "Tensor Cores", "amd": "Matrix Cores"}.get(device.vendor, "matrix units")
 
 

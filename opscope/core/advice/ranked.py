@@ -1,9 +1,9 @@
-"""The ranked list: what bounds the run and what to change, by what each costs.
+"""The ranked list: what bounds the run and what to change, by cost.
 
-A cause is a part of the time (``causes``), a finding is a detector's; one that explains a cause is one row
-with it. First are those that are *sure*: causes that are no borderline ones, and findings that save over 5 %
-of a median step at least, or as an estimate of medium confidence or better. They are ranked by what they cost
-of the run, be it once or in each step. Then come borderline causes, and then the other findings, by what they
+A cause is a part of the time (``causes``), a finding is a detector's; a finding that explains a cause is one
+row with it. First are the *sure* rows: causes that are not borderline, and findings that save over 5 % of a
+median step, at least or as an estimate of medium confidence or better. They are ranked by their cost in the
+run, whether paid once or in each step. Then come borderline causes, and then the other findings, by what they
 may save. The diagnosis is the first rows.
 """
 
@@ -29,9 +29,9 @@ from opscope.core.analysis.host.in_words import NEARLY
 from opscope.core.analysis.host.light_diagnosis import MEDIAN, WALL
 
 Row = Mapping[str, Any]
-#: A finding that is about less of a cause's time does not explain it.
+#: A finding about a smaller part of a cause's time does not explain the cause.
 EXPLAINED: Final = 0.25
-#: How a row without an estimate was computed.
+#: The reasoning of a row without an estimate.
 _REASONING: Final = (
     "Counted is what the cause takes of the time that is judged, of one of its devices: {} (lost of"
     " diagnosis()). At least nothing: other work may take its place; at most all of it."
@@ -58,7 +58,7 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
             for entry in left
             if name in ask.explains(entry.detector) and _enough(entry, cause)
         ]
-        # one that is about this cause before one that is about it too
+        # findings about this cause first, before those about another cause too
         best = min(
             mine,
             key=lambda entry: (ask.explains(entry.detector).index(name), _place(entry)),
@@ -67,7 +67,7 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
         if best is None:
             rows.append(_alone(cause))
         else:
-            # the time of others that explain the same cause is a part of its own
+            # the time of other findings that explain the same cause is a part of this one's own
             same = {id(entry) for entry in mine}
             left = [
                 replace(entry, sure=False) if id(entry) in same else entry
@@ -83,7 +83,7 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
 
 
 def _is_unsure(causes: Causes) -> bool:
-    """Whether no detector's finding alone may lead the list."""
+    """Whether a detector's finding alone may not lead the list."""
     unknown = not causes.steps and causes.otherwise["finding"] == CANNOT_TELL
     return causes.barred is not None or unknown
 
@@ -98,7 +98,7 @@ def may_lead(detector: str, causes: Causes) -> bool:
 
 
 def is_open(entry: Said, causes: Causes) -> bool:
-    """Whether the diagnosis depends on what the replay of a finding's edit gives."""
+    """Whether the diagnosis depends on the result of replaying a finding's edit."""
     finding = entry.finding
     if finding is None:
         return False
@@ -112,13 +112,13 @@ def is_open(entry: Said, causes: Causes) -> bool:
 
 
 def _explains_any(detector: str, causes: Causes) -> bool:
-    """Whether a detector's findings explain a cause that there is; where data can carry none, none does."""
+    """Whether a detector's findings explain a cause that was found; False where the data allow no cause."""
     causes_of = ask.explains(detector) if causes.barred is None else ()
     return any(row["finding"].removeprefix(NEARLY) in causes_of for row in causes.rows)
 
 
 def with_costs(entry: Said, causes: Causes) -> Said:
-    """Return what a detector said with what its finding saves of a median step, and of the run."""
+    """Return a detector's answer with its finding's saving of a median step, and of the run."""
     finding = entry.finding
     if finding is None:
         return entry
@@ -148,7 +148,7 @@ def _of_a_step(entry: Said, finding: Finding, causes: Causes) -> int | None:
         return None
     step = finding.step_saving
     if step is None and entry.times is not None and len(entry.times) > 1:
-        # those of the replay, by step; the first is that of the whole
+        # the replay's times of each step; the first is that of the whole
         middle = entry.times["saving"][1:].median()
         step = None if middle is None else round(float(middle))  # type: ignore[arg-type]
     if step is None and finding.saving is not None:
@@ -157,14 +157,14 @@ def _of_a_step(entry: Said, finding: Finding, causes: Causes) -> int | None:
 
 
 def _barred(entry: Said, why: str) -> Said:
-    """Return a finding as one that cannot tell: what the data lack comes before any conclusion."""
+    """Return a finding as one that cannot tell: missing data come before any conclusion."""
     if entry.finding is None or not ask.explains(entry.detector):
-        return entry  # it is about some work, or the recording, and names no cause of the time
+        return entry  # the finding is about some work, or the recording, and names no cause of the time
     return Said(entry.detector, CANNOT_TELL, reason=why)
 
 
 def _enough(entry: Said, cause: Row) -> bool:
-    """Return whether a finding is about so much of a cause's time that it explains it."""
+    """Return whether a finding is about so much of a cause's time that it explains the cause."""
     assert entry.finding is not None
     return entry.finding.time >= EXPLAINED * (cause["lost"] or 0)
 
@@ -190,8 +190,8 @@ def _alone(cause: Row) -> Said:
 
 
 def _place(entry: Said) -> tuple[int, int, int, str]:
-    """Return the place in the list: a sure one that makes all others doubtful; sure ones by what they cost of
-    the run; borderline causes; the others."""
+    """Return the place in the list: a sure one that makes all others doubtful; sure ones by their cost in the
+    run; borderline causes; the others."""
     assert entry.finding is not None
     cost = entry.cause["lost"] if entry.cause is not None else entry.finding.saving
     if entry.sure:
@@ -220,7 +220,7 @@ def diagnosed(said: Sequence[Said], causes: Causes, command: Sequence[str] | Non
     ]
     rows: list[Row] = [*map(_row, first), *map(_row, near)]
     if doubts and not first and (near or causes.otherwise["finding"] == HEALTHY):
-        rows = [*map(_row, doubts), *rows]  # what is so near a limit, or below all, is in doubt
+        rows = [*map(_row, doubts), *rows]  # a row near its limit, or below all limits, is in doubt
     else:
         rows = rows or [causes.otherwise]
         but = [f"; but {entry.finding.what}" for entry in doubts if entry.finding]
@@ -231,7 +231,7 @@ def diagnosed(said: Sequence[Said], causes: Causes, command: Sequence[str] | Non
 
 
 def _row(entry: Said) -> Row:
-    """Return a finding in words; of a cause with what its detector says to change, and where."""
+    """Return a finding in words; for a cause, with its detector's proposed change and place."""
     finding = entry.finding
     assert finding is not None
     line = where(entry)

@@ -1,4 +1,4 @@
-"""The first rows of a finding's evidence, and one row of what is left: their times add up to the whole."""
+"""The first rows of a finding's evidence, and one row for the others: their times add up to the whole."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ MOST: Final = 20
 
 
 def with_rest(rows: pl.DataFrame, most: int = MOST) -> pl.DataFrame:
-    """Return the first rows, and where there are more one row with the others' ``count`` and ``time`` (ns).
-
-    ``rows`` have columns of EVIDENCE alone, which are cast to its types. ``detail`` of the last row says how
-    many rows it stands for. A sum of times leaves out those that are not known; of none it is null.
-    """
+    """Return the first rows and, if there are more, one row with the others' ``count`` and ``time`` (ns).
+    ``rows`` only have columns of EVIDENCE, which are cast to its types. ``detail`` of the last row says how
+    many rows it stands for. A sum of times leaves out unknown ones; without known times it is null."""
     kept = rows.select(
         pl.col(name).cast(EVIDENCE[name]) for name in EVIDENCE if name in rows.columns
     )

@@ -22,25 +22,23 @@ from opscope.core.once import lock_of
 if TYPE_CHECKING:
     from opscope.core.analysis.critical.graph import Graph
 
-#: The key of the ranked list as far as the diagnosis shows it.
+#: The key of the part of the ranked list that the diagnosis shows.
 _LEADING: Final = ("", "leading")
 
 
 def said_before(profile: Answers) -> dict[tuple[str, ...] | None, tuple[ask.Said, ...]]:
-    """What the detectors said so far, by the names of those that were asked."""
+    """The detectors' answers so far, by the names of the detectors that were asked."""
     return {}
 
 
 def answers_by_detector(profile: Answers) -> dict[str, tuple[ask.Said, ...]]:
-    """What each detector said that was asked without thresholds, by its name."""
+    """The answers of the detectors that were asked without thresholds, by the detector's name."""
     return {}
 
 
 def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said, ...]:
-    """Return what these detectors say of the profile; None: the ranked list, of all detectors and causes.
-
-    Raises ``ask.UnknownDetector``.
-    """
+    """Return these detectors' answers for the profile; None: the ranked list, of all detectors and causes.
+    Raises ``ask.UnknownDetector``. Raises ``ask.UnknownDetector``."""
     names = None if detectors is None else tuple(detectors)
     with lock_of(profile, "what the detectors said"):
         said = profile.of(said_before)
@@ -50,7 +48,8 @@ def said_by(profile: Answers, detectors: Sequence[str] | None) -> tuple[ask.Said
 
 
 def verdict(profile: Answers) -> tuple[ask.Said, ...]:
-    """Return of the ranked list what the diagnosis may show: the others need not be asked for it."""
+    """Return the part of the ranked list that the diagnosis may show; the other detectors need not be asked
+    for it."""
     with lock_of(profile, "what the detectors said"):
         said = profile.of(said_before)
         if None in said:
@@ -62,8 +61,8 @@ def verdict(profile: Answers) -> tuple[ask.Said, ...]:
 
 def _said(profile: Answers, names: tuple[str, ...] | None) -> tuple[ask.Said, ...]:
     fresh = not profile._made - {NOTES}
-    if "kernels" in profile.trace.tables:  # of a merged profile there are none
-        # read before kernels(), which then shares its columns: of a million they are 0.11 GB
+    if "kernels" in profile.trace.tables:  # a merged profile has none
+        # read before kernels(), which then shares its columns: for a million kernels they are 0.11 GB
         profile.trace["kernels"]
     ask_for = partial(
         ask.said,
@@ -83,7 +82,7 @@ def _said(profile: Answers, names: tuple[str, ...] | None) -> tuple[ask.Said, ..
 
 
 def _replay(profile: Answers, fresh: bool, edits: Sequence[Edit]) -> pl.DataFrame | None:
-    """Return the times with the edits. ``fresh``: give up first the frames that can be read again."""
+    """Return the times with the edits. ``fresh``: first release the frames that can be read again."""
     if fresh:
         profile._give_back()
     return simulate(profile, edits)

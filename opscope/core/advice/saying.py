@@ -1,4 +1,5 @@
-"""What detectors say alike: times and shares in words, the places of some work, the user's framework."""
+"""Words and values that detectors share: times and shares in words, the places of some work, the user's
+framework."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ import polars as pl
 from opscope.core.advice.finding import Answers
 from opscope.core.advice.rest import with_rest
 
-#: What the names of a framework's ops begin with.
+#: The beginnings of the names of a framework's ops.
 _PREFIXES: Final = {"aten::": "torch", "torch.": "torch", "autograd::": "torch"}
 _SHOWN: Final = 3
-#: Calls whose names are looked at for the framework.
+#: The number of calls whose names are searched for the framework.
 _LOOKED_AT: Final = 200
 
 
 def ms(time: float) -> str:
-    """Return a time (ns) in words: ``1,234.5 ms``, in µs what would be 0.0 ms, from 10 s on in s."""
+    """Return a time (ns) in words: ``1,234.5 ms``; in µs if that would be 0.0 ms, in s from 10 s on."""
     if time >= 1e10:
         return f"{time / 1e9:,.1f} s"
     if 0 < time < 5e4:
@@ -27,15 +28,13 @@ def ms(time: float) -> str:
 
 
 def share(part: float, total: float) -> str:
-    """Return a share in words: ``12.3 %``; of nothing, ``an unknown share``."""
+    """Return a share in words: ``12.3 %``; if the whole is 0, ``an unknown share``."""
     return f"{100 * part / total:.1f} %" if total else "an unknown share"
 
 
 def places(rows: pl.DataFrame, noun: str, time: str = "duration") -> str:
-    """Return the places with most of the time: the source line, else the layer, else the op.
-
-    ``noun``: what a row is, in the plural. ``time``: the column that is summed (ns).
-    """
+    """Return the places with most of the time: the source line, else the layer, else the op. ``noun``: the
+    name of a row, in the plural. ``time``: the column that is summed (ns)."""
     location = pl.coalesce(
         pl.col("source", "layer", "op").cast(pl.String), pl.lit("outside any op")
     )
@@ -52,10 +51,8 @@ def places(rows: pl.DataFrame, noun: str, time: str = "duration") -> str:
 
 
 def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.DataFrame:
-    """Return the rows of a finding's evidence: equal places together, those with most time first.
-
-    ``rows`` are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the longest of each place.
-    """
+    """Return the rows of a finding's evidence: equal places together, those with most time first. ``rows``
+    are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the place's longest row."""
     location = [
         name
         for name in ("op", "direction", "layer", "source", "inputs", "dtypes")
@@ -71,8 +68,8 @@ def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.D
 
 
 def framework(answers: Answers) -> str | None:
-    """Return the framework whose ops the trace has (``torch``, ``tensorflow`` …); None if it has several,
-    or tells none."""
+    """Return the framework whose ops the trace has (``torch``, ``tensorflow`` …); None if it has several or
+    none."""
     processes = answers.trace["processes"]
     names = set()
     if "framework" in processes.columns:
@@ -94,6 +91,6 @@ def framework(answers: Answers) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Return the name of a framework as ops have it: of ``PyTorch 1.10.1+cu102``, ``torch``."""
+    """Return the name of a framework as ops have it: ``torch`` for ``PyTorch 1.10.1+cu102``."""
     word = name.lower().partition(" ")[0]
     return "torch" if word == "pytorch" else word

@@ -1,4 +1,4 @@
-"""The engine steps of an inference server, as the detectors that advise on servers see them."""
+"""The engine steps of an inference server, as detectors of servers use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FEW: Final = "there are fewer than {least} decode steps after the warm-up"
 LEAST: Final = 5
 #: A part of the engine's time from which advice is worth reading.
 WORTH: Final = 0.05
-#: Below this the kind of a step was guessed.
+#: With a certainty below this, the kind of a step was guessed.
 _SURE: Final = 0.5
 UNSURE: Final = "the kinds of the engine steps were guessed: nothing marks them"
 
@@ -40,7 +40,7 @@ def steady(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def window(steps: pl.DataFrame) -> int:
-    """Return the engine's time (ns), of several processes the longest: they run beside each other."""
+    """Return the engine's time (ns); of several processes the longest, as they run side by side."""
     return int(steps.group_by("process").agg(pl.col("time").sum())["time"].max() or 0)  # type: ignore[arg-type]
 
 

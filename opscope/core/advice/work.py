@@ -1,4 +1,4 @@
-"""What ran on the device, in the same columns for a GPU and for the CPU: kernels, or ops without a GPU."""
+"""The device's work, in the same columns for a GPU and for the CPU: kernels, or ops without a GPU."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ CASTS: Final = (
     r"\A(aten::(_to_copy|to|copy_|_autocast_to\w*)"
     r"|copy_|to|half|float|bfloat16|Cast|hlo::convert|convert)\b"
 )
-#: A tensor: its dtype and its sizes.
+#: Matches a tensor: its dtype and its sizes.
 Tensor = tuple[str, tuple[int, ...]]
 _T = TypeVar("_T")
-#: The part of the time that may be without an op where "nothing found" is said.
+#: "Nothing found" may be said if no more than this part of the time is without an op.
 BLIND: Final = 0.05
 #: The columns of ``work``. ``row``: of the trace's kernels, null on the CPU. ``lane``: stream or thread.
 COLUMNS: Final = (
@@ -42,12 +42,9 @@ _TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
 
 
 def work(answers: Answers) -> pl.DataFrame:
-    """Return what ran on the device (COLUMNS; times in ns): kernels, or on the CPU ops at the level of their
-    costs, and innermost ops in none of these.
-
-    On the CPU, ``duration`` is an op's self time with that of the ops inside whose cost counts in it; ops
-    that move no data, such as views, are left out.
-    """
+    """Return the device's work (COLUMNS; times in ns): kernels, or on the CPU ops at the level of their
+    costs, and innermost ops that lie in none of these. On the CPU, ``duration`` is an op's self time plus
+    that of the ops inside it whose cost counts in it; ops that move no data, such as views, are left out."""
     if not answers.cpu_only:
         return answers.kernels(categories=True).select(
             pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
@@ -69,12 +66,13 @@ def work(answers: Answers) -> pl.DataFrame:
 
 
 def device_time(answers: Answers) -> int:
-    """Return the time (ns) of all kernels; on a CPU-only profile of all ops and of what is outside them."""
+    """Return the time (ns) of all kernels; for a CPU-only profile, of all ops and of the work outside
+    them."""
     return int(answers.summary()["kernel_time"].item() or 0)
 
 
 def blind(ran: pl.DataFrame) -> str | None:
-    """Return why "nothing found" may not be said of ``work``: too much has no op; None if it may."""
+    """Return why "nothing found" may not be said about ``work``: too much of it has no op; None if it may."""
     without = int(ran["duration"].filter(ran["op"].is_null()).sum())
     total = int(ran["duration"].sum())
     if without <= BLIND * total:
@@ -85,9 +83,8 @@ def blind(ran: pl.DataFrame) -> str | None:
 def edit_of(
     answers: Answers, rows: pl.DataFrame, factor: Floats, removed: pl.DataFrame
 ) -> tuple[Edit, int]:
-    """Return the edit that scales the durations of ``rows`` of ``work`` and removes ``removed``;
-    and the host's time (ns) that goes with these launches: of ops that launched nothing else, the whole op.
-    """
+    """Return the edit that scales the durations of ``rows`` of ``work`` and removes ``removed``; and the
+    host's time (ns) that goes with these launches: all of an op that launched nothing else."""
     if answers.cpu_only:
         spans = rows.select("process", pl.col("lane").alias("thread"), "start", "end")
         return Edit(host=spans.with_columns(pl.Series("factor", factor, pl.Float64))), 0
@@ -106,7 +103,7 @@ def edit_of(
 
 
 def and_host(gone: int) -> str:
-    """Return what a reasoning adds to the most that may be saved for launches that go (ns)."""
+    """Return the words of a reasoning on the host's time (ns) that goes with removed launches."""
     return (
         f"; and the host's time in the ops and calls that launched what goes, {ms(gone)}"
         if gone
@@ -122,17 +119,15 @@ def _whole_ops(answers: Answers, removed: pl.DataFrame) -> pl.DataFrame:
     op_spans = (
         every.group_by(keys).len("all").join(mine, on=keys).filter(pl.col("all") == pl.col("mine"))
     )
-    # an op is a range; ops() has columns that would take ten times as long to make
+    # ops here are ranges: the columns of ops() would take ten times as long to make
     ranges = answers.trace["ranges"]
     spans = ranges.select("process", range_ids(ranges).alias("op_id"), "thread", "start", "end")
     return spans.join(op_spans, on=keys, how="semi", maintain_order="left")
 
 
 def named(answers: Answers, pattern: str, direction: str | None = None) -> bool:
-    """Return whether an op of the profile (``direction``: of this one) has a name that matches ``pattern``.
-
-    It spares most profiles the frame of all ops, where a detector looks for a few.
-    """
+    """Return whether an op of the profile (of this ``direction``, if given) has a name that matches
+    ``pattern``. If a detector looks for a few ops, most profiles then need no frame of all ops."""
     totals = summed_columns(
         answers,
         (
@@ -151,7 +146,7 @@ def launches(answers: Answers, rows: pl.DataFrame) -> Ints:
     calls = answers.trace["calls"]
     if calls.is_empty() or rows.is_empty():
         return np.zeros(0, np.int64)
-    # of a CUDA graph's kernels, one call launched many
+    # one call launched many of a CUDA graph's kernels
     once = rows.filter(pl.col("correlation").is_not_null()).select(keys)
     alone = answers.trace["kernels"].select(keys).group_by(keys).len().filter(pl.col("len") == 1)
     wanted = once.join(alone, on=keys, how="semi")
@@ -163,13 +158,14 @@ def launches(answers: Answers, rows: pl.DataFrame) -> Ints:
 def by_text(
     column: pl.Series, read: Callable[[str | None], _T]
 ) -> tuple[NDArray[np.int32], list[_T]]:
-    """Return the number of each row's text, and what ``read`` says of each text: asked once each."""
+    """Return the number of each row's text, and the result of ``read`` for each text, called once per
+    text."""
     codes, texts = compact(column)
     return codes, [read(text) for text in texts]
 
 
 def holds(column: pl.Series, predicate: Callable[[str | None], bool]) -> NDArray[np.bool_]:
-    """Return for which rows ``predicate`` says True of the text of a Categorical column."""
+    """Return the rows for whose Categorical text ``predicate`` is true."""
     codes, values = by_text(column, predicate)
     flags: NDArray[np.bool_] = np.array(values, bool)[codes]
     return flags
@@ -196,10 +192,8 @@ class Cast:
 
 
 def cast_of(inputs: str | None, outputs: str | None, params: str | None) -> Cast | None:
-    """Return the cast between two floating-point formats that an op with these texts is; None if it is none.
-
-    ``params``: of ops whose results were not recorded, ``dtype`` says the format.
-    """
+    """Return the cast between two floating-point formats that an op with these texts does; None if it does
+    none. ``params``: for ops whose results were not recorded, ``dtype`` in it is the format."""
     read, written = tensors(inputs), tensors(outputs)
     if not read:
         return None

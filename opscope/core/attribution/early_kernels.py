@@ -30,8 +30,8 @@ LATE: Final = (
     f"kernels {LATE_SAID}: the clocks of the host and the device differ, so what"
     " the device waited for is not known"
 )
-#: No launch of a process takes this long (ns), and this many times longer than all its launches took, to
-#: reach the device.
+#: No launch of a process takes this long (ns), and this many times the time of all its launches, to reach the
+#: device.
 _NEVER, _TIMES = 10**9, 10
 #: With fewer launches, each may have waited for other work.
 _LEAST: Final = 10

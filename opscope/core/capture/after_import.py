@@ -1,8 +1,6 @@
-"""Call a function once the program has imported a module, by wrapt, which is itself imported no earlier.
-
-wrapt loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope run`` starts import no framework, so a
-small finder waits in wrapt's place until one of the modules is looked for.
-"""
+"""Call a function once the program has imported a module. It uses wrapt, but imports wrapt only then. wrapt
+loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope run`` starts import no framework, so a small
+finder stands in for wrapt until one of the modules is imported."""
 
 from __future__ import annotations
 
@@ -16,10 +14,10 @@ from typing import Any
 
 _log = logging.getLogger(__name__)
 _lock = threading.RLock()
-#: Functions by the module that they wait for, until wrapt has them. The names stay: another thread may be in
-#: the middle of looking for a module with the finder that is taken away.
+#: Functions by the module that they wait for, until wrapt has them. The keys stay, because another thread may
+#: still be using the finder when it is removed.
 _waiting: dict[str, list[Callable[[Any], None]]] = {}
-#: Called as the import of the first of the modules begins.
+#: Called when the import of the first of the modules begins.
 _beginning: list[Callable[[], None]] = []
 
 
@@ -40,19 +38,19 @@ def call(function: Callable[[Any], None], module: str) -> None:
 
 
 def as_it_begins(function: Callable[[], None]) -> None:
-    """Call ``function`` as the import of a module that is waited for begins, before wrapt waits for it."""
+    """Call ``function`` when the import of an awaited module begins, before wrapt takes over."""
     if function not in _beginning:
         _beginning.append(function)
 
 
 def _has_wrapt() -> bool:
-    """Whether wrapt is imported, wholly: then it may as well wait itself."""
+    """Whether wrapt is completely imported, so that it can wait itself."""
     spec = getattr(sys.modules.get("wrapt"), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 
 
 class _Finder:
-    """Finds no module; hands over to wrapt when one that is waited for is looked for."""
+    """Finds no module; hands over to wrapt when an awaited module is imported."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -66,7 +64,7 @@ class _Finder:
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             _log.warning("opscope: %s is not observed", name, exc_info=True)
             return None
-        # the import goes through the finders once, and wrapt's now stands before the present one
+        # an import asks each finder once, and wrapt's finder is now in front of this one
         for finder in tuple(sys.meta_path):
             if type(finder).__module__ == "wrapt.importer":
                 spec: ModuleSpec | None = finder.find_spec(name, path, target)
@@ -75,7 +73,7 @@ class _Finder:
 
 
 def _hand_over() -> None:
-    """Give wrapt all functions that wait, and take the finder away."""
+    """Give wrapt all waiting functions, and remove the finder."""
     import wrapt
 
     if not _has_wrapt():

@@ -1,8 +1,8 @@
 """Where attachable programs have their sockets: a folder that only its user can enter.
 
-A socket is named by its process: ``PID-START.sock``, with the time that the process started, as numbers of
-processes are used again. Folder and socket are reached through a descriptor of the folder that was
-checked (``core/owned_folder.py``), so nobody can put another folder in its place meanwhile.
+A socket is named by its process: ``PID-START.sock``, with the start time of the process, because process ids
+are reused. Folder and socket are reached through a descriptor of the folder that was checked
+(``core/owned_folder.py``), so nobody can put another folder in its place meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from . import process
 
 #: The environment variable that names another folder for the sockets.
 FOLDER: Final = "OPSCOPE_ATTACH_DIR"
-#: The way out where no folder will do.
+#: Advice where no folder can be used.
 WAY_OUT: Final = f"{FOLDER} names another folder, for the program and for opscope attach"
 _SOCKET: Final = re.compile(r"(\d+)-(\d+)\.sock")
 _CREDENTIALS: Final = struct.Struct("3i")
@@ -81,7 +81,7 @@ def prepare() -> tuple[Path, int]:
 
 
 def refusals() -> list[str]:
-    """Return why folders are not looked into though they are where sockets may be, a line each."""
+    """Return why some folders of sockets cannot be searched, a line each."""
     reasons = []
     for folder in folders():
         try:
@@ -100,15 +100,13 @@ def own(folder: Path) -> Place:
 
 
 def through(descriptor: int, name: str) -> str:
-    """Return the path of ``name`` in the folder of this descriptor; it is short, as a socket's has to be."""
+    """Return the path of ``name`` in this descriptor's folder; it is short, as paths of sockets must be."""
     return f"/proc/self/fd/{descriptor}/{name}"
 
 
 def listen(descriptor: int, attach_point: Place) -> socket.socket:
-    """Return the listening socket at ``attach_point``. Raises OSError.
-
-    It gets its name once it listens: before, whoever looks would take it for a dead program's.
-    """
+    """Return the listening socket at ``attach_point``. Raises OSError. It gets its final name once it
+    listens: earlier, it would be taken for a dead program's socket."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     new = f"{attach_point.name}.new"
     try:
@@ -118,7 +116,8 @@ def listen(descriptor: int, attach_point: Place) -> socket.socket:
         listener.listen(8)
         os.rename(new, attach_point.name, src_dir_fd=descriptor, dst_dir_fd=descriptor)
         listener.setblocking(False)
-    except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+    except BaseException:
+        # after a Ctrl-C too nothing is left behind; the exception is raised again
         listener.close()
         raise
     return listener
@@ -137,14 +136,15 @@ def connect(attach_point: Place, seconds: float) -> socket.socket:
             _, user, _ = peer(connection)
             if user != os.geteuid():
                 raise PermissionError(f"{attach_point.path} belongs to another user's program")
-        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        except BaseException:
+            # after a Ctrl-C too nothing is left behind; the exception is raised again
             connection.close()
             raise
         return connection
 
 
 def peer(connection: socket.socket) -> tuple[int, int, int]:
-    """Return the process, user and group at the other end, as the kernel noted them."""
+    """Return the process, user and group at the other end, as recorded by the kernel."""
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, user, group = _CREDENTIALS.unpack(data)
     return pid, user, group
@@ -159,10 +159,8 @@ def remove(descriptor: int, name: str) -> None:
 
 
 def places() -> Iterator[Place]:
-    """Yield the sockets of this user's programs that live; those of dead ones are removed.
-
-    A socket is dead if nothing listens: its process may be in another container, whose numbers are its own.
-    """
+    """Yield the sockets of this user's living programs; sockets of dead ones are removed. A socket is dead if
+    nothing listens. Its process id proves nothing, as the process may be in another container."""
     for folder in folders():
         try:
             descriptor = owned_folder.open_folder(folder, private=True)
@@ -179,7 +177,7 @@ def places() -> Iterator[Place]:
                 except ConnectionRefusedError:
                     remove(descriptor, name)
                     continue
-                except OSError:  # it is busy, or gone meanwhile
+                except OSError:  # it is busy, or was removed meanwhile
                     if not _exists(descriptor, name):
                         continue
                 yield attach_point

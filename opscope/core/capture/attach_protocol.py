@@ -1,8 +1,6 @@
-"""What ``opscope attach`` and an attachable program say to each other: one line of JSON each, then the end.
-
-A request is ``{"command": "start", "steps": 10, "seconds": 60}``; the other commands are ``stop``, ``dump``
-and ``status``, without more. An answer holds ``error`` where the command was not carried out.
-"""
+"""The messages between ``opscope attach`` and an attachable program: each sends one line of JSON, then
+closes. A request is ``{"command": "start", "steps": 10, "seconds": 60}``; the other commands are ``stop``,
+``dump`` and ``status``, without arguments. An answer has ``error`` if the command was not carried out."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ COMMANDS: Final = ("start", "stop", "dump", "status")
 #: The largest request and the largest answer, in bytes.
 MAX_REQUEST: Final = 4096
 MAX_ANSWER: Final = 65_536
-#: A client has this many seconds to send its request, and to take its answer.
+#: A client has this many seconds to send its request, and to receive its answer.
 PATIENCE_S: Final = 2.0
 #: The most steps and seconds of one capture.
 MOST_STEPS: Final = 1_000_000

@@ -55,7 +55,7 @@ class Server:
         folder, descriptor = attach_place.prepare()
         attach_point = attach_place.own(folder)
         try:
-            # one of this name is left of this very process, after an exec
+            # a leftover socket of this name belongs to this very process, before an exec
             attach_place.remove(descriptor, attach_point.name)
             self._listener = attach_place.listen(descriptor, attach_point)
         except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
@@ -80,7 +80,8 @@ class Server:
         os.close(self._folder)
 
     def pause(self) -> None:
-        """End the thread until ``resume``, and wait until the system has removed it too: a fork follows."""
+        """End the thread until ``resume``, and wait until the system has removed it, because a fork
+        follows."""
         if self._running is not None and _thread.get_ident() != self._ident:
             task = f"/proc/self/task/{self._system_id}"
             self._end()
@@ -89,7 +90,7 @@ class Server:
                 time.sleep(0.0001)
 
     def resume(self) -> None:
-        """Listen again after a fork; in the child, close what is the parent's."""
+        """Listen again after a fork; in the child, close the parent's descriptors."""
         if self._listener is None:
             return
         if os.getpid() == self.pid:
@@ -147,7 +148,7 @@ class Server:
             while not self._ended:
                 left = self._tick()
                 events = waiting.poll(None if left is None else max(0.0, left) * 1000)
-                # the pipe is written to when the thread is to end
+                # a byte in the pipe tells the thread to end
                 if (
                     any(descriptor == listener.fileno() for descriptor, _ in events)
                     and len(events) == 1
@@ -161,7 +162,7 @@ class Server:
     def _serve(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # whoever connected is gone
+        except OSError:  # the client is gone
             return
         with connection:
             try:
@@ -170,7 +171,7 @@ class Server:
                 return
 
     def _converse(self, connection: socket.socket) -> None:
-        # the kernel noted the user as they connected; the request of another one is not even read
+        # the kernel recorded the user at the connection; a request of another user is not even read
         _, user, _ = attach_place.peer(connection)
         if user != os.geteuid():
             connection.settimeout(PATIENCE_S)
@@ -190,7 +191,7 @@ class Server:
 
 
 def _receive(connection: socket.socket) -> bytes:
-    """Return the line that is sent within ``PATIENCE_S``, without its end. Raises Refused, OSError."""
+    """Return the line that arrives within ``PATIENCE_S``, without its end. Raises Refused, OSError."""
     data, until = b"", time.monotonic() + PATIENCE_S
     while b"\n" not in data:
         left = until - time.monotonic()

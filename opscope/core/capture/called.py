@@ -1,7 +1,5 @@
-"""What an instruction calls, as the program writes it: ``time.sleep``, ``self.lock.acquire``.
-
-A function that is written in C has no frame, so the innermost frame of a waiting thread shows only its line.
-"""
+"""The name of what an instruction calls, as the program writes it: ``time.sleep``, ``self.lock.acquire``. A
+function that is written in C has no frame, so the innermost frame of a waiting thread shows only its line."""
 
 from __future__ import annotations
 
@@ -12,10 +10,10 @@ from types import CodeType
 from typing import Final
 
 _HAS_POSITIONS: Final = sys.version_info >= (3, 11)
-#: What enters a ``with`` block, and what may stand between that and the expression whose value is entered.
+#: Opcodes that enter a ``with`` block, and opcodes that may stand between them and the entered expression.
 _ENTERS: Final = ("BEFORE_WITH", "SETUP_WITH", "LOAD_SPECIAL")
 _BETWEEN: Final = ("CACHE", "COPY", "SWAP", "LOAD_SPECIAL", "PUSH_NULL", "NOP", "EXTENDED_ARG")
-#: How far an opcode's argument is shifted to be a name's number.
+#: How many bits an opcode's argument is shifted from the index of a name.
 _SHIFTS: Final = {
     "LOAD_GLOBAL": 1 if _HAS_POSITIONS else 0,
     "LOAD_ATTR": 1 if sys.version_info >= (3, 12) else 0,
@@ -24,13 +22,14 @@ _SHIFTS: Final = {
     "LOAD_SUPER_ATTR": 2,
 }
 _LOCALS: Final = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
-#: Longest code that is looked at, in bytes.
+#: The longest code that is examined, in bytes.
 _LONGEST: Final = 1 << 17
 _MOST_WORDS: Final = 8
 
 
 def called(code: CodeType, at: int) -> str | None:
-    """Return what the instruction at byte ``at`` calls; None if it calls nothing or that is not known."""
+    """Return the name of what the instruction at byte ``at`` calls; None if it calls nothing or that is
+    unknown."""
     text = code.co_code
     if not 0 <= at < min(len(text), _LONGEST):
         return None
@@ -54,7 +53,7 @@ def called(code: CodeType, at: int) -> str | None:
 
 
 def _by_position(code: CodeType, text: bytes, at: int) -> list[str]:
-    """Return the names whose text begins where the call begins, in order: the call's own words."""
+    """Return the names whose source text begins where the call begins, in order: the words of the call."""
     places = list(islice(code.co_positions(), at // 2 + 1))  # type: ignore[attr-defined,unused-ignore]
     line, end_line, column, end_column = places[at // 2]
     if line is None or column is None:
@@ -68,13 +67,13 @@ def _by_position(code: CodeType, text: bytes, at: int) -> list[str]:
         if here[0] == line and here[2] == column and here[1:4:2] <= (end_line, end_column):
             word = _word(code, name, argument)
             if word is not None:
-                # a name alone begins the expression: what came before belongs to an earlier one
+                # a single name begins a new expression: earlier words belong to an earlier one
                 words = [*words, word] if name in ("LOAD_ATTR", "LOAD_METHOD") else [word]
     return words
 
 
 def _by_stack(code: CodeType, text: bytes, at: int) -> list[str]:
-    """Return the same by going back to what put the called object on the stack (Python 3.10)."""
+    """Return the same by searching backwards for what put the called object on the stack (Python 3.10)."""
     name, count = opcode.opname[text[at]], text[at + 1]
     below = {"CALL_FUNCTION": 1, "CALL_METHOD": 1, "CALL_FUNCTION_KW": 2, "SETUP_WITH": 1}
     if name not in below:
@@ -106,7 +105,7 @@ def _word(code: CodeType, name: str, argument: int) -> str | None:
         return code.co_varnames[argument] if argument < len(code.co_varnames) else None
     if name == "LOAD_DEREF":
         free = (*code.co_cellvars, *code.co_freevars)
-        if _HAS_POSITIONS:  # numbered after the local variables, where a cell may be one of them
+        if _HAS_POSITIONS:  # numbered after the local variables; a cell may be one of these
             free = (*code.co_varnames, *(c for c in free if c not in code.co_varnames))
         return free[argument] if argument < len(free) else None
     return None

@@ -1,4 +1,4 @@
-"""Sample what the machine and the process do while a recording runs: processors, memory, disk, network, GPUs.
+"""Sample the use of the machine by the process and others: processors, memory, disk, network, GPUs.
 
 psutil reads the system's counters of processor time. A sample is the difference of two readings, so nothing
 between them is missed, and a delayed sample is only longer. Measured on Linux 6 (2 cores, psutil 7.2): a
@@ -38,11 +38,12 @@ DEFAULT_RATE: Final = 10.0
 MAX_RATE: Final = 1000.0
 #: The first sample is taken this long after the first event.
 FIRST_NS: Final = 200_000_000
-#: Threads and child processes are looked at once in this many ns: their files cost more than the rest.
+#: Threads and child processes are read only once in this many ns: reading their files costs more than the
+#: rest.
 SLOW_NS: Final = 1_000_000_000
 #: Memory is read as steps begin, at most once in this many ns.
 STEP_NS: Final = 2_000_000
-#: Child processes that are looked at.
+#: The most child processes that are read.
 MAX_CHILDREN: Final = 256
 #: Samples that are kept until the first event makes the recording's folder.
 MAX_UNWRITTEN: Final = 6_000
@@ -87,11 +88,12 @@ def chosen_rate(default: float) -> float:
 
 
 class _Series:
-    """Samples of some names at the same times: one thread adds them, whichever writes takes them."""
+    """Samples of several names at the same times: one thread adds them, any thread may take them."""
 
     def __init__(self, *names: str) -> None:
         self._names = names
-        # a row at once: of lists by name, another thread could take one and not yet the next
+        # a complete row at once: with a list per name, another thread could take one list before the next is
+        # filled
         self._rows: deque[tuple[float | None, ...]] = deque(maxlen=MAX_UNWRITTEN)
 
     def add(self, now: int, *values: float | None) -> None:
@@ -140,7 +142,7 @@ class CpuSampler:
         """Take a sample if one is due; return the ns until the next one."""
         if self._off:
             return self._period
-        if not self._due:  # a recording that is over by then does not pay for the import of psutil
+        if not self._due:  # a recording that ends before this does not pay for the import of psutil
             self._due = perf_counter_ns() + FIRST_NS
         left = self._due - perf_counter_ns()
         if left <= 0:
@@ -150,7 +152,7 @@ class CpuSampler:
         return left
 
     def last(self) -> None:
-        """Take the last sample, at the end of a recording; none if there was no first."""
+        """Take the last sample at the end of a recording; none if there was no first one."""
         if self._before is not None and not self._off:
             self._slow_due = 0
             self.sample()
@@ -197,7 +199,7 @@ class CpuSampler:
         times = self._psutil.cpu_times()
         now = perf_counter_ns()
         idle = times.idle + getattr(times, "iowait", 0.0)
-        # a guest's time is part of user and nice already
+        # a guest's time is already part of user and nice
         busy = sum(times) - idle - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0)
         own = self._process.cpu_times()
         used = own.user + own.system
@@ -224,7 +226,7 @@ class CpuSampler:
 
     def _sample_gpus(self, gpus: GpuSamples, now: int) -> None:
         for device, values in gpus.sample(now):
-            # the quantities that NVML answers differ from time to time
+            # the quantities that NVML answers vary over time
             parts = self._of_gpus.setdefault(device, {})
             names = tuple(values)
             series = parts.get(names)
@@ -258,7 +260,7 @@ class CpuSampler:
                         try:
                             process = self._psutil.Process(pid) if process is None else process
                             times = process.cpu_times()
-                        except self._psutil.Error:  # it has ended meanwhile
+                        except self._psutil.Error:  # the process has ended meanwhile
                             continue
                         processes[pid] = process
                         waiting.append(pid)
@@ -281,7 +283,7 @@ class StepMemory:
         self._page = 0
         self._file: int | None = None
         self._off = False
-        #: Appended to by the thread of the steps, and emptied by the one that writes.
+        #: The thread of the steps appends, and the writing thread removes.
         self._read: deque[tuple[int, float]] = deque(maxlen=MAX_UNWRITTEN)
 
     def step(self) -> None:
@@ -302,7 +304,7 @@ class StepMemory:
             self._read.append((now, float(pages * self._page)))
 
     def take(self) -> dict[str, Any] | None:
-        """Return what was read since the last call, as facts of the recording."""
+        """Return the readings since the last call, as facts of the recording."""
         rows = [self._read.popleft() for _ in range(len(self._read))]
         if not rows:
             return None
@@ -318,8 +320,8 @@ class StepMemory:
 
 
 def _queued() -> int | None:
-    """Return for how long (ns) the first thread waited for a processor so far; None if the system counts
-    none."""
+    """Return how long (ns) the first thread has waited for a processor; None if the system does not count
+    it."""
     try:
         with open("/proc/self/schedstat", "rb", buffering=0) as file:
             return int(file.read(128).split()[1])
@@ -332,11 +334,8 @@ _LISTS: Final = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
 
 def _children(pid: int) -> list[int]:
-    """Return the child processes of a process, from the files that the kernel keeps for each thread.
-
-    psutil's ``children`` reads the status of every process of the machine. Raises OSError where the kernel
-    keeps no such files.
-    """
+    """Return the child processes of a process, from the kernel's files for each thread. psutil's ``children``
+    would read the status of every process of the machine. Raises OSError if the kernel has no such files."""
     if not _LISTS:
         raise OSError("this system does not list the children of a process")
     pids: list[int] = []

@@ -79,10 +79,8 @@ def domain_number(name: str) -> int:
 
 
 def reusable() -> set[int] | None:
-    """Return the ids of all texts that may be pushed again; None if that cannot be told without waiting.
-
-    A thread that holds the lock may wait for the recorder's.
-    """
+    """Return the ids of all texts that may be pushed again; None if finding out would have to wait. A thread
+    that holds this lock may be waiting for the recorder's lock."""
     if not _lock.acquire(blocking=False):
         return None
     try:

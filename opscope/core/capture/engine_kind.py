@@ -11,14 +11,14 @@ from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.session import emitter
 from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 
-#: The emitter whose domain holds what stands for nothing that ran (``schema.CAPTURE_DOMAIN``).
+#: The emitter whose domain holds marks that stand for nothing that ran (``schema.CAPTURE_DOMAIN``).
 _FRAMEWORK: Final = "capture"
 #: The numbers of queries and of keys of each request.
 Lengths: TypeAlias = Sequence[tuple[int, int]]
 
 
 def text(kind: str, requests: int | None, new_tokens: int | None, cached_tokens: int | None) -> str:
-    """Return the mark's text. Raises ValueError for a kind that is none and for negative counts."""
+    """Return the mark's text. Raises ValueError for an unknown kind and for negative counts."""
     if kind not in ENGINE_KINDS:
         raise ValueError(f"kind={kind!r}: choose one of: {', '.join(ENGINE_KINDS)}")
     counts = {"requests": requests, "new_tokens": new_tokens, "cached_tokens": cached_tokens}
@@ -53,5 +53,5 @@ def mark(text_of_mark: str) -> None:
 
 @lru_cache(maxsize=4_096)
 def _interned(marks: Emitter, text_of_mark: str) -> Prepared:
-    """Return the prepared mark: to prepare a text takes tens of µs."""
+    """Return the mark prepared once, because preparing a text takes tens of µs."""
     return marks.prepare(text_of_mark)

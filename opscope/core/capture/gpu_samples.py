@@ -1,10 +1,9 @@
 """Sample NVIDIA GPUs by NVML: use, memory, clocks, power, temperature, throttling, PCIe and NVLink, energy.
 
-NVML is asked through NVIDIA's own binding (nvidia-ml-py), on the writer's thread alone: a call takes from
-10 µs to some ms, and one for PCIe traffic measures for 20 ms. The binding lets go of the interpreter
-meanwhile.
-Of several ranks on a machine each samples its own GPU, else every GPU that the process can see. What a GPU
-does not support is noted once, with NVML's reason, and left out from then on.
+NVML is asked through NVIDIA's own binding (nvidia-ml-py), on the writer's thread alone: a call takes from 10
+µs to some ms, and one for PCIe traffic measures for 20 ms. The binding releases the GIL meanwhile. Of several
+ranks on a machine each samples its own GPU, else every GPU that the process can see. What a GPU does not
+support is noted once, with NVML's reason, and left out from then on.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
 
-#: GPUs that are sampled, and errors in a row after which a quantity is given up.
+#: The most GPUs that are sampled, and the errors in a row after which a quantity is no longer read.
 MAX_GPUS: Final = 16
 MAX_ERRORS: Final = 5
 #: Least time (ns) between samples of all quantities, and of those that measure for long.
@@ -25,8 +24,8 @@ SLOW_NS: Final = 1_000_000_000
 #: NVML's codes of errors that stay: not supported, no permission, no such function, and a GPU that is gone.
 _STAY: Final = (3, 4, 13)
 _LOST: Final = 15
-#: Reasons why clocks are below what they could be, by NVML's bits (``nvmlClocksEventReasons``). That a GPU
-#: idles, or that its user has set its clocks, is none.
+#: Reasons why clocks are below their maximum, by NVML's bits (``nvmlClocksEventReasons``). Idling and clocks
+#: set by the user do not count.
 THROTTLED: Final[Mapping[int, str]] = MappingProxyType(
     {
         0x04: "power limit",
@@ -37,7 +36,7 @@ THROTTLED: Final[Mapping[int, str]] = MappingProxyType(
         0x80: "power brake",
     }
 )
-#: A field id of all links together, and the scope that means all.
+#: The field id for all links together, and the scope that means all links.
 _NVLINK: Final = ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX")
 _ALL_LINKS: Final = 0xFFFFFFFF
 
@@ -103,8 +102,8 @@ def _nvlink(nvml: Any, gpu: Any) -> Mapping[str, float]:
     }
 
 
-#: What is sampled: its name for people, whether of the MIG instance where there is one, whether it is slow,
-#: whether it counts, and how it is read.
+#: The sampled quantities: name for people, whether a MIG instance has its own, whether it is slow to read,
+#: whether it is a counter, and the function that reads it.
 QUANTITIES: Final[tuple[tuple[str, bool, bool, bool, _Read], ...]] = (
     ("utilization", True, False, False, _use),
     ("memory", True, False, False, _memory),
@@ -193,9 +192,9 @@ class GpuSamples:
                 )
         try:
             parted = bool(nvml.nvmlDeviceGetMigMode(handle)[0])
-        except nvml.NVMLError:  # a GPU that cannot be parted
+        except nvml.NVMLError:  # a GPU without support for MIG
             parted = False
-        if parted:  # CUDA sees the first instance alone
+        if parted:  # CUDA sees only the first instance
             instance = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0)
             return self._instance(number, handle, instance)
         return _Gpu(number, handle, handle)

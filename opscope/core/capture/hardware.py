@@ -1,4 +1,4 @@
-"""Which processor this process runs on, its measured roofs, and the cuDNN it has loaded, for the versions."""
+"""The processor of this process, its measured roofs, and the loaded cuDNN, for the recorded versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOFS_FILE: Final = "cpu_roofs.json"
 _MOST_ROOFS: Final = 65_536
 CPU_INFO: Final = Path("/proc/cpuinfo")
 _MAPS: Final = Path("/proc/self/maps")
-#: Bytes that the first processor's lines take at most; Linux makes the others' text only if it is read.
+#: The most bytes of the first processor's lines; Linux generates the text of others only when it is read.
 _HEAD: Final = 4096
 #: The cores of ARM's processors, whose name Linux does not give: by implementer and part (the register MIDR,
 #: as in ``lscpu``).
@@ -35,13 +35,12 @@ _CUDNN: Final = re.compile(r"(/\S.*/libcudnn(?:-[0-9a-f]+)?\.so[.\d]*)$", re.MUL
 
 @lru_cache
 def cpu_model(cpu_info: Path = CPU_INFO) -> str | None:
-    """Return the model of the machine's processor; None where the system does not tell it.
-
-    A processor of ARM's that is not in the table is its two numbers.
-    """
+    """Return the model of the machine's processor; None if the system does not tell. An unlisted processor of
+    ARM is described by its two numbers."""
     try:
         with cpu_info.open(encoding="utf-8", errors="replace") as file:
-            said = dict(reversed(_FIELD.findall(file.read(_HEAD))))  # the first processor's count
+            # the first processor's lines suffice
+            said = dict(reversed(_FIELD.findall(file.read(_HEAD))))
     except OSError:
         return None
     if said.get("model name"):
@@ -84,10 +83,8 @@ def cpu_roofs() -> str | None:
 
 
 def cudnn_version(maps: Path = _MAPS) -> str | None:
-    """Return the version of the cuDNN that this process has loaded, ``9.1.0``; None without one.
-
-    It loads no library: ``cudnnGetVersion``, which needs no context, is asked of the one that is mapped.
-    """
+    """Return the version of the cuDNN that this process has loaded, ``9.1.0``; None without one. It loads no
+    library: it calls ``cudnnGetVersion``, which needs no context, of the mapped library."""
     loaded = getattr(os, "RTLD_NOLOAD", None)
     try:
         paths = dict.fromkeys(_CUDNN.findall(maps.read_text("utf-8", "replace")))
@@ -100,12 +97,12 @@ def cudnn_version(maps: Path = _MAPS) -> str | None:
     for path in paths:
         try:
             function = ctypes.CDLL(path, mode=os.RTLD_LAZY | loaded).cudnnGetVersion
-        except (OSError, AttributeError):  # unmapped since, or no cuDNN
+        except (OSError, AttributeError):  # unmapped meanwhile, or not cuDNN
             continue
         function.argtypes, function.restype = (), ctypes.c_size_t
         number = int(function())
         major = (
             10_000 if number >= 90_000 else 1000
-        )  # as cuDNN's header makes it, from 9 on and before
+        )  # the formula of cuDNN's header, from 9 on and before
         return f"{number // major}.{number % major // 100}.{number % 100}"
     return None

@@ -7,12 +7,12 @@ from typing import Any
 from opscope.core.capture import session
 from opscope.core.schema import OPTIMIZER_STEPS
 
-#: The recorder that has the note.
+#: The recorder that has the note already.
 _noted: Any = None
 
 
 def next_step() -> int:
-    """End the step that the optimizer's step ends; return the number of the next."""
+    """End the step where the optimizer's step ends; return the number of the next step."""
     note_hook()
     return session.next_step()
 

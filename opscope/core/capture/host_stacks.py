@@ -1,13 +1,13 @@
 """Sample the Python stacks of the threads that a recording records, so that time outside ops has lines.
 
-A library of opscope's own samples (``adapters/shared/stacks.c``), where it can be built; else the writer's
-thread does, at a lower rate. Both lower their rate by themselves, so that sampling costs 1 % at most. No
-signal is used.
+A library of opscope's own takes the samples (``adapters/shared/stacks.c``) if it can be built; else the
+writer's thread does, at a lower rate. Both reduce their rate so that sampling costs 1 % at most. No signal is
+used.
 
-Samples are biased towards the places where Python lets another thread run. A thread in a function of C that
-keeps the GIL is seen as it ends. A thread other than the main one may go on for the switch interval
-(5 ms) before it is seen, or until it releases the GIL, as an op does when it begins. A thread that waits with
-the GIL released (sleeping, reading, locked, in ``.item()``) is seen where it is.
+Samples are biased towards the places where Python lets another thread run. A thread in a C function that
+keeps the GIL is sampled when that function ends. Threads other than the main thread may run on for the switch
+interval (5 ms) before they are sampled, or until they release the GIL, as an op does when it begins. A thread
+that waits with the GIL released (sleeping, reading, locked, in ``.item()``) is sampled where it waits.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from .own_cost import Spent
 
 _log = logging.getLogger(__name__)
 
-#: ``0``: no stacks are sampled. ``python``: in Python, for tests and to compare.
+#: ``0``: do not sample stacks. ``python``: sample in Python, for tests and comparisons.
 VARIABLE: Final = "OPSCOPE_STACKS"
 #: Time between two samples (ns), before it is lowered: natively, and in Python.
 PERIOD_NS: Final = 10_000_000
 PYTHON_PERIOD_NS: Final = 50_000_000
-#: What samples may cost is 1 / SHARE of the time: a little less than a hundredth.
+#: Samples may cost at most 1 / SHARE of the time: a little less than 1 %.
 SHARE: Final = 120
-#: The rate is halved each time that so much was written, so that a day of samples stays small.
+#: The rate is halved each time this many bytes were written, so that a day of samples stays small.
 HALVED_EACH: Final = 16 << 20
-#: Frames of a stack, and distinct stacks, that are kept.
+#: The most frames of a stack, and the most distinct stacks, that are kept.
 MAX_DEPTH: Final = 512
 MAX_NODES: Final = 1 << 17
 MAX_UNWRITTEN: Final = 1 << 16
-#: Calls that are named at a write; the others wait for the next.
+#: The most calls that are named at one write; further ones wait for the next.
 _MOST_CALLS: Final = 200
 PART: Final = "Python stacks"
 
@@ -61,11 +61,11 @@ Leaf = tuple[int, CodeType, int]
 class Sampling(Protocol):
     """Takes the samples of a recording."""
 
-    #: In words, for the report.
+    #: The way of sampling in words, for the report.
     how: str
 
     def open(self, period: int) -> bool:
-        """Begin anew, with nothing recorded; false if another recording is sampled."""
+        """Begin with nothing recorded; false if another recording is being sampled."""
 
     def thread(self, ident: int, native: int, is_main: bool) -> None:
         """Sample this thread from now on."""
@@ -74,10 +74,10 @@ class Sampling(Protocol):
         """Begin, or go on after ``stop``."""
 
     def stop(self) -> None:
-        """Pause; nothing of it runs afterwards."""
+        """Pause; afterwards nothing of it runs."""
 
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
-        """Return what is new: ``STACK_RECORD``s, nodes of stacks, nodes that are innermost."""
+        """Return the new data: ``STACK_RECORD``s, nodes of stacks, and the numbers of the innermost nodes."""
 
     def figures(self) -> tuple[int, int, int, int, int, int]:
         """Return ns spent, looks, samples, records dropped, the period and the longest period (ns)."""
@@ -86,20 +86,21 @@ class Sampling(Protocol):
         """Sample no more often than once in ``period`` ns."""
 
 
-#: Makes the native sampler; set by who can build it. Raises RuntimeError or OSError where it cannot be had.
+#: Makes the native sampler; set by the package that can build it. Raises RuntimeError or OSError if it
+#: cannot.
 native: Callable[[], Sampling] | None = None
 _chosen: bool | None = None
 
 
 def choose(stacks: bool | None) -> None:
-    """Sample stacks from the next recording on, or do not; None leaves it as it is."""
+    """Sample stacks from the next recording on, or do not; None leaves the setting unchanged."""
     global _chosen
     if stacks is not None:
         _chosen = stacks
 
 
 def is_on() -> bool:
-    """Whether stacks are sampled: as chosen, and not where the environment says otherwise."""
+    """Whether stacks are sampled: as chosen, unless the environment says otherwise."""
     return os.environ.get(VARIABLE, "") != "0" and _chosen is not False
 
 
@@ -116,7 +117,7 @@ class HostStacks:
     """The samples of one recorder, from ``begin`` to ``end``. No method raises."""
 
     def __init__(self, note: Callable[[str, str], object], flat: bool = False) -> None:
-        """``flat``: whether old samples are deleted, so that the rate need not sink as they grow."""
+        """``flat``: whether old samples are deleted, so that the rate need not fall as they accumulate."""
         self._note = note
         self._flat = flat
         self._sampling: Sampling | None = None
@@ -160,7 +161,7 @@ class HostStacks:
         self._since = perf_counter_ns()
         _running.add(self)
         sampling.start()
-        # a recorder that is dropped without its end leaves no sampler behind, which would keep out the next
+        # a recorder dropped without its end must leave no sampler behind, which would block the next
         weakref.finalize(self, _stop, sampling, self._pid).atexit = False
 
     def thread(self, ident: int, native_id: int) -> None:
@@ -192,19 +193,19 @@ class HostStacks:
             self._sampling.stop()
 
     def resume(self) -> None:
-        """Go on after a fork, in the parent alone, unless the recording has ended."""
+        """Continue after a fork, only in the parent, and only if the recording has not ended."""
         if self._sampling is not None and not self._ended and self._pid == os.getpid():
             self._sampling.start()
 
     def end(self) -> None:
-        """End; what was sampled can still be taken."""
+        """End; samples taken so far can still be read."""
         if not self._ended:
             self._ended = True
             _running.discard(self)
             self.pause()
 
     def abandon(self) -> None:
-        """Forget all, in a forked child."""
+        """Forget everything, in a forked child."""
         self._sampling, self._begun = None, True
         _running.discard(self)
 
@@ -227,7 +228,7 @@ class HostStacks:
         return samples, lines
 
     def facts(self) -> dict[str, Any] | None:
-        """Return what is said of the samples so far, as a fact of the recording."""
+        """Return a fact of the recording about the samples so far."""
         if self._sampling is None:
             return None
         _, looks, samples, dropped, _, longest = self._sampling.figures()
@@ -242,7 +243,7 @@ class HostStacks:
         }
 
     def spent(self) -> Spent:
-        """Return what all samples cost, in time."""
+        """Return the cost of all samples."""
         if self._sampling is None:
             return Spent(PART, 0, 0, 1, 0)
         spent, looks = self._sampling.figures()[:2]
@@ -250,7 +251,7 @@ class HostStacks:
 
     def _lines(self, nodes: Iterable[Node]) -> Iterable[str]:
         for number, parent, code, _, line in nodes:
-            code_number = self._codes.get(id(code))  # the sampler keeps the object
+            code_number = self._codes.get(id(code))  # the sampler keeps the object alive
             if code_number is None:
                 code_number = self._codes[id(code)] = len(self._codes)
                 name = getattr(code, "co_qualname", code.co_name)
@@ -277,7 +278,8 @@ def _stop(sampling: Sampling, process: int) -> None:
         sampling.stop()
 
 
-#: What samples now. A sampler must end before the interpreter does, or it would wait for a GIL that is gone.
+#: The active sampler. A sampler must end before the interpreter does, or it would wait for a GIL that no
+#: longer exists.
 _running: weakref.WeakSet[HostStacks] = weakref.WeakSet()
 
 
@@ -297,7 +299,7 @@ def _make() -> tuple[Sampling, int]:
 
 
 class _Last:
-    """A thread's sample that lasts."""
+    """A thread's current sample, which lasts until its stack changes."""
 
     __slots__ = ("cpu", "last", "native", "node", "ready", "ready_before", "samples", "start")
 
@@ -372,7 +374,7 @@ class PythonStacks:
         self._cost += (took - self._cost) / 8
         self._period = max(self._base, int(self._cost * SHARE))
         self._longest = max(self._longest, self._period)
-        # an even pace could keep step with the program's own
+        # an even interval could stay in step with the program's own
         period = self._period * (3 + (asked >> 7) % 3) // 4
         self._due = perf_counter_ns() + period
         return period
@@ -380,7 +382,7 @@ class PythonStacks:
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
         """Return what is new."""
         for last in self._threads.values():
-            if last.samples > 1:  # what lasts is written up to its last sample
+            if last.samples > 1:  # a lasting sample is written up to its last observation
                 self._record(last, last.last, last.samples - 1)
                 last.start, last.samples, last.ready_before = last.last, 1, last.ready
         records, self._records = self._records, []
@@ -419,7 +421,7 @@ class PythonStacks:
             last.start = last.last = asked
             last.ready_before, last.node, last.samples = last.ready, node, 1
             self._samples += 1
-        frames.clear()  # they hold all that the program's functions hold
+        frames.clear()  # code objects keep all constants of the program's functions alive
 
     def _stack(self, frame: FrameType | None) -> int:
         path: list[tuple[CodeType, int, int]] = []
@@ -457,18 +459,18 @@ class PythonStacks:
 
 
 def _cpu_of(native_id: int) -> int | None:
-    """Return the processor time of a thread (ns), None once it has ended; -1 where the system tells none."""
+    """Return the processor time of a thread (ns); None once it has ended, -1 if the system does not tell."""
     if not sys.platform.startswith("linux"):
         return -1
     try:
-        # the number of the thread's clock, as Linux makes it; of a thread that has ended it is an error
+        # the id of the thread's clock, as Linux forms it; an error for a thread that has ended
         return time.clock_gettime_ns(struct.unpack("<i", struct.pack("<I", _clock(native_id)))[0])
     except OSError:
         return None
 
 
 def _waited_for_processor(native_id: int) -> int:
-    """Return how long (ns) a thread was ready and had no processor; 0 where the system does not tell."""
+    """Return how long (ns) a thread was ready without a processor; 0 if the system does not tell."""
     try:
         with open(f"/proc/self/task/{native_id}/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1])

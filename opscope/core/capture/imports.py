@@ -1,9 +1,6 @@
-"""Time the imports of the program: those that are in no other import, on any thread.
-
-Python calls ``_find_and_load`` of its import machinery for each module that is not loaded yet, and looks the
-function up each time. It is wrapped while no import runs: an import inside another costs nothing, and one of
-a loaded module never comes here.
-"""
+"""Time the program's outermost imports, on any thread. Python calls ``_find_and_load`` of its import
+machinery for each module that is not loaded yet, and looks the function up each time. It is wrapped only
+while no import runs, so an import inside another costs nothing. Imports of loaded modules never call it."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 _NAME: Final = "_find_and_load"
-#: Imports that are kept; of a program with more, the first.
+#: The most imports that are kept; of a program with more, the first ones.
 MOST: Final = 4096
 _times: list[tuple[str, int, int]] = []
 
@@ -47,11 +44,11 @@ def time_imports() -> Callable[[], None]:
         _times.clear()
 
     wrapped = [True]
-    # Python leaves frames of its import machinery out of tracebacks, and knows them by their file
+    # Python hides frames of its import machinery in tracebacks, which it recognises by their file
     file = original.__code__.co_filename
     find_and_load.__code__ = find_and_load.__code__.replace(co_filename=file)
     setattr(machinery, _NAME, find_and_load)
-    if hasattr(os, "register_at_fork"):  # a child's run has not the imports of its parent
+    if hasattr(os, "register_at_fork"):  # a child process does not have its parent's imports
         os.register_at_fork(after_in_child=_times.clear)
     return undo
 

@@ -1,13 +1,13 @@
-"""The clock of light mode: what each step took, and its phases. No op is recorded, and nothing is looked up.
+"""The clock of light mode: the duration of each step and of its phases. No op is recorded.
 
-A hook notes the time and adds what passed since the last note to the phase that was open: two readings of
-the clock and a few additions. Whole steps are appended to a buffer, which the writer's thread takes
-(``light_recording``). What lies directly before a backward pass, from the end of the last wait for input or
-of the last other phase on, is the forward phase: hooking the model's call would cost at each module. So it is
-within an optimizer's step that calls a closure, as those of Lightning do.
+A hook reads the time and adds the time since the last reading to the open phase: two readings of the clock
+and a few additions. Completed steps are appended to a buffer, which the writer's thread empties
+(``light_recording``). The time directly before a backward pass, from the end of the last wait for input or
+other phase, counts as the forward phase, because hooking the model's calls would cost time at each module.
+The same holds within an optimizer's step that calls a closure, as in Lightning.
 
-In one step of ``ONE_IN`` each hook also measures itself. That time and the cost of a hook's call, which is
-measured beforehand, make opscope's own cost, and its spread the error.
+In one step of ``ONE_IN`` each hook also measures itself. That time plus the cost of calling a hook, measured
+beforehand, is opscope's own cost, and its spread is the error.
 
 ``LightClock`` serves where nothing can be compiled. ``backends/light_clock.py`` has the same in C.
 """
@@ -48,39 +48,38 @@ __all__ = [
     "Watch",
 ]
 
-#: What ``enter`` returns on a thread whose steps are not measured.
+#: The result of ``enter`` on a thread whose steps are not measured.
 AWAY: Final = -1
 #: One step in this many measures the hooks; a power of two. The first steps do, too.
 ONE_IN: Final = 64
 _MASK: Final = ONE_IN - 1
 _FIRST: Final = 16
-#: Bytes of steps that may wait for the writer's thread; beyond, all that wait are dropped, and counted.
+#: The most bytes of steps that wait for the writer's thread; beyond it, all waiting steps are dropped, and
+#: counted.
 MAX_WAITING: Final = 16 << 20
-#: Steps that measured themselves whose cost is kept.
+#: Number of self-measured steps whose cost is kept.
 KEPT: Final = 512
-#: The phases that are the forward phase if a backward pass follows.
+#: Phases that become the forward phase if a backward pass follows.
 _OUTSIDE_OF_FORWARD: Final = (OTHER, OPTIMIZER)
-#: No step takes longer (ns): the limit of slow steps while there is none.
+#: No step takes longer (ns): the limit of slow steps while no limit is set.
 NEVER: Final = 1 << 62
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 class Watch(Protocol):
-    """What decides, between two steps, whether steps are to be recorded in full."""
+    """Decides, between two steps, whether steps are to be recorded in full."""
 
     def slow(self, took: int) -> None:
         """A step took longer than the limit."""
 
     def usual(self) -> None:
-        """A step took no longer, after one that did."""
+        """A step was within the limit, after one that was not."""
 
 
 class Cost:
-    """What the hooks of a step cost, by the steps in which they measured themselves (ns).
-
-    The latest ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures
-    milliseconds of others' work, and a few of those outweigh thousands of steps in a mean.
-    """
+    """The cost of the hooks in a step, from the steps in which they measured themselves (ns). The latest
+    ``KEPT`` are kept for the median: a thread that loses its processor within a hook measures milliseconds of
+    others' work, and a few of those outweigh thousands of steps in a mean."""
 
     __slots__ = ("count", "recent", "total")
 
@@ -97,7 +96,8 @@ class Cost:
         self.total += ns
 
     def middle(self) -> tuple[float, float] | None:
-        """Return the median and how far its 95 % interval reaches, by order statistics; None below two."""
+        """Return the median and the half width of its 95 % interval, by order statistics; None for fewer than
+        two."""
         ordered = sorted(self.recent)
         count = len(ordered)
         if count < 2:
@@ -112,12 +112,12 @@ class Cost:
 class Clock(Protocol):
     """The steps of the first thread that has any, and their phases. No method raises."""
 
-    #: Whether everything is recorded besides, so that steps are not as they are otherwise.
+    #: Whether steps are also recorded in full, so that they take longer than usual.
     full: bool
-    #: A step above ``limit`` (ns) is told to ``watch``.
+    #: A step above ``limit`` (ns) is reported to ``watch``.
     limit: int
     watch: Watch | None
-    #: Whether ``session`` shall ask ``between`` between two steps.
+    #: Whether ``session`` must call ``between`` between two steps.
     due: bool
     between: Callable[[], None]
     #: Called once, when the first step begins.
@@ -125,22 +125,22 @@ class Clock(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """What the hooks measured of themselves in the steps that did."""
+        """The cost of the hooks, which they measured themselves in some steps."""
 
     @property
     def measured_calls(self) -> int:
-        """Calls of hooks in those steps."""
+        """The number of hook calls in those steps."""
 
     @property
     def measured_turns(self) -> int:
-        """Turns of steps among them whose way to this clock was not measured."""
+        """The number of turns among those steps for which the time to reach this clock was not measured."""
 
     @property
     def dropped(self) -> int:
-        """Steps that nobody took in time."""
+        """The number of steps that were not read in time."""
 
     def enter(self, phase: int, /) -> int:
-        """Begin a phase; return the one to go back to, or ``AWAY``."""
+        """Begin a phase; return the phase to return to, or ``AWAY``."""
 
     def leave(self, before: int, /) -> None:
         """End the phase for which ``enter`` returned ``before``."""
@@ -158,7 +158,8 @@ class Clock(Protocol):
         """End this thread's step, if one is open, and begin step ``number``."""
 
     def turns_after(self, number: int, /) -> None:
-        """``turns`` from the hook that has called ``optimized``: the way from there is opscope's own cost."""
+        """``turns``, called by the hook that called ``optimized``: the time between both is opscope's own
+        cost."""
 
     def begins(self, number: int, /) -> None:
         """Begin a step on this thread."""
@@ -170,7 +171,7 @@ class Clock(Protocol):
         """Whether a step is open on this thread."""
 
     def left(self) -> None:
-        """Drop this thread's step, which has no real end."""
+        """Drop this thread's step, because it did not really end."""
 
     def named(self, number: int, /) -> None:
         """Give this thread's open step another number."""
@@ -219,20 +220,21 @@ class LightClock:
         self._at = self._begin = self._number = self._places = 0
         self._thread = 0
         self._own = 0
-        #: When the optimizer's hook ended its phase, in a step that measures itself; 0: something came after.
+        #: When the optimizer's hook ended its phase, in a self-measuring step; 0 if another hook was called
+        #: since.
         self._since = 0
         self._measures = self._full = False
         #: Whether a step is open.
         self.open = False
-        #: The steps that ended, as records.
+        #: The completed steps, as records.
         self.log = bytearray()
         self.dropped = 0
         self.cost = Cost()
-        #: Calls of hooks in the step that measures itself, and in all those that did; turns in those.
+        #: Hook calls in the current self-measuring step, and in all self-measuring steps; turns in these.
         self.calls = self.measured_calls = self.measured_turns = 0
-        #: Whether everything is recorded besides, so that steps are not as they are otherwise.
+        #: Whether steps are also recorded in full, so that they take longer than usual.
         self.full = False
-        #: A step above ``limit`` (ns) is told to ``watch``; ``late``: the last one was.
+        #: A step above ``limit`` (ns) is reported to ``watch``; ``late``: whether the last one was.
         self.limit = NEVER
         self.late = False
         self.watch: Watch | None = None
@@ -245,7 +247,7 @@ class LightClock:
     # ------------------------------------------------------------------------------ phases
 
     def enter(self, phase: int) -> int:
-        """Begin a phase; return the one to go back to, or ``AWAY``."""
+        """Begin a phase; return the phase to return to, or ``AWAY``."""
         if get_ident() != self._thread:
             return AWAY
         now = perf_counter_ns()
@@ -277,7 +279,7 @@ class LightClock:
         """Return ``function`` with its calls in a phase."""
         clock, times, backward = self, self._times, phase == BACKWARD
 
-        # ``enter`` and ``leave`` are repeated here: two calls would cost a quarter of all the rest
+        # ``enter`` and ``leave`` are repeated here: two calls would cost a quarter of everything else
         @functools.wraps(function)
         def phased(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != clock._thread:
@@ -327,7 +329,8 @@ class LightClock:
         self.turns_after(number)
 
     def turns_after(self, number: int) -> None:
-        """``turns`` from the hook that has called ``optimized``: the way from there is opscope's own cost."""
+        """``turns``, called by the hook that called ``optimized``: the time between both is opscope's own
+        cost."""
         if self.open and get_ident() == self._thread:
             self._ends(perf_counter_ns(), number)
         else:
@@ -357,7 +360,7 @@ class LightClock:
         return self.open and get_ident() == self._thread
 
     def left(self) -> None:
-        """Drop this thread's step, which has no real end."""
+        """Drop this thread's step, because it did not really end."""
         if get_ident() == self._thread:
             self.open = False
 
@@ -407,7 +410,7 @@ class LightClock:
             record = RECORD.pack(
                 index, kind, number_, begin, took, times[0], times[1], times[2], times[3], times[4]
             )
-        except struct.error:  # a number of more than 64 bits becomes the nearest that fits
+        except struct.error:  # a number of more than 64 bits becomes the nearest one that fits
             number_ = max(_LEAST, min(number_, _MOST))
             record = RECORD.pack(index, kind, number_, begin, took, *times[:5])
         log.extend(record)
@@ -421,7 +424,7 @@ class LightClock:
         if self._measures:
             own = self._own + perf_counter_ns() - now
             since = self._since
-            if since:  # the way from the optimizer's hook to here
+            if since:  # the time since the optimizer's hook
                 own += now - since
                 self.calls += 1
             if not (self.full or self._full):
@@ -437,14 +440,14 @@ class LightClock:
             self._start(now, number)
 
     def _thread_rest(self, now: int) -> None:
-        # what comes before the next step is in none: its hooks add to phases that ``_start`` clears
+        # time before the next step belongs to none: its hooks add to phases that ``_start`` clears
         self._at = now
         self._measures = False
 
 
 def call_ns(clock: Clock, rounds: int = 7, calls: int = 200) -> float:
-    """Measure what a hook costs beside what it measures of itself (ns): Python's calls, and its readings of
-    the clock. ``clock`` is of the kind that is used, and nobody uses it."""
+    """Measure the cost of a hook that the hook itself does not measure (ns): Python's calls, and its readings
+    of the clock. ``clock`` is an unused clock of the kind in use."""
 
     def nothing() -> None:
         pass
@@ -460,7 +463,8 @@ def call_ns(clock: Clock, rounds: int = 7, calls: int = 200) -> float:
 
 
 def turn_ns(clock: Clock, turn: Callable[[], object], rounds: int = 15, calls: int = 8) -> float:
-    """Measure what ``turn``, which lets ``clock`` turn, costs beside what the clock measures (ns)."""
+    """Measure the cost of ``turn``, which makes ``clock`` turn, that the clock itself does not measure
+    (ns)."""
 
     def many() -> None:
         for _ in range(calls):
@@ -470,7 +474,7 @@ def turn_ns(clock: Clock, turn: Callable[[], object], rounds: int = 15, calls: i
 
 
 def _beside(clock: Clock, work: Callable[[], None]) -> float:
-    """Return the time of ``work`` less what the clock's hooks measure of themselves in it (ns)."""
+    """Return the time of ``work`` minus the time that the clock's hooks measured themselves (ns)."""
     clock.after_fork()  # the first steps measure themselves
     clock.begins(0)
     begin = perf_counter_ns()

@@ -1,7 +1,5 @@
-"""Light mode's recording: sums up the clock's steps and the samples once a second, in files that do not grow.
-
-A part of its own holds it (``recording_format``), beside the parts that captures of the same process make.
-"""
+"""Light mode's recording: sums of the clock's steps and samples, written once a second to bounded files. A
+part of its own holds it (``recording_format``), beside the parts that captures of the same process make."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ RATE: Final = 1.0
 #: The log is replaced by a snapshot once it has this many bytes, or is this old (ns).
 LOG_BYTES: Final = 1 << 18
 LOG_NS: Final = 60_000_000_000
-#: What could not be written is tried again this often.
+#: Seconds between tries to write what could not be written.
 RETRY_NS: Final = 5_000_000_000
 _BITS: Final = struct.Struct("<d")
 _INT: Final = struct.Struct("<q")
@@ -60,7 +58,7 @@ class LightRecording:
         self._scratch = clock
         self._rate = cpu_samples.chosen_rate(RATE) if rate is None else rate
         self._spell = spell
-        #: What a hook and a turn of steps cost beside what the clock measures of itself (ns).
+        #: The cost of a hook and of a turn that the clock itself does not measure (ns).
         self._outside = self._outside_turn = 0.0
         self._running, self._started = False, 0
         self._clear()
@@ -77,7 +75,7 @@ class LightRecording:
         self._log_bytes = 0
         self._log_since = 0
         self._failed = False
-        # when to write again what could not be written; 0: nothing was refused
+        # when to try writing again; 0: nothing was refused
         self._retry = 0
         self._written_ns = 0
         self._writes = 0
@@ -136,7 +134,7 @@ class LightRecording:
             recorder = _Patient(self.folder, sampler=self._make_sampler, stacks=False)
             recorder.refused = self._refuse
             recorder.start()
-            if self._started:  # the program is observed since then, although no step had begun
+            if self._started:  # the program is observed from here on, although no step had begun
                 recorder.fact(start=self._started)
             recorder.spending.append(self._spent)
             self._recorder = recorder
@@ -149,7 +147,7 @@ class LightRecording:
             )
 
     def _make_sampler(self, recorder: Recorder) -> Sampling | None:
-        """Return the sampler that runs on the writer's thread; its samples come to this recording."""
+        """Return a sampler for the writer's thread, whose samples go to this recording."""
         if self._rate:
             self._sampler = cpu_samples.CpuSampler(
                 self._rate, recorder.note, lambda: recorder.spending.append(sampler.spent)
@@ -159,7 +157,7 @@ class LightRecording:
         return None
 
     def _in_child(self) -> None:
-        """Begin anew in a forked child, which has a part of its own once it has steps."""
+        """Begin anew in a forked child, which gets a part of its own once it has steps."""
         if not self._running:
             return
         self._started = perf_counter_ns()
@@ -174,7 +172,7 @@ class LightRecording:
     # -------------------------------------------------------- on the writer's thread
 
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
-        """Sum up what is new, and write it; called by the recorder at each flush. It gets no events."""
+        """Add up and write the new data; called by the recorder at each flush, without events."""
         recorder = self._recorder
         if recorder is not None and not self._failed:
             try:
@@ -187,7 +185,7 @@ class LightRecording:
         return b"", b"", []
 
     def _refuse(self, error: OSError) -> None:
-        """Go on in memory while nothing can be written: what is kept there is bounded."""
+        """Continue in memory while nothing can be written: the data there is bounded."""
         if not self._retry:
             _log.warning(
                 "opscope: light mode goes on in memory, and is lost if the process is killed before it can be"
@@ -197,7 +195,7 @@ class LightRecording:
         self._retry = perf_counter_ns() + RETRY_NS
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """Return nothing: the notes are added by ``stop``."""
+        """Return no notes: ``stop`` adds them."""
         return []
 
     def _absorb(self, recorder: Recorder) -> None:
@@ -234,7 +232,7 @@ class LightRecording:
         return np.array(rows, np.int64).reshape(len(rows), WIDTH)
 
     def _keep(self, recorder: Recorder, data: bytes) -> None:
-        """Write new records to the log, or all that is kept anew. Raises OSError."""
+        """Write new records to the log, or rewrite the whole summary. Raises OSError."""
         assert recorder.folder is not None
         now = perf_counter_ns()
         if self._retry and now < self._retry:
@@ -276,11 +274,9 @@ class LightRecording:
     # ------------------------------------------------------------------------- its cost
 
     def step_cost(self) -> tuple[float, float] | None:
-        """Return what a step's hooks cost and the half width of its interval (ns); None: not known yet.
-
-        The part that the hooks measure has the interval of its median; what lies outside of what they measure
-        is known by a loop without a program, so half of it is added.
-        """
+        """Return the cost of a step's hooks and the half width of its interval (ns); None if not known yet.
+        The part that the hooks measure has the interval of its median. The rest is measured in a loop without
+        a program, so half of it is added."""
         clock = self.clock
         cost = clock.cost
         middle = cost.middle()
@@ -293,7 +289,7 @@ class LightRecording:
         return usual + outside, sqrt(half * half + (outside / 2) ** 2)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a reader is to know besides (ns)."""
+        """Return further facts for readers (ns)."""
         cost = self.step_cost()
         return {
             "cost": None if cost is None else [round(cost[0]), round(cost[1])],
@@ -318,7 +314,7 @@ class LightRecording:
 
 
 class _Patient(Recorder):
-    """A recorder of facts alone: they are few, so they wait until they can be written."""
+    """A recorder of facts only: they are few, so they wait until they can be written."""
 
     refused: Callable[[OSError], None]
 

@@ -1,8 +1,8 @@
 """Record a few steps in full when steps stay slow: a spell. Three an hour at most, none if the user said so.
 
-A single slow step is over when it is known, so only what lasts counts: several steps in a row that took
-``FACTOR`` times the median, and lost ``LOST_NS`` together. ``slow_steps.SlowSteps`` judges each step as it
-ends, for 1 µs; here a step is only compared with a limit, which the writer's thread finds.
+A single slow step is over before it can be recorded, so only a spell counts: several steps in a row that took
+``FACTOR`` times the median, and together lost ``LOST_NS``. ``slow_steps.SlowSteps`` judges each step as it
+ends, for 1 µs; here a step is only compared with a limit, which the writer's thread computes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 #: A step that takes longer than this many times the median is slow.
 FACTOR: Final = 1.5
-#: The median is of this many steps, and there is none of fewer than ``LEAST``.
+#: The number of steps of which the median is taken; with fewer than ``LEAST`` there is none.
 OF: Final = 512
 LEAST: Final = 30
 #: A spell: this many slow steps in a row, which took this much longer than the median together.
@@ -55,10 +55,10 @@ class Spells:
         self._capture: session.Capture | None = None
         self._left = 0
         self._wanted = False
-        #: Spells that were seen, and the facts of each that was recorded.
+        #: The number of spells that were seen, and the facts of each recorded one.
         self.seen = 0
         self.recorded: list[dict[str, Any]] = []
-        #: Why a spell that was seen was not recorded, and how often.
+        #: Reasons why spells were not recorded, with their number.
         self.not_recorded: dict[str, int] = {}
         clock.watch = self
         clock.between = self.between
@@ -88,7 +88,7 @@ class Spells:
                 self.not_recorded[why] = self.not_recorded.get(why, 0) + 1
 
     def usual(self) -> None:
-        """A step took no longer than the limit, after one that did."""
+        """A step was within the limit, after one that was not."""
         self._row = self._lost = 0
         self._told = False
 

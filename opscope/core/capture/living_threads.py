@@ -1,4 +1,4 @@
-"""Which threads of the process live."""
+"""Find out which threads of the process are alive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COLLECTS: Final = sys.version_info < (3, 12)
 
 
 def living_threads() -> set[int]:
-    """Return the idents of the threads that live.
+    """Return the idents of the threads that are alive.
 
     Until Python 3.11, the program would stop for ever if garbage with a ``threading.local`` were collected
     inside ``sys._current_frames``: both take the interpreter's lock of its threads.

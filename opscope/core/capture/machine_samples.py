@@ -1,8 +1,8 @@
-"""Sample what a process and its children read and wrote, what they hold in memory, and the machine's network.
+"""Sample what a process and its children read and write, their memory, and the machine's network.
 
-Rates are differences of the system's counters, so nothing between two samples is missed. On Linux a
-process's counters of its disk include those of children that have ended and were waited for, as with its
-processor time. Bytes count where they reach the disk: what the page cache answers is not among them.
+Rates are differences of the system's counters, so nothing between two samples is missed. On Linux a process's
+counters of its disk include those of children that have ended and were waited for, as with its processor
+time. Only bytes that reach the disk count, not those served by the page cache.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from opscope.core.schema import (
 
 
 class MachineSamples:
-    """Reads the counters; what the system refuses is noted once and left out from then on."""
+    """Reads the counters; a counter that the system refuses is noted once and left out from then on."""
 
     names = (CHILDREN_MEMORY, DISK_READ, DISK_WRITTEN, NETWORK_RECEIVED, NETWORK_SENT)
 
@@ -54,7 +54,7 @@ class MachineSamples:
         if before is None or now <= before[0]:
             return None, None
         seconds = (now - before[0]) / 1e9
-        # a child that ended unseen takes its bytes with it
+        # the bytes of a child that ended unobserved are lost with it
         first, second = (max(0.0, totals[i] - before[1 + i]) / seconds for i in range(2))
         return first, second
 
@@ -68,7 +68,8 @@ class MachineSamples:
     def _of_child(self, child: Any, function: Callable[[Any], Any]) -> Any:
         try:
             return function(child)
-        except (self._psutil.Error, OSError, AttributeError):  # ended, or another user's
+        except (self._psutil.Error, OSError, AttributeError):
+            # it has ended, or belongs to another user
             return 0
 
     def _network(self) -> tuple[float, float]:

@@ -1,8 +1,8 @@
-"""What the workers of multiprocessing need: a pool's write what they recorded before the pool has a result.
+"""Have workers of multiprocessing write their recordings before each result is returned.
 
-``with Pool()`` ends its workers by SIGTERM as soon as the results are there, and so do programs those of a
-``ProcessPoolExecutor`` (``terminate_workers``): what they recorded in the half second since the recorder last
-wrote would be lost, and all that short workers did.
+``with Pool()`` ends its workers by SIGTERM as soon as it has the results, and programs do the same to a
+``ProcessPoolExecutor`` (``terminate_workers``). Events of the half second since the last write would be lost,
+and with short workers all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 from . import after_import
 
 _log = logging.getLogger("opscope")
-#: What workers run: a module, and a function in it, whose second argument is where results are put.
+#: The functions that workers run: a module, and a function in it whose second argument receives results.
 _WORKERS: Final = (
     ("multiprocessing.pool", "worker"),
     ("concurrent.futures.process", "_process_worker"),
@@ -39,7 +39,7 @@ def write_in_forked_worker(flush: Callable[[], None]) -> None:
 
 
 def write_in_spawned_worker(flush: Callable[[], None]) -> None:
-    """The same in a process that was spawned, and will become a worker if it is one."""
+    """The same in a process that was spawned, in case it becomes a worker."""
     if _SPAWNED not in sys.orig_argv:
         return
     for module, name in _WORKERS:

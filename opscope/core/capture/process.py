@@ -27,7 +27,7 @@ _RANK_NAMES: Final = (
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK"),
-    # not SLURM_NTASKS: a batch script has it too, with SLURM_PROCID 0, and is no rank
+    # not SLURM_NTASKS: a batch script has it too, with SLURM_PROCID 0, and is not a rank
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
 #: Modules whose versions are recorded, if the program itself has imported them.
@@ -166,9 +166,7 @@ def _text(path: str) -> str | None:
 
 def began() -> int | None:
     """Return when this process began, on the clock of ``perf_counter_ns``; None if the system does not say.
-
-    Right within a tick of the system, 10 ms.
-    """
+    Exact to a tick of the system, 10 ms."""
     since_boot = _start(os.getpid())
     if since_boot is None or not hasattr(time, "CLOCK_BOOTTIME"):
         return None

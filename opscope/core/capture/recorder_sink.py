@@ -113,11 +113,9 @@ class Source(Protocol):
     """Keeps records of its own until the recorder flushes, such as native code that does not take the GIL."""
 
     def take(self) -> tuple[bytes, bytes, list[tuple[int, int, int]]]:
-        """Return what is new: whole chunks for events.bin, whole lines for strings.jsonl, and threads.
-
+        """Return the new data: complete chunks for events.bin, complete lines for strings.jsonl, and threads.
         A thread is (its index in the chunks, the system's thread id, Python's ident); indices begin at
-        ``SOURCE_THREADS``. The lines contain every text that the chunks refer to.
-        """
+        ``SOURCE_THREADS``. The lines contain every text that the chunks refer to."""
 
     def notes(self) -> list[tuple[str, str, int]]:
         """Return notes for readers at the end of the recording: (severity, what, how many)."""
@@ -148,7 +146,7 @@ class MemorySource(Protocol):
     """Keeps records of memory until the recorder flushes."""
 
     def take_memory(self) -> bytes:
-        """Return what is new: whole ``MEMORY_RECORD``s."""
+        """Return the new data: complete ``MEMORY_RECORD``s."""
 
 
 class _Thread:
@@ -169,10 +167,10 @@ class Recorder:
     recording ends there.
     """
 
-    #: Whether only the last seconds or steps are kept (``ring_recorder``): what keeps all of a run does not
-    #: belong beside it.
+    #: Whether only the last seconds or steps are kept (``ring_recorder``); then data of a whole run must not
+    #: be kept beside it.
     ring: bool = False
-    #: What becomes of a recording that cannot be written, for the user.
+    #: The message for the user on a recording that cannot be written any more.
     after_refusal: str = "ends here, what follows is not recorded"
 
     def __init__(
@@ -194,7 +192,7 @@ class Recorder:
         self.running = False
         #: Sources of events, read at each flush and for the last time in ``stop``. ``attach`` adds to them.
         self.sources: list[Source] = []
-        #: Sources of memory records, read likewise.
+        #: Sources of memory records, read in the same way.
         self.memory: list[MemorySource] = []
         self._sampler = sampler(self)
         self._step_memory = None if self._sampler is None else cpu_samples.StepMemory()
@@ -221,12 +219,12 @@ class Recorder:
         self._next_clock = 0
         self._flush_ns = 0
         self._flushes = 0
-        #: Number of records written, of all threads and sources; without those of the last half second.
+        #: Number of records written, of all threads and sources, except those of the last half second.
         self.written = 0
         self._records = 0  # from Python's threads
         self._imports = 0
         # The open step: its thread, its begin, and opscope's cost up to then. Then the sums over all ended
-        # steps: ns, and ns of opscope's own.
+        # steps: their time, and opscope's cost in them (ns).
         self._step: tuple[int, int, int] | None = None
         self._steps_ns = 0
         self._steps_own = 0
@@ -274,12 +272,13 @@ class Recorder:
         self._awake()
 
     def _awake(self) -> None:
-        """Start what works beside the program, now that something is recorded."""
+        """Start the samplers and the idle writer, because something is recorded now."""
         self._idle.start()
         self.sample_stacks()
 
     def sample_stacks(self) -> None:
-        """Sample Python stacks from now on: what the program imports before the first event has lines too."""
+        """Sample Python stacks from now on, so that the program's imports before the first event have lines
+        too."""
         if self.running and self._stacks is not None and self._stacks.begin():
             pause_for_forks(self._stacks)
             self.spending.append(self._stacks.spent)
@@ -300,7 +299,7 @@ class Recorder:
             self._lock.release()
 
     def samples_begin(self) -> None:
-        """Count what samples cost from now on; for the sampler, before its first."""
+        """Count the cost of samples from now on; the sampler calls this before its first."""
         if self._sampler is not None:
             self.spending.append(self._sampler.spent)
 
@@ -345,7 +344,7 @@ class Recorder:
             self._steps_own += max(0, self._spent() - own)
 
     def step_left(self) -> None:
-        """Drop this thread's step, which has no real end: it does not count."""
+        """Drop this thread's step, which did not really end: it does not count."""
         if self._step is not None and self._step[0] == threading.get_ident():
             self._step = None
 
@@ -408,7 +407,7 @@ class Recorder:
                 for severity, message, how_many in source.notes():
                     self._fact(note=message, severity=severity, how_many=how_many)
             self._flush()
-            self._costs()  # after the slow part, so that its cost is included; only this is left to write
+            self._costs()  # after the slow part, to include its cost; only this is left to write
             self._flush()
             self._close()
 
@@ -461,10 +460,8 @@ class Recorder:
         return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
-        """Add facts of opscope's cost since the start; a part's later fact replaces its earlier one.
-
-        And of the program's imports since the last call.
-        """
+        """Add facts on opscope's cost since the start; a later fact of a part replaces an earlier one. Also
+        add the program's imports since the last call."""
         if imported := program_imports.imports(self._imports):
             self._imports += len(imported)
             self._fact(imports=imported)
@@ -527,7 +524,8 @@ class Recorder:
                 self.stop()
 
     def _fail(self, error: OSError) -> None:
-        """End the recording here: tell the user now, and who reads it as soon as that can be written."""
+        """End the recording here: tell the user now, and note it for readers as soon as that can be
+        written."""
         if self._room >= 0:
             why = refusals.refusal(error)
             _log.log(
@@ -546,7 +544,8 @@ class Recorder:
         return logging.WARNING
 
     def _write_early_end(self) -> None:
-        """Note in the recording why it ended early, if that has not been written; what refuses it stays."""
+        """Note in the recording why it ended early, unless that is written already; on a refusal, keep trying
+        later."""
         why = self._early_end
         if why is None:
             return
@@ -632,13 +631,13 @@ class Recorder:
     def _write_stacks(self, samples: bytes, lines: list[str]) -> None:
         if self._room < len(samples):
             return
-        # a stack is described before the first sample of it ends
+        # write a stack's description before the first sample that uses it
         self._append(STACKS, "".join(f"{line}\n" for line in lines).encode())
         self._room -= len(samples)
         self._append(STACK_SAMPLES, samples)
 
     def _folder_of(self, name: str) -> Path:
-        """Return the folder of the part's file of this name."""
+        """Return the folder for the part's file of this name."""
         assert self.folder is not None
         return self.folder
 
@@ -677,7 +676,7 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
-            # for the reader of what a killed run leaves
+            # for the reader of what a killed run left
             "private": os.environ.get(PRIVATE) == "1",
         }
         temporary, self.folder = folder / f"{META}.tmp", folder
@@ -693,7 +692,7 @@ class Recorder:
             raise
 
     def _discard(self) -> None:
-        """Leave nothing of a part that could not be begun, or it would pass for a recording."""
+        """Remove a part that could not be begun, because it would look like a recording."""
         while self._files:
             os.close(self._files.popitem()[1])
         if self.folder is not None:

@@ -1,4 +1,4 @@
-"""How much a ring keeps, and when it is written: the bounds that the user names."""
+"""The bounds of a ring that the user names: how much it keeps, and when it is written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS: Final = {
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
 }
-#: The most that a ring is asked to keep: a day, and a million steps.
+#: The most that a ring may be asked to keep: a day, and a million steps.
 MOST_SECONDS: Final = 86_400.0
 MOST_STEPS: Final = 1_000_000
 #: The largest size of a process's ring on disk, in bytes, whatever it is asked to keep.
@@ -61,7 +61,7 @@ def parse_last(text: str | float) -> Last:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a ring keeps, and which steps are written.
+    """The amount that a ring keeps, and which steps are written.
 
     ``slow``: a step that takes longer than this many medians is written, with the step before it and
     ``after`` steps after it; None: none is. At most ``files`` files, and none within ``gap`` seconds of the
@@ -77,15 +77,15 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if self.slow is not None:
-            SlowSteps(self.slow)  # raises ValueError for a factor that is none
+            SlowSteps(self.slow)  # raises ValueError for a wrong factor
 
     @property
     def segment_ns(self) -> int:
-        """How long a segment of the ring is: an eighth of what is kept, 0.5 to 10 s."""
+        """The length of a segment of the ring: an eighth of the kept time, 0.5 to 10 s."""
         seconds = self.last.seconds if self.last.seconds is not None else SECONDS_WITHOUT_STEPS
         return int(min(max(seconds / 8, 0.5), 10.0) * 1e9)
 
     @property
     def segment_steps(self) -> int | None:
-        """After how many steps a segment ends, if it is not over by then; None: its time alone counts."""
+        """The number of steps after which a segment ends if it is not over; None: only its time counts."""
         return None if self.last.steps is None else max(self.last.steps // 4, 1)

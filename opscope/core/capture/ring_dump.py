@@ -1,8 +1,6 @@
-"""Take a snapshot of a ring, of all processes that record into one folder, while they go on.
-
-Segments that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a
-recording like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that it names.
-"""
+"""Take a snapshot of a ring, for all processes that record into one folder, while they continue. Segments
+that are over never change, so they are linked, not copied: a snapshot takes milliseconds. It is a recording
+like any other (``dump-00001-slow/part-…``), which the reader cuts at the time that it names."""
 
 from __future__ import annotations
 
@@ -27,10 +25,10 @@ from opscope.core.recording_format import (
     STRINGS,
 )
 
-#: ``dump-00001-slow``: the number, and what made it.
+#: ``dump-00001-slow``: the number, and the cause of the dump.
 DUMP: Final = "dump-{:05d}-{}"
 _DUMP: Final = re.compile(r"dump-(\d{5,})-([a-z]+)")
-#: What is left of a dump when it has become a profile and is gone: an empty file.
+#: An empty file that remains when a dump has become a profile and was removed.
 CLAIM: Final = "claim-{:05d}-{}"
 _CLAIM: Final = re.compile(r"claim-(\d{5,})-([a-z]+)")
 _READY: Final = "ready.json"
@@ -38,7 +36,7 @@ _BLOCK: Final = 1 << 20
 
 
 def dumps(root: Path) -> list[tuple[int, str, Path]]:
-    """Return the dumps in a recording's folder: number, what made it, folder; those being made included."""
+    """Return the dumps in a recording's folder: number, cause, folder; unfinished ones included."""
     dump_files = []
     for path in root.glob("dump-*"):
         match = _DUMP.fullmatch(path.name)
@@ -48,7 +46,7 @@ def dumps(root: Path) -> list[tuple[int, str, Path]]:
 
 
 def ready(dump: Path) -> dict[str, Any] | None:
-    """Return what is said of a dump that is complete; None while it is being made."""
+    """Return the description of a complete dump; None while it is being made."""
     try:
         said = json.loads((dump / _READY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -57,11 +55,9 @@ def ready(dump: Path) -> dict[str, Any] | None:
 
 
 def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
-    """Make the folder of the next dump of this kind; return it, or why there is none.
-
-    All processes of a job see the same slow step: the first one dumps all of them. So no dump of the same
-    kind may be younger than ``gap_s``, and there are at most ``most`` of them (0: no bound).
-    """
+    """Make the folder of the next dump of this kind; return it, or the reason why there is none. All
+    processes of a job see the same slow step: the first one dumps all of them. So no dump of the same kind
+    may be younger than ``gap_s``, and there are at most ``most`` of them (0: no bound)."""
     claims = sorted(
         (int(match[1]), match[2], path)
         for path in root.glob("claim-*")
@@ -85,18 +81,17 @@ def claim(root: Path, made_by: str, gap_s: float, most: int) -> Path | str:
         folder.mkdir()
     except FileExistsError:
         return "another process of the run writes it"
-    if not most:  # these are not counted, so only the last claim is needed, for its number
+    if not most:  # these are not counted, so only the number of the last claim is needed
         for path in mine:
             path.unlink(missing_ok=True)
     return folder
 
 
 def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bool:
-    """Add a snapshot of the part ``source`` to the dump ``into``; whether there was something.
-
-    ``segments``: those that are over, of this process; None: another process's, whose last one is copied as
-    far as it is written. The texts are read before and after, as their file may be compacted meanwhile.
-    """
+    """Add a snapshot of the part ``source`` to the dump ``into``; return whether it has any data.
+    ``segments``: the completed ones of this process; None for another process's part, whose last segment is
+    copied as far as it is written. The texts are read before and after, because their file may be compacted
+    meanwhile."""
     try:
         strings = os.open(source / STRINGS, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
@@ -132,13 +127,13 @@ def part(source: Path, into: Path, segments: Iterable[Path] | None = None) -> bo
 
 
 def finish(dump: Path, details: dict[str, Any]) -> None:
-    """Cut all parts of the dump at ``what["from_unix"]`` (Unix ns), and say that the dump is complete."""
+    """Cut all parts of the dump at ``what["from_unix"]`` (Unix ns), and mark the dump as complete."""
     line = json.dumps({"ring": details}).encode() + b"\n"
     for facts in dump.glob(f"part-*/{FACTS}"):
         data = facts.read_bytes()
         complete_lines = data[
             : data.rfind(b"\n") + 1
-        ]  # of another process, which may be writing a line
+        ]  # another process's part, which may be writing a line
         facts.write_bytes(complete_lines + line)
     temporary = dump / f"{_READY}.tmp"
     temporary.write_text(json.dumps(details), encoding="utf-8")
@@ -163,7 +158,7 @@ def _segment(source: Path, target: Path, grows: bool) -> None:
 
 
 def _others(segment: Path) -> list[str]:
-    """The names of files that other sources than the recorder put into a segment."""
+    """The names of files that sources other than the recorder write into a segment."""
     try:
         return sorted(set(os.listdir(segment)) - {EVENTS, MEMORY, FACTS})
     except FileNotFoundError:
@@ -175,7 +170,7 @@ def _link(source: Path, target: Path) -> None:
         os.link(source, target)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without links
+    except OSError:  # a file system without hard links
         shutil.copyfile(source, target)
 
 

@@ -1,9 +1,8 @@
 """A recorder that keeps the last seconds or steps, flat in memory and on disk however long the program runs.
 
-It writes segments, each a folder of the part, and deletes those that are too old. What segments share,
-texts and threads, lies beside them; its file is written anew, without what no segment needs, once it has
-doubled. Segments begin and end, and files are written anew, on the idle writer's thread, between the
-program's own flushes.
+It writes segments, each a folder of the part, and deletes those that are too old. Texts and threads, which
+segments share, are in files beside them. Such a file is rewritten without unused entries once it has doubled.
+The idle writer's thread begins and ends segments and rewrites files, between the program's own flushes.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ from .slow_steps import SlowSteps
 
 _log = logging.getLogger(__name__)
 
-#: The idle writer's thread looks this often whether a segment is over.
+#: The idle writer's thread checks this often whether a segment is over.
 _LOOK_NS: Final = 200_000_000
-#: Files of texts and facts are written anew once they have doubled, but not below these sizes in bytes.
+#: Files of texts and facts are rewritten once they have doubled, but not below these sizes in bytes.
 _LEAST_STRINGS: Final = 4 << 20
 _LEAST_FACTS: Final = 256 << 10
-#: What is kept of the facts that are neither of a segment nor of a thread: notes, domains, devices.
+#: Facts that belong to no segment and no thread, and are kept: notes, domains, devices.
 _MOST_FACTS: Final = 1024
 #: The first keys of facts that belong to a segment, and the files that each segment has.
 _OF_A_SEGMENT: Final = frozenset(
@@ -56,23 +55,23 @@ _BY_SEGMENT: Final = (EVENTS, MEMORY, STACK_SAMPLES)
 _SEVERAL: Final = frozenset(
     ("note", "domain", "memory", "onnxruntime", "source_file", "imports", "session")
 )
-#: A step that has been open for longer than this many times the ring's length is not kept from its begin.
+#: An open step older than this many times the ring's length is not kept from its begin.
 _MOST_TIMES: Final = 10
-#: A slow step is written this long after it, if the steps that should follow do not come.
+#: A slow step is written this long after it, if the steps that should follow will not come.
 _PATIENCE_NS: Final = 10_000_000_000
-#: A segment that is this many times too long is ended by whatever thread writes.
+#: A segment this many times too long is ended by any thread that writes.
 _OVERDUE: Final = 4
-#: How long a dump waits for a thread that writes, in seconds.
+#: How long a dump waits for another thread's write, in seconds.
 _WAIT_S: Final = 5.0
-#: The name of this machine and the process id, in the name of a part.
+#: This machine's name and the process id in the name of a part.
 _PART: Final = re.compile(r"part-(.+?)-(\d+)-(\d{15,})(?:-\d+)?")
-#: Parts of dead processes are looked for this often.
+#: Seconds between searches for parts of dead processes.
 _SWEEP_NS: Final = 10_000_000_000
-#: A ring that could not be written is tried again this often, while no more texts than these wait for it.
+#: Seconds between tries to write a ring again, as long as at most this many texts wait for it.
 _RETRY_NS: Final = 1_000_000_000
 _MOST_TEXTS: Final = 1 << 15
 _NEVER: Final = 1 << 62
-#: What happens more often than this to a ring is told in its notes alone.
+#: Messages that occur more often than this are only noted in the recording.
 _MOST_TOLD: Final = 5
 EXCEPTION, SLOW, SIGNAL, ATTACH = "exception", "slow", "signal", "attach"
 BUSY: Final = "opscope is writing; try again"
@@ -80,30 +79,26 @@ BUSY: Final = "opscope is writing; try again"
 
 @runtime_checkable
 class Reusable(Protocol):
-    """A source that knows which of its texts it may use again without giving them anew."""
+    """A source that knows which of its texts it may use again without sending them again."""
 
     def reusable(self) -> set[int]:
         """Return the ids of these texts."""
 
 
 class Segmented(Protocol):
-    """Something beside the recorder that keeps what it has by segments, such as a profiler's raw buffers.
-
-    ``RingRecorder.segmented`` is the list of them: the one place where such a profiler joins a ring.
-    """
+    """A recorder beside this one that stores its data by segments, such as a profiler's raw buffers.
+    ``RingRecorder.segmented`` is the list of them: the only place where such a profiler joins a ring."""
 
     def begin(self, part: Path, segment: Path) -> dict[str, Any]:
         """Begin to write into this segment of the part; return a fact of the recording. Raises OSError."""
 
     def segment(self, ended: Path, begun: Path) -> tuple[int, dict[str, Any]]:
-        """Write what is left of the segment ``ended`` into that folder; what follows belongs in ``begun``.
-
-        Returns the bytes that ``ended`` has of it, and a fact of the recording; empty if there is none.
-        Raises OSError.
-        """
+        """Write the remaining data of the segment ``ended`` into its folder; later data belongs in ``begun``.
+        Returns the number of its bytes in ``ended``, and a fact of the recording, which may be empty. Raises
+        OSError."""
 
     def held(self) -> int:
-        """Return the bytes that the current segment has of it, as far as it is written."""
+        """Return how many bytes it has written into the current segment."""
 
 
 @dataclass(slots=True)
@@ -133,38 +128,41 @@ class RingRecorder(Recorder):
         super().__init__(root, bounds.max_bytes, flat=True)
         self.bounds = bounds
         self.segmented: list[Segmented] = []
-        #: Whether a dump is being made into a profile: then no step is judged, as that work slows steps.
+        #: Whether a dump is being made into a profile: then steps are not judged, because that work slows
+        #: them.
         self.is_busy: Callable[[], bool] = lambda: False
         self._on_dump = on_dump
         self._idle = IdleWriter(lambda: self.deadline, self._flush_idle, self._look)
         self._segments: deque[_Segment] = deque()
         self._numbers = 0
         self._look_due = self._sweep_due = 0
-        self._recent = self._older = 0  # sizes of the file of texts as the last two segments began
+        # sizes of the file of texts when the last two segments began
+        self._recent = self._older = 0
         self._strings_bytes = self._facts_bytes = 0
         self._compact_strings, self._compact_facts = _LEAST_STRINGS, _LEAST_FACTS
         self._kept: dict[str, str] = {}
         self._threads_facts: dict[int, tuple[str, int]] = {}
-        # Steps: when the last ones began, the open one, and which one is slow.
+        # Steps: when the last ones began, the open one, and the judge of slow ones.
         last = bounds.last.steps
         self._begins: deque[int] = deque(maxlen=max(last or 1, bounds.after + 2) + 1)
         self._step_thread = 0
         self._step_open = False
         self._steps_begun = 0
         self._slow = None if bounds.slow is None else SlowSteps(bounds.slow)
-        self._wanted: tuple[str, int, int, int] | None = None  # why, from, step count, time limit
+        # cause, start, step count, time limit
+        self._wanted: tuple[str, int, int, int] | None = None
         self._asked: str | None = None
         self._turning = False
         self._ended_by = ("end", "the recording ended")
         self._refused: set[str] = set()
-        # While the disk takes nothing: since when, and when to try again. Then how often that was, how long,
-        # and how many records it cost.
+        # While the disk refuses writes: since when, and when to try again. Then the number of such gaps,
+        # their total time, and the records lost in them.
         self._since_refusal = self._retry = 0
         self._gaps = self._gap_ns = self._gap_records = 0
         self._stack_lines: list[str] = []
 
     def child(self) -> Recorder:
-        """Return a ring for a forked child, beside its parent's."""
+        """Return a ring for a forked child, which records beside its parent."""
         return RingRecorder(self.root, self.bounds)
 
     # ---------------------------------------------------------------- steps
@@ -184,7 +182,7 @@ class RingRecorder(Recorder):
         super().step_ends()
 
     def step_left(self) -> None:
-        """Note that the step has no real end."""
+        """Note that the step did not really end."""
         if self._step_open and self._step_thread == threading.get_ident():
             self._step_open = False
         super().step_left()
@@ -234,7 +232,7 @@ class RingRecorder(Recorder):
                 self._fact(**fact)
 
     def part_from(self, source: Segmented) -> None:
-        """Let a source go."""
+        """Remove a source from the ring."""
         with self._lock:
             if source in self.segmented:
                 self.segmented.remove(source)
@@ -254,11 +252,9 @@ class RingRecorder(Recorder):
         most: int | None = None,
         wait_s: float = _WAIT_S,
     ) -> Path | str:
-        """Write the ring as it is, of all processes that record beside this one; the ring goes on.
-
-        Returns the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) where
-        the bounds do not. Raises OSError.
-        """
+        """Write the ring as it is, for all processes that record beside this one; the ring continues. Returns
+        the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the bounds
+        do not reach so far. Raises OSError."""
         if not self._lock.acquire(timeout=wait_s):
             return BUSY
         try:
@@ -296,7 +292,8 @@ class RingRecorder(Recorder):
                 ring_dump.part(other, into)
         details = self._said(made_by, why, begin)
         ring_dump.finish(into, details)
-        if self._on_dump is not None and made_by != ATTACH:  # whoever attached makes the profile
+        # the attached process makes the profile
+        if self._on_dump is not None and made_by != ATTACH:
             self._on_dump(into, details)
         return into
 
@@ -310,7 +307,7 @@ class RingRecorder(Recorder):
         }
 
     def _from(self, now: int) -> int:
-        """Where the last seconds or steps begin; 0 if the recording is shorter."""
+        """Return where the last seconds or steps begin; 0 if the recording is shorter."""
         last = self.bounds.last
         if last.seconds is not None:
             return now - int(last.seconds * 1e9)
@@ -318,7 +315,7 @@ class RingRecorder(Recorder):
         begins = self._begins
         if not begins:
             return now - int(SECONDS_WITHOUT_STEPS * 1e9)
-        # an open step is not among the last whole ones
+        # an open step is not among the last complete ones
         index = len(begins) - last.steps - self._step_open
         return begins[index] if index >= 0 else 0
 
@@ -338,7 +335,7 @@ class RingRecorder(Recorder):
     def _dump(
         self, made_by: str, why: str, since: int | None, gap: float | None, most: int | None
     ) -> bool:
-        """Make a dump, or say why there is none; False: to be tried again."""
+        """Make a dump, or log why there is none; return False if it must be tried again."""
         try:
             # ``stop`` has the lock while it waits for this thread
             done = self.dump(made_by, why, since, gap, most, wait_s=0.05)
@@ -349,7 +346,7 @@ class RingRecorder(Recorder):
             return False
         if isinstance(done, str):
             reason = " ".join(done.split()[:3])
-            if reason not in self._refused:  # each reason is said once
+            if reason not in self._refused:  # each reason is logged once
                 self._refused.add(reason)
                 _log.warning("opscope: %s; it is not written as a profile: %s", why, done)
         return True
@@ -363,9 +360,9 @@ class RingRecorder(Recorder):
         self._sweep_due = perf_counter_ns() + _SWEEP_NS
 
     def stop(self) -> None:
-        """End: the part is then the ring as it is, cut where the last seconds or steps begin."""
+        """End: the part becomes a snapshot of the ring, cut where the last seconds or steps begin."""
         wanted, self._wanted = self._wanted, None
-        if wanted is not None:  # the steps that should follow do not come
+        if wanted is not None:  # the steps that should follow will not come
             self._dump(SLOW, wanted[0], wanted[1], None, None)
         with self._lock:
             if self.running and not self._busy:
@@ -374,11 +371,12 @@ class RingRecorder(Recorder):
             super().stop()
 
     def because(self, made_by: str, why: str) -> None:
-        """Say why the recording, which is about to end, is written."""
+        """Set the cause of the recording's end, which follows."""
         self._ended_by = (made_by, why)
 
     def _look(self) -> int:
-        """Do what is due on the idle writer's thread; return the ns until the next look. Never raises."""
+        """Do the work that is due on the idle writer's thread; return the ns until the next check. Never
+        raises."""
         now = perf_counter_ns()
         left = self._tick()
         if now >= self._look_due:
@@ -467,7 +465,7 @@ class RingRecorder(Recorder):
         self._segments.append(_Segment(folder, now))
 
     def _fail(self, error: OSError) -> None:
-        """Stop until the disk takes something again."""
+        """Pause until the disk accepts writes again."""
         if self._room >= 0:
             self._since_refusal = perf_counter_ns()
             self._retry = self._since_refusal + _RETRY_NS
@@ -476,14 +474,12 @@ class RingRecorder(Recorder):
         super()._fail(error)
 
     def log_level(self) -> int:
-        """Return the level at which a refusal is logged: it may come again and again."""
+        """Return the level at which a refusal is logged, since it may recur."""
         return logging.WARNING if self._gaps <= _MOST_TOLD else logging.DEBUG
 
     def _begin_anew(self) -> bool:
-        """Begin the ring anew, if it is time and the disk takes it.
-
-        What it had goes: ranges that lost their end in the gap would seem to last until after it.
-        """
+        """Begin the ring anew, if it is time and the disk accepts writes. Its old data is dropped: ranges
+        whose end was lost in the gap would seem to last until after it."""
         now = perf_counter_ns()
         if not self.running or now < self._retry:
             return False
@@ -494,7 +490,7 @@ class RingRecorder(Recorder):
                 self._open()
             elif (
                 self._segments[-1].begin < since
-            ):  # else one was begun, and what follows was refused
+            ):  # else a segment was begun, and later writes were refused
                 self._begin_segment(now)
             before = [segment for segment in self._segments if segment.begin < since]
             for segmented in self.segmented:
@@ -528,7 +524,7 @@ class RingRecorder(Recorder):
         return True
 
     def _forget(self, now: int) -> None:
-        """Delete the segments that are too old, and write the shared files anew if they have doubled."""
+        """Delete segments that are too old, and rewrite shared files that have doubled."""
         keep = self._from(now)
         if self._slow is not None and len(self._begins) > 1:
             most = int((self.bounds.last.seconds or SECONDS_WITHOUT_STEPS) * 1e9) * _MOST_TIMES
@@ -554,7 +550,7 @@ class RingRecorder(Recorder):
         from . import emit  # lazy: it imports the recorder
 
         alive = emit.reusable()
-        if alive is None:  # another thread is making a text: try again with the next segment
+        if alive is None:  # another thread is preparing a text: try again with the next segment
             return
         everything = False
         for source in self.sources:
@@ -591,7 +587,7 @@ class RingRecorder(Recorder):
         self._compact_facts = max(2 * len(data), _LEAST_FACTS)
 
     def _anew(self, name: str, data: bytes) -> None:
-        """Replace a file of the part, which is open for appending."""
+        """Rewrite a file of the part, which is open for appending."""
         assert self.folder is not None
         temporary = self.folder / f"{name}.tmp"
         descriptor = os.open(temporary, FILE_FLAGS | os.O_TRUNC, 0o644)
@@ -606,7 +602,7 @@ class RingRecorder(Recorder):
         self._files[name] = descriptor
 
     def _sweep(self, now: int) -> None:
-        """Delete the parts of this machine's dead processes that have nothing of what is kept."""
+        """Delete the parts of this machine's dead processes that have no data in the kept time."""
         assert self.folder is not None
         begin, mine = self._from(now), _PART.fullmatch(self.folder.name)
         if begin <= 0 or mine is None:
@@ -639,9 +635,7 @@ class RingRecorder(Recorder):
     def _write(self, chunks: list[bytes], memory: bytes) -> None:
         if self._room < 0 and not self._begin_anew():
             self._gap_records += sum(map(len, chunks)) // RECORD_BYTES
-            if (
-                len(self._strings) > _MOST_TEXTS
-            ):  # for good: events may use any text that is dropped
+            if len(self._strings) > _MOST_TEXTS:  # for good: events may use any dropped text
                 self._strings.clear()
                 if self._retry != _NEVER:
                     self._retry = _NEVER
@@ -673,7 +667,7 @@ class RingRecorder(Recorder):
         now = perf_counter_ns()
         overdue = now - segment.begin > _OVERDUE * self.bounds.segment_ns
         if (overdue or segment.bytes > self.bounds.max_bytes // 4) and not self._turning:
-            self._turning = True  # no thread of ours runs, or not soon enough: do it here
+            self._turning = True  # no thread of ours is running, or not soon enough: do it here
             try:
                 self._turn(now)
                 self._forget(now)
@@ -682,7 +676,7 @@ class RingRecorder(Recorder):
 
     def _write_stacks(self, samples: bytes, lines: list[str]) -> None:
         self._stack_lines += (
-            lines  # later samples need those that are described while nothing is written
+            lines  # later samples need stacks that are described while nothing can be written
         )
         if len(self._stack_lines) > _MOST_TEXTS and self._room < 0:
             self._stack_lines.clear()
@@ -706,7 +700,7 @@ class RingRecorder(Recorder):
                     self._facts_bytes += len(data)
 
     def _note_facts(self) -> tuple[list[str], list[str]]:
-        """Take the new facts: those that segments share, which are kept, and those of this segment."""
+        """Take the new facts: facts that segments share, which are kept, and those of this segment."""
         count = len(self._facts)
         shared: list[str] = []
         timed: list[str] = []
@@ -719,7 +713,7 @@ class RingRecorder(Recorder):
                 self._threads_facts[fact["thread"]] = (line, fact["os_tid"])
                 shared.append(line)
             else:
-                # one of each of these; a note or a domain may be several, each once
+                # one of each of these is kept; notes and domains may be several, each kept once
                 key = line if first in _SEVERAL else first
                 if self._kept.get(key) != line and (
                     key in self._kept or len(self._kept) < _MOST_FACTS

@@ -1,4 +1,4 @@
-"""Write a ring when a signal comes that the user has named, and never in the place of a handler."""
+"""Write a ring at a signal that the user has named, never replacing a handler of the program."""
 
 from __future__ import annotations
 
@@ -36,12 +36,9 @@ def parse_signal(name: str) -> signal.Signals:
 
 
 class OnSignal:
-    """Asks ``recorder()`` for a dump at each signal ``number``.
-
-    It takes a signal that the program leaves at its default, and ours gives way to whatever handler the
-    program installs later, as that replaces it. A handler that is there already keeps its signal. Python
-    runs handlers on its main thread between two of its instructions; ours only sets a flag.
-    """
+    """Asks ``recorder()`` for a dump at each signal ``number``. It uses a signal that the program leaves at
+    its default. A handler that the program installs later replaces ours, and an existing handler keeps its
+    signal. Python runs handlers on its main thread between two of its instructions; ours only sets a flag."""
 
     def __init__(self, number: signal.Signals, recorder: Callable[[], RingRecorder | None]) -> None:
         self.number = number

@@ -11,15 +11,13 @@ from opscope.core.recording_format import CHUNK, COMPLETE_BASE, MARK_BASE, RECOR
 if TYPE_CHECKING:
     import numpy as np
 
-#: Records that are looked at together: 4 MiB of codes.
+#: Records that are processed together: 4 MiB of codes.
 _PIECE: Final = 1 << 19
 
 
 def used_in(files: Iterable[Path]) -> tuple[set[int], set[int]]:
-    """Return the ids of the texts that these files of events use, and the indices of the threads.
-
-    Takes about 15 ns a record, and 10 MiB however large the files are. A file that is gone has none.
-    """
+    """Return the ids of the texts, and the indices of the threads, that these files of events use. It takes
+    about 15 ns per record, and 10 MiB for files of any size. Missing files are skipped."""
     texts: set[int] = set()
     threads: set[int] = set()
     for path in files:

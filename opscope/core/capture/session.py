@@ -69,7 +69,7 @@ _subscribers: list[Callable[[int], None]] = []
 _watchers: list[Callable[[], None]] = []
 _optimizers: list[tuple[Callable[[], None], Callable[[], None]]] = []
 _models: list[weakref.ref[Any]] = []
-#: Light mode: the clock of steps and phases, and what ends it.
+#: Light mode: the clock of steps and phases, and the function that ends it.
 _light: Clock | None = None
 _end_light: Callable[[], None] | None = None
 #: Whether the user counts steps (``opscope.step``); adapters then do not.
@@ -81,7 +81,8 @@ class _Steps(threading.local):
     number = -1
     pushed = False
     held = False
-    #: Whether light mode's step has begun at the end of the one before it, and the next is yet to come.
+    #: Whether light mode has begun a step at the end of the previous one, before the program's next step
+    #: begins.
     ahead = False
 
 
@@ -164,7 +165,8 @@ def observed() -> bool:
 
 
 def trains(model: object) -> None:
-    """Note that ``model`` is trained: layers are named by their path in it, even if only a part is called."""
+    """Note that ``model`` is being trained: layers are named by their path in it, even if only a part is
+    called."""
     with _lock:
         _models[:] = [one for one in _models if one() not in (None, model)]
         _models.append(weakref.ref(model))
@@ -265,7 +267,7 @@ def stop() -> Capture | None:
     global _capture
     settle = getattr(_capture, "settle", None)
     if settle is not None:
-        settle()  # without the lock, which what it waits for needs
+        settle()  # without the lock, which other threads that this waits for may need
     with _lock:
         ended, _capture = _capture, None
         if ended is not None:
@@ -297,7 +299,7 @@ def measure_steps(clock: Clock | None, end: Callable[[], None] | None = None) ->
 
 
 def end_light() -> None:
-    """End light mode, if it is on: what it measured is written."""
+    """End light mode, if it is on, and write its results."""
     if _end_light is not None:
         _end_light()
 
@@ -320,10 +322,8 @@ def _light_step(clock: Clock, number: int | None, turns: Callable[[int], None]) 
 
 
 def light_step_ns(clock: Clock) -> float | None:
-    """Measure what ``step`` costs in light mode beside what ``clock`` measures of itself (ns).
-
-    ``clock`` is of the kind that is used, and nobody uses it. None while something else listens to steps.
-    """
+    """Measure the cost of ``step`` in light mode that ``clock`` itself does not measure (ns). ``clock`` is an
+    unused clock of the kind in use. None while something else listens to steps."""
     counted = _steps
     if counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active:
         return None
@@ -393,17 +393,15 @@ def begin_step(number: int | None = None) -> int:
 
 
 def step_comes(number: int) -> None:
-    """Light mode's step ``number`` begins here, with what comes before ``begin_step``: its wait for a batch.
-
-    It begins likewise at the end of each step: in light mode steps follow each other without a gap.
-    """
+    """Begin light mode's step ``number`` here, before ``begin_step``, so that it includes the wait for its
+    batch. At the end of each step the next one begins too: in light mode there is no gap between steps."""
     if _light is not None and not _in_step():
         _light.begins(number)
         _steps.ahead = True
 
 
 def no_step_comes() -> None:
-    """What follows on this thread is in no step, until the next begins: a training or an epoch is over."""
+    """No step follows on this thread until the next one begins: a training or an epoch is over."""
     if _steps.ahead:
         _steps.ahead = False
         if _light is not None:
@@ -491,10 +489,8 @@ def steps_held() -> Iterator[None]:
 
 @contextmanager
 def between_steps() -> Iterator[None]:
-    """Run the block, which does not train, in no step: an open one is left, and begun anew after it.
-
-    Where the user counts steps, only ``steps_held`` applies.
-    """
+    """Run the block, which does not train, outside steps: an open step is dropped, and begun anew after the
+    block. Where the user counts steps, only ``steps_held`` applies."""
     ahead = _steps.ahead
     leaves = _in_step() and not (steps_by_user or _steps.held)
     if leaves or ahead:
@@ -666,7 +662,8 @@ def note_missing_kernels(left: Recorder) -> None:
 
 
 def describe() -> None:
-    """Send what describes this process and its graphs again: an NVTX tool may have no earlier mark."""
+    """Send the description of this process and its graphs again, because a new NVTX tool has no earlier
+    mark."""
     heard = [emitter for emitter in tuple(_emitters.values()) if emitter.nvtx]
     if heard:
         heard[0].mark_spec(process.spec())
@@ -705,7 +702,7 @@ def _in_child() -> None:
     if old is None:
         return
     old.abandon()
-    if alone:  # whoever attached asked for this process
+    if alone:  # the process that attached asked for this process only
         listen(None)
         return
     mine = old.child()

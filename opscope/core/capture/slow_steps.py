@@ -1,4 +1,4 @@
-"""Tell whether a step is slow: it took longer than ``factor`` times the median of the steps before it."""
+"""Decide whether a step is slow: it took longer than ``factor`` times the median of the steps before it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
-#: The median is of this many steps before the step, and there is none before ``LEAST`` steps.
+#: The median is taken of this many earlier steps; with fewer than ``LEAST`` there is none.
 OF: Final = 51
 LEAST: Final = 10
 #: ns. A step that is longer than the median by less is not slow: the system's scheduler alone can do that.

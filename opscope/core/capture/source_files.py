@@ -1,8 +1,6 @@
-"""The user's files that a recording names, each with its hash: it tells later whether a file is what ran.
-
+"""The user's files that a recording names, each with its hash, which shows later whether a file is unchanged.
 A file is noted when its first call is seen (its size and time of change, 2 µs) and hashed when the recording
-ends, if it has not changed since. A file of a private recording (``OPSCOPE_PRIVATE=1``) is not named.
-"""
+ends, if it has not changed since. A file of a private recording (``OPSCOPE_PRIVATE=1``) is not named."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from typing import Any, Final
 
 from opscope.core.process_specs import PRIVATE
 
-#: More files, or larger ones, are left out: a program has hundreds, of some 10 kB.
+#: Further files, and larger ones, are left out: a program has hundreds, of some 10 kB.
 MOST: Final = 1_000
 LARGEST: Final = 4 << 20
 #: Name in the range text → path, size, time of change in ns.

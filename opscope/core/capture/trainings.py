@@ -1,4 +1,4 @@
-"""Callbacks that wait for a framework's own training loop, which an adapter adds to it when it begins."""
+"""Callbacks that wait for a framework's own training loop; an adapter adds them when the loop begins."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ def wait(framework: str, callback: Any) -> None:
 
 
 def leave(framework: str, callback: Any) -> None:
-    """Take ``callback`` back, whether or not it waits."""
+    """Remove ``callback``, whether or not it is waiting."""
     callbacks = _waiting.get(framework, [])
     callbacks[:] = [other for other in callbacks if other is not callback]
 
 
 def waiting(framework: str) -> list[Any]:
-    """Return the callbacks that wait for a training of ``framework``, the first first."""
+    """Return the callbacks that wait for a training of ``framework``, in the order in which they were
+    added."""
     return list(_waiting.get(framework, ()))

@@ -7,14 +7,14 @@
   of CUDA whose kernels were measured in that time, each run ``passes`` times; ``dropped`` have no values;
 * ``{"values": {"context": c, "rows": [[value, ...], ...]}}``: its next kernels, in the order of their
   launches; null for a value that is no number;
-* ``{"launches": [[start, end, context, thread, correlation, call, name], ...]}``: what was launched;
+* ``{"launches": [[start, end, context, thread, correlation, call, name], ...]}``: the launches;
   ``call`` is CUPTI's domain of callbacks << 24 | the call's number, ``name`` one of ``names``, 0: unknown;
 * ``{"names": {"<number>": text}}``: names of kernels, as the compiler wrote them;
 * ``{"samples": {"device": n, "rows": [[time, value, ...], ...]}}``: counters of a whole device by time;
 * ``{"devices": [{"device": n, ...}]}``, with columns of the table ``devices``;
 * ``{"note": text}``.
 
-It is written when the measuring ends, under another name until it is whole.
+It is written when measuring ends, under another name until it is complete.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Final
 
 COUNTERS: Final = "counters.jsonl"
-#: CUPTI's domains of callbacks (CUpti_CallbackDomain) and how far they are moved in ``call``.
+#: CUPTI's domains of callbacks (CUpti_CallbackDomain), and the number of bits by which ``call`` shifts them.
 DRIVER, RUNTIME, SHIFT = 1, 2, 24
-#: Rows of a line.
+#: The most rows in a line.
 ROWS: Final = 500
 
 
@@ -42,11 +42,11 @@ def write(folder: Path, lines: Iterable[dict[str, Any]]) -> None:
 
 
 def pieces(rows: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    """Yield the rows, so many at a time that a line stays short."""
+    """Yield the rows in pieces, so that lines stay short."""
     for at in range(0, len(rows), ROWS):
         yield rows[at : at + ROWS]
 
 
 def finite(values: Iterable[float]) -> list[float | None]:
-    """Return the values, None for those that are no numbers."""
+    """Return the values, with None for those that are not numbers."""
     return [value if math.isfinite(value) else None for value in values]

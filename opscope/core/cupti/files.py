@@ -5,7 +5,7 @@ a line. The first has ``version`` (cuptiGetVersion's number), ``kinds`` (the kin
 enabled) and ``pointer_bytes``; then, in any order,
 
 * ``{"names": {"<address>": text}}``: the text of each pointer to a string, before the buffer that has it.
-  With ``"buffer": n`` it holds from buffer n on (the first is 1): another text has come to lie there;
+  With ``"buffer": n`` it holds from buffer n on (the first is 1), because another text then lies there;
 * ``{"clock": [cupti ns, recorder ns, uncertainty ns]}``: a pair of readings of both clocks;
 * ``{"dropped": n, "context": c, "stream": s}``: records that CUPTI did not keep;
 * ``{"threads": {"<number in CUPTI's records>": system thread id}}``;
@@ -17,9 +17,10 @@ enabled) and ``pointer_bytes``; then, in any order,
 
 Both files are only appended to, so that a killed process leaves readable ones.
 
-In a ring each segment has a ``RAW`` of its own, and a ``FACTS`` with the readings of clocks and the dropped
-records of its time, the first line of which is ``{"buffers_before": n}``: how many buffers were in the
-segments before it, by which numbers of buffers count. All else is in the part's own ``FACTS``.
+In a ring each segment has a ``RAW`` of its own, and a ``FACTS`` with the readings of clocks and the
+dropped records of its time, the first line of which is ``{"buffers_before": n}``: how many buffers
+earlier segments had, to which numbers of buffers are added. All else is in the part's own
+``FACTS``.
 """
 
 from __future__ import annotations

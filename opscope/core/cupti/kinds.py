@@ -1,4 +1,4 @@
-"""Numbers that CUPTI's headers give kinds of records and what they tell: copies, memories, waits."""
+"""Numbers in CUPTI's headers for kinds of records, copies, memories and waits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MEMORIES: Final = MappingProxyType(
 )  # fmt: skip
 #: CUpti_ActivitySynchronizationType.
 SYNCS: Final = MappingProxyType({1: "event", 2: "stream wait", 3: "stream", 4: "context"})
-#: CUpti_ActivityUnifiedMemoryCounterKind: the copies among them.
+#: CUpti_ActivityUnifiedMemoryCounterKind: the kinds that are copies.
 UNIFIED_COPIES: Final = MappingProxyType({1: "UvmHtoD", 2: "UvmDtoH", 8: "UvmDtoD"})
 #: CUPTI's value for a stream, an event or a graph that a record does not have.
 NONE32: Final = (1 << 32) - 1

@@ -31,13 +31,13 @@ class UnknownVersion(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """The records of one version of CUPTI. ``cuda``: the releases of CUDA whose headers say so.
+    """The records of one version of CUPTI.
 
-    ``dtypes``: by kind, the type of a record, with the offsets of its fields (none for kinds that opscope
-    does not decode). Nested fields have names with dots; pointers are u8. ``slots``: by kind, the size in
-    units of ``SLOT`` bytes, 0 for no such kind. ``times``: by kind, the place of a time (ns) in units of 4
-    bytes, 0 for none. ``exact``: whether the headers of this version gave the layout, and no others have its
-    number.
+    ``dtypes``: by kind, the type of a record, with the offsets of its fields (none for kinds that
+    opscope does not decode). Nested fields have names with dots; pointers are u8. ``slots``: by
+    kind, the size in units of ``SLOT`` bytes, 0 for no such kind. ``times``: by kind, the position
+    of a time (ns) in units of 4 bytes, 0 for none. ``exact``: whether the layout is from this
+    version's headers, and no other headers have its number.
     """
 
     cuda: tuple[str, ...]
@@ -65,9 +65,9 @@ def strings(kind: int) -> tuple[str, ...]:
 def candidates(version: int) -> tuple[Layout, ...]:
     """Return the layouts that a version may have, the likeliest first.
 
-    Two releases of CUDA may give one number (18: 11.8 and 12.0), and a number that is not known may have the
-    layouts of the version before or after it. ``walk.chosen`` tells by the records which it is. Raises
-    UnknownVersion for versions before the first known one.
+    Two releases of CUDA may give one number (18: 11.8 and 12.0), and a number that is not known may
+    have the layouts of the version before or after it. ``walk.chosen`` decides by the records.
+    Raises UnknownVersion for versions before the first known one.
     """
     every = _versions()
     numbers = [entry["version"] for entry in every]
@@ -98,9 +98,7 @@ def candidates(version: int) -> tuple[Layout, ...]:
 
 def of_sizes(layout: Layout, sizes: Mapping[int, int]) -> Layout | None:
     """Return the layout with records of these ``sizes`` (slots, by kind); None if no version had them.
-
-    Records of a kind that no version knows are then passed over by their size.
-    """
+    Records of unknown kinds can then be skipped by their size."""
     slots, dtypes, times = layout.slots.copy(), dict(layout.dtypes), layout.times.copy()
     for kind, size in sizes.items():
         if slots[kind] == size:

@@ -1,9 +1,9 @@
-"""Find the records in buffers of CUPTI's activity: each kind has its own size, and no index tells where.
+"""Find the records in buffers of CUPTI's activity: each kind has its own size, and there is no index.
 
-A record's place follows from the sizes of all before it. So many walkers go at once, moved by NumPy one
-record at a time. One begins at each buffer; in a large buffer others begin at places that look like a record
-with a possible time. Each walks to where the next one began. If it arrives at that very place, the next began
-right; if not, the next is left out, and what is between is walked record by record.
+A record's position follows from the sizes of all records before it. So NumPy moves many walkers at once, one
+record at a time. One walker starts at each buffer; in a large buffer, more start at positions that look like
+a record with a possible time. Each walks to the start of the next walker. If it arrives exactly there, the
+next one started right; if not, the next one is dropped, and its stretch is walked record by record.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from opscope.core.cupti.layouts import (
 Buffer: TypeAlias = "bytes | bytearray | memoryview | NDArray[np.uint8]"
 _Ints: TypeAlias = NDArray[np.int64]
 
-#: Fewer slots than this are walked record by record: 0.1 µs each.
+#: Stretches shorter than this many slots are walked record by record: 0.1 µs each.
 _SMALL: Final = 1 << 12
-#: Slots from one walker to the next. Fewer give more walkers, each of which takes as long to place as to move
-#: by ten records; more give more moves, which take 3 µs besides what each walker takes.
+#: Slots between the starts of walkers. Fewer give more walkers, and placing one takes as long as moving it by
+#: ten records. More give more moves, each of which takes 3 µs besides the walkers' time.
 _PIECE: Final = 1024
-#: Moves of the walkers between two looks at which of them have arrived.
+#: Moves of the walkers between two checks which of them have arrived.
 _MOVES: Final = 16
 #: Times of a buffer's records differ by less than this many units of 2^32 ns: 4.3 hours.
 _HIGH: Final = 3600
-#: Buffers by which it is seen whether a version's records have the version's own layout.
+#: The number of buffers that are checked against the version's own layout.
 _FIRST: Final = 4
-#: Bytes of each buffer by which a layout is chosen, at most.
+#: The most bytes of each buffer by which a layout is chosen.
 _TRIED: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class Walked:
-    """The records of a buffer: their ``places`` (in slots of 8 bytes), their ``kinds``, and ``end``, the slot
-    after the last. ``unread``: bytes after it. ``unknown``: the kind that stopped the walk; None if
-    nothing did, or if the last record is not whole."""
+    """The records of a buffer: their ``places`` (in slots of 8 bytes), their ``kinds``, and ``end``, the
+    slot after the last. ``unread``: bytes after it. ``unknown``: the kind that stopped the walk; None if
+    nothing did, or if the last record is incomplete."""
 
     places: _Ints
     kinds: NDArray[np.uint32]
@@ -104,7 +104,7 @@ def walk_region(data: NDArray[np.uint8], begins: _Ints, ends: _Ints, layout: Lay
 
 
 def stopper(data: NDArray[np.uint8], reached: int, end: int, layout: Layout) -> int | None:
-    """Return the kind that stopped a walk before slot ``end``; None if it is a record that is not whole."""
+    """Return the kind that stopped a walk before slot ``end``; None if the record there is incomplete."""
     if reached >= end:
         return None
     kind = int(data[reached * SLOT : reached * SLOT + 4].view("<u4")[0])
@@ -135,7 +135,7 @@ def taken(
         if dtype is None:
             continue
         slot_count = (len(data) - dtype.itemsize) // SLOT + 1
-        # as plain bytes: copies of structured types go field by field
+        # as plain bytes: structured types are copied field by field, which is slower
         plain = np.dtype((np.void, dtype.itemsize))
         slots: NDArray[Any] = np.ndarray((slot_count,), plain, data, strides=(SLOT,))
         records[kind] = slots[walked.places[walked.kinds == kind]].view(dtype)
@@ -145,11 +145,12 @@ def taken(
 def chosen(
     version: int, buffers: Iterable[Buffer], sizes: Mapping[int, int] | None = None
 ) -> Layout:
-    """Return the layout of a version's records; where its number does not decide, the first that fits them.
+    """Return the layout of a version's records; if its number does not decide, the first layout that fits.
 
-    ``sizes``: bytes of the records of some kinds, as CUPTI told them: they count more than the version, and
-    records of kinds without a layout can then be passed over. Without them, a version whose first records do
-    not fit its own layout has the newest one that fits. Raises UnknownVersion if no layout fits.
+    ``sizes``: bytes of the records of some kinds, as CUPTI reported them. They take precedence over the
+    version, and records of kinds without a layout can then be skipped. Without them, if the first records do
+    not fit the version's own layout, the newest layout that fits is chosen. Raises UnknownVersion if no
+    layout fits.
     """
     told = {
         kind: size // SLOT
@@ -157,7 +158,7 @@ def chosen(
         if 0 <= kind < KINDS - 1 and size > 0 and size % SLOT == 0
     }
     own = candidates(version)
-    # first those that have the told sizes by themselves
+    # first the layouts that already have the reported sizes
     ordered = sorted(
         own, key=lambda layout: any(layout.slots[kind] not in (0, told[kind]) for kind in told)
     )
@@ -169,7 +170,7 @@ def chosen(
         fitting = (
             layout for layout in (*layouts, *others) if all(fits(each, layout) for each in first)
         )
-        return next(fitting, layouts[0])  # none: the records are damaged
+        return next(fitting, layouts[0])  # no layout has them: the records are damaged
     tried = list(buffers)
     layouts = [layout for layout in layouts if all(fits(buffer, layout) for buffer in tried)]
     if layouts:
@@ -210,10 +211,8 @@ def _sizes(layout: Layout) -> dict[int, int]:
 def _plain(
     words: NDArray[np.uint32], at: int, stop: int, end: int, sizes: Mapping[int, int]
 ) -> tuple[list[int], int]:
-    """Walk record by record from slot ``at`` up to ``stop``; returns the places, and the slot reached.
-
-    Ends before a kind without a layout, and before a record that does not end by ``end``.
-    """
+    """Walk record by record from slot ``at`` to ``stop``; return the positions, and the slot reached. Stops
+    before a kind without a layout, and before a record that does not end by ``end``."""
     kinds = words.data
     places = []
     while at < stop:
@@ -243,13 +242,13 @@ class _Walkers:
         inner = np.flatnonzero(number)
         start[inner] = self._likely(start[inner], ends[buffer[inner]])
         is_valid = start >= 0
-        #: for each walker where it began, whether it is its buffer's last, and where it should arrive
+        #: for each walker: where it started, whether it is its buffer's last, and where it should arrive
         buffer, self._start = buffer[is_valid], start[is_valid]
         self._last = np.append(buffer[1:] != buffer[:-1], True)
         self._stop = np.where(self._last, ends[buffer], np.append(self._start[1:], 0))
 
     def arrived(self) -> tuple[_Ints, _Ints]:
-        """Return the places of all records, and for each buffer the slot after its last record."""
+        """Return the positions of all records, and for each buffer the slot after its last record."""
         places, first, exits = self._move()
         begins = np.flatnonzero(np.append(True, self._last[:-1]))
         ends = np.flatnonzero(self._last) + 1
@@ -258,9 +257,9 @@ class _Walkers:
             return places, reached
         keep = np.ones(len(places), bool)
         over = np.flatnonzero((ends - begins == 1) & (reached > self._ends))
-        last = first[ends[over]] - 1  # a walker alone is right; its last record is not whole
+        last = first[ends[over]] - 1  # a single walker is right; its last record is incomplete
         reached[over], keep[last] = places[last], False
-        # a walker did not arrive at its stop: the next one began wrong, or it met what is no record
+        # a walker missed its stop: the next one started wrong, or it met bytes that are not a record
         late = np.append(0, np.cumsum(exits != self._stop))
         mended: list[int] = []
         for buffer in np.flatnonzero((late[ends] > late[begins]) & (ends - begins > 1)).tolist():
@@ -275,9 +274,9 @@ class _Walkers:
         return np.sort(np.concatenate((places[keep], np.array(mended, np.int64)))), reached
 
     def _move(self) -> tuple[_Ints, _Ints, _Ints]:
-        """Walk; returns the places of each walker's records one after another, where each walker's begin
-        among them (one more for the end), and the slot that each reached: its stop, or beyond, or no record.
-        """
+        """Move all walkers to the end. Returns the positions of each walker's records, one walker after
+        another; where each walker's positions begin (one more for the end); and the slot each reached: its
+        stop, or beyond it, or bytes that are not a record."""
         sizes = self._layout.slots * 2
         at, stop, walker = self._start * 2, self._stop * 2, np.arange(len(self._start))
         exits = np.empty(len(at), np.int64)
@@ -306,8 +305,8 @@ class _Walkers:
     def _resolve(
         self, begin: int, end: int, limit: int, exits: _Ints
     ) -> tuple[set[int], list[int], int]:
-        """Return the walkers of a buffer that began right, the places of the records between them, and the
-        slot after the last whole record, ``limit`` at most."""
+        """Return the walkers of a buffer that started right, the positions of the records between them,
+        and the slot after the last complete record, ``limit`` at most."""
         starts = self._start[begin:end].tolist()
         right: set[int] = set()
         mended: list[int] = []
@@ -317,7 +316,7 @@ class _Walkers:
             if index < len(starts) and starts[index] == at:
                 right.add(begin + index)
                 stop = int(exits[begin + index])
-                if stop > limit:  # the last record is not whole
+                if stop > limit:  # the last record is incomplete
                     return right, mended, self._to(at, limit, limit)[1]
             else:
                 upto = starts[index] if index < len(starts) else limit
@@ -331,10 +330,8 @@ class _Walkers:
         return _plain(self._words, at, stop, limit, self._sizes)
 
     def _likely(self, at: _Ints, ends: _Ints) -> _Ints:
-        """For each slot, the next one that looks like the beginning of a record with a time; -1 for none.
-
-        Another record, or the buffer's end, comes after it.
-        """
+        """For each slot, the next one that looks like the start of a record with a time; -1 for none. Another
+        record, or the buffer's end, must come after it."""
         if not len(at):
             return at
         wide = int(self._layout.slots.max())
@@ -350,10 +347,8 @@ class _Walkers:
     def _plausible(
         self, at: _Ints, ends: _Ints
     ) -> tuple[_Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        """The size of the record at each slot, whether it can be one, and whether it has a time.
-
-        It can if it is whole, and if its time is near that of the first record.
-        """
+        """The size of the record at each slot, whether it can be a record, and whether it has a time. It can
+        if it is complete and its time is near that of the first record."""
         words, layout = self._words, self._layout
         kinds = words.take(at * 2, mode="clip")
         sizes = layout.slots.take(kinds, mode="clip")

@@ -35,10 +35,10 @@ def _tables() -> tuple[dict[str, list[str]], frozenset[str], frozenset[str]]:
 
 
 def is_composite(name: str) -> bool:
-    """Whether PyTorch does the op's work by calling other ops, which its profiler records inside it.
+    """Whether PyTorch implements the op by calling other ops, which its profiler records inside it.
 
-    ``name`` has the prefix ``aten::`` and perhaps an overload. Of an op with composite overloads and others
-    it is false.
+    ``name`` has the prefix ``aten::`` and perhaps an overload. False for an op with both composite
+    and other overloads.
     """
     return _word(name) in _tables()[1]
 
@@ -61,10 +61,10 @@ def arguments(
 ) -> tuple[Argument, ...] | None:
     """Return the arguments of ``aten::name`` when called with ``arity`` arguments; None if unknown.
 
-    ``name`` may have the prefix ``aten::`` and an overload (``aten::sum.dim_IntList``), which are ignored.
-    Several overloads may have ``arity`` arguments: ``tensors``, if given, selects one. It says for each
-    argument whether it is a tensor or a list of tensors (None: unknown). ``single`` says of each whether it
-    is one number, which no ``size`` is.
+    ``name`` may have the prefix ``aten::`` and an overload (``aten::sum.dim_IntList``), which are
+    ignored. Several overloads may have ``arity`` arguments: ``tensors``, if given, selects one. It
+    says for each argument whether it is a tensor or a list of tensors (None: unknown). ``single``
+    says for each whether it is a single number, which a ``size`` never is.
     """
     overloads = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
     if not overloads:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 #: Most characters of a symbol, and of a name.
 LONGEST: Final = 65_536
-#: Most bytes of a name for which the symbol is read in this process.
+#: Symbols with names of at most this many bytes are read in this process.
 _SMALL: Final = 1 << 24
 #: Most characters of a name per character of its symbol (``Ss`` is std::basic_string<char, …>).
 _EACH: Final = 80
@@ -34,7 +34,7 @@ _MEMORY: Final = 1 << 29
 _TRIES: Final = 3
 #: Wall seconds that a child may take for all symbols of a trace, however busy the machine is.
 _PATIENCE: Final = 120
-#: Most names that are kept of those that a child has read.
+#: The most names from child processes that are kept.
 _MOST_FOUND: Final = 65_536
 _found: dict[str, str] = {}
 
@@ -73,11 +73,9 @@ def _name(symbol: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def _stays_small(symbol: str) -> bool:
-    """Return whether the name is certainly at most ``_SMALL`` long.
-
-    A reference is to something earlier: its text is no longer than all that was read before the first
-    reference to it. A text that may contain a template's parameter can be longer the next time.
-    """
+    """Return whether the name is certainly at most ``_SMALL`` long. A reference repeats an earlier part, so
+    its text is no longer than everything before the first reference to it. A text that may contain a
+    template's parameter can be longer the next time."""
     if _OTHERWISE.search(symbol):
         return False
     size, read, fixed = 0, 0, True

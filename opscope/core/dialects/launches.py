@@ -9,5 +9,5 @@ LAUNCH: Final = (
     r"^(__)?(cu|cuda|hip)(Ext)?(Module)?Launch(Cooperative)?Kernel(ExC|Ex|_C|_ptsz|_v\d+)?"
     r"|^hip(HccModule|Drv)LaunchKernel|^hipExtLaunchMultiKernel|^hipLaunchByPtr"
 )
-#: Key of a trace's origin: how many rows of devices have an id that launches of several processes have.
+#: Key of a trace's origin: the number of device rows whose id belongs to launches of several processes.
 SHARED_IDS: Final = "launches_share_ids"

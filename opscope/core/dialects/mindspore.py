@@ -32,7 +32,7 @@ WRAPPERS: Final = frozenset(
 )  # fmt: skip
 #: Attributes of a wrapper that a path may begin with: the path does not name the outermost cell itself.
 _HELD: Final = frozenset({"network", "_network", "_backbone", "optimizer", "_loss_fn", "_op"})
-#: Words of a path that say how the operator came there, and name no cell.
+#: Parts of a path that say how the operator came there, and name no cell.
 _NOT_CELLS: Final = re.compile(
     r"(?:Default|Gradients|recompute_\w*|Grad_\w+|grad[A-Z]\w*(?:-expand)?)\Z"
 )

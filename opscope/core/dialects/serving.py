@@ -21,10 +21,10 @@ from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 PREFILL, DECODE, MIXED = "prefill", "decode", "prefill and decode"
 VERIFY, DRAFT, IDLE = "verify", "draft", "idle"
 VLLM, SGLANG, ATOM, TENSORRT_LLM = "vLLM", "SGLang", "ATOM", "TensorRT-LLM"
-#: Told by the program's own calls of ``opscope.step``; by a word in a range's name.
+#: Sources of a step's kind: the program's own calls of ``opscope.step``; a word in a range's name.
 OPSCOPE, NAMED = "opscope", "name"
 _LIMIT: Final = 512
-#: A number, or several that are joined: tokens with their squares, or parts.
+#: A number, or several joined ones: tokens with their squares, or parts.
 _NUMBERS: Final = re.compile(r"[0-9]+(?:[_.,/][0-9]+)*")
 #: No step has a thousand million requests or tokens, and sums over many steps must fit into 64 bits.
 _COUNT: Final = r"([0-9]{1,9})(?![0-9])"
@@ -33,11 +33,9 @@ _SUM: Final = r"([0-9]{1,15})(?![0-9])"
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What the requests of one phase bring to a step; None where the name does not say it.
-
-    ``queries``: tokens that are computed (Σq); ``keys``: tokens that they may attend to, with those in the
-    cache (Σk); ``qq``, ``qk``: Σq² and Σq·k over the requests.
-    """
+    """The share of one phase's requests in a step; None where the name does not give a value. ``queries``:
+    tokens that are computed (Σq); ``keys``: tokens that they may attend to, including those in the cache
+    (Σk); ``qq``, ``qk``: Σq² and Σq·k over the requests."""
 
     requests: int | None = None
     queries: int | None = None
@@ -66,10 +64,10 @@ class EngineStep:
 
 
 def engine_step(text: str) -> EngineStep | None:
-    """Return the engine step that a range's name tells; None if it tells none."""
+    """Return the engine step that a range's name describes; None if it describes none."""
     if len(text) > _LIMIT:
         return None
-    # a long run has a name for each step: the first characters tell which form is worth a try
+    # a long run has a name for each step: its first characters decide which form is tried
     for begin, forms in _BY_BEGIN:
         if text.startswith(begin):
             step = _first(forms, text)
@@ -79,7 +77,7 @@ def engine_step(text: str) -> EngineStep | None:
 
 
 def _first(forms: Sequence[_Form], text: str) -> EngineStep | None:
-    """Return the step that the first form that fits tells; None if none does."""
+    """Return the step from the first form that fits; None if none does."""
     for form, read in forms:
         match = form.search(text)
         if match and (step := read(match)) is not None:
@@ -91,7 +89,7 @@ _OWN: Final = re.compile(rf"{ENGINE_STEP}([a-z]+)((?: [a-z_]+=[0-9]{{1,15}})*)\Z
 
 
 def own_step(text: str) -> EngineStep | None:
-    """Return the step that a mark of ``opscope.step(kind=…)`` tells; None for any other text."""
+    """Return the step of a mark from ``opscope.step(kind=…)``; None for any other text."""
     match = _OWN.match(text) if text.startswith(ENGINE_STEP) else None
     if match is None or match.group(1) not in ENGINE_KINDS:
         return None
@@ -116,7 +114,7 @@ def own_step(text: str) -> EngineStep | None:
     return EngineStep(OPSCOPE, of_step, decode=share)
 
 
-#: Ranges beside the named steps of a server that speculates: their names alone would prove nothing.
+#: Ranges beside the named steps of a speculating server: their names alone would prove nothing.
 BESIDE: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(("draft", "draft_extend", "draft_forward", "EAGLE_DRAFT"), DRAFT),
@@ -126,7 +124,7 @@ BESIDE: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def kind(text: str) -> str | None:
-    """Return the kind of a server's step that a range's name says; None for other ranges and idle steps."""
+    """Return the kind of a server's step in a range's name; None for other ranges and idle steps."""
     if text.startswith(_SUMS_BEGIN):  # the usual name of a long run: its counts are enough
         counts = _VLLM_COUNTS.match(text)
         if counts is not None:
@@ -143,7 +141,7 @@ def pattern(text: str) -> str:
 
 
 def label(text: str) -> str | None:
-    """Return one name for all steps of a kind that a server names alike; None for other ranges."""
+    """Return one name for all steps of a kind that a server names in the same way; None for other ranges."""
     of_step = kind(text)
     return None if of_step is None else f"{of_step}: {pattern(text)}"
 
@@ -152,7 +150,8 @@ def label(text: str) -> str | None:
 
 
 def _kind(prefill: Share, decode: Share) -> str:
-    """Return the kind that both phases make: more tokens than decoding requests are verified."""
+    """Return the kind of a step with both phases: drafts are verified if decoding requests compute
+    several tokens."""
     if prefill.requests:
         return MIXED if decode.requests else PREFILL
     if not decode.requests:
@@ -161,7 +160,7 @@ def _kind(prefill: Share, decode: Share) -> str:
 
 
 def _prefill(requests: int, queries: int | None = None, qq: int | None = None) -> Share:
-    """Return a prefill of which a name tells no lengths of the cache."""
+    """Return a prefill whose name gives no lengths of the cache."""
     if not requests:
         return NOTHING
     if queries is not None:
@@ -174,7 +173,7 @@ def _prefill(requests: int, queries: int | None = None, qq: int | None = None) -
 
 
 def _decode(requests: int, queries: int | None, keys: int | None = None) -> Share:
-    """Return a decode; where each request computes one token, Σq² is their number and Σqk is Σk."""
+    """Return a decode; if each request computes one token, Σq² is the number of requests and Σqk is Σk."""
     if not requests:
         return NOTHING
     if queries != requests:
@@ -286,7 +285,8 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
         return EngineStep(SGLANG, PREFILL, prefill=_sums(fields, "c", batch, tokens))
     if of_mode == MIXED:
         context, generation = fields.get("c"), fields.get("g")
-        if context is None and generation is None:  # the batch is known, its parts are not
+        # the size of the batch is known, but not its parts
+        if context is None and generation is None:
             return EngineStep(SGLANG, MIXED, Share(), Share())
         prefill = _sums(fields, "c", context, None)
         decode = _sums(fields, "g", generation, generation)
@@ -295,7 +295,7 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
         return _of_counts(SGLANG, prefill, decode)  # the last chunk of a prefill may be alone
     alone = batch if of_mode == DECODE and tokens is None else tokens
     decode = _sums(fields, "g", batch, alone)
-    if of_mode == DECODE:  # several tokens a request are drafts that are verified
+    if of_mode == DECODE:  # several tokens per request are drafts being verified
         of_mode = _kind(NOTHING, decode) if decode.requests else DECODE
     return EngineStep(SGLANG, of_mode, decode=decode)
 
@@ -313,7 +313,8 @@ def _atom(match: re.Match[str]) -> EngineStep | None:
         prefill = Share(batch, tokens, *sums) if detailed else _prefill(batch, tokens)
         return EngineStep(ATOM, PREFILL, prefill=prefill, padded=padded)
     decode = Share(batch, tokens, *sums) if detailed else _decode(batch, tokens)
-    if fields.get("p"):  # requests in a prefill share the batch, their tokens are not told apart
+    # requests in a prefill share the batch, but the name does not divide the tokens
+    if fields.get("p"):
         return EngineStep(ATOM, MIXED, Share(fields["p"]), Share(fields.get("d")), padded)
     return EngineStep(ATOM, _kind(NOTHING, decode), decode=decode, padded=padded)
 
@@ -387,7 +388,7 @@ def _other(match: re.Match[str]) -> EngineStep | None:
 
 
 _Form: TypeAlias = "tuple[re.Pattern[str], Callable[[re.Match[str]], EngineStep | None]]"
-#: The forms of names in the order in which they are tried, each with what reads it.
+#: The forms of names in the order in which they are tried, each with its reader.
 _FORMS: Final[tuple[_Form, ...]] = (
     (_VLLM_SUMS, _vllm_sums),
     (_VLLM, _vllm),
@@ -397,7 +398,7 @@ _FORMS: Final[tuple[_Form, ...]] = (
     (_TENSORRT_LLM, _tensorrt_llm),
     (re.compile(r"(?s).+"), _other),
 )
-#: Those that are tried first for names that begin so.
+#: The forms that are tried first, by the beginning of a name.
 _BY_BEGIN: Final[tuple[tuple[str, tuple[_Form, ...]], ...]] = (
     (_SUMS_BEGIN, _FORMS[:3]),
     ("step[", (_FORMS[3],)),

@@ -20,10 +20,8 @@ _NOT_LAYERS: Final = (
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """Return the reading of a layer's range: an op with the layer's name (`` + `` joins fused layers).
-
-    What the layer is, its spec says, if the engine's layer info is beside the trace.
-    """
+    """Return the reading of a layer's range: an op with the layer's name (`` + `` joins fused layers). Its
+    spec describes the layer, if the engine's layer info is beside the trace."""
     if domain != DOMAIN or not text or len(text) > _LIMIT:
         return None
     if text.startswith(_NOT_LAYERS):

@@ -33,9 +33,7 @@ def of_kernels(model: Model, groups: Groups) -> pl.DataFrame:
 
 def of_ops(model: Model, number: NDArray[np.integer[Any]], count: int) -> pl.DataFrame:
     """Return ``COLUMNS`` for each of ``count`` groups of ops; ``number`` is the group of each op (-1: none).
-
-    The cost is that of the kernels. Without kernels it is the ops' own, and their time that on the CPU.
-    """
+    The cost is that of the kernels. Without kernels it is the ops' own cost, with their time on the CPU."""
     work = model.kernels if model.source.trace.has("kernels") else _op_sums(model)
     of = number[work["op"].to_numpy()]
     if (of < 0).any():
@@ -60,7 +58,8 @@ def _group(groups: Groups, work: pl.DataFrame) -> pl.DataFrame:
 
 
 def _op_sums(model: Model) -> pl.DataFrame:
-    """Return per op its cost and, as ``duration``, its time on the CPU, which is the device without a GPU."""
+    """Return per op its cost and, as ``duration``, its time on the CPU, which is the device if there is no
+    GPU."""
     source = model.source
     ops, attribution = source.ops, source.ops.attribution
     rows = np.flatnonzero(ops.costs.canonical & attribution.is_op)

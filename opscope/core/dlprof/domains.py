@@ -1,4 +1,4 @@
-"""The user's NVTX domains: in their reports the ranges of a domain stand for ops."""
+"""The user's NVTX domains: in a domain's report its ranges take the place of ops."""
 
 from __future__ import annotations
 
@@ -17,15 +17,13 @@ from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.lanes import lanes, open_ranges
 
-#: Domains that are no user's: a framework's runtime, and steps that opscope infers.
+#: Domains that do not belong to a user: of a framework's runtime, and of steps that opscope infers.
 _OURS: Final = frozenset({RUNTIME, "inferred"})
 
 
 def ranges_by_domain(attribution: Attribution) -> dict[str, Ints]:
-    """Return the rows of the pushed ranges of each named domain whose ranges are no framework's.
-
-    The default domain has the ops of DLProf's own markers; its user ranges are in no report of their own.
-    """
+    """Return the rows of the pushed ranges of each named domain that belongs to no framework. The default
+    domain has the ops of DLProf's own markers, so its user ranges get no report of their own."""
     ranges = attribution.trace["ranges"]
     code, texts = compact(ranges["domain"])
     named = np.array(
@@ -43,10 +41,8 @@ def ranges_by_domain(attribution: Attribution) -> dict[str, Ints]:
 
 
 def range_instances(ops: Ops, rows: Ints) -> Instances:
-    """Return the instances of a domain: each range is one, of the op that the ranges around it name.
-
-    Its time on the CPU is that outside the ranges inside it, so that times can be added up.
-    """
+    """Return the instances of a domain: each range is an instance of the op named by the ranges around it.
+    Its time on the CPU excludes the ranges inside it, so that times can be added up."""
     trace = ops.attribution.trace
     ranges = trace["ranges"]
     starts, ends = (ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end"))
@@ -86,7 +82,7 @@ def _paths(
     path_numbers: dict[tuple[int, int], int] = {}
     paths: list[tuple[str, ...]] = []
     number = np.empty(len(code), np.int64)
-    # a loop over ranges, as a path needs that of the range around it; a parent comes before its children
+    # a loop over ranges: a range's path needs its parent's path, and a parent comes before its children
     for row, (text, above) in enumerate(zip(code.tolist(), parent.tolist(), strict=True)):
         over = int(number[above]) if above >= 0 else NONE
         key = (over, text)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opscope.core.tables.intervals import Ints
 
 _INT: Any = np.iinfo(np.int64)
-#: What DLProf calls the times (ns) of an instance, by the names that ``Source.times`` has.
+#: DLProf's names for the times (ns) of an instance, by their names in ``Source.times``.
 CALLED: Final = {
     "cpu": "CPU Time (ns)",
     "gpu": "GPU Time (ns)",
@@ -24,7 +24,7 @@ CALLED: Final = {
 
 
 class Groups:
-    """The groups of rows: ``number`` is each row's group, ``many`` how many there are; each has a row."""
+    """The groups of rows: ``number`` is each row's group, ``many`` the number of groups; none is empty."""
 
     def __init__(self, number: NDArray[np.integer[Any]], count: int) -> None:
         self.many = count
@@ -46,19 +46,19 @@ class Groups:
         return rows
 
     def total(self, column: pl.Series) -> pl.Series:
-        """Return the sum of each group's known values; null if none is known."""
+        """Return the sum of each group's known values; null if all are unknown."""
         is_stated, values = self._known(column, 0)
         return self._null(self._reduce(np.add, values), self._reduce(np.add, is_stated) == 0)
 
     def whole(self, column: pl.Series) -> pl.Series:
-        """Return the sum of each group's values; null if one is not known."""
+        """Return the sum of each group's values; null if any of them is unknown."""
         is_stated, values = self._known(column, 0)
         return self._null(
             self._reduce(np.add, values), self._reduce(np.add, is_stated) < self.sizes
         )
 
     def statistics(self, column: pl.Series) -> tuple[pl.Series, pl.Series, pl.Series, pl.Series]:
-        """Return the sum, average, least and most of each group's known values; null if none is known."""
+        """Return the sum, average, least and most of each group's known values; null if all are unknown."""
         is_stated, values = self._known(column, 0)
         count = self._reduce(np.add, is_stated)
         unknown = count == 0
@@ -74,7 +74,7 @@ class Groups:
         )
 
     def proven(self, column: pl.Series) -> pl.Series:
-        """Return whether a row of each group is true: null if none is and one is not known."""
+        """Return whether a row of each group is true; null if none is true and some are unknown."""
         yes = self._reduce(np.maximum, column.fill_null(False).cast(pl.Int64).to_numpy()) > 0
         unknown = self._reduce(np.maximum, column.is_null().cast(pl.Int64).to_numpy()) > 0
         return self._null(yes, ~yes & unknown)
@@ -113,10 +113,10 @@ def times(groups: Groups, frame: pl.DataFrame) -> dict[str, pl.Series]:
 
 
 def yes(name: str) -> pl.Expr:
-    """Return ``yes`` or ``no``; null if it is not known."""
+    """Return ``yes`` or ``no``; null if unknown."""
     return pl.when(pl.col(name)).then(pl.lit("yes")).when(~pl.col(name)).then(pl.lit("no"))
 
 
 def yes_or_no(column: pl.Series) -> pl.Series:
-    """Return ``yes`` or ``no``; null if it is not known."""
+    """Return ``yes`` or ``no``; null if unknown."""
     return column.to_frame("known").select(yes("known")).to_series()

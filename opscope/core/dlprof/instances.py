@@ -26,14 +26,14 @@ from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.lanes import lanes, open_ranges
 from opscope.core.tables.trace import Trace
 
-#: DLProf makes an op of each unassociated call. Of a call that is made more often, one op is made.
+#: DLProf makes an op of each unassociated call. With more calls than this, one op is made per name.
 MOST_OF_A_CALL: Final = 10_000
-#: The columns that describe an op; texts are categories, because a million ops share few of them.
+#: The columns that describe an op; texts are categories, because a million ops have few distinct ones.
 _TEXTS: Final = (
     "name", "direction", "type", "data_type", "stack", "inputs", "outputs", "parameters", "layer",
     "source", "call",
 )  # fmt: skip
-#: The Python calls that run a backward pass, as PyProf's and DLProf's markers name them.
+#: The Python calls that run a backward pass, by their names in PyProf's and DLProf's markers.
 _BACKWARD: Final = frozenset(
     {
         "torch.Tensor.backward",
@@ -56,9 +56,9 @@ class Instances:
     """The ops (``OPS``, a row each) and their instances.
 
     ``table``: one row per instance: op (its row in ``ops``), process, start, end (ns; null if nothing on the
-    CPU was recorded), inner (ns that count for those inside it), range (its row of ``ranges``, -1 for none),
-    seen (whether its kernels were captured). ``calls``, ``kernels``, ``memops``: the instance of each row of
-    these tables of the trace.
+    CPU was recorded), inner (ns that count for the instances inside it), range (its row of ``ranges``, -1 for
+    none), seen (whether its kernels were captured). ``calls``, ``kernels``, ``memops``: the instance of each
+    row of these tables of the trace.
     """
 
     ops: pl.DataFrame
@@ -113,11 +113,12 @@ def instances(ops: Ops) -> Instances:
 
 
 def _give_to_backward(ops: Ops, rows: Ints, calls: Ints) -> None:
-    """Give ``calls`` on autograd's threads, if no op is on these, to the call of ``backward`` that waits.
+    """Assign ``calls`` on autograd's threads, if these threads have no ops, to the waiting call of
+    ``backward``.
 
     Without ``emit_nvtx`` the passes of all operations are then one op of the type ``backward`` (section 12.3
-    of DLProf's guide). A thread is autograd's if it launches kernels: those that pin memory do not. A call
-    counts if it is made while one such op alone is open in its process.
+    of DLProf's guide). A thread counts as autograd's if it launches kernels, which threads that pin memory do
+    not. A call counts if exactly one such op is open in its process when it is made.
     """
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     passes = rows[_are_backward(meaning)[meaning.reading[rows]]]
@@ -156,11 +157,9 @@ def _are_backward(meaning: Meaning) -> NDArray[np.bool_]:
 
 
 def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> Instances:
-    """Return what was found, with the instance of all work, and instances for calls and work without one.
-
-    ``calls``: the instance of each call (-1: none). ``ints``: for each outermost op's range row its
-    instance; None if ranges that are no ops stand for them, whose work is that of their calls.
-    """
+    """Return the collected instances, with the instance of each piece of work, adding instances for calls and
+    work without one. ``calls``: the instance of each call (-1: none). ``ints``: the instance of each
+    outermost op's range row; None if a domain's ranges replace ops: then work is assigned by its calls."""
     attribution = ops.attribution
     trace = attribution.trace
     outer = attribution.is_op & (attribution.parent < 0)
@@ -176,7 +175,7 @@ def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> 
         if len(replayed):
             inner = work[name][replayed]
             work[name][replayed] = _replays(collected, trace, inner, launched.replay[replayed])
-        # a launch outside all ranges belongs to the op of its kernel, which attribution may know otherwise
+        # a launch outside all ranges belongs to its kernel's op, which attribution may find in another way
         linked = np.flatnonzero((work[name] >= 0) & (launched.call >= 0) & (launched.replay < 0))
         own = launched.call[linked]
         calls[own] = np.where(calls[own] >= 0, calls[own], work[name][linked])
@@ -189,14 +188,14 @@ def add_rest(collected: Collected, ops: Ops, calls: Ints, ints: Ints | None) -> 
 
 
 def _describe(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
-    """Return the ops of which ``rows`` are instances, and the place of each row's op among them."""
+    """Return the ops of which ``rows`` are instances, and the position of each row's op among them."""
     attribution = ops.attribution
     meaning = attribution.meaning
     direction = ops.direction(rows)
     direction = np.where(_are_backward(meaning)[meaning.reading[rows]], _BPROP, direction)
     forward = ops.forward_of(rows)
     outer = attribution.is_op & (attribution.parent < 0)
-    # DLProf gives a backward op the name of the forward op that it differentiates
+    # DLProf names a backward op after the forward op that it differentiates
     naming = np.where(forward >= 0, attribution.climb(forward, outer), rows)
     naming = np.where(naming >= 0, naming, rows)
     reading = meaning.reading[naming]
@@ -214,7 +213,7 @@ def _describe(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
     kind_number = pairs(kind_code[reading], direction)[2]
     number = pairs(where, kind_number)[2]
     first = _first(number)
-    order = np.argsort(first, kind="stable")  # by the op's first start
+    order = np.argsort(first, kind="stable")  # ordered by the op's first start
     index = np.empty(len(first), np.int64)
     index[order] = np.arange(len(first))
     first = first[order]
@@ -245,7 +244,7 @@ def _describe(ops: Ops, rows: Ints) -> tuple[pl.DataFrame, Ints]:
 
 
 def _first(number: NDArray[np.integer]) -> Ints:
-    """Return the first place of each number 0, 1 …; every number occurs."""
+    """Return the first position of each number 0, 1 …; every number occurs."""
     instance_count = int(number.max()) + 1 if len(number) else 0
     first = np.zeros(instance_count, np.int64)
     first[number[::-1]] = np.arange(len(number) - 1, -1, -1)
@@ -253,7 +252,7 @@ def _first(number: NDArray[np.integer]) -> Ints:
 
 
 def _readings(meaning: Meaning) -> pl.DataFrame:
-    """Return the columns of ``OPS`` that a text gives, for each distinct text."""
+    """Return the columns of ``OPS`` for each distinct text of a range."""
     rows = []
     for reading, text in zip(meaning.readings, meaning.texts, strict=True):
         call = reading.call if reading.role == "op" else None
@@ -279,7 +278,7 @@ def _names(
     layer: tuple[NDArray[np.int32], list[str | None]],
     kind_and_source: tuple[pl.Series, tuple[NDArray[np.int32], list[str | None]]],
 ) -> pl.Series:
-    """Return the name of each op: that of its marker, else its layer and type."""
+    """Return the name of each op: from its marker, else from its layer and type."""
     kinds, (source, sources) = kind_and_source
     kind, types = compact(kinds)
     names_of_instances = spread("name", marked, marker)
@@ -309,7 +308,7 @@ def _given_id(call: OpCall | None) -> str | None:
 
 
 def _markers(ops: Ops, rows: Ints) -> tuple[Ints, list[tuple[str, tuple[str, ...]]]]:
-    """Return for each op row the place of the marker's call stack around it (-1: none), and the stacks."""
+    """Return for each op row the position of the marker's call stack around it (-1: none), and the stacks."""
     attribution = ops.attribution
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
     stack_numbers: dict[tuple[str, tuple[str, ...]], int] = {}
@@ -360,7 +359,8 @@ def placed(trace: Trace, table: str, rows: Ints, ranges: Ints) -> pl.DataFrame:
 
 
 def _replays(collected: Collected, trace: Trace, ints: Ints, replay: NDArray[np.int32]) -> Ints:
-    """Return an instance for each (op, replay of a CUDA graph), which is no time of the op on the CPU."""
+    """Return an instance for each (op, replay of a CUDA graph); a replay adds no time of the op on the
+    CPU."""
     inner, call, number = pairs(ints, replay)
     table = (
         trace["calls"]
@@ -423,7 +423,7 @@ def _add_unlaunched(collected: Collected, trace: Trace, name: str, ints: Ints) -
 
 
 def _unassociated(kinds: pl.Series) -> pl.DataFrame:
-    """Return ops for calls or kernels of these names, which no op made."""
+    """Return ops for calls or kernels of these names that belong to no op."""
     code, texts = compact(kinds)
     return pl.DataFrame(
         {
@@ -437,7 +437,7 @@ def _unassociated(kinds: pl.Series) -> pl.DataFrame:
 
 
 def _number(collected: Collected, calls: Ints, work: dict[str, Ints]) -> Instances:
-    """Return what was found, the ops with ids: by type in the order of their first start."""
+    """Return the collected instances; ops get ids by type, in the order of their first start."""
     table = pl.concat(collected.table).select(
         pl.Series("op", np.concatenate(collected.of)),
         "process",

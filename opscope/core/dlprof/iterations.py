@@ -32,7 +32,7 @@ TABLE: Final = {
     "end": pl.Int64,
     "aggregated": pl.Boolean,
 }
-#: Formats whose times count from the session's start, with which a profile begins.
+#: Formats whose times count from the session's start, which is also the profile's begin.
 _FROM_START: Final = frozenset({"nsys", "dlprof"})
 _TIMED: Final = ("ranges", "calls", "kernels", "memops")
 
@@ -43,10 +43,8 @@ class BadIterationRange(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DlprofIterations:
-    """The intervals (``TABLE``, ordered), whether a key node was found, which, and why none was.
-
-    ``key``: the name of the key node; of steps that the program marks, ``step``.
-    """
+    """The intervals (``TABLE``, ordered), whether a key node was found and which, or the reason for none.
+    ``key``: the name of the key node; ``step`` for steps that the program marks."""
 
     table: pl.DataFrame
     found: bool
@@ -159,16 +157,14 @@ def _key(
 
 
 def _end(ranges: pl.DataFrame) -> pl.Series:
-    """Return which ranges end before the capture does."""
+    """Return which ranges end before the capture ends."""
     unclosed = ranges["attrs"].str.contains(UNCLOSED_MARK, literal=True).fill_null(False)
     return ranges["end"].is_not_null() & ~unclosed
 
 
 def _mark(attribution: Attribution) -> Key | None:
-    """Return the steps that the program, or an optimizer's hook in it, marks and that end.
-
-    Other steps that opscope infers are no key node of DLProf's.
-    """
+    """Return the completed steps that the program, or an optimizer's hook in it, marks. Steps that opscope
+    infers in other ways are no key node of DLProf's."""
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
     wanted = pl.Series(meaning.role == ROLE["step"]) & _end(ranges)
     is_marked = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)

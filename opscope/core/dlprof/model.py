@@ -1,8 +1,6 @@
-"""What DLProf's reports are made of: the instances of aggregated iterations, their times and their work.
-
-Times of an instance are flattened (``rules``): its CUDA calls on its thread, its kernels, copies and sets on
-each device. What the trace does not record is null.
-"""
+"""The data of DLProf's reports: the instances of aggregated iterations, their times and their work. Times of
+an instance are flattened (``rules``): its CUDA calls on its thread, its kernels, copies and sets on each
+device. What the trace does not record is null."""
 
 from __future__ import annotations
 
@@ -25,16 +23,14 @@ from opscope.core.tables.columns import at, compact, gather, pairs, spread
 from opscope.core.tables.intervals import Ints
 from opscope.core.tables.trace import Trace
 
-#: The columns of a kernel that the caller brings.
+#: The columns of a kernel that the caller supplies.
 COSTS: Final = ("tensor_core", "tc_eligible", "matrix_flops", "vector_flops", "bytes")
 
 
 class Source:
-    """An attributed trace, from which models of any key op and range are made.
-
-    ``kernels``: a row for each kernel of the trace, with the columns ``COSTS``. ``ranges``: the rows of the
-    ranges that stand for ops; without them, the framework's ops do.
-    """
+    """An attributed trace, from which models for any key op and range of iterations are made. ``kernels``: a
+    row for each kernel of the trace, with the columns ``COSTS``. ``ranges``: the rows of the ranges that
+    stand for ops; without them, the framework's ops do."""
 
     def __init__(
         self,
@@ -69,7 +65,7 @@ class Source:
         return np.sort(rows.to_numpy())
 
     def unknown_key(self, key: str) -> str | None:
-        """Return what to say of a key op that nothing is named; None if there is such an op."""
+        """Return the message for an unknown key op; None if there is such an op."""
         return None if self.iterations(key).found else unknown_key(self.ops, key)
 
     def iterations(
@@ -88,11 +84,9 @@ class Source:
         stop: int | None = None,
         domain: str | None = None,
     ) -> Model:
-        """Return what the reports of the iterations from ``start`` to ``stop`` are made of.
-
-        ``domain``: the ranges of this domain of NVTX take the place of ops. Raises BadIterationRange, and
-        KeyError for a domain that is not in ``domains``.
-        """
+        """Return the data for the reports of the iterations from ``start`` to ``stop``. ``domain``: the
+        ranges of this domain of NVTX take the place of ops. Raises BadIterationRange, and KeyError for a
+        domain that is not in ``domains``."""
         source = self if domain is None else self._of_domains[domain]
         return Model(source, self.iterations(key, start, stop))
 
@@ -137,7 +131,7 @@ class Source:
         return table.with_columns(cpu, *columns)
 
     def _on_devices(self, count: int) -> tuple[Ints, Ints, Ints]:
-        """Return the flattened, accumulated and idle time of each instance, added up over its devices."""
+        """Return the flattened, accumulated and idle time of each instance, summed over its devices."""
         totals = [np.zeros(count, np.int64) for _ in range(3)]
         group, device, start, end = (
             np.concatenate(parts)
@@ -167,14 +161,15 @@ class Source:
         return totals[0], totals[1], totals[2]
 
     def _mapped(self, count: int) -> Ints:
-        """Return how long (ns) each instance's kernels span, on whatever devices; 0 without one."""
+        """Return the time (ns) from the first start to the last end of each instance's kernels on all
+        devices; 0 without one."""
         kernels = self.trace["kernels"]
         start, end = (kernels[name].fill_null(0).to_numpy() for name in ("start", "end"))
         return grouped_time(self.instances.kernels, start, end, count).spanned
 
     @once
     def short_names(self) -> tuple[Ints, list[str]]:
-        """The place of each kernel's short name in the sorted short names, and these."""
+        """The number of each kernel's short name among the sorted short names, and these."""
         code, texts = compact(self.trace["kernels"]["name"])
         short = [short_name(text or "?") for text in texts]
         distinct = sorted(set(short))
@@ -183,7 +178,8 @@ class Source:
 
     @once
     def reasons(self) -> list[str]:
-        """Why figures are null, in words; empty if the trace records all that DLProf's reports need."""
+        """Return why figures are null, as sentences; empty if the trace records all that DLProf's reports
+        need."""
         trace, reasons_listed = self.trace, []
         if not (trace.has("kernels") or trace.has("memops")):
             message = (
@@ -213,7 +209,7 @@ class Model:
         self.source, self.found = source, dlprof_iterations
         self.ops = source.instances.ops
         every = source.times
-        # nothing on the CPU starts what has no launch: its own start counts
+        # nothing on the CPU starts work without a launch, so its own start counts
         number = assign(dlprof_iterations, every["process"], every["start"])
         wanted = dlprof_iterations.table.filter("aggregated")["iteration"]
         self.kept = number.is_in(wanted.implode()).fill_null(False).to_numpy()
@@ -228,7 +224,7 @@ class Model:
     @once
     def kernels(self) -> pl.DataFrame:
         """One row per kernel: op, iteration, process, device, start, end, duration, api_start, api_time (ns),
-        short (the place of its short name), row (of the trace's table), and ``COSTS``."""
+        short (the number of its short name), row (in the trace's table), and ``COSTS``."""
         source = self.source
         short, _ = source.short_names
         frame = self._work("kernels", source.instances.kernels, source.ops.attribution.kernels)
@@ -239,7 +235,7 @@ class Model:
 
     @once
     def memops(self) -> pl.DataFrame:
-        """One row per copy or set: as ``kernels``, with the name of the call."""
+        """One row per copy or set: columns as in ``kernels``, and the name of the call."""
         source = self.source
         launched = source.ops.attribution.memops
         frame = self._work("memops", source.instances.memops, launched)

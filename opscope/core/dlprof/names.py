@@ -18,12 +18,12 @@ DIRECTIONS: Final = {"forward": "fprop", "backward": "bprop"}
 _DTYPES: Final = {short: name for name, short in reversed(list(DTYPE_NAMES.items()))}
 _REPEAT: Final = re.compile(r"\(([0-9]{1,9})\)(?=/|\Z)")
 _PART: Final = re.compile(r"[./]")
-#: The axes of ops whose shapes DLProf names: of the first inputs, of the output.
+#: DLProf's names for the axes of some ops: of the first inputs, of the output.
 _AXES: Final = {
     "conv2d": (("NCHW", "KCRS"), "NKPQ"),
     "linear": (("NK", "MK"), "NM"),
 }
-#: Where conv2d takes its parameters if the text does not name them, and what DLProf calls their parts.
+#: The positions of conv2d's parameters if the text does not name them, and DLProf's names for their parts.
 _CONV: Final = (
     ("stride", 3, ("SH", "SW"), 1),
     ("padding", 4, ("PH", "PW"), 0),
@@ -31,12 +31,12 @@ _CONV: Final = (
     ("groups", 6, ("G",), 1),
 )
 
-#: Scopes without a name, whose brackets hold no template and no arguments.
+#: Unnamed scopes, whose brackets hold neither a template nor arguments.
 _UNNAMED: Final = re.compile(
     r"(?:<unnamed>|\(anonymous namespace\)|\{anonymous\}|`anonymous namespace')::"
 )
 _BARE: Final = re.compile(r"[\w$~.@-]+\Z")
-#: Longer names are a stranger's; their own text stands for them.
+#: Longer names come from a stranger; they are left as they are.
 _LONGEST: Final = 65_536
 
 
@@ -56,11 +56,9 @@ def hierarchy(stack: str) -> str:
 
 
 def layered(keys: Sequence[tuple[str | None, str, str | None]]) -> list[str]:
-    """Return the op name for each (layer, type of op, source line): ``/encoder/0/linear``.
-
-    Of ops of one type in one layer, those from a second source line are numbered ``[2]``, and so on, as
-    DLProf numbers the calls of a function from several lines.
-    """
+    """Return the op name for each (layer, type of op, source line): ``/encoder/0/linear``. Ops of one type in
+    one layer are numbered by source line from the second on (``[2]``), as DLProf numbers the calls of a
+    function from several lines."""
     lines: dict[tuple[str | None, str], dict[str | None, int]] = {}
     names_of_layers = []
     for layer, kind, source in keys:
@@ -111,10 +109,8 @@ def input_shapes(call: OpCall | None, kind: str) -> str | None:
 
 
 def output_shapes(call: OpCall | None, kind: str) -> str | None:
-    """Return the shapes of the outputs, of conv2d and linear computed if the trace has none.
-
-    A trace whose text of conv2d has no stride, padding or dilation is taken to use the function's defaults.
-    """
+    """Return the shapes of the outputs; those of conv2d and linear are computed if the trace lacks them. If a
+    trace's text of conv2d has no stride, padding or dilation, the function's defaults are assumed."""
     if call is None:
         return None
     inputs = _shapes(call.input_leaves())
@@ -131,7 +127,7 @@ def output_shapes(call: OpCall | None, kind: str) -> str | None:
 
 
 def parameters(call: OpCall | None, kind: str) -> str | None:
-    """Return the op's parameters: of conv2d as DLProf names them, of others as in opscope's texts."""
+    """Return the op's parameters: for conv2d under DLProf's names, for others as in opscope's texts."""
     if call is None:
         return None
     if kind == "conv2d":
@@ -174,7 +170,7 @@ def _conv_output(
     for name, at, parts, default in _CONV[:3]:
         given = _pair(call, name, at, len(parts))
         if given is None and _has(call, name, at):
-            return None  # "same", or a value that the text does not have
+            return None  # "same", or a value missing in the text
         steps.append(given or (default,) * len(parts))
     outputs = []
     for size, window, stride, pad, dilation in zip(sizes, windows, *steps, strict=True):
@@ -201,7 +197,7 @@ def _pair(call: OpCall, name: str, position: int, count: int) -> tuple[int, ...]
 def short_name(name: str) -> str:
     """Return the short name of a kernel, as CUPTI gives it: ``gemm`` for ``void lib::gemm<float>(float *)``.
 
-    Return type, namespace, template and arguments go; a name without C++ in it stays as it is.
+    Return type, namespace, template and arguments are removed; a name without C++ stays as it is.
     """
     if _BARE.match(name) or len(name) > _LONGEST:
         return name
@@ -211,7 +207,8 @@ def short_name(name: str) -> str:
 
 
 def _without_brackets(text: str) -> str | None:
-    """Return the text up to its arguments, without what is in angle brackets; None if they do not match."""
+    """Return the text up to its arguments, without the contents of angle brackets; None if they do not
+    match."""
     kept: list[str] = []
     depth = begin = 0
     for match in re.finditer(r"[<>()]", text):

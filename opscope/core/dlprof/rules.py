@@ -68,8 +68,8 @@ def grouped_time(group: NDArray[np.integer], start: Ints, end: Ints, count: int)
 
 
 def _running_end(owner: Ints, end: Ints) -> Ints:
-    """Return the latest end so far within each row's group; rows of a group stand together."""
-    # groups grow from row to row: pairs of group and rank of the end grow past each earlier group's
+    """Return the latest end so far within each row's group; rows of a group are adjacent."""
+    # groups ascend: combined with the rank of the end, each value exceeds those of earlier groups
     rank = np.empty(len(end), np.int64)
     by_end = np.argsort(end, kind="stable")
     rank[by_end] = np.arange(len(end))
@@ -86,7 +86,7 @@ def cpu_overhead(cpu: Ints, api: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the wall clock was spent on (ns): each instant counts for the first of these that applies."""
+    """The use of the wall clock (ns): each instant counts for the first of these that applies."""
 
     tensor_core: int
     other_kernels: int
@@ -118,7 +118,8 @@ def usage(
 
 
 def busy_share(within: Spans, spans: Spans) -> float | None:
-    """Return the share of the time ``within`` in which one of ``spans`` is open; None of no time."""
+    """Return the share of the time ``within`` in which one of ``spans`` is open; None if ``within`` is
+    empty."""
     all_times = merge(*within)
     length = _length(all_times)
     rest = subtract(all_times, merge(*spans))

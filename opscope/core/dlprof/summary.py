@@ -1,4 +1,4 @@
-"""DLProf's summary: the machine, what the wall clock was spent on, iterations, all ops and kernels."""
+"""DLProf's summary: the machine, the use of the wall clock, iterations, all ops and kernels."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import merge
 from opscope.core.tables.trace import IDLE_GPUS, Trace
 
-#: Types of ops that read input data: DLProf's and PyProf's marker, and the iterators of tf.data.
+#: Types of ops that read input data: of DLProf's and PyProf's markers, and the iterators of tf.data.
 DATALOADERS: Final = frozenset({"DataLoader", "IteratorGetNext", "IteratorV2", "OneShotIterator"})
 #: Types of ops that read and write files.
 IO: Final = frozenset(
     {"ReadFile", "WriteFile", "TFRecordReader", "TFRecordReaderV2", "SaveV2", "RestoreV2", "load", "save"}
 )  # fmt: skip
-#: What versions call the frameworks, by the name of the package.
+#: The frameworks' keys among the versions, by the name of the package.
 _FRAMEWORKS: Final = {
     "torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX", "keras": "Keras",
     "mindspore": "MindSpore", "onnxruntime": "ONNX Runtime", "tensorrt": "TensorRT",
@@ -32,7 +32,7 @@ _FRAMEWORKS: Final = {
 
 
 def system(trace: Trace) -> dict[str, Any]:
-    """Return what is known of the machine and its software; None where nothing is."""
+    """Return the known facts about the machine and its software; None for unknown ones."""
     facts_of_processes = [
         facts_of_process
         for facts_of_process in map(_facts, trace["processes"]["versions"].to_list())
@@ -164,9 +164,9 @@ def _on_tensor_cores(model: Model) -> float | None:
     """Return the share (percent) of Tensor Core kernels in the time of all kernels of eligible ops.
 
     The op is the innermost one that launched the kernel: copies and layouts inside a layer that multiplies
-    are ops of their own. An op that uses Tensor Cores is eligible, whatever is known of its type; of one of
-    which nothing is known, the op around it says whether it is. A kernel without an op is in neither time.
-    None where no eligible op ran a kernel, or nothing tells what one of theirs used.
+    are ops of their own. An op that uses Tensor Cores is eligible, whatever its type; an op of unknown type
+    is eligible if the op around it is. Kernels without an op are left out. None if no eligible op ran a
+    kernel, or if it is unknown whether their kernels used Tensor Cores.
     """
     using = using_tensor_cores(model).fill_null(False)
     around = model.ops["eligible"].fill_null(False) | using
@@ -192,7 +192,8 @@ def _inside(frame: pl.DataFrame) -> Spans:
 
 
 def _loading(model: Model, types: pl.Series) -> Spans:
-    """Return when the program waited for input data: the loader ops, and the waits that adapters record."""
+    """Return the times in which the program waited for input data: loader ops, and waits that adapters
+    record."""
     attribution = model.source.ops.attribution
     waits = np.flatnonzero(attribution.meaning.role == ROLE["loader"])
     ranges = attribution.trace["ranges"].select("start", "end")[waits]
@@ -230,8 +231,8 @@ def _on_each(
 
 
 def idle_gpus(trace: Trace) -> list[dict[str, Any]]:
-    """Return ``device`` and ``name`` of the GPUs that the program saw and did not use; a saved profile may be
-    a stranger's."""
+    """Return ``device`` and ``name`` of the GPUs that the program saw but did not use; the profile may be a
+    stranger's."""
     listed = trace.origin.get(IDLE_GPUS)
     return [
         {"device": gpu["device"], "name": gpu.get("name")}

@@ -1,7 +1,5 @@
-"""The tables of DLProf's reports: its columns in its order, then those that DLProf did not have.
-
-The columns are those of DLProf 1.8. Null is what the trace does not tell; text says yes and no.
-"""
+"""The tables of DLProf's reports: its columns in its order, then columns that opscope adds. The columns are
+those of DLProf 1.8. Null means that the trace does not tell; texts are yes and no."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ _ON_DEVICE: Final = {
     "accumulated": "Accumulated GPU Time (ns)",
     "mapped": "Mapped GPU Time (ns)",
 }
-#: The columns of the detailed report that DLProf had of TensorFlow only by ``--detailed_mode=true``.
+#: Columns of the detailed report that DLProf had for TensorFlow only, with ``--detailed_mode=true``.
 _DETAILED: Final = ("Data Type", "Input Shapes")
 _ABOUT: Final = {
     "inputs": "Input Shapes",
@@ -37,10 +35,8 @@ _ABOUT: Final = {
 
 
 def using_tensor_cores(model: Model) -> pl.Series:
-    """Return for each op whether a kernel of it uses Tensor Cores; null if that is not known.
-
-    An op without kernels uses none, if kernels were captured.
-    """
+    """Return for each op whether one of its kernels uses Tensor Cores; null if unknown. An op without kernels
+    uses none, if kernels were captured."""
     captured = model.source.trace.has("kernels")
     using = pl.Series([False if captured else None], dtype=pl.Boolean)
     using = using.new_from_index(0, len(model.ops))
@@ -50,7 +46,7 @@ def using_tensor_cores(model: Model) -> pl.Series:
 
 
 def _of_ops(op: pl.Series) -> tuple[Groups, Ints]:
-    """Return the groups of rows of equal ops, and the op of each."""
+    """Return the groups of rows of the same op, and the op of each group."""
     ops, number = np.unique(op.to_numpy(), return_inverse=True)
     return Groups(number.reshape(-1), len(ops)), ops
 
@@ -157,7 +153,7 @@ def iteration(model: Model) -> pl.DataFrame:
 
 
 def _by_name(model: Model, ops: pl.Series) -> pl.Series:
-    """Return the place of each op when ops are sorted by name and id: numbers sort faster than texts."""
+    """Return the rank of each op sorted by name and id: numbers sort faster than texts."""
     code, texts = compact(model.ops["name"])
     rank = np.empty(len(texts), np.int64)
     rank[np.argsort(np.array([text or "" for text in texts], object), kind="stable")] = np.arange(
@@ -195,7 +191,7 @@ def kernel(model: Model) -> pl.DataFrame:
     """One row per kernel name and op, by op name, op id and kernel name."""
     _, short = model.source.short_names
     frame = model.kernels
-    # the numbers of pairs follow the order of both, so that the rows are sorted
+    # numbering pairs by both keys in order keeps the rows sorted
     by_name = _by_name(model, frame["op"])
     _, names, number = pairs(by_name.to_numpy(), frame["short"].to_numpy())
     groups = Groups(number, len(names))
@@ -294,7 +290,7 @@ def group_node(model: Model) -> pl.DataFrame:
     group_numbers: dict[str, int] = {MODEL: 0}
     group_rows: list[
         int
-    ] = []  # the groups of each name, as numbers: of a million ops, texts take seconds
+    ] = []  # the groups of each name, as numbers: with a million ops, texts would take seconds
     sizes: list[int] = []
     for text, is_inside in zip(texts, inside.tolist(), strict=True):
         ours = groups_of(text or "") if is_inside else []

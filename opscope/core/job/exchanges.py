@@ -143,8 +143,8 @@ def _of_groups(attribution: Attribution, table: pl.DataFrame) -> pl.DataFrame:
 
 
 def of_own_jobs(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
-    """Return collectives with the groups of unrelated files kept apart: equal group names mean nothing
-    there."""
+    """Return collectives with the groups of unrelated files kept apart: equal group names do not mean equal
+    groups there."""
     if not trace.origin.get(UNRELATED):
         return table
     first = [part.get("first_process", 0) for part in trace.origin.get("parts", ())]
@@ -255,7 +255,7 @@ def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
 
 
 class _Calls:
-    """What each distinct reading says about a collective; None if it is not a collective."""
+    """The facts about a collective in each distinct reading; None if the reading is no collective."""
 
     def __init__(self, attribution: Attribution) -> None:
         readings = attribution.meaning.readings

@@ -1,1 +1,2 @@
-"""What an ONNX model says of its nodes: their calls, layers, weights, and what ONNX Runtime fused."""
+"""Read what an ONNX model states about its nodes: calls, layers, weights, and which nodes ONNX Runtime
+fused."""

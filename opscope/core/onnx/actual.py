@@ -1,4 +1,4 @@
-"""Give a node's call the shapes that a run had: those in a profile, where pre-packed weights are missing."""
+"""Give a node's call the shapes of a run from a profile, which lacks pre-packed weights."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ def _align(node: Node, actual: Sequence[TensorSpec]) -> dict[int, TensorSpec] | 
     fixed = set(node.weights)
     if len(actual) > len(places):
         return None
-    # rest[k] after a place: whether the tensors from k on can still be placed, from the last place back
+    # rest[k] for a position: whether the tensors from k on can still be placed, computed from the
+    # last position back
     count = len(actual)
     possible = [[False] * (count + 1) for _ in range(len(places) + 1)]
     possible[len(places)][count] = True

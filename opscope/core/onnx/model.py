@@ -26,7 +26,7 @@ __all__ = ["Model", "ModelError", "Node", "OnnxMissing", "nodes_of", "read"]
 
 #: Domains that are ONNX's own.
 _OWN_DOMAINS: Final = ("", "ai.onnx")
-#: Domains that ONNX Runtime declares in every model that it saves, and that exporters have no use for.
+#: Domains that ONNX Runtime declares in every model that it saves, and that exporters do not use.
 _SAVED: Final = frozenset(
     ("com.microsoft.nchwc", "com.microsoft.experimental", "ai.onnx.preview.training")
 )
@@ -40,12 +40,13 @@ _SHOWN: Final = 8
 class Node:
     """A node of a model.
 
-    ``graph``: ``""`` for the main graph, else the path of the node that holds it (``/Loop.body``), or
-    ``function domain::name``. ``name``: the node's name, may be empty; ``key``: the name under which ONNX
-    Runtime profiles it (``Add_3`` for a nameless one). ``index``: its place in its graph, Constant nodes
-    not counted. ``inputs``, ``outputs``: names of tensors, empty if absent. ``weights``: the positions of
-    inputs that are initializers or constants. ``origins``: names of the nodes of the original model that
-    it stands for. ``holder``: the key of the node that holds its graph, empty in the main graph.
+    ``graph``: ``""`` for the main graph, else the path of the node that holds it (``/Loop.body``),
+    or ``function domain::name``. ``name``: the node's name, may be empty; ``key``: the name under
+    which ONNX Runtime profiles it (``Add_3`` for a nameless one). ``index``: its place in its
+    graph, Constant nodes not counted. ``inputs``, ``outputs``: names of tensors, empty if absent.
+    ``weights``: the positions of inputs that are initializers or constants. ``origins``: names of
+    the original model's nodes that it replaces. ``holder``: the key of the node that holds its
+    graph, empty in the main graph.
 
     ``call``: shapes and dtypes as far as the model shows them (a size may be a symbol; None: not even the
     rank is known), attributes, ``domain`` if it is not ONNX's, ``node``, ``layer``, ``origins``.
@@ -77,7 +78,7 @@ class Model:
 
     ``inputs``, ``outputs``: the main graph's tensors that are not initializers (None: rank not known).
     ``weights``: the initializers of all graphs by name. ``producer``: which tool made the model. ``saved``:
-    whether ONNX Runtime saved the file, which then declares domains that none of its nodes is of.
+    whether ONNX Runtime saved the file, which then declares domains that its nodes do not use.
     """
 
     nodes: tuple[Node, ...]
@@ -167,7 +168,7 @@ def unpadded(shape: tuple[Dim, ...], nodes: Sequence[Node]) -> list[tuple[str, P
 
 
 def _known_types(model: Model) -> Mapping[str, Arg]:
-    """Return the tensors of a model by name, without names that mean several."""
+    """Return the tensors of a model by name, without names that stand for several."""
     types: dict[str, Arg] = {}
     for node in model.nodes:
         for name, arg in zip(node.outputs, node.call.outputs or (), strict=True):
@@ -178,10 +179,8 @@ def _known_types(model: Model) -> Mapping[str, Arg]:
 def _complete(
     args: tuple[Arg, ...], names: tuple[str, ...], types: Mapping[str, Arg]
 ) -> tuple[Arg, ...]:
-    """Return ``args``; those that are not known as the original model has the tensor of that name.
-
-    ONNX Runtime saves no types of intermediate tensors, and onnx knows none of its own nodes.
-    """
+    """Return ``args``, with unknown ones taken from the tensor of that name in the original model. ONNX
+    Runtime saves no types of intermediate tensors, and onnx does not know ONNX Runtime's own nodes."""
     return tuple(
         types.get(name) if arg is None and name else arg
         for arg, name in zip(args, names, strict=True)
@@ -238,7 +237,7 @@ class _Reader:
         outer_fixed: frozenset[str],
         holder: str = "",
     ) -> Iterator[Node]:
-        """Yield the nodes of a graph; it sees the tensors and the constants of those around it."""
+        """Yield the nodes of a graph, which can also use tensors and constants of the enclosing graphs."""
         types = dict(outer)
         for value_info in (*graph.value_info, *graph.output, *graph.input):
             types[value_info.name] = _type(value_info.type)

@@ -1,8 +1,6 @@
-"""Map the nodes of the model that ONNX Runtime runs to those of the model that it was given.
-
-Fusions rename nodes but keep the name of the tensor that the last of them makes: from there the original
-graph is followed back until a tensor that another node makes, a weight, or an input.
-"""
+"""Map the nodes of the model that ONNX Runtime runs to those of the model that it was given. Fusions rename
+nodes but keep the name of the last one's output tensor. From there the original graph is followed back to a
+tensor that another optimised node makes, a weight, or an input."""
 
 from __future__ import annotations
 
@@ -13,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .model import Node
 
-#: What the optimiser adds to the names of nodes and tensors that it makes of others (microsoft/onnxruntime,
-#: onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc, conv_activation_fusion.cc,
-#: insert_cast_transformer.cc; ``_token_3`` is Graph::GenerateNodeName's).
+#: Suffixes that the optimiser adds to the names of nodes and tensors that it makes from others
+#: (microsoft/onnxruntime, onnxruntime/core/optimizer: nchwc_transformer.cc, matmul_add_fusion.cc,
+#: conv_activation_fusion.cc, insert_cast_transformer.cc; ``_token_3`` is Graph::GenerateNodeName's).
 _ADDED: Final = re.compile(
     r"\A(?:fused |Inserted(?:PrecisionFree)?Cast_)?(.+?)"
     r"(?:_nchwc|_nhwc|/\w+Fusion\w*/?|_token_[0-9]+)*\Z",
@@ -25,7 +23,7 @@ _ADDED: Final = re.compile(
 _INSERTED: Final = frozenset(
     ("Transpose", "ReorderInput", "ReorderOutput", "Cast", "MemcpyToHost", "MemcpyFromHost")
 )
-#: More origins of one node are not listed.
+#: The most origins of one node that are listed.
 MOST: Final = 256
 
 
@@ -48,7 +46,7 @@ def origins(
             continue
         before = runs.get(node.inputs[0])
         if before is not None and before < number:
-            # what it makes is what the node before it computed, in another form
+            # its output is the previous node's result in another form
             tensors_of_nodes[before] += [
                 tensor
                 for tensor in tensors_of_nodes[number]
@@ -68,7 +66,7 @@ def origins(
 def original_tensors(
     node: Node, maker: Mapping[str, Node], by_name: Mapping[str, Node]
 ) -> Iterator[str]:
-    """Yield the original tensors that the node makes, by their names or else by the node's."""
+    """Yield the original tensors that the node makes, found by their names or else by the node's name."""
     kept = [name for name in map(stem, node.outputs) if name in maker]
     if kept:
         yield from kept
@@ -83,16 +81,14 @@ def original_tensors(
 
 
 def stem(name: str) -> str:
-    """Return a name without what the optimiser adds to the names of nodes and tensors."""
+    """Return a name without the optimiser's additions."""
     match = _ADDED.match(name[:4096])
     return match.group(1) if match else name
 
 
 def followed(tensors: Sequence[str], maker: Mapping[str, Node], border: set[str]) -> list[Node]:
-    """Return the nodes that lead to ``tensors``, back to other tensors of ``border``.
-
-    ``maker``: the node that makes each tensor.
-    """
+    """Return the nodes from which ``tensors`` are computed, back to other tensors of ``border``. ``maker``:
+    the node that makes each tensor."""
     nodes: dict[int, Node] = {}
     waiting = list(tensors)
     first = set(tensors)

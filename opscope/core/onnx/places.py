@@ -10,12 +10,12 @@ from opscope.core.code_files import kept_frames
 from opscope.core.node_names import layer_in
 from opscope.core.schema import Frame
 
-#: What torch.onnx writes to ``NodeProto.metadata_props`` (PyTorch, torch/onnx/_internal/exporter).
+#: Keys that torch.onnx writes to ``NodeProto.metadata_props`` (PyTorch, torch/onnx/_internal/exporter).
 _SCOPES: Final = "pkg.torch.onnx.name_scopes"
 _STACK: Final = "pkg.torch.onnx.stack_trace"
 _QUOTED: Final = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _FRAME: Final = re.compile(r'File "([^"\n]{1,4096})", line ([0-9]{1,9})')
-#: Longest text of a stranger's that is searched.
+#: The longest text from a file that is searched.
 _LONGEST: Final = 1 << 16
 
 
@@ -37,7 +37,7 @@ def frames_of(metadata: Mapping[str, str]) -> tuple[Frame, ...]:
 
 
 def common_layer(layers: Sequence[str | None]) -> str | None:
-    """Return what the layers of fused nodes have in common, in whole parts of the path; None if nothing."""
+    """Return the common part of fused nodes' layers, in complete parts of the path; None if there is none."""
     named = [layer for layer in layers if layer]
     if not named or len(named) < len(layers):
         return None

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 #: The largest message that protobuf can parse, in bytes.
 LARGEST: Final = (1 << 31) - 1
-#: An initializer's values are kept up to this many bytes: shapes are made of small ones alone.
+#: An initializer's values are kept up to this many bytes: only small ones determine shapes.
 KEPT: Final = 1 << 14
 #: How deep graphs may nest in the attributes of nodes.
 MAX_DEPTH: Final = 32
@@ -22,7 +22,7 @@ _EXTERNAL: Final = 1  # TensorProto.DataLocation
 _VALUES: Final = (
     "raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data",
 )  # fmt: skip
-#: How ONNX Runtime's own format (``.ort``, a flat buffer) names itself.
+#: The identifier of ONNX Runtime's own format (``.ort``, a flat buffer).
 _ORT_FORMAT: Final = b"ORTM"
 
 
@@ -161,7 +161,7 @@ def _drop_values(tensor: Any) -> None:
         return
     for name in _VALUES:
         tensor.ClearField(name)
-    # a tensor without values is valid only where they lie elsewhere
+    # a tensor without values is valid only if it says that they are elsewhere
     tensor.data_location = _EXTERNAL
 
 
@@ -169,7 +169,8 @@ def _inferred(onnx: Any, model: Any) -> Any:
     """Return the model with types of its intermediate tensors, as far as onnx can infer them."""
     shape_inference = import_module("onnx.shape_inference")
     try:
-        # not strict: a node of another domain or with a wrong attribute leaves the others their shapes
+        # not strict: a node of another domain or with a wrong attribute does not keep others from
+        # getting shapes
         return shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
     except Exception:  # noqa: BLE001 - what the file itself says of its tensors is still right
         return model

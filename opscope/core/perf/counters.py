@@ -1,4 +1,4 @@
-"""What the known hardware counters count: FLOPs off and on the Tensor Cores, bytes of device memory, time.
+"""The meaning of known hardware counters: FLOPs on and off the Tensor Cores, bytes of device memory, time.
 
 A counter is known by its name. Counters that are not listed here are not added to FLOPs or bytes, whatever
 they measure. Sources:
@@ -108,7 +108,7 @@ _MOPS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What a counter counts: ``value × factor`` is in FLOP, bytes, ns or instructions by ``what``.
+    """The meaning of a counter: ``value × factor`` is in FLOP, bytes, ns or instructions by ``what``.
 
     ``dtype``: of the FLOPs. ``part``: counters of one ``whole`` and different ``part`` are added up; all
     parts of ``parts`` are needed for the whole to be known. ``rank``: of two counters of one part, the lower
@@ -124,7 +124,8 @@ class Known:
 
 
 def known(name: str) -> Known | None:
-    """Return what the counter ``name`` counts; None if it counts no FLOPs, bytes of device memory or time."""
+    """Return the meaning of the counter ``name``; None if it counts no FLOPs, bytes of device memory or
+    time."""
     if name in _FIXED:
         subject, factor, dtype = _FIXED[name]
         rank = 0 if factor == 1 else 1

@@ -301,10 +301,8 @@ def of_kernels(kernels: Sequence[str]) -> list[str]:
 
 
 def communicates(names: pl.Series, directions: pl.Series | None = None) -> NDArray[np.bool_]:
-    """Return which kernels communicate: by Categorical columns of their names, and of their ops' directions.
-
-    It is what ``exchanges.communicating`` says of a trace, for the rows of ``Profile.kernels()``.
-    """
+    """Return which kernels communicate, by Categorical columns of their names and of their ops' directions.
+    The result for rows of ``Profile.kernels()`` equals ``exchanges.communicating`` for the trace."""
     codes, texts = compact(names)
     kinds = of_kernels([text or "" for text in texts])
     flags: NDArray[np.bool_] = np.array([kind == COMMUNICATION for kind in kinds], bool)[codes]

@@ -1,8 +1,9 @@
 """Price one call of attention over a cache for the sums of many steps at once.
 
-Its FLOPs and bytes are linear in the sums (``cached.LENGTHS``) where no window bounds them: a server whose
-steps each tell other sums has as many costs as steps, and a call takes 0.1 ms. The slopes are measured on the
-model itself; where it is not linear, on any of the rows that are priced both ways, each row is priced alone.
+A server's steps all have different sums, so there are as many costs as steps, and pricing a call takes 0.1
+ms. But FLOPs and bytes are linear in the sums (``cached.LENGTHS``) unless a window bounds them. The slopes
+are taken from the model itself. Some rows are also priced one by one as a check; if any differs, all rows are
+priced one by one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from opscope.core.tables.intervals import Ints
 from . import tensorcore
 from .cached import LENGTHS, WINDOW
 
-#: Fewer rows are priced one by one.
+#: Fewer rows than this are priced one by one.
 _FEWEST: Final = 64
-#: Rows that are priced both ways, beside the first and the last.
+#: Rows that are priced in both ways as a check, beside the first and the last.
 _CHECKED: Final = 16
 #: Figures beyond this are priced one by one, as their sums may not fit in 64 bits.
 _LARGEST: Final = 1 << 60
@@ -40,8 +41,8 @@ Pricing = Callable[[Sequence[OpCall]], pl.DataFrame]
 
 
 def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -> pl.DataFrame:
-    """Return the prices of the calls with further parameters; those of one call (the same object) that
-    differ in their sums alone are priced together."""
+    """Return the prices of the calls with further parameters. Rows of one call (the same object) that differ
+    only in their sums are priced together."""
     groups: dict[tuple[int, Params], list[int]] = {}
     for row, (call, more) in enumerate(zip(calls, params, strict=True)):
         rest = tuple(param for param in more if param[0] != LENGTHS)
@@ -66,7 +67,7 @@ def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -
 def _together(
     call: OpCall, told: Sequence[ParamValue], rest: Params, price: Pricing
 ) -> pl.DataFrame | None:
-    """Return the costs of a call with each of the sums; None if these are not linear in them."""
+    """Return the costs of a call for each set of sums; None if they are not linear in the sums."""
     window = dict(rest).get(WINDOW)
     if len(told) < _FEWEST or (isinstance(window, int) and window > 0):
         return None
@@ -84,7 +85,7 @@ def _together(
         return None
     twice: Ints = apart @ slopes
     values = figures[0] + twice // 2
-    # of a tiny product more than its figures changes
+    # for a tiny product, more than the figures changes
     if (twice % 2).any() or values.min() < 0 or values[:, 0].min() <= 2 * tensorcore.TINY:
         return None
     series = {name: pl.Series(name, values[:, n], pl.Int64) for n, name in enumerate(_FIGURES)}

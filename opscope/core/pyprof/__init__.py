@@ -1,1 +1,1 @@
-"""PyProf's columns: one row a kernel, made from any trace."""
+"""PyProf's columns: one row per kernel, made from any trace."""

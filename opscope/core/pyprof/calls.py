@@ -1,4 +1,5 @@
-"""Which call PyProf names for each kernel: the outermost Python call around the launch, or the forward's."""
+"""Find the call that PyProf names for each kernel: the outermost Python call around the launch, or the
+forward's."""
 
 from __future__ import annotations
 
@@ -20,18 +21,18 @@ from opscope.core.tables.intervals import NONE, Ints
 Flags = NDArray[np.bool_]
 #: The domain of functions that the user gave to ``opscope.wrap``.
 _WRAPPED: Final = "opscope.wrap"
-#: Adds a gradient to the parameter's. PyProf takes only nodes named ``…Backward`` for the backward pass.
+#: Adds a gradient to the parameter's gradient. PyProf counts only nodes named ``…Backward`` as backward.
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """What PyProf knows of each kernel, in the order in which the kernels began.
+    """PyProf's facts about each kernel, in the order in which the kernels began.
 
-    ``order``: the kernel's row in the trace. ``op``: its op's row of ``ranges`` (-1: none). ``subject``:
-    the row of the call that PyProf names. ``marker``: whether that is a Python call. ``node``: whether it
-    is an autograd node, for no kernel of its forward ran. ``forward``: the place of the forward kernel
-    that gave a backward kernel its call (-1: none). ``backward``, ``seq`` (-1: none), ``altseq``, ``sub``:
+    ``order``: the kernel's row in the trace. ``op``: its op's row of ``ranges`` (-1: none). ``subject``: the
+    row of the call that PyProf names. ``marker``: whether that is a Python call. ``node``: whether it is an
+    autograd node, because no kernel of its forward ran. ``forward``: the position of the forward kernel that
+    gave a backward kernel its call (-1: none). ``backward``, ``seq`` (-1: none), ``altseq``, ``sub``:
     PyProf's columns.
     """
 
@@ -49,8 +50,8 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What is around each distinct op row: the outermost and the innermost Python call, the autograd node,
-    the op that has the shapes and the cost (-1: none)."""
+    """The rows around each distinct op row: the outermost and the innermost Python call, the autograd node,
+    and the op that has the shapes and the cost (-1: none)."""
 
     outer: Ints
     inner: Ints
@@ -125,7 +126,7 @@ def _subjects(
         bool,
     )
     node = (around.node >= 0) & at(is_node, at(reading, around.node), False)
-    # a backward op without a node's name has its forward's, if that is in the trace
+    # a backward op without a node's name belongs to its forward op, if that is in the trace
     origin = np.full(len(rows), NONE, np.int64)
     bare = np.flatnonzero((around.node >= 0) & ~node)
     origin[bare] = ops.forward_of(rows[bare])
@@ -134,7 +135,7 @@ def _subjects(
     plain = np.where(around.outer >= 0, around.outer, plain)
     subject = plain[of]
     node = (node & (around.outer < 0))[of]
-    has_forward = forward >= 0  # a forward kernel's call is never itself another's
+    has_forward = forward >= 0  # a forward kernel's call never belongs to another kernel
     subject[has_forward], node[has_forward] = subject[forward[has_forward]], False
     return subject, node
 
@@ -163,8 +164,8 @@ def _outermost(attribution: Attribution, python: Flags) -> Flags:
 
 
 def _names(attribution: Attribution, rows: Ints, around: _Around) -> tuple[Ints, Flags]:
-    """Return numbers that are equal for ops of one name (inside Python calls of one name), and whether the
-    call is a recurrent cell's."""
+    """Return a number per row, equal for ops of the same name inside Python calls of the same name, and
+    whether the call is a recurrent cell's."""
     meaning = attribution.meaning
     distinct: dict[str, int] = {}
     number, cells = [], []
@@ -182,7 +183,7 @@ def _names(attribution: Attribution, rows: Ints, around: _Around) -> tuple[Ints,
 
 
 def _forward_lanes(ops: Ops, rows: Ints) -> Ints:
-    """Return per op row a number for its process and the thread that its sequence number counts on."""
+    """Return per op row a number for its process and the thread whose sequence numbers it uses."""
     meaning = ops.attribution.meaning
     numbered = ops.attribution.is_op & meaning.seq.at_least(0, slice(None))
     giver = ops.attribution.climb(rows, numbered)
@@ -194,10 +195,8 @@ def _latest(
     given: tuple[Ints, Ints, Flags], others: tuple[Ints, Ints], wanted: tuple[Ints, Ints, Ints]
 ) -> Ints:
     """Return for each wanted (lane, number, before) the last forward kernel before it with that number.
-
-    ``given``: per kernel its lane, its number and whether it is a forward one. A kernel that has the
-    number only beside its own (``others``: kernel, number) counts where there is none.
-    """
+    ``given``: per kernel its lane, its number and whether it is a forward kernel. If no kernel has the number
+    as its own, one that has it as a further number (``others``: kernel, number) counts."""
     lane, number, forward = given
     latest = np.full(len(wanted[0]), NONE, np.int64)
     main = np.flatnonzero(forward & (number >= 0))

@@ -21,7 +21,7 @@ _COLUMNS: Final = (
     "seq", "altseq", "tid", "layer", "trace", "dir", "sub", "mod", "op", "kernel", "sil", "device", "stream",
     "grid", "block",
 )  # fmt: skip
-#: Ops around a launch that are looked at.
+#: The most ops around a launch that are examined.
 _LEVELS: Final = 64
 _SEQ: Final = ", seq = "
 _NODE: Final = ("Backward", "_backward")
@@ -29,7 +29,7 @@ _LONG: Final = {short: name for name, short in reversed(list(DTYPE_NAMES.items()
 
 
 def lines(table: PyprofTable, places: Ints) -> Iterator[str]:
-    """Yield the dictionary of each kernel of ``places`` in the table, as a line without its end."""
+    """Yield the dictionary of each kernel at ``places`` in the table, as a line without its end."""
     around = _Around(table)
     frame = table.rows(_COLUMNS, places).with_columns(pl.col(pl.Categorical).cast(pl.String))
     long = table.kernel_names(places)
@@ -64,7 +64,7 @@ def lines(table: PyprofTable, places: Ints) -> Iterator[str]:
 
 
 def marker(call: OpCall) -> str:
-    """Return the text of a call as PyProf's ranges have it."""
+    """Return a call's text in the form of PyProf's ranges."""
     arguments: list[dict[str, object]] = [
         {
             "name": "",
@@ -80,13 +80,13 @@ def marker(call: OpCall) -> str:
         for name, plain in ((name, _plain(value)) for name, value in call.params)
     ]
     module, op = mod_and_op(call.name, False)
-    # what PyTorch calls aten is torch in Python, by which PyProf knows the op
+    # PyTorch's namespace aten is torch in Python, which is the name that PyProf uses
     module = "torch" if module in ("aten", "na") else module
     return str({"mod": module, "op": op, "args": arguments})
 
 
 def _plain(value: object) -> object:
-    """Return a value as a literal of Python."""
+    """Return a value that Python can write as a literal."""
     if isinstance(value, (bool, int, float, str, type(None))):
         return value
     if isinstance(value, (list, tuple)):
@@ -107,7 +107,8 @@ class _Around:
         self._of: dict[tuple[int, int, bool], tuple[list[str], list[str]]] = {}
 
     def of(self, place: int, is_back: bool) -> tuple[list[str], list[str]]:
-        """Return the texts of calls, outermost first, and those with sequence numbers, by number."""
+        """Return the texts of the calls, outermost first, and the texts with sequence numbers, sorted by
+        number."""
         op, subject = self._table.rows_of(place)
         key = (op, subject, is_back)
         if key not in self._of:

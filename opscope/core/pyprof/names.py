@@ -8,20 +8,20 @@ from typing import Final
 
 from opscope.core.dialects.demangle import demangled
 
-#: What is left out of a kernel's name.
+#: Parts that are removed from a kernel's name.
 _NOISE: Final = re.compile(
     r"(?:\bvoid |\bat::|\bcuda::|\bnative::|\(anonymous namespace\)::|<unnamed>::)"
 )
-#: PyProf tells the kernels of a linear layer's bias from its products by such words.
+#: Words by which PyProf distinguishes kernels of a linear layer's bias from its products.
 _ADDS: Final = re.compile(
     r"elementwise_kernel|reduce_kernel|kernelReduce|kernelPointwiseApply|2d_grouped_direct_kernel"
 )
 _PRODUCT: Final = re.compile(r"gemm|gemv|dot_kernel|splitKreduce|reduce_1Block|cutlass|nvjet|xmma")
-#: An autograd node's name: what it differentiates, then ``Backward`` and a version's number.
+#: An autograd node's name: the op that it differentiates, then ``Backward`` and a version's number.
 _NODE: Final = re.compile(r"(.*?)(?:Backward\w*|_backward(?:_\w+)?)?\Z", re.DOTALL)
 _IS_NODE: Final = re.compile(r"\w*Backward\d*\Z")
 _OVERLOAD: Final = re.compile(r"\.\w+\Z")
-#: PyProf's names of dtypes where they differ from ours, and those of its lists.
+#: PyProf's names of dtypes that differ from ours, and those in its dictionaries.
 _SHORT: Final = {
     "f64": "fp64", "f32": "fp32", "f16": "fp16", "i64": "int64", "i32": "int32", "i16": "int16",
     "i8": "int8", "u8": "uint8",
@@ -60,7 +60,7 @@ def mod_and_op(name: str, marker: bool) -> tuple[str, str]:
 
 
 def node_op(name: str) -> str:
-    """Return what an autograd node differentiates: ``View`` for ``ViewBackward``, and the like."""
+    """Return the op that an autograd node differentiates: ``View`` for ``ViewBackward``, and the like."""
     last = re.split(r"::|: ", name)[-1]
     match = _NODE.match(last)
     return word((match.group(1) if match else "") or last)
@@ -82,5 +82,5 @@ def field(parts: Sequence[object]) -> str:
 
 
 def word(text: str) -> str:
-    """Return the text without spaces, which separate PyProf's columns."""
+    """Return the text without spaces, because spaces separate PyProf's columns."""
     return "_".join(text.split()) or "na"

@@ -1,8 +1,8 @@
 """The parameters of a call, written as PyProf writes them: ``M=200,N=(35,20),K=200,fp32,``.
 
 A text has no spaces. A matrix product has M, N and K, a convolution its sixteen sizes, an elementwise op its
-tensors; PyProf writes ``type`` without a key. Ops that PyProf does not model have all their tensors, and so
-has a call that does not fit its op's form. ``NONE`` is the text of a call without tensors.
+tensors; PyProf writes ``type`` without a key. For ops that PyProf does not model, and for calls that do not
+fit their op's form, all tensors are written. ``NONE`` is the text of a call without tensors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Use:
 
     ``marker``: the call is PyProf's, with Python's arguments, not an op of the framework. ``backward``: the
     kernel runs in the call's backward. ``sub``: how many kernels of the same op ran before it. ``product``:
-    the kernel's own op is a matrix product (of a linear layer: it is not the one that adds the bias).
+    the kernel's own op is a matrix product (in a linear layer: not the op that adds the bias).
     """
 
     call: OpCall
@@ -38,7 +38,7 @@ class Use:
         return [leaf for leaf in self.call.input_leaves() if leaf is not None]
 
     def value(self, name: str, position: int) -> ParamValue:
-        """Return a parameter by its name, or, of a marker, by its position."""
+        """Return a parameter by its name, or, for a marker, by its position."""
         param = self.call.param(name)
         return self.call.param(f"arg{position}") if param is None and self.marker else param
 
@@ -82,7 +82,7 @@ def _one(use: Use) -> str:
 
 
 def _pointwise(use: Use) -> str:
-    """Each operand, a number too: ``[35,20,200]fp32;[]fp32``."""
+    """Every operand, numbers too: ``[35,20,200]fp32;[]fp32``."""
     operands = [_whole(tensor) for tensor in use.tensors]
     for name, value in use.call.params:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -93,7 +93,8 @@ def _pointwise(use: Use) -> str:
 
 
 def _linear(use: Use) -> str:
-    """M, N, K: outputs, rows, inputs; in the backward those of the product that it is: data, then weight."""
+    """M, N, K: outputs, rows, inputs; in the backward pass those of its two products, first for the data,
+    then for the weight."""
     x, w = use.tensors[:2]
     m, k = w.shape
     rows: Dim | str = x.shape[0] if len(x.shape) == 2 else field(x.shape[:-1])
@@ -109,7 +110,8 @@ def _linear(use: Use) -> str:
 
 
 def _product(skip: int) -> Callable[[Use], str]:
-    """``addmm`` has the matrix that it adds first: ``skip`` it. PyProf's M and N are columns and rows."""
+    """Return the writer of a product that skips ``skip`` arguments: ``addmm`` takes the matrix to add first.
+    PyProf's M and N are columns and rows."""
 
     def write(use: Use) -> str:
         a, b = use.tensors[skip : skip + 2]
@@ -134,7 +136,7 @@ def _matmul(use: Use) -> str:
 
 
 def _embedding(use: Use) -> str:
-    """PyTorch's functional takes the indices first, its op the table."""
+    """PyTorch's functional takes the indices first, its op takes the table first."""
     first, second = use.tensors[:2]
     indices, table = (first, second) if use.marker else (second, first)
     return f"I={field(indices.shape)},{_type(indices)}E={field(table.shape)},{_type(table)}"
@@ -167,7 +169,7 @@ def _conv(use: Use) -> str:
 
 
 def _each(value: ParamValue, usual: int, dims: int) -> list[int]:
-    """Return a parameter for each dimension: given once, for each, or not at all."""
+    """Return a parameter per dimension, whether it was given once, per dimension, or not at all."""
     if value is None:
         return [usual] * dims
     values = value if isinstance(value, tuple) else (value,)
@@ -201,7 +203,7 @@ def _convert(use: Use) -> str:
 
 
 def _copy(use: Use) -> str:
-    """The copied tensor's sizes, its type and that of the copy."""
+    """The copied tensor's sizes and type, and the copy's type."""
     to, source = use.tensors[:2]
     return f"T={field(source.shape)},{_type(source)}{_type(to)}"
 
@@ -226,7 +228,7 @@ def _mse_loss(use: Use) -> str:
 
 
 def _adam(use: Use) -> str:
-    """The sizes of the parameters, their type and that of the gradients."""
+    """The sizes and type of the parameters, and the type of the gradients."""
     weight, gradient = use.tensors[0], use.tensors[4]
     return f"T={field(weight.shape)},{_type(weight)}{_type(gradient)}"
 
@@ -238,12 +240,12 @@ def _randperm(use: Use) -> str:
     return f"N={count},"
 
 
-#: How many gates a recurrent cell has.
+#: The number of gates of a recurrent cell.
 GATES: Final = {"RNNCell": 1, "LSTMCell": 4, "GRUCell": 3}
 
 
 def _cell(use: Use) -> str:
-    """A cell's two products in the order in which they run, then what it does to their results."""
+    """A cell's two products in the order in which they run, then the op on their results."""
     x, h = use.tensors[:2]
     cell = use.call.name.rpartition(".")[0]
     (batch, inputs), hidden = x.shape, h.shape[1]

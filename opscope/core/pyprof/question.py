@@ -1,4 +1,4 @@
-"""The question of how PyProf would list every kernel."""
+"""The question of how PyProf would list each kernel."""
 
 from __future__ import annotations
 

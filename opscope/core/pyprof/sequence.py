@@ -1,11 +1,10 @@
 """PyTorch's sequence numbers of kernels as PyProf gives them: ``seq``, ``altseq`` and ``sub``.
 
-A kernel is launched inside ranges with sequence numbers, of which one is its own. In the forward pass
-it is the first that is larger than the previous kernel's, or that kernel's again; in the backward the
-smallest. The others are ``altseq``. 0 counts only where there is no other number. ``sub`` counts the
-kernels of one op: those with equal numbers and equal names in a row. PyProf takes the previous kernel of
-the whole file; here it is the previous one of the launching thread, so that threads do not disturb each
-other.
+A kernel is launched inside ranges with sequence numbers, one of which is its own. In the forward pass it is
+the first that is larger than the previous kernel's number, or equal to it; in the backward pass the smallest.
+The others are ``altseq``. 0 counts only if there is no other number. ``sub`` counts the kernels of one op:
+those with equal numbers and equal names in a row. PyProf takes the previous kernel of the whole file; here it
+is the previous one of the launching thread, so that threads do not disturb each other.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from numpy.typing import NDArray
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Levels of ranges around a launch that are looked at: real traces have a tenth, hostile ones thousands.
+#: The most levels of ranges around a launch that are examined: real traces have a tenth, hostile ones
+#: thousands.
 _LEVELS: Final = 64
 
 
@@ -58,7 +58,7 @@ def numbers_around(attribution: Attribution, rows: Ints) -> Numbers:
     places, values = places[order], values[order]
     fresh = np.ones(len(places), bool)
     fresh[1:] = (places[1:] != places[:-1]) | (values[1:] != values[:-1])
-    # a 0 beside other numbers is that of an op without one
+    # a 0 beside other numbers belongs to an op without a number
     last = np.ones(len(places), bool)
     last[:-1] = places[1:] != places[:-1]
     fresh &= (values > 0) | last
@@ -68,11 +68,9 @@ def numbers_around(attribution: Attribution, rows: Ints) -> Numbers:
 
 
 def current(numbers: Numbers, of: Ints, backward: NDArray[np.bool_], lane: Ints) -> Ints:
-    """Return the number of each kernel, in the order in which they ran; -1 if it has none.
-
-    ``of``: each kernel's place in ``numbers``; ``lane``: its launching thread. The number need not be one
-    of the kernel's own: then it is the previous kernel's.
-    """
+    """Return the number of each kernel, in the order in which they ran; -1 if it has none. ``of``: each
+    kernel's position in ``numbers``; ``lane``: its launching thread. If no number around the kernel fits, the
+    previous kernel's number is used."""
     result = np.full(len(of), NONE, np.int64)
     numbered = np.flatnonzero(numbers.counts[of] > 0)
     first = numbers.first[of[numbered]]
@@ -116,7 +114,7 @@ def is_own(numbers: Numbers, of: Ints, number: Ints) -> NDArray[np.bool_]:
 
 
 def others(numbers: Numbers, of: Ints, number: Ints) -> pl.Series:
-    """Return the numbers of each kernel but its ``number``, as text: ``4,7``; null for none."""
+    """Return the numbers of each kernel except ``number``, as text: ``4,7``; null for none."""
     counts_of_kernels = numbers.counts[of]
     text: pl.Series = pl.Series("altseq", [None], pl.String).new_from_index(0, len(of))
     if not len(numbers.values):
@@ -139,7 +137,7 @@ def others(numbers: Numbers, of: Ints, number: Ints) -> pl.Series:
 
 
 def alternatives(numbers: Numbers, of: Ints, number: Ints) -> tuple[Ints, Ints]:
-    """Return (kernel, number) for every number of a kernel that is not its own ``number``."""
+    """Return (kernel, number) for every number of a kernel except its own ``number``."""
     counts_of_kernels = numbers.counts[of]
     kernel = np.repeat(np.arange(len(of)), counts_of_kernels)
     values = numbers.values[_spans(numbers.first[of], counts_of_kernels)]
@@ -150,10 +148,8 @@ def alternatives(numbers: Numbers, of: Ints, number: Ints) -> tuple[Ints, Ints]:
 def repeats(
     number: Ints, name: Ints, lane: Ints, numbered: NDArray[np.bool_], cell: NDArray[np.bool_]
 ) -> Ints:
-    """Return ``sub``: how many kernels before each, in a row on its thread, had its number and name.
-
-    A recurrent ``cell`` that PyTorch runs as several ops counts on while the name is equal.
-    """
+    """Return ``sub``: how many kernels directly before each, on its thread, had its number and name. In a
+    recurrent ``cell`` that PyTorch runs as several ops, only the names must be equal."""
     sub = np.zeros(len(number), np.int64)
     rows = np.flatnonzero(numbered)
     rows = rows[np.argsort(lane[rows], kind="stable")]

@@ -26,16 +26,16 @@ COLUMNS: Final = (
     "idx", "seq", "altseq", "tid", "layer", "trace", "dir", "sub", "mod", "op", "kernel", "params", "sil",
     "tc", "device", "stream", "grid", "block", "flops", "bytes",
 )  # fmt: skip
-#: Those that PyProf writes if none are chosen.
+#: The columns that PyProf writes by default.
 DEFAULT: Final = ("idx", "dir", "sub", "mod", "op", "kernel", "params", "sil")
-#: Families whose kernels may compute on Tensor Cores, so that not to use them tells something.
+#: Families whose kernels may run on Tensor Cores, so that it matters if they do not.
 _PRODUCTS: Final = MATRIX_FAMILIES | {"moe", "linalg"}
-#: More kernels of one op than two are described alike.
+#: From this many kernels of one op on, kernels are described alike.
 _MOST_SUB: Final = 3
 
 
 class PyprofTable:
-    """The table of a trace; what all columns share is computed once, each column for a piece of rows."""
+    """The table of a trace; data for all columns is computed once, each column for a piece of rows."""
 
     def __init__(self, ops: Ops, executed: pl.DataFrame) -> None:
         """``executed``: ``executed_kernels(ops)``."""
@@ -52,11 +52,11 @@ class PyprofTable:
 
     @property
     def attribution(self) -> Attribution:
-        """The attribution that the table is made of."""
+        """The attribution from which the table is made."""
         return self._ops.attribution
 
     def forward_of(self, place: int) -> int:
-        """Return the place of the forward kernel that gave a backward kernel its call; -1: none."""
+        """Return the position of the forward kernel that gave a backward kernel its call; -1: none."""
         return int(self._calls.forward[place])
 
     def rows_of(self, place: int) -> tuple[int, int]:
@@ -115,8 +115,8 @@ class PyprofTable:
         return [core.cast(pl.Categorical), matrix + vector, executed["bytes"]]
 
     def _products(self, places: Ints) -> pl.Series:
-        """Return whether each kernel's op is a matrix product, and the kernel does not prove that it only
-        adds to one; null for ops of an unknown kind."""
+        """Return whether each kernel's op is a matrix product, except kernels that certainly only add to one;
+        null for ops of an unknown kind."""
         executed = self._executed[self._calls.order[places]]
         codes, families = compact(executed["op_type"])
         kinds = [None if family is None else family in _PRODUCTS for family in families]
@@ -198,7 +198,7 @@ class PyprofTable:
         return mod, op, text(Use(call, marker, bool(own.backward[index]), sub, product))
 
     def _where(self, places: Ints) -> list[pl.Series]:
-        """Return layer and trace, of a backward kernel those of its forward's launch."""
+        """Return layer and trace; for a backward kernel, those of its forward kernel's launch."""
         own = self._calls
         here = self._launch(places)
         forward = own.forward[places]
@@ -248,7 +248,7 @@ class PyprofTable:
         return self._about
 
     def _layers(self) -> Callable[[Ints, Ints, Ints], pl.Series]:
-        """Return what finds the user's own layers around a launch, joined as PyProf joins them."""
+        """Return a function that finds the user's own layers around a launch, joined as PyProf joins them."""
         readings = self._ops.attribution.meaning.readings
         layers = [
             _layer_name(reading.layer)
@@ -259,7 +259,8 @@ class PyprofTable:
         return self._ops.context.named(layers, lambda outer, inner: f"{outer}:{inner}")
 
     def _stacks(self) -> Callable[[Ints, Ints, Ints], pl.Series]:
-        """Return what finds the innermost call stack around a launch that is whole in one marker."""
+        """Return a function that finds the innermost call stack around a launch that one marker holds
+        completely."""
         meaning = self._ops.attribution.meaning
         stacks = [
             _stack(reading.frames)
@@ -281,7 +282,7 @@ class PyprofTable:
 
 
 def _layer_name(layer: str) -> str | None:
-    """Return what stands between the first two colons of ``layer:NAME``; None for a framework's layer."""
+    """Return the text between the first two colons of ``layer:NAME``; None for a framework's layer."""
     if not layer.startswith(LAYER):
         return None
     return "_".join(layer.split(":")[1].split()) or None

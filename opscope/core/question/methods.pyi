@@ -67,7 +67,7 @@ class Questions:
         """
 
     def clocks(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """How each machine's clock was aligned with the first machine's, and how exactly."""
+        """How each machine's clock was aligned with the first machine's, and the possible error."""
 
     def collective_bandwidth(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The bandwidth of collectives by group and size, without the waiting of ranks for each other.
@@ -76,13 +76,13 @@ class Questions:
         """
 
     def collective_ends(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """Collectives that ranks do not leave together, beyond what their clocks explain."""
+        """Collectives that ranks leave at different times, by more than their clocks explain."""
 
     def collective_faults(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Collectives that some ranks never entered, or entered with another kind, size or dtype.
 
-        Only ranks that are in the profile are missed. Where collectives cannot be judged, a row without a
-        ``fault`` has the ``reason``: a profile without rows has no fault among its collectives.
+        Only ranks in the profile count as missing. Where collectives cannot be judged, a row without a
+        ``fault`` has the ``reason``; a profile without rows has no faulty collective.
         """
 
     def collective_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -103,21 +103,23 @@ class Questions:
         """
 
     def compiled(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
+        """The regions that torch.compile made: the kernels that ran in each, and the ops that these kernels
+        fuse.
+        """
 
     def counter_roofline(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The measured roofline beside the model's, by op and inputs, with the differences.
 
-        Both sides are of the same calls. A side that is not known of all of them is null, with a reason.
+        Both sides are of the same calls. A side that is not known for all of them is null, with a reason.
         """
 
     def counter_totals(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The values of each counter by kernel name and innermost op."""
 
     def counter_work(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What counters say of each kernel's work: FLOPs by precision, Tensor Cores, bytes of memory.
+        """A kernel's work from its counters: FLOPs by precision, Tensor Cores, bytes of memory.
 
-        Only counters whose meaning is known are used. A number that they do not give is null, with a reason.
+        Only counters with a known meaning are used. A number that they do not give is null, with a reason.
         """
 
     def counters(
@@ -125,8 +127,8 @@ class Questions:
     ) -> pl.DataFrame:
         """Every kernel whose hardware counters were measured, with the ops around its launch.
 
-        A column for each counter, named as the counter, follows the columns below; it is null for kernels
-        of which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
+        A column for each counter, named after the counter, follows the columns below; it is null for kernels
+        for which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
         ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
         """
 
@@ -138,22 +140,23 @@ class Questions:
         """
 
     def cpu_by_op(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What the processors did while an op ran, for ops in which at least three samples fall.
+        """The use of the processors while an op ran, for ops in which at least three samples fall.
 
         An op shorter than the time between two samples shares the sample with its neighbours.
         """
 
     def cpu_by_step(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What the processors did during each step, by the samples that hold in it.
+        """The use of the processors during each step, from the samples that hold in it.
 
-        A step shorter than the time between two samples has the mean of the sample that it lies in.
+        A step shorter than the time between two samples has the mean of the sample in which it lies.
         """
 
     def cpu_samples(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The processors over time: each sample, with the time in which it holds."""
 
     def cpu_utilization(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What the processors did while each process was sampled: the machine's, and those it used itself.
+        """The use of the processors while each process was sampled: by the machine, and by the process
+        itself.
 
         Empty if nothing was sampled.
         """
@@ -177,7 +180,7 @@ class Questions:
     def data_preparation(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The data loaders that the program waited for, the longest waits first; empty if none was seen.
 
-        Queues of batches follow, which the framework looked at: in which step they waited is not known.
+        Queues of batches that the framework sampled follow: it is not known in which step they waited.
         """
 
     def device_curve(self, buckets: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
@@ -214,19 +217,19 @@ class Questions:
         """
 
     def energy(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The energy that each GPU took while it was sampled, and that of a step."""
+        """The energy that each GPU used while it was sampled, and its energy per step."""
 
     def engine_layers(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
 
-        Times that trtexec exported are means over many runs; else they are of the layer's kernels.
+        Times that trtexec exported are means over many runs; otherwise they are of the layer's kernels.
         """
 
     def engine_runs(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
+        """The times of a TensorRT engine's runs: as trtexec recorded them, and as its summary states them."""
 
     def engine_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The engine steps of an inference server: kind, requests, tokens, times, the graph that ran."""
+        """The engine steps of an inference server: kind, requests, tokens, times, and the replayed graph."""
 
     def fusable_kernels(self, below: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """Chains of kernels that a fusion would join, by the most that it would save: an estimate.
@@ -276,18 +279,19 @@ class Questions:
     def input_waits(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How long each step waited for its input; ``input_bound`` if that is above 5 % of the step.
 
-        A wait between two steps belongs to the later one, whose ``duration`` then begins with it. If no
-        data loader was seen, nobody knows what a step waited for: null, with the reason.
+        A wait between two steps belongs to the later one, whose ``duration`` then begins with it. If no data
+        loader was seen, a step's waits are unknown: null, with the reason.
         """
 
     def iterations(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The iterations of each process: what was in each, which were warm-up, and which are stable.
+        """The iterations of each process: the content of each, which were warm-up, and which are stable.
 
-        They are the steps that the program marks; else what ``key`` ends (``iterations(key="aten::mean")``);
-        else what repeats in the sequence of ops, or of kernels. ``certainty`` says how sure that is; only
-        with ``is_step`` do other frames take them as steps. A process without any has one row and a reason.
-        ``stable`` marks the longest range without warm-up, slow iterations and other work: it is what to
-        compare and to select (``profile.op_totals(steps=(first, last))``).
+        They are the steps that the program marks; else those that ``key`` ends
+        (``iterations(key="aten::mean")``); else those that repeat in the sequence of ops, or of kernels.
+        ``certainty`` says how sure that is; only with ``is_step`` do other frames take them as steps. A
+        process without any has one row and a reason. ``stable`` marks the longest range without warm-up,
+        slow iterations and other work: it is the range to compare and to select
+        (``profile.op_totals(steps=(first, last))``).
         """
 
     def kernel_activities(
@@ -295,7 +299,7 @@ class Questions:
     ) -> pl.DataFrame:
         """MindSpore's kernel activities: kernels by name and the op that launched them, by time.
 
-        ``search`` keeps the rows whose kernel or op has this text, in any case.
+        ``search`` keeps the rows whose kernel or op contains this text, ignoring case.
         """
 
     def kernel_launches(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -323,16 +327,17 @@ class Questions:
         """
 
     def last_collectives(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The last collective that each rank called in each group, whether it ended, and for whom it waits.
+        """The last collective that each rank called in each group, whether it ended, and for which ranks it
+        waits.
 
-        In a hang the ranks that are behind are those that the others wait for.
+        In a hang, the others wait for the ranks that are behind.
         """
 
     def late_causes(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Why ranks enter collectives last: local compute, input, launch, time outside any op, or a wait.
 
         A rank that came last is compared with the one that came first, over the time since both left the
-        group's collective before; what it did longest beyond the other is the cause.
+        group's previous collective; the activity with the largest additional time is the cause.
         """
 
     def launches(self, **where: Unpack[Where]) -> pl.DataFrame:
@@ -348,10 +353,10 @@ class Questions:
         """
 
     def light_cost(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What light mode itself took of a step, how well it knows that, and the spells that it recorded."""
+        """Light mode's own cost per step, the precision of this figure, and the spells that it recorded."""
 
     def light_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """Whole steps of a training: the slowest first; of the others the first, the last and some."""
+        """Whole steps of a training: the slowest first; then the first, the last and some of the others."""
 
     def lost_kernels(self, **where: Unpack[Where]) -> pl.DataFrame:
         """How many kernels the recording lost, by process: an estimate from launches and repeated steps.
@@ -403,10 +408,10 @@ class Questions:
         """
 
     def memory_segments(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What the allocator had reserved at the snapshot, by pool of segments: used, unused, in pieces."""
+        """The allocator's reserved memory at the snapshot, by pool of segments: used, unused, in pieces."""
 
     def memory_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What was in use as each step ended, by how much it grew, and what it left in use."""
+        """The memory in use as each step ended, its growth, and the memory that the step left in use."""
 
     def meshes(self, **where: Unpack[Where]) -> pl.DataFrame:
         """The dimensions of each DeviceMesh, and the coordinate of each process along them.
@@ -432,11 +437,11 @@ class Questions:
         """
 
     def notes(self, *, critical_path: bool = ..., **where: Unpack[Where]) -> pl.DataFrame:
-        """The remarks on the trace by its reader and by what linked kernels to ops: what is missing, inferred
-        or wrong.
+        """The remarks on the trace by its reader and by the linking of kernels to ops: missing, inferred or
+        wrong data.
 
-        They do not depend on what else was asked of the profile. ``critical_path``: also what the critical
-        path takes for granted, which takes the time of the path.
+        They do not depend on other questions asked of the profile. ``critical_path``: also the critical
+        path's assumptions, which need the path to be computed.
         """
 
     def op_sequences(
@@ -459,9 +464,9 @@ class Questions:
     ) -> pl.DataFrame:
         """MindSpore's operator statistics: by ``type`` (op name) or ``operator`` (op at one place), by time.
 
-        A nest's time stands at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
-        op, family, layer or node has this text, in any case; shares stay shares of all. Raises ValueError
-        for any other ``by``.
+        The time of a nest is at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
+        op, family, layer or node contains this text, ignoring case; shares stay shares of the whole. Raises
+        ValueError for any other ``by``.
         """
 
     def operators(self, *by: str, **where: Unpack[Where]) -> pl.DataFrame:
@@ -512,17 +517,21 @@ class Questions:
         """The user's ranges by device time; work counts for the innermost range that it ran in."""
 
     def rank_loads(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What each rank sent and received in all-to-alls and messages: uneven where its experts are."""
+        """The bytes that each rank sent and received in all-to-alls and messages: uneven where its experts
+        are.
+        """
 
     def rank_outliers(self, **where: Unpack[Where]) -> pl.DataFrame:
         """Ranks that are unlike the others, by median and median absolute deviation.
 
-        Compared are the times of equal kernels (name, grid, block), and the clocks, temperatures and power
-        that were sampled. Fewer than four ranks are not judged.
+        The times of equal kernels (name, grid, block), and the sampled clocks, temperatures and power are
+        compared. Fewer than four ranks are not judged.
         """
 
     def rank_pairs(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """How much each rank sent to each other: by the splits of all-to-alls, and by messages."""
+        """The bytes that each rank sent to each other rank: from the splits of all-to-alls, and from
+        messages.
+        """
 
     def sequences(self, *, longest: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """The sequences of kernels that a stream runs again and again, by time: what a fusion would join.
@@ -535,7 +544,7 @@ class Questions:
         """Decode steps of an inference server by batch size: time, device time, tokens a second."""
 
     def serving_costs(self, *, price: float = ..., **where: Unpack[Where]) -> pl.DataFrame:
-        """The energy and the money that a server's engine took by kind of step, in all and for each token."""
+        """The energy and the price of a server's engine by kind of step, in all and per token."""
 
     def serving_goodput(
         self, *, ttft: int = ..., tpot: int = ..., **where: Unpack[Where]
@@ -543,32 +552,36 @@ class Questions:
         """How many requests in a server's log met the limits, in all and per second."""
 
     def serving_graphs(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """Which graph ran steps of which batch size, and how much of them ran outside graphs."""
+        """The graph that ran the steps of each batch size, and the part of them outside graphs."""
 
     def serving_host(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What the host does between a server's engine steps, and how long the device waits for it."""
+        """The host's activities between a server's engine steps, and how long the device waits for them."""
 
     def serving_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The time of a server's engine by kind of step, and by what ran: attention, experts, products …"""
+        """The time of a server's engine by kind of step, and by its work: attention, experts, products … …"""
 
     def serving_requests(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What each request of a server's log waited for, and its share of the engine's steps."""
+        """The waits of each request in a server's log, and its share of the engine's steps."""
 
     def serving_slo_steps(
         self, *, ttft: int = ..., tpot: int = ..., **where: Unpack[Where]
     ) -> pl.DataFrame:
-        """Which engine steps ran while requests missed the limits.
+        """Return the engine steps that ran while requests missed the limits.
 
-        For a late request: all steps between its arrival and its first token. For a slow one: the steps from
-        its first token to its end that exceed the limit per token: a decode step longer than the limit, or a
-        prefill between two decode steps, with all its time.
+        For a late request: all steps between its arrival and its first token. For a slow one: the steps
+        from its first token to its end that exceed the limit per token: a decode step longer than the
+        limit, or a prefill between two decode steps, with all its time.
         """
 
     def serving_stalls(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What prefills cost the requests that decode: time of mixed and prefill steps beyond the usual."""
+        """The cost of prefills for decoding requests: time of mixed and prefill steps beyond the usual
+        time.
+        """
 
     def serving_tokens(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """Tokens a second of a server, the time between the tokens of a request, device time for each."""
+        """The tokens per second of a server, the time between a request's tokens, and the device time per
+        token.
+        """
 
     def short_kernels(self, below: int = ..., **where: Unpack[Where]) -> pl.DataFrame:
         """The kernels of which some are shorter than ``below`` ns (10 µs), by name; the most first."""
@@ -577,7 +590,8 @@ class Questions:
         """The kernels that ran shorter than the call that launched them, by the time of those calls."""
 
     def slow_steps(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The slow steps, and what they had more of than the median of the process's other steps.
+        """The slow steps, and their parts and ops that took longer than the median of the process's other
+        steps.
 
         A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than
         five steps are not judged.
@@ -590,7 +604,7 @@ class Questions:
         """How the work of each rank in a step compares with that of the others in the same step."""
 
     def step_phases(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """The phases of each step, with the device time of what was launched in each.
+        """The phases of each step, with the device time of the work launched in each.
 
         The times of a step's five rows add up to the step, the op times to the ``self_time`` of all ops that
         began in it. Device times are summed durations: they may be longer than the step where kernels run at
@@ -598,7 +612,7 @@ class Questions:
         """
 
     def step_summary(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What steps usually take, by process: the whole step, each part and each phase.
+        """The usual times of steps, by process: the whole step, each part and each phase.
 
         Steps that a capture's window does not hold whole are left out, unless there are no others.
         """
@@ -610,7 +624,7 @@ class Questions:
         """
 
     def steps(self, **where: Unpack[Where]) -> pl.DataFrame:
-        """What each step of each process took: by what the process did, and by phase.
+        """The time of each step of each process: by activity, and by phase.
 
         The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
         its kind in which nothing of an earlier column happened. A null part counts in the later ones:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-#: How the notes on where steps come from begin, and the short words for each in a summary's line.
+#: The beginnings of notes on where steps come from, each with short words for a summary's line.
 _SOURCES: Final = {
     "steps inferred from ": "found by",
     "steps detected from ": "perhaps, found by",

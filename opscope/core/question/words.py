@@ -48,16 +48,16 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         p95: ns: 95th percentile of the runs, by trtexec's rule
         p99: ns: 99th percentile of the runs, by trtexec's rule
         wall_time: ns: time from the first event to the last
-        device_time: ns: durations of kernels, copies and sets added up, for an op of those that it
-            launched; without a GPU, self time, a nest's at the op that counts
+        device_time: ns: durations of kernels, copies and sets added up, for an op of those that it launched;
+            without a GPU, self time, of nested ops at the one that counts
         kernel_time: ns: durations of all kernels added up; without a GPU, device_time
         tensor_core_time: ns: time in kernels that use Tensor Cores (matrix cores on AMD)
         tensor_core_undetermined_time: ns: time in kernels for which neither name nor op shows whether
             they use Tensor Cores
         start: ns: time at which it began
         end: ns: time at which it ended
-        duration: ns: end - start, added up over the row's executions; for an op, over its kernels, copies
-            and sets; without a GPU, self time, a nest's at the op that counts
+        duration: ns: end - start, added up over the row's executions; for an op, over its kernels, copies and
+            sets; without a GPU, self time, of nested ops at the one that counts
         call_start: ns: time at which the CUDA call that launched it began
         call_end: ns: time at which the CUDA call that launched it ended
         cpu_time: ns: time on the host from the op's begin to its end
@@ -73,7 +73,7 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         waiting_time: ns: time in collectives beyond the shortest time that any rank spent in each
         input_wait: ns: time in which the thread with the steps waited for input
         sampled_time: ns: time that the samples cover
-        busy_time: ns: part of the time in which at least one of them ran
+        busy_time: ns: part of the time in which at least one event of the row ran
         idle_time: ns: the rest of the time: nothing ran
         host_wait: ns: part of idle_time in gaps whose next work was launched after the one before had
             ended
@@ -86,7 +86,7 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         device_total: ns: device_self of it and of all that is inside it
         host_self: ns: time on the host without the ops inside; CUDA calls are part of it
         host_total: ns: time on the host with the ops inside
-        waited: ns: how long it, or the longest of those that called it, had waited when the recording
+        waited: ns: how long it (or of its callers, the one that waited longest) had waited when the recording
             ended; null if it ended
         input_phase: ns: time in which the step waited for its input
         forward_phase: ns: time in the forward pass
@@ -110,7 +110,7 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         seq: number: PyTorch's autograd sequence number
         step: number: the step's number
         rank: number: the process's rank in the job
-        collective: number: which of the group's collectives it is, as its record or its order says
+        collective: number: the collective's number in its group, from its record or its order
         detector: text: name of the detector
         finding: text: what the program does, with its figures
         device_name: text: model of the device
@@ -118,7 +118,7 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
             registers, shared memory, blocks per SM; nothing if all of its warps are occupied
         occupancy_reason: text: why the achieved occupancy is not known, from a closed list
         engine: text: the TensorRT engine: the name of its files, or the one that the program gave it
-        measure: text: as trtexec calls it: Latency, Enqueue Time, H2D Latency, GPU Compute Time, D2H
+        measure: text: trtexec's name of the time: Latency, Enqueue Time, H2D Latency, GPU Compute Time, D2H
             Latency
         op: text: the op, by its framework's name; of several ops, the one with most of the row's time
         op_type: text: the op's family: gemm, conv, attention …
@@ -154,23 +154,22 @@ WORDS: Final[Mapping[str, Column]] = MappingProxyType(
         kernel: text: the kernel's own name, without template arguments
         cause: text: local compute, input, launch, outside any op, or an earlier wait; null if the trace does
             not show it
-        seen_on: text: where the phases were seen: host (ranges and ops), device (kernels), or the source
-            itself states them
+        seen_on: text: where the phases were seen: host (ranges and ops), device (kernels), or stated by the
+            source itself
         saving_share: fraction: saving / wall_time
         gpu_utilization: fraction: kernel_busy / the window
-        sm_efficiency: fraction: estimate: multiprocessors that have a block, from the grids of all
-            kernels that run at one time, / all multiprocessors; the mean over the window; kernels of
-            unknown grid count as 0
-        achieved_occupancy: fraction: estimate: warps of the blocks that there are for each
-            multiprocessor, at most those that fit, / warps that it can hold; a mean is weighted by the
-            kernels' time
+        sm_efficiency: fraction: estimate: multiprocessors that have a block, from the grids of all kernels
+            running at a time, / all multiprocessors; the mean over the window; kernels of unknown grid count
+            as 0
+        achieved_occupancy: fraction: estimate: warps of the blocks per multiprocessor, at most as many as
+            fit, / warps that it can hold; a mean is weighted by the kernels' time
         theoretical_occupancy: fraction: warps of the blocks that fit on a multiprocessor at one time /
             warps that it can hold; a mean is weighted by the kernels' time
         tensor_core_share: fraction: tensor_core_time / the kernels' durations added up
         grid_known: fraction: part of the kernels' time whose grid and number of multiprocessors are known
         occupancy_known: fraction: part of the kernels' time whose achieved occupancy is known
-        tail_share: fraction: estimate: part of all waves' places for blocks that is empty in the last
-            wave; so much shorter might it be with a full last wave, if all blocks take equally long
+        tail_share: fraction: estimate: empty places for blocks in the last wave / places in all waves; the
+            time that a full last wave might save, if all blocks take equally long
         blocks_per_sm: fraction: blocks of the grid / multiprocessors of the device; more than 1 is usual
         waves: fraction: blocks of the grid / blocks that fit on the device at one time; 2.5 are two full
             waves and half a wave

@@ -76,14 +76,14 @@ _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
 _BARE, _ROUNDED_OFF = 0.01, 0.5
 #: From this many kernels of one stream with equal begin on, it is not chance.
 _FEWEST: Final = 3
-#: What most kernels last for no less (ns), and how many kernels are enough to say so.
+#: Most kernels take at least this long (ns); and the number of kernels that suffices to judge it.
 _SHORTEST, _MANY = 100, 20
 #: No kernel of 30 real traces of three vendors lasts until so many others of its stream have begun; of
 #: durations a thousand times too long 73 % do at least.
 _OTHERS_BEGUN: Final = 4
 _NULL: Final = -(1 << 40)
 _NAME: Final = 60
-#: What the reader says of a trace with the program's ranges and without any op, call or kernel.
+#: The reader's note on a trace that has ranges of the program but no op, call or kernel.
 ONLY_RANGES: Final = "the file has ranges alone, and no ops"
 #: How the notes on impossible times begin, including those of readers and of linking (``early_kernels``).
 _NOT_KNOWN: Final = "how long they took is not known"
@@ -103,7 +103,7 @@ _MATTERS, _LONG_MATTERS = 0.01, 0.1
 def without_impossible(trace: Trace) -> Trace:
     """Return the trace without impossible times; notes say what was clipped or left out."""
     if any(one.get("times") for one in (trace.origin, *trace.origin.get("parts", ()))):
-        return trace  # a file of totals: its reader laid the times end to end
+        return trace  # a file of totals: its reader placed the times end to end
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
     trace = _without_launched_later(trace)
     _note_untimed(trace)
@@ -146,7 +146,7 @@ def durations_unknown(trace: Trace) -> str | None:
 
 
 def _note_other_unit(trace: Trace) -> None:
-    """Note kernels of which most are shorter than any launch takes a GPU, or last as no stream lets them."""
+    """Note kernels most of which are shorter than a launch takes on a GPU, or longer than a stream allows."""
     kernels = trace["kernels"]
     if len(kernels) < _MANY or _has_nests(trace):
         return

@@ -2,8 +2,8 @@
 
 DLProf has already linked kernels to ops. The trace gives ops as ranges in opscope's own text, and a call for
 each kernel, so that attribution finds the same op again. DLProf's id of the op (``CONV2D_1``) is its
-parameter ``op_id``; its name and call stack are a marker around it, as in the export that DLProf read. What
-DLProf calls unassociated is no op: it is calls outside all ops, as in any trace.
+parameter ``op_id``; its name and call stack are a marker around it, as in the export that DLProf read.
+DLProf's unassociated ops are not ops here, but calls outside all ops, as in any trace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from opscope.readers.sqlite import Database, Kind, filled, is_database
 
 DOMAIN: Final = "opscope.dlprof"
 UNASSOCIATED: Final = "unassociated_"
-#: What the process's versions are in DLProf's table.
+#: The columns of DLProf's table with the process's versions.
 _VERSIONS: Final = {
     "driver_version": "driver", "cuda_version": "cuda", "cudnn_version": "cudnn",
     "nsys_version": "nsys", "cpu_model": "cpu",
@@ -260,7 +260,8 @@ def _calls(
         pl.col("api_stop").alias("end"),
         pl.col("correlation"),
     ]
-    # DLProf has the kernel's name, not the launch's: but for a launch in no op, which is an op of its own
+    # DLProf names the kernel and not the launch, except for a launch outside all ops, which is an op of its
+    # own
     launches = {number: words.get(op["op_type_id"]) for number, op in ops.items() if _is_call(op)}
     parts = [
         kernels.select(
@@ -287,7 +288,7 @@ def _calls(
 
 
 def _is_call(op: Mapping[str, Any]) -> bool:
-    """Return whether what DLProf calls an op is a CUDA call outside all ops."""
+    """Return whether an op of DLProf's is really a CUDA call outside all ops."""
     return (op["op_name"] or "").startswith(UNASSOCIATED)
 
 
@@ -349,7 +350,7 @@ def _ranges(
 
 
 def _marker(op: Mapping[str, Any] | None) -> str | None:
-    """Return the marker from which DLProf had the op's name and call stack; None of an op without a name."""
+    """Return a marker with the op's name and call stack, as DLProf read it; None for an op without a name."""
     if op is None or not op["op_name"]:
         return None
     stack = _REPEAT.sub(r"(\1)", op["op_name"])
@@ -399,12 +400,12 @@ def _shapes(text: str | None, dtype: str) -> tuple[Arg, ...] | None:
 
 
 def _names_itself(database: Database) -> bool:
-    """Whether the database says which DLProf wrote it, as those of every kept version do."""
+    """Whether the database names the DLProf that wrote it, as databases of every kept version do."""
     return any(database.has(table, column) for table, column in _SAYS_VERSION)
 
 
 def _version(database: Database) -> tuple[int, int] | None:
-    """Return the version that wrote the database; None if it names none that DLProf can have had."""
+    """Return the version that wrote the database; None if it names none that DLProf ever had."""
     for table, column in _SAYS_VERSION:
         if not database.has(table, column):
             continue
@@ -416,7 +417,7 @@ def _version(database: Database) -> tuple[int, int] | None:
 
 
 def _refusal(database: Database) -> str:
-    """Return why a database without the tables of ops cannot be read, and what to do."""
+    """Return why a database without the tables of ops cannot be read, and what to do instead."""
     version_there = _version(database)
     whose = "a database of DLProf of an unknown version"
     if version_there is not None:
@@ -434,7 +435,7 @@ def _refusal(database: Database) -> str:
 
 
 def _warning(database: Database) -> str | None:
-    """Return what to tell of a database that can be read; None if its version is one of DLProf's."""
+    """Return a warning about a readable database; None if its version is one of DLProf's."""
     version_there = _version(database)
     if version_there is None:
         return "the database does not name the version of DLProf that wrote it"

@@ -1,8 +1,8 @@
 """Make the tables of a flight recorder's dump: a call for each collective that a rank entered, and its state.
 
 The layout is that of PyTorch's ``torch/csrc/distributed/c10d/FlightRecorder.hpp``, versions 2.0 to 2.10. A
-dump knows when a rank entered a collective, and whether it completed; when it ran is not in it: the times at
-which PyTorch's watchdog saw it begin and end are later, by how much is not known.
+dump says when a rank entered a collective, and whether it completed, but not when it ran. PyTorch's watchdog
+saw it begin and end at some later time, by an unknown delay.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from opscope.readers.rows import decode
 from opscope.readers.sound import sound_trace
 
 Note = tuple[str, str, int]
-#: Of JSON, bytes that are read: 2,000 entries take 1 MB.
+#: The most bytes of JSON that are read: 2,000 entries take 1 MB.
 _MOST_JSON: Final = 256 << 20
-#: Calls of one dump; the recorder keeps 2,000 unless told otherwise.
+#: The most calls of one dump; the recorder keeps 2,000 by default.
 _MOST_ENTRIES: Final = 1 << 21
 #: Dimensions and tensors of one call that are kept.
 _MOST_SIZES: Final = 64
@@ -45,7 +45,7 @@ _BACKEND: Final = re.compile(r"([a-z]{3,8}):(.+)", re.DOTALL)
 _TEXT: Final = 512
 _CALL: Final = "record_param_comms"
 _COMPLETED: Final = "completed"
-#: A call is a moment; what has no length is no op.
+#: Length (ns) of a call's range: a call is a moment, but a range without a length is not an op.
 _MOMENT: Final = 1
 
 
@@ -122,7 +122,8 @@ def _origin(dump: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _groups(config: Any) -> dict[str, str]:
-    """Return the ranks of each process group (JSON) by its name; what a backend left empty is not known."""
+    """Return the ranks of each process group (JSON) by its name; lists that a backend left empty are
+    unknown."""
     groups = {}
     for name, facts in config.items() if isinstance(config, dict) else ():
         ranks = facts.get("ranks") if isinstance(facts, dict) else None
@@ -185,7 +186,7 @@ def _facts(entry: Mapping[str, Any], kind: str, groups: Mapping[str, str]) -> di
     if isinstance(dtypes, (list, tuple)) and dtypes and isinstance(dtypes[0], str):
         facts["dtype"] = dtypes[0][:_TEXT]
     state = entry.get("state")
-    # gloo's state stays "scheduled"; what its thread has done with is retired
+    # gloo's state stays "scheduled"; calls that its thread has finished are marked as retired
     facts[_COMPLETED] = state == _COMPLETED or (
         entry.get("retired") is True and not _timed_out(entry)
     )
@@ -195,7 +196,7 @@ def _facts(entry: Mapping[str, Any], kind: str, groups: Mapping[str, str]) -> di
 
 
 def _timed_out(entry: Mapping[str, Any]) -> bool:
-    """Whether a call that is retired is known to be incomplete: it was seen to begin, and not to end."""
+    """Whether a retired call is known to be incomplete: it was seen to begin, but not to end."""
     begun, ended = (entry.get(f"time_discovered_{edge}_ns") for edge in ("started", "completed"))
     return bool(begun) and not ended
 
@@ -208,7 +209,7 @@ def _product(sizes: Sequence[int]) -> int:
 
 
 def _sizes(value: Any) -> list[list[int]]:
-    """The sizes of the tensors of one side; none where they cannot be read."""
+    """Return the sizes of one side's tensors; none if they cannot be read."""
     if not isinstance(value, (list, tuple)):
         return []
     tensors = [
@@ -273,7 +274,7 @@ def _tables(
 
 
 def _ranges(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """A range of a ns for each call, in the order of their times."""
+    """Return a range of one ns for each call, in the order of their times."""
     process = pl.lit(0, pl.Int32).alias("process")
     texts = pl.DataFrame(
         rows,
@@ -297,7 +298,7 @@ def _ranges(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def _world(groups: Mapping[str, str]) -> int | None:
-    """The number of ranks of PyTorch's first group, which has all of them."""
+    """Return the number of ranks of PyTorch's first group, which has all of them."""
     ranks = groups.get("0")
     return None if ranks is None else ranks.count(",") + 1
 

@@ -37,7 +37,7 @@ Column = NDArray[Any]
 #: Null in an integer column.
 NONE: Final = -(1 << 63)
 _EMPTY: Final = Args()
-#: Names of events that no table takes, kept to say whose they are.
+#: Names of events that no table takes, kept to identify the producer.
 _MOST_UNUSED: Final = 256
 
 
@@ -119,7 +119,7 @@ CATEGORIES: Final = {
     "hip_runtime": "call", "hip_driver": "call", "cuda_sync": "sync", "gpu_user_annotation":
     "gpu_user", "cuda_profiler_range": "metrics", "mtia_ccp_events": "kernel",
 }  # fmt: skip
-#: Suffixes of the categories of any device's host calls: mtia_runtime, xpu_driver, privateuse1_runtime.
+#: Suffixes of the categories of host calls on any device: mtia_runtime, xpu_driver, privateuse1_runtime.
 _CALLS: Final = ("_runtime", "_driver")
 #: Flows from a launch to its work on the device; ``fwdbwd`` joins a forward op and its backward node.
 LAUNCH_FLOWS: Final = frozenset({"ac2g", "async_cpu_to_gpu", "async", "async_gpu"})
@@ -145,7 +145,7 @@ def kind_of(phase: str, category: str) -> str:
     return f"?{phase} {category}".rstrip()
 
 
-#: The duration (ns) of device work that says it never ended: 52 days.
+#: The duration (ns) of device work that did not end according to its record: 52 days.
 ENDLESS: Final = 1 << 52
 _ON_DEVICE: Final = ("kernel", "memcpy", "memset")
 
@@ -165,13 +165,11 @@ class Columns:
     flows: Codes = field(default_factory=Codes)  # ids of flow arrows
     meta: list[tuple[str, int | str, int | str, str]] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
-    unused: set[str] = field(
-        default_factory=set
-    )  # names of events of unknown kinds, the first ones
+    unused: set[str] = field(default_factory=set)  # the first names of events of unknown kinds
     untimed: int = 0
-    negative: int = 0  # by less than a microsecond
+    negative: int = 0  # negative by less than a microsecond
     unfinished: int = 0  # negative by more, as -1 of an event that did not end
-    endless: int = 0  # so large a duration that no number of ns holds it
+    endless: int = 0  # so large a duration that ns in 64 bits cannot hold it
     fractional: bool = False
     _occupancies: Codes = field(init=False)  # attributes by the JSON of an occupancy
     _pairs: Codes = field(default_factory=Codes)  # phase and category
@@ -204,7 +202,7 @@ class Columns:
         for kind, code in kinds.items():
             chosen = np.flatnonzero(of_row == code)
             if len(endless) and kind in _ON_DEVICE:
-                # its stream shows how long it can have run (core/tables/impossible.py)
+                # its stream shows how long it may have run (core/tables/impossible.py)
                 mine = endless[of_row[endless] == code]
                 duration[mine] = ENDLESS
                 self.endless -= len(mine)
@@ -222,7 +220,7 @@ class Columns:
             timed = chosen if kind == "meta" else chosen[start[chosen] != NO_TIME]
             self.untimed += len(chosen) - len(timed)
             if len(timed):
-                selected = itemgetter(*timed.tolist())(events)  # for a single row, the event itself
+                selected = itemgetter(*timed.tolist())(events)  # a single row: the event itself
                 rows = selected if len(timed) > 1 else (selected,)
                 gather(self, kind, Block(rows, start[timed], duration[timed], pairs[timed]))
 
@@ -242,7 +240,7 @@ class Columns:
         return any(phase == written for written, _ in self._pairs)
 
     def writer(self, keys: Collection[str]) -> foreign.Events:
-        """What the events say of the program that wrote them; ``keys``: those beside the events."""
+        """Return the facts about the program that wrote the events; ``keys``: the keys beside the events."""
         labels = {
             label for kind, _, _, label in self.meta if kind in ("process_name", "thread_name")
         }
@@ -258,7 +256,8 @@ class Columns:
         """Replace missing durations, and those too large for ns, by 0; return the rows of these."""
         rows = np.flatnonzero(duration == NO_TIME)
         duration[rows] = 0
-        endless = [row for row in rows.tolist() if events[row].dur]  # an arrow or a mark has none
+        # arrows and marks have no duration
+        endless = [row for row in rows.tolist() if events[row].dur]
         self.endless += len(endless)
         return np.array(endless, np.int64)
 
@@ -304,12 +303,13 @@ class Columns:
         return np.array([written == phase for written, _ in self._pairs], np.bool_)[rows.pairs]
 
 
-#: What 64 bits hold at most, for sizes beyond: no size, so that they are counted (``readers/sound.py``).
+#: Replaces sizes that 64 bits cannot hold; it is not a size, so such values are counted
+#: (``readers/sound.py``).
 _NO_SIZE: Final = (1 << 63) - 1
 
 
 def ints(values: Sequence[int | None], beyond: int | None = None) -> NDArray[np.int64]:
-    """An integer column; NONE for None, and ``beyond`` for what 64 bits cannot hold."""
+    """Return an integer column with NONE for None, and ``beyond`` for values that 64 bits cannot hold."""
     try:
         return np.fromiter(values, np.int64, len(values))
     except TypeError:  # some values are None, or all
@@ -341,7 +341,7 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _call(events: Sequence[Event], args: list[Args]) -> list[str]:
-    """Return the name of each Python frame, with the line that called it; a layer's has none."""
+    """Return the name of each Python frame, with the line that called it; a layer's frame gets no line."""
     lines: dict[bytes, str] = {}
     names = []
     for event, a in zip(events, args, strict=True):
@@ -364,7 +364,7 @@ def _texts(
         for index, (size, a) in enumerate(zip(dims, args, strict=True))
         if size is not ABSENT or a.stack is not ABSENT
     ]
-    if len(detailed) < len(events):  # some have only a name, whose number gives the text
+    if len(detailed) < len(events):  # some have only a name, whose number decides the text
         plain = np.ones(len(events), np.bool_)
         plain[detailed] = False
         for name in np.flatnonzero(np.bincount(names[plain])).tolist():
@@ -403,7 +403,7 @@ def _calls(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _links(args: list[Args]) -> dict[str, Column]:
-    """The ids that tie a launch to its work; ``external`` does only where work has no correlation id."""
+    """Return the ids that link a launch to its work; ``external`` only for work without a correlation id."""
     return {
         "correlation": ints([a.correlation for a in args]),
         "external": ints([a.external for a in args]),
@@ -439,7 +439,8 @@ def _device(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _other(columns: Columns, kind: str, rows: Block) -> None:
-    """Gather columns as of kernels; ``on_device``: whether the arguments show that it ran on a device."""
+    """Gather columns like those of kernels; ``on_device``: whether the arguments show that it ran on a
+    device."""
     _device(columns, "kernel", rows)
     data = columns["kernel"].blocks.pop()
     data["on_device"] = np.array(
@@ -586,7 +587,7 @@ def _instants(columns: Columns, kind: str, rows: Block) -> None:
 
 
 def _metadata(columns: Columns, kind: str, rows: Block) -> None:
-    for event in rows.events:  # a few dozen in a file: the names of processes and threads
+    for event in rows.events:  # a file has a few dozen: the names of processes and threads
         if event.args is not None and event.args.name is not ABSENT and len(columns.meta) < 100_000:
             try:
                 label = msgspec.json.decode(event.args.name, type=str)

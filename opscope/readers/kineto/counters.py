@@ -15,7 +15,7 @@ from opscope.core.tables.columns import spread
 
 from .columns import NONE, Columns
 
-#: The call whose callback tells Kineto the name of a kernel (``CuptiRangeProfilerApi.cpp``).
+#: The call from whose callback Kineto learns the name of a kernel (``CuptiRangeProfilerApi.cpp``).
 _HEARD: Final = "cudaLaunchKernel"
 
 
@@ -77,12 +77,9 @@ def counters(
 def _names(
     rows: Any, order: NDArray[np.int64], launches: pl.DataFrame, linked: bool
 ) -> NDArray[np.int32]:
-    """Return the name of each range's kernel as a place in the names; -1 where it is not known.
-
-    Kineto hears the names of kernels at ``cudaLaunchKernel`` alone, and writes the n-th name that it heard to
-    the n-th range. So after a kernel that another call launched (``cuLaunchKernel``, ``…ExC``), every name is
-    of a later launch.
-    """
+    """Return the name of each range's kernel as an index into the names; -1 where it is not known. Kineto
+    learns names only at ``cudaLaunchKernel``, and gives the n-th name to the n-th range. So after a kernel
+    launched by another call (``cuLaunchKernel``, ``…ExC``), every range has the name of a later launch."""
     named: NDArray[np.int32] = rows.column("name", np.int32)[order]
     heard = (launches["name"].cast(pl.String) == _HEARD).to_numpy()
     if not linked or heard.all():

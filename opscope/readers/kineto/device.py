@@ -37,7 +37,7 @@ def calls(placed: Placed) -> pl.DataFrame:
 
 
 def without_unused(calls: pl.DataFrame, first: int, work: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return ``calls`` without the ids from ``first`` on (``links.number_calls``) that no work got."""
+    """Return ``calls`` without the ids from ``first`` on (``links.number_calls``) that no work uses."""
     if not len(calls) or (calls["correlation"] < first).fill_null(True).all():
         return calls
     used = pl.concat([table["correlation"] for table in work]).drop_nulls().unique()
@@ -132,7 +132,7 @@ def _device(
         calls["correlation"].fill_null(NONE).to_numpy(),
         calls["start"].to_numpy(),
     )
-    # contexts are numbered from 1 in each process, so a device tells more
+    # contexts are numbered from 1 in each process, so the device number distinguishes more
     owner, unknown = owners(placed.files, launches, correlation, device, start)
     placed.ambiguous += int(unknown.sum())
     return {

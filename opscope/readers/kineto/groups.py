@@ -33,8 +33,8 @@ def member_ranks(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def only_group(meta: Mapping[str, Any], records: Iterable[bytes]) -> str | None:
-    """Return the record (JSON) of the file's only process group, whose are all of its collectives; None if it
-    has several, or if records of collectives (``records``) name theirs."""
+    """Return the record (JSON) of the file's only process group, to which all its collectives belong; None if
+    there are several, or if records of collectives (``records``) name their groups."""
     info = meta.get("distributedInfo")
     facts = info if isinstance(info, dict) else {}
     config = facts.get("pg_config")
@@ -53,7 +53,7 @@ def only_group(meta: Mapping[str, Any], records: Iterable[bytes]) -> str | None:
 
 
 def own_rank(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``distributedInfo``; of the text of a dictionary the rank and world size."""
+    """Return ``distributedInfo``; if it is the text of a dictionary, only the rank and world size."""
     info = meta.get("distributedInfo")
     if isinstance(info, str):
         return {name: int(number) for name, number in _RANK.findall(info[: 1 << 20])}
@@ -61,7 +61,8 @@ def own_rank(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_members(attrs: str, members: Mapping[str, str]) -> str:
-    """Return an event's attributes (JSON); its group's ranks are added if only the head has them whole."""
+    """Return an event's attributes (JSON), with its group's ranks added if only the head has them
+    completely."""
     if not members or '"group":' not in attrs:
         return attrs
     try:

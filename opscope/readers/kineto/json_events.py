@@ -1,10 +1,10 @@
 """Decode Kineto's JSON into lists of events, a few megabytes at a time, from a file of any size.
 
 The events are an array, ``traceEvents``, inside an object, or an array alone, or a JSON object a line; a file
-may have several of these, one after another, and may end early. It is never held whole in memory: blocks of
-bytes are cut between two events, and each block is decoded into typed structs, which live until the next
-block. Where to cut is a guess (the last ``}, {`` of a block) that decoding confirms: a block that was cut
-inside an event, or that contains the array's end, is not a JSON array. Only then are brackets counted.
+may have several of these, one after another, and may end early. The file is never completely in memory:
+blocks of bytes are cut between two events, and each block is decoded into typed structs, which live until the
+next block. Where to cut is a guess (the last ``}, {`` of a block) that decoding confirms: a block that was
+cut inside an event, or that contains the array's end, is not a JSON array. Only then are brackets counted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LIST: Final = re.compile(
 )
 #: How an array of arrays of events, or of objects that hold them, begins.
 _NESTED: Final = re.compile(rb'\[\s*(?=\[\s*\{|\{(?:(?!"ph"\s*:).)*?"traceEvents"\s*:)', re.DOTALL)
-#: After so many bytes without an event, an array is taken for one of events.
+#: After this many bytes without an event, an array is assumed to be one of events.
 _UNSURE: Final = 1 << 16
 #: Two objects with no comma between.
 _TOUCHING: Final = re.compile(rb"\}[ \t]*(?=\{)")
@@ -55,11 +55,11 @@ _SPACE = b" \t\r\n"
 
 @dataclass(slots=True)
 class KinetoFile:
-    """A file's events and what it says beside them; ``meta`` is complete once ``blocks`` is exhausted.
+    """A file's events and the data beside them; ``meta`` is complete once ``blocks`` is exhausted.
 
-    Other formats of events in one array are read by their own ``decode`` and ``mend``. Of a file that ends
-    early the events before its end are read, and ``truncated`` says where it ends. ``unclosed``: an array
-    alone lacks its bracket, which the trace-event format allows. ``arrays``: how many arrays were read.
+    Other formats of events in one array are read by their own ``decode`` and ``mend``. If a file ends early,
+    the events before its end are read, and ``truncated`` says where it ends. ``unclosed``: an array alone
+    lacks its bracket, which the trace-event format allows. ``arrays``: how many arrays were read.
     """
 
     path: Path
@@ -71,7 +71,7 @@ class KinetoFile:
     truncated: str = ""
     unclosed: bool = False
     arrays: int = 1
-    #: Bytes behind the end of the JSON that are no JSON, as a crashed writer leaves them.
+    #: Bytes after the JSON that are not JSON, as a crashed writer leaves them.
     unread: int = 0
     meta: dict[str, Any] = field(default_factory=dict)
     skipped: int = 0
@@ -98,7 +98,7 @@ class KinetoFile:
                 cut = (self.gap or last_gap)(rest)
                 events = self._decode(rest[:cut]) if cut else None
                 if cut and events is None and self.mend is not repair:
-                    # quotes in a name that the writer did not escape hide where events end
+                    # in a name that the writer did not escape, quotes hide where events end
                     events = self._decode(self.mend(rest[:cut]))
                     self.repaired += events is not None
                 if cut and events is None:  # cut inside an event, or beyond the array, or damaged
@@ -130,7 +130,7 @@ class KinetoFile:
             head, rest = following
 
     def _more(self, source: Iterator[bytes]) -> bytes:
-        """Return the next bytes; none at the end of the file, also where its compression ends early."""
+        """Return the next bytes; none at the end of the file, or if its compression ends early."""
         try:
             return next(source, b"")
         except Truncated as error:
@@ -138,7 +138,7 @@ class KinetoFile:
             return b""
 
     def _end_early(self, head: bytes, rest: bytes) -> None:
-        """Say that the file ends before its array does; ``rest``: the event that it ends inside."""
+        """Note that the file ends before its array; ``rest``: the event in which it ends."""
         if rest:
             self.truncated = self.truncated or "truncated: the JSON ends inside an event"
         elif head:
@@ -149,7 +149,7 @@ class KinetoFile:
             self._understand(head, b"}")
 
     def _lines(self, source: Iterator[bytes], rest: bytes) -> Iterator[list[Any]]:
-        """Yield the events of a file that has one a line."""
+        """Yield the events of a file that has one per line."""
         while True:
             more = self._more(source)
             cut = rest.rfind(b"\n") + 1 if more else len(rest)
@@ -168,7 +168,7 @@ class KinetoFile:
                 raise BadInput(self.path, f"a line is larger than {LARGEST >> 20} MB")
 
     def _head(self, source: Iterator[bytes], text: bytes) -> tuple[bytes | None, bytes]:
-        """Return the text before the events and that after it; None for the first if lines are events."""
+        """Return the text before the events and the text after it; None for the first if lines are events."""
         while True:
             more = self._more(source)
             text += more
@@ -196,16 +196,14 @@ class KinetoFile:
     def _tail(
         self, head: bytes, rest: bytes, source: Iterator[bytes]
     ) -> tuple[bytes, bytes] | None:
-        """Read what follows an array: ``head`` is the text before its events, ``rest`` that from its bracket.
-
-        Returns head and rest of another array that follows, or None at the file's end.
-        """
+        """Read the text after an array: ``head`` is the text before its events, ``rest`` the text from its
+        bracket. Returns head and rest of a following array, or None at the file's end."""
         text = rest[rest.index(b"]") + 1 :]
         if not head:
             return self._next(source, text)
         looked = 0
         while True:
-            if len(text) >= 2 * looked:  # so that all looks together cost twice the text
+            if len(text) >= 2 * looked:  # limits all searches together to twice the text
                 looked = len(text)
                 found = _array_or_end(text)
                 if found:
@@ -229,7 +227,8 @@ class KinetoFile:
         return self._next(source, text[at:])
 
     def _next(self, source: Iterator[bytes], text: bytes) -> tuple[bytes, bytes] | None:
-        """Return head and rest of another array behind ``text``, or None and count what is no JSON."""
+        """Return head and rest of another array after ``text``, or None; bytes that are not JSON are
+        counted."""
         while not (text := text.lstrip(_SPACE + b"\0,]")):
             text = self._more(source)
             if not text:
@@ -308,7 +307,7 @@ def _join(head: bytes, after: bytes) -> bytes:
 
 
 def _is_line_of_event(text: bytes) -> bool:
-    """Whether the first line of the text is an event by itself, or several, one behind the other."""
+    """Whether the first line of the text is an event by itself, or several, one after the other."""
     line, end, _ = text.lstrip(_SPACE + b"\xef\xbb\xbf").partition(b"\n")
     if not line.startswith(b"{"):
         return False
@@ -384,7 +383,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def _blocks_at(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Yield the blocks, each with the position in the file that was read for it. Raises BadInput."""
+    """Yield the blocks, each with the file position up to which it was read. Raises BadInput."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)
@@ -430,7 +429,7 @@ def _unzstd(path: Path, file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     zstd: Any = import_module(ZSTD_MODULE)
     try:
         with zstd.open(file) as stream:
-            while block := stream.read1(BLOCK):  # read would lose what comes before an early end
+            while block := stream.read1(BLOCK):  # read would drop the data before an early end
                 yield block, file.tell()
     except EOFError as error:
         raise Truncated(path, "truncated zstd: the file ends before its data does") from error

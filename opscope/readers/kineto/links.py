@@ -81,7 +81,7 @@ class Placed:
     members: Mapping[str, str] = field(default_factory=dict)
     #: The record of the file's only process group; None if there are several.
     only_group: str | None = None
-    #: How many rows of devices have the correlation id of launches of several processes.
+    #: How many device rows have a correlation id that belongs to launches of several processes.
     ambiguous: int = 0
     _names: list[str] = field(init=False)
     _attrs: list[str | None] = field(init=False)
@@ -132,18 +132,17 @@ class Launches:
 def owners(
     files: Processes, calls: Launches, correlation: Ints, lane: Ints, start: Ints
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Return the process of each device row: that of the call with its correlation id, else the main one; and
-    the rows whose id is that of calls of several processes, of which nothing shows which it is.
-
-    ``lane``: the rows' devices. Whose a device is, ids of one process alone show, else that only one process
-    has all the launches, each before its work began, and launched nothing else by them.
-    """
+    """Return the process of each device row: that of the call with its correlation id, else the main process.
+    Also return the rows whose id belongs to calls of several processes when nothing decides between them.
+    ``lane``: the rows' devices. A device belongs to a process if some ids on it belong to that process alone;
+    else if only that process has launches for all its work, each before the work began, and used them for
+    nothing else."""
     process_of_launch = np.full(len(correlation), files.main, np.int32)
     unknown = np.zeros(len(correlation), bool)
     processes = np.unique(calls.process)
     if len(processes) < 2:
         return process_of_launch, unknown
-    # when each process first called with the row's id; NONE: it did not
+    # when each process first used the row's id in a call; NONE: never
     called = np.stack([_first_call(calls, process, correlation) for process in processes])
     by = called != NONE
     several = by.sum(axis=0) > 1
@@ -152,7 +151,7 @@ def owners(
     unknown[several] = True
     open_lanes = set(np.unique(lane[several]).tolist())
     before: set[int] | None = None
-    while open_lanes != before:  # whose one device is may show whose another is not
+    while open_lanes != before:  # knowing one device's process may decide another device's
         before = set(open_lanes)
         for number in sorted(before):
             rows = lane == number
@@ -172,7 +171,7 @@ def owners(
 
 
 def _first_call(calls: Launches, process: int, correlation: Ints) -> Ints:
-    """Return when the process first called with each correlation id; NONE where it did not."""
+    """Return when the process first used each correlation id in a call; NONE: never."""
     mine = calls.process == process
     order = np.lexsort((calls.start[mine], calls.correlation[mine]))
     ids, starts = calls.correlation[mine][order], calls.start[mine][order]
@@ -194,7 +193,7 @@ def launches_by_flow(
     arrows = _arrows(columns, number, launches=True)
     if arrows is None or not len(calls) or not missing.any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # from the missing rows back to the calls: they are few, while arrows and calls are most of a file
+    # from the missing rows back to the calls: the rows are few, while arrows and calls fill most of a file
     wanted = _thread_starts(rows, number).with_row_index("row").filter(pl.Series(missing))
     ends = arrows.filter(~pl.col("begins")).join(wanted, on=_THREAD_START, how="semi")
     begins = arrows.filter("begins").join(ends, on="id", how="semi")
@@ -249,11 +248,8 @@ def launches_by_external(
     columns: Columns, kind: str, missing: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
     """Return the ``missing`` rows of ``kind`` that share their external id with a call, and the correlation
-    ids of these calls.
-
-    The id is the op's: of several launches of an op each has the work that comes in its turn, and the last
-    one what is left.
-    """
+    ids of these calls. The id is the op's: if an op has several launches, each gets one piece of work, in
+    order, and the last one gets the rest."""
     rows, calls = columns[kind], columns["call"]
     wanted = missing & (rows.column("external") != NONE) if len(rows) else missing
     if not wanted.any() or not len(calls):
@@ -272,7 +268,7 @@ def launches_by_external(
         pl.col("external") != NONE,
         pl.col("correlation") != NONE,
     )
-    # of two processes with the same id the file does not say whose it is
+    # if two processes use the same id, the file does not say which one it is
     launches = launches.filter(pl.col("pid").n_unique().over("external") == 1)
     launches = launches.sort("start", maintain_order=True).with_columns(
         turn.alias("turn"), pl.len().cast(pl.Int64).over("external").alias("many")
@@ -380,7 +376,8 @@ def pair(columns: Columns) -> int:
     if not len(opens):
         return 0
     block = {name: opens.column(name) for name in opens.blocks[0]}
-    order = np.lexsort((block["start"], block["tid"], block["pid"]))  # stable: the file's order
+    # stable: keeps the file's order
+    order = np.lexsort((block["start"], block["tid"], block["pid"]))
     begins = block["begins"][order]
     thread_key = block["pid"][order].astype(np.int64) << 32 | block["tid"][order]
     first = np.r_[True, thread_key[1:] != thread_key[:-1]]

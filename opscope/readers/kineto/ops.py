@@ -38,7 +38,7 @@ _SCALARS: Final = frozenset(
      "Generator", "Stream", "Layout", "ScalarType", "MemoryFormat", "Object", "Enum"}
 )  # fmt: skip
 _LISTS: Final = frozenset({"TensorList", "OptionalTensorList"})
-#: The argument that takes the result.
+#: The name of the argument that receives the result.
 _OUT: Final = Argument("out", "tensor")
 #: A tensor of unknown shape: not even the number of dimensions is known.
 _UNKNOWN: Final = TensorSpec("?", ("?",))
@@ -80,7 +80,7 @@ def op_text(
         return format_call(OpCall(name, frames=frames))
 
 
-#: Reductions of which one overload takes no dimension and reduces all of the tensor. Without a parameter
+#: Reductions with an overload that takes no dimension and reduces the whole tensor. Without a parameter,
 #: their calls would look as if the trace recorded none.
 _OF_ALL: Final = frozenset(
     f"aten::{name}"
@@ -130,7 +130,7 @@ def _call(
         elif argument is not None and argument.name == "reduce" and not label:
             params.append(
                 ("reduce", "?")
-            )  # a text, which is not recorded: that it is there tells the overload
+            )  # a text, whose value is not recorded; its presence selects the overload
     while inputs and inputs[-1] is None:
         inputs.pop()
     if (
@@ -141,14 +141,14 @@ def _call(
         and not any(one.name == "dim" for one in schema if one is not None)
     ):
         params.append(("keepdim", False))
-    # what is made larger to hold the result had no elements before
+    # an argument that was enlarged to hold the result had no elements before
     stated = isinstance(out, TensorSpec) and "?" not in out.shape and 0 not in out.shape
     return OpCall(name, tuple(inputs), (out,) if stated else None, tuple(params), None, frames)
 
 
 def _label(written: Any) -> tuple[str, list[Any]]:
-    """Return the type of an argument, and those of the elements of a list that PyTorch's execution traces
-    give; its profiler writes ``TensorList`` alone."""
+    """Return the type of an argument. PyTorch's execution traces also give the types of a list's elements;
+    its profiler writes only ``TensorList``."""
     if isinstance(written, list) and written:
         return "TensorList", written
     return (written if isinstance(written, str) else ""), []
@@ -162,7 +162,7 @@ def _surely_tensor(label: Any, size: Any) -> bool | None:
 
 
 def _not_list(value: Any) -> bool:
-    """Whether an argument is a number or a text, as no list of sizes is."""
+    """Whether an argument is a number or a text, and so not a list of sizes."""
     return _has_value(value) and not str(value).startswith("[")
 
 

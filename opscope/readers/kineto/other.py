@@ -71,7 +71,7 @@ _MOST_DEVICES: Final = 64
 
 
 def _hosts(columns: Columns) -> NDArray[np.bool_]:
-    """For each process as the trace writes it: whether it has host rows."""
+    """Return for each process, as written in the trace, whether it has host rows."""
     is_host = np.zeros(len(columns.ids), bool)
     for kind in (*HOST, "call"):
         is_host[np.unique(columns[kind].column("pid", np.int32))] = True

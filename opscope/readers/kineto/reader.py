@@ -47,7 +47,7 @@ from .target import devices, process_row, threads
 
 #: Keys that Kineto always writes, whatever it recorded.
 _KINETO: Final = {"schemaVersion", "baseTimeNanoseconds", "deviceProperties"}
-#: What the host's ops, calls and devices do: all but annotations.
+#: The tables with the host's ops, calls and devices: all but annotations.
 _WORK: Final = ("op", "python", "call", "memory", *DEVICE)
 #: Calls of CUDA and HIP that give a device no work, such as the profiler's own ``cudaDeviceSynchronize``.
 _WITHOUT_WORK: Final = re.compile(
@@ -81,7 +81,7 @@ def read(path: str | PathLike[str]) -> Trace:
             return other_trace
         except BadInput:
             if not any(len(columns[kind]) for kind in (*HOST, *DEVICE)):
-                raise  # nor is there anything of torch.profiler's
+                raise  # nor is there anything else of torch.profiler's
     writer = columns.writer(file.meta.keys())
     complaint = foreign.of_events(writer)
     if complaint:
@@ -183,7 +183,7 @@ def _add_counters(
 
 
 def _hold(columns: Columns) -> str:
-    """What the events of no use are: their categories, the most frequent first."""
+    """Return the categories of unused events, the most frequent first."""
     counts = Counter(columns.unknown)
     for block in columns["other"].blocks:
         for code in block["category"].tolist():
@@ -198,8 +198,8 @@ def _hold(columns: Columns) -> str:
 
 
 def _decode(file: KinetoFile) -> tuple[Columns, list[dict[str, Any]], Sampled, bytes]:
-    """The file's events as columns, the ``args`` of CUPTI's range profiler unchanged, the samples of hardware
-    counters, and the first block."""
+    """Return the file's events as columns, the unchanged ``args`` of CUPTI's range profiler, the samples of
+    hardware counters, and the first block."""
     columns, sampled = Columns(), Sampled()
     start = b""
     metrics: list[dict[str, Any]] = []
@@ -227,8 +227,8 @@ def _clock(is_unix: bool) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class _Executed:
-    """What ran on the GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: that
-    of launches if no kernel was recorded; ``unseen``: whether kernels ran and the file has none."""
+    """The work on GPUs. ``recovered``: number of kernels linked without a correlation id; ``lost``: number of
+    launches if no kernel was recorded; ``unseen``: whether kernels ran that the file does not have."""
 
     tables: dict[str, pl.DataFrame]
     recovered: int = 0
@@ -274,7 +274,7 @@ def _is_unix(columns: Columns) -> bool:
 
 
 def _traced_gpu(columns: Columns) -> bool:
-    """Whether a device was given work, as far as the file shows: calls that launch nothing show none."""
+    """Whether a device was given work, as far as the file shows: calls that launch nothing do not count."""
     if any(len(columns[kind]) for kind in ("kernel", "memcpy", "memset", "metrics")):
         return True
     called = np.unique(columns["call"].column("name", np.int32))
@@ -283,7 +283,7 @@ def _traced_gpu(columns: Columns) -> bool:
 
 
 def _has_idle_gpu(columns: Columns, meta: dict[str, Any]) -> bool:
-    """Whether the machine has a GPU of which no work was recorded, only that of the CPU."""
+    """Whether the machine has a GPU whose work was not recorded, unlike the CPU's."""
     seen = bool(meta.get("deviceProperties")) or len(columns["call"]) > 0
     return seen and any(len(columns[kind]) for kind in HOST) and not _traced_gpu(columns)
 
@@ -307,7 +307,7 @@ def _note_devices(
 
 
 def _note_threads(trace: Trace, columns: Columns) -> None:
-    """Note a trace of a step's mark or of ranges alone, and threads that launched work unrecorded."""
+    """Note a trace that has only a step's mark or only ranges, and threads whose launches have no ops."""
     if len(columns["user"]) and not any(len(columns[kind]) for kind in _WORK):
         steps = trace["ranges"]
         if (steps["category"].cast(pl.String) == "step").all() and len(steps):
@@ -324,7 +324,7 @@ def _note_threads(trace: Trace, columns: Columns) -> None:
 
 
 def _note_ends(trace: Trace, file: KinetoFile) -> None:
-    """Note first what the file lacks at its end, and what it is made of."""
+    """Note first what is missing at the file's end, then what the file consists of."""
     if file.truncated:
         trace.note("warning", cut_off(file.path, file.truncated), first=True)
     if file.arrays > 1:

@@ -34,7 +34,7 @@ from .events import NO_TIME, decode_sampled
 
 CATEGORY: Final = "hardware_counters"
 _PROCESS: Final = re.compile(r"GPU ([0-9]{1,5}) Counters")
-#: What a block of a file has that has such samples.
+#: Text that a block of a file contains if it has such samples.
 _SIGNS: Final = (b"hardware_counters", b' Counters"')
 #: The most counters, and the longest name.
 _MOST, _LONGEST = 4096, 512
@@ -44,8 +44,8 @@ _decode_args = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(slots=True)
 class Sampled:
-    """The samples of a file, gathered. ``wrong``: values that are no numbers; ``left_out``: those of counters
-    beyond the first 4,096."""
+    """The samples of a file. ``wrong``: number of values that are no numbers; ``left_out``: number of values
+    of counters beyond the first 4,096."""
 
     names: Codes = field(default_factory=Codes)
     pids: Codes = field(default_factory=Codes)
@@ -58,7 +58,7 @@ class Sampled:
         return sum(len(block[0]) for block in self.blocks)
 
     def add(self, body: bytes, columns: Columns) -> None:
-        """Add the samples of a block of the file, which are no events of unknown kinds then."""
+        """Add the samples of a block of the file, so that they do not count as events of unknown kinds."""
         if not columns.has_phase("C") or not any(sign in body for sign in _SIGNS):
             return
         events, time = decode_sampled(body)
@@ -136,17 +136,15 @@ def samples(
 
 
 def _by_end(start: Ints, value: NDArray[np.float64]) -> pl.DataFrame:
-    """Return ``time``, when each sample ended, and ``value``, with a row of no value where a run begins.
-
-    A sample ended as the next began, or, where samples are missing and at last, after the usual interval.
-    """
+    """Return ``time``, when each sample ended, and ``value``, with a row without a value where a run begins.
+    A sample ended when the next began; before a gap and at the end, after the usual interval."""
     steps = np.diff(start)
     usual = int(np.median(steps[steps > 0])) if (steps > 0).any() else 0
     lasted = np.append(np.where(steps > 2 * usual, usual, steps), usual)
     alone = np.append(True, steps > 2 * usual)
     time = np.concatenate([start[alone], start + lasted])
     values = np.concatenate([np.full(int(alone.sum()), np.nan), value])
-    if not usual:  # of a lone sample it is not known how long it lasted
+    if not usual:  # how long a single sample lasted is not known
         time, values = start, value
     order = np.argsort(time, kind="stable")
     return pl.DataFrame({"time": time[order], "value": values[order]}).with_columns(
@@ -196,7 +194,7 @@ def _rows(sampled: Sampled, columns: Columns, base: int) -> tuple[pl.DataFrame, 
 
 
 def _device(pid: int | str, label: str | None) -> int | None:
-    """Return the device of a process of counters; None if neither its name nor its id is one."""
+    """Return the device of a process with counters; None if neither its name nor its id gives one."""
     text = _PROCESS.fullmatch(pid if isinstance(pid, str) else label or "")
     if text:
         return int(text[1])

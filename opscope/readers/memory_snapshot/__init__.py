@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: A pickle whose first dictionary has one of a snapshot's keys: as a text with its length before it.
+#: Begin of a pickle whose first dictionary has a key of a snapshot: the key with its length before it.
 _SNAPSHOT: Final = re.compile(
     rb"\A\x80[\x02-\x05].{0,24}(?:X.{4}|\x8c.|U.)(?:segments|device_traces|allocator_settings)",
     re.DOTALL,

@@ -1,4 +1,4 @@
-"""Take the entries of a snapshot's history into columns as the file is read: none is kept as an object."""
+"""Take the entries of a snapshot's history into columns while the file is read, without keeping objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.readers.pickle_values import Record
 from .stacks import Stacks
 
 Note = tuple[str, str, int]
-#: What an action does: to memory in use (an allocation 1, a release -1), to what is reserved.
+#: The effect of an action: on memory in use (an allocation 1, a release -1), and on reserved memory.
 _ACTIONS: Final = (
     "alloc",
     "free_completed",
@@ -25,7 +25,7 @@ _ACTIONS: Final = (
 )
 _IN_USE: Final = (1, -1, 0, 0, 0, 0)
 _RESERVED: Final = (0, 0, 1, -1, 1, -1)
-#: Actions that change neither: a release asked for, a snapshot, an allocation that failed.
+#: Actions that change neither: a requested release, a snapshot, a failed allocation.
 _NO_CHANGE: Final = ("free_requested", "snapshot", "oom", "workspace_snapshot")
 _OTHER: Final = len(_ACTIONS)
 _OUT_OF_MEMORY: Final = len(_ACTIONS) + 1
@@ -36,7 +36,7 @@ _CODES: Final = {
     "oom": _OUT_OF_MEMORY,
 }
 _NO_TIME: Final = -1
-#: Times (us) and sizes beyond this are none.
+#: Larger times (us) and sizes are invalid.
 _MOST: Final = 1 << 51
 
 
@@ -76,7 +76,7 @@ class History:
         each change; ``lengths``: how many entries each device has, in order. Appends to ``notes``."""
         count = len(self._action)
         device = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)[:count]
-        if len(device) < count:  # entries outside the lists of the devices are of none
+        if len(device) < count:  # entries outside the lists of the devices belong to no device
             device = np.append(device, np.full(count - len(device), -2, np.int32))
         action = np.frombuffer(self._action, np.int8) if count else np.zeros(0, np.int8)
         size, address, time = (
@@ -107,7 +107,7 @@ class History:
         return any(time != _NO_TIME for time in self._time)
 
     def _times(self, time: Any, notes: list[Note]) -> Any:
-        """Return the times (us); those of a history without any are the entries' numbers."""
+        """Return the times (us); a history without times uses the entries' numbers."""
         lacking = int((time == _NO_TIME).sum())
         if lacking and lacking == len(time):
             message = (
@@ -122,7 +122,7 @@ class History:
         return time
 
     def _note(self, action: Any, device: Any, size: Any, free: Any, notes: list[Note]) -> None:
-        """Tell of what was left out, and of allocations that failed."""
+        """Add notes on entries that were left out, and on failed allocations."""
         odd = int(((action == _ODD) | (device < 0)).sum())
         if odd:
             notes.append(

@@ -38,9 +38,9 @@ _TEXT: Final = 4096
 def read(path: Path) -> Trace:
     """Return the trace of a snapshot. Raises BadInput.
 
-    ``allocations`` has each allocation and each release of the history, with what was in use and reserved
-    after it; both are counted back from what the segments hold at the end, since a history may have lost its
-    beginning. A block is released when its memory may be used again (``free_completed``).
+    ``allocations`` has each allocation and each release of the history, with the memory in use and reserved
+    after it. Both are counted back from the segments at the end, since a history may have lost its beginning.
+    A block is released when its memory may be used again (``free_completed``).
     """
     stacks = Stacks()
     history = History(stacks)
@@ -129,14 +129,14 @@ def _tables(
 
 
 def _lengths(traces: Any) -> list[int]:
-    """How many changes each device has; the entries themselves were taken as the file was read."""
+    """Return how many changes each device has; the entries were taken while the file was read."""
     if not isinstance(traces, (list, tuple)):
         return []
     return [len(entries) if isinstance(entries, (list, tuple)) else 0 for entries in traces]
 
 
 def _held(segments: Any, stacks: Stacks, notes: list[Note]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the segments and their blocks, with what cannot be read left out and counted."""
+    """Return the segments and their blocks; unreadable ones are left out and counted."""
     rows: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
     odd = 0

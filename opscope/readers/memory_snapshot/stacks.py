@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-#: Frames of a stack that are kept, from the innermost on, and characters of a frame.
+#: The most frames of a stack that are kept, from the innermost on, and the most characters of a frame.
 _DEEPEST: Final = 256
 _LONGEST: Final = 2048
 _NO_STACK: Final = -1
-#: Of a function without a file.
+#: The file of a function without a file.
 _NO_FILE: Final = "<built-in>"
 _PROFILED: Final = re.compile(r"(.+)\(([0-9]{1,9})\): (.+)\Z", re.DOTALL)
 
@@ -57,7 +57,7 @@ def _frame(frame: Any) -> str:
         return ""
     if file == "none" and isinstance(
         function, str
-    ):  # made of a profile: the function's name has it all
+    ):  # a frame of a profile: the function's name contains everything
         match = _PROFILED.match(function[: 2 * _LONGEST])
         file = _NO_FILE
         if match is not None:

@@ -1,4 +1,4 @@
-"""Read the output of MindSpore's profiler: one file of it, or its folder."""
+"""Read output of MindSpore's profiler: one of its files, or its folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 def recognise(head: bytes, path: Path) -> bool:
     """Whether the file, or the folder, is of MindSpore's profiler. Never raises."""
-    from . import files  # lazy: only files that no other reader knows need it
+    from . import files  # lazy: needed only for files that no other reader recognises
 
     if path.is_dir():
         return files.looks_ours(path)

@@ -39,7 +39,7 @@ SHAPES: Final = "cpu_framework_"
 TOTALS: Final = "cpu_op_detail_info_"
 KINDS: Final = "cpu_op_type_info_"
 VIEW: Final = "trace_view.json"
-#: Folders below the profiler's output that have these files.
+#: Subfolders of the profiler's output that have these files.
 _FOLDERS: Final = ("", "FRAMEWORK", "profiler", "*_ascend_ms/FRAMEWORK", "*/FRAMEWORK")
 _RANK: Final = re.compile(rf"{TIMES}([0-9]{{1,9}})\.txt\Z")
 #: The folder of one process: ``host_pid_time_ascend_ms``.
@@ -50,9 +50,9 @@ _DIMS: Final = re.compile(r"\[([-0-9, ]*)\]")
 MAX_BYTES: Final = 1 << 31
 MAX_INPUTS: Final = 1 << 20
 MAX_RANK: Final = 64
-#: Starts from here up are Unix times (2001); a clock since the machine's start is below.
+#: Starts from this value on are Unix times (2001); smaller ones count from the machine's start.
 UNIX: Final = 1_000_000_000_000_000_000
-#: How far sums of durations of six digits may lie from MindSpore's sums of 32-bit floats, relatively.
+#: How much sums of durations with six digits may differ from MindSpore's sums of 32-bit floats, relatively.
 PRECISION: Final = 1e-4
 
 _DISAGREE: Final = (
@@ -69,11 +69,12 @@ _UNPAIRED: Final = (
 
 @dataclass(slots=True)
 class Executions:
-    """What one rank's operators did.
+    """The executions of one rank's operators.
 
-    ``table``, by start: ``node`` (the full name), ``thread`` (MindSpore's number of it; 0 is also a thread
-    that is none of its workers), ``start``, ``end`` (ns), ``inputs`` (text of the shapes, null if not
-    known). ``unix``: whether times are Unix times. ``totals``: node → (executions, ms) as MindSpore sums up.
+    ``table``, by start: ``node`` (the full name), ``thread`` (MindSpore's number of it; 0 also for threads
+    that are none of its workers), ``start``, ``end`` (ns), ``inputs`` (text of the shapes, null if not
+    known). ``unix``: whether times are Unix times. ``totals``: node → (executions, ms) as MindSpore adds them
+    up.
     """
 
     path: Path
@@ -147,7 +148,8 @@ def tables_of(folder: Path) -> Trace:
 
 
 def executions(path: Path) -> Executions:
-    """Return what a rank's timestamp file (or trace view) and the files beside it tell. Raises BadInput."""
+    """Return the executions in a rank's timestamp file (or trace view) and the files beside it. Raises
+    BadInput."""
     if path.name == VIEW:
         return _view(path)
     rank = int(_RANK.match(path.name)[1]) if _RANK.match(path.name) else 0  # type: ignore[index]
@@ -264,11 +266,9 @@ def framework(path: Path) -> pl.DataFrame:
 
 
 def with_shapes(table: pl.DataFrame, shapes: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the executions with ``inputs``, and how many of those that have a name in both have none.
-
-    The rows of ``cpu_framework`` are in the order of the executions. Where kernels run side by side, that
-    order may differ: then the k-th row of a name is the k-th execution of the name.
-    """
+    """Return the executions with ``inputs``, and how many have none although their name is in both files. The
+    rows of ``cpu_framework`` are in the order of the executions. If kernels run concurrently, that order may
+    differ: then the k-th row of a name belongs to the k-th execution of that name."""
     last = table["node"].str.extract(r"([^/]*)\z", 1).alias("name")
     has_number = last.str.contains(r"-op[0-9]+\z")
     given = pl.Series("name", [None], dtype=pl.String)
@@ -342,7 +342,7 @@ def _csv(path: Path, wanted: Sequence[str]) -> pl.DataFrame:
 
 
 def _disagreeing(executions: Executions) -> int:
-    """Return how many operators have another total in MindSpore's own file."""
+    """Return how many operators have a different total in MindSpore's own file."""
     mine = executions.table.group_by("node").agg(
         pl.len().alias("many"), (pl.col("end") - pl.col("start")).sum().alias("ns")
     )
@@ -368,7 +368,7 @@ class _Event(msgspec.Struct):
 
 
 def _view(path: Path) -> Executions:
-    """Return the executions in a trace view: those in its process ``CPU OP``."""
+    """Return the executions in a trace view: those of its process ``CPU OP``."""
     try:
         events = msgspec.json.decode(_text(path), type=list[_Event])
     except (msgspec.DecodeError, RecursionError) as error:
@@ -400,7 +400,7 @@ def _view(path: Path) -> Executions:
 
 
 def _ns(us: str | float) -> int:
-    """Return µs, a number or text with up to three decimals, as ns: exactly, as a double holds no Unix ns."""
+    """Return µs, a number or text with up to three decimals, as exact ns; a double cannot hold Unix ns."""
     microseconds, _, part = str(us).partition(".")
     ns = int(microseconds) * 1000 + int((part + "000")[:3])
     if not 0 <= ns < 1 << 62:

@@ -1,7 +1,7 @@
-"""Recognise the files that MindSpore's profiler writes, by what they begin with, and find them in a folder.
+"""Recognise the files of MindSpore's profiler by their beginning, and find them in a folder.
 
-What each version writes is known from its sources (``mindspore-ai/mindspore`` on GitHub, paths given as P for
-``mindspore/python/mindspore/profiler`` and C for ``mindspore/ccsrc``):
+The files of each version are known from its sources (``mindspore-ai/mindspore`` on GitHub, paths given as P
+for ``mindspore/python/mindspore/profiler`` and C for ``mindspore/ccsrc``):
 
 * 2.5 to 2.10, ``HOST_PID_TIME_ascend_ms/``: P/common/profiler_output_path.py, P/analysis/viewer/*;
 * 2.0 to 2.4: P/parser/ascend_*_generator.py, which read CANN's ``PROF_*/mindstudio_profiler_output``;
@@ -32,9 +32,9 @@ TOTALS: Final = (
     "gpu_type",
     "aicore_type",
 )
-#: Files that only explain others: shapes, clocks.
+#: Files that only supplement others: shapes, clocks.
 BESIDE: Final = ("shapes", "aicpu", "gpu_shapes")
-#: The names of the files of MindSpore's dataset (kind ``dataset``): what each holds is in ``minddata``.
+#: The names of the files of MindSpore's dataset (kind ``dataset``); ``minddata`` describes their content.
 DATASET: Final = re.compile(
     r"(device_queue|dataset_iterator|pipeline|minddata_pipeline_raw|minddata_aicpu|"
     r"minddata_getnext|minddata_cpu_utilization)(?:_profiling)?_[0-9]{1,6}\.(?:txt|json|csv)"
@@ -70,7 +70,7 @@ _TIMELINE_NAME: Final = re.compile(
     r"(?:ascend|gpu|cpu)_timeline_display_[0-9]+\.json|trace_view\.json|"
     r"(?:msprof|task_time|hccl|step_trace|ge|acl|runtime|thread_group|msprof_tx)_(?:slice_)?[0-9_]+\.json"
 )
-#: Files of these tools that have no execution of an op. Value: what they have.
+#: Files of these tools without executions of ops, and what they contain instead.
 _WITHOUT: Final = (
     (re.compile(r"minddata_|pipeline_profiling|dataset(?:_iterator|\.csv)|device_queue"), "input queues"),
     (re.compile(r"\w+_timeline_summary_|\w+_cluster_analyse|step_trace_time"), "sums over steps"),
@@ -83,7 +83,7 @@ _WITHOUT: Final = (
     (re.compile(r"output_(?:op_compute_time|format_data|data_preprocess)"), "what other files have too"),
     (re.compile(r"(?:gpu|cpu)_framework_"), "shapes of operators without times"),
 )  # fmt: skip
-#: How many folders deep, and how many entries, are looked through.
+#: How many levels of folders, and how many entries, are searched.
 _DEPTH: Final = 4
 _ENTRIES: Final = 20_000
 #: Folders of one process's output.
@@ -120,16 +120,14 @@ class File:
 
 
 def kind_of(head: bytes, name: str) -> str | None:
-    """Return the kind of a file that begins with ``head``; None if it is none of MindSpore's profiler.
-
-    ``without``: a file that has no executions of ops.
-    """
+    """Return the kind of a file that begins with ``head``; None if it is not from MindSpore's profiler.
+    ``without``: a file without executions of ops."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if start[:1] == b"[" and (b'"ph"' in start[:_HEAD] or not start[1:].strip(b" \r\n]")):
         ours = _LANE.search(start[:_HEAD]) or _TIMELINE_NAME.fullmatch(name)
         return "timeline" if ours else None
     if start[:1] == b"[" and _TIMELINE_NAME.fullmatch(name):
-        return "timeline"  # truncated, or another tool's: its reader says which
+        return "timeline"  # truncated, or another tool's: its reader decides
     if start[:1] == b"{" and b'"op_side"' in start and b'"operator"' in start:
         return "dynamic"
     line = start.partition(b"\n")[0].rstrip(b"\r")
@@ -150,7 +148,8 @@ def kind_of(head: bytes, name: str) -> str | None:
 
 
 def what_without(name: str) -> str | None:
-    """Return what a file of MindSpore's profiler has that has no executions of ops; None for others."""
+    """Return the content of a file of MindSpore's profiler without executions of ops; None for other
+    files."""
     for form, phrase in _WITHOUT:
         if form.match(name):
             return phrase
@@ -172,7 +171,7 @@ def rank_of(path: Path) -> int | None:
 
 
 def looks_ours(folder: Path) -> bool:
-    """Whether ``folder`` is the output of MindSpore's profiler, of whatever version. Never raises."""
+    """Whether ``folder`` is output of any version of MindSpore's profiler. Never raises."""
     if _MADE.fullmatch(folder.name):
         return True
     try:
@@ -242,10 +241,8 @@ def processes_in(folder: Path) -> list[Path]:
 
 
 def rank_twice(folders: Iterable[Path]) -> int | None:
-    """Return a rank that several of the outputs have, so that they are several runs; None if there is none.
-
-    Outputs of different hosts may share the number of a device: they are of one job.
-    """
+    """Return a rank that occurs in several of the outputs, which are then several runs; None if there is
+    none. Outputs of different hosts may share a device number: they belong to one job."""
     seen: set[tuple[str, int]] = set()
     for folder in folders:
         name = _OF_HOST.fullmatch(folder.name)

@@ -1,9 +1,9 @@
-"""Say what an operator was that ran inside another: dtypes by sizes, its result, its parameters.
+"""Describe an operator that ran inside another: its dtypes by its sizes, its result, its parameters.
 
 MindSpore's profiler writes the sizes of an operator's inputs, and no dtypes. The call around it has tensors
-with both: those that an operator got, or, around a gradient, what it starts from and what the forward
-operator had. An input with the sizes of some of these tensors is one of them or a gradient of one, which has
-its dtype: where they all have one dtype, it is known, else it stays unknown.
+with both: an operator's inputs, or, around a gradient, the incoming gradient and the forward operator's
+tensors. An input with the sizes of some of these tensors is one of them, or a gradient of one with the same
+dtype. If all of them have one dtype, the input has it; else it stays unknown.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from opscope.core.schema import Arg, OpCall, TensorSpec
 
 from .known import Known
 
-#: The text of a range around the gradient of a forward operator ends so.
+#: Suffix of the text of a range around the gradient of a forward operator.
 GRADIENT: Final = "Backward"
-#: Which input of the forward operator the result of a gradient's operator is the gradient of.
+#: For a gradient's operator: the input of the forward operator whose gradient is its result.
 _RESULT: Final = {
     "ReluGrad": 0,
     "Conv2DBackpropInput": 0,
@@ -31,7 +31,7 @@ _RESULT: Final = {
     "MaxPoolGrad": 0,
     "AvgPoolGrad": 0,
 }
-#: Inputs that are sizes and not tensors of the model: MindSpore's operators take them as int64.
+#: Inputs that are sizes, not tensors of the model: MindSpore's operators take them as int64.
 _SIZES: Final = {
     "Conv2DBackpropInput": 2,
     "Conv2DBackpropFilter": 2,
@@ -40,14 +40,15 @@ _SIZES: Final = {
 }
 #: Gradients whose operators have the parameters of the forward operator.
 _SAME_PARAMS: Final = re.compile(r"Conv|Pool")
-#: Operators whose inputs all have one dtype: MindSpore casts before them where they differ.
+#: Operators whose inputs all have one dtype: MindSpore inserts casts if they differ.
 _ONE_DTYPE: Final = frozenset(("Add", "Sub", "Mul", "Div", "RealDiv", "AddN", "Maximum", "Minimum"))
 #: Products, whose gradients are products.
 PRODUCTS: Final = frozenset(("MatMul", "BatchMatMul"))
 
 
 def completed(planned: Known, around: OpCall, more: Sequence[TensorSpec | None] = ()) -> Known:
-    """Return the operator ``planned`` with what follows from the call ``around`` it and ``more`` tensors."""
+    """Return the operator ``planned`` with everything that follows from the call ``around`` it and ``more``
+    tensors."""
     op = node_name(planned.node).op
     call = planned.call
     tensors = [*around.input_leaves(), *(around.output_leaves() or ()), *more]
@@ -67,7 +68,7 @@ def completed(planned: Known, around: OpCall, more: Sequence[TensorSpec | None] 
     outputs, params = call.outputs, call.params
     if around.name.endswith(GRADIENT):
         place_of = _RESULT.get(op)
-        forward = around.inputs[1:]  # what follows the gradient of its result
+        forward = around.inputs[1:]  # follows from the gradient of its result
         if outputs is None and place_of is not None and place_of < len(forward):
             outputs = (forward[place_of],)
         if not params and _SAME_PARAMS.search(op):
@@ -93,10 +94,8 @@ def _with_one_dtype(inputs: list[Arg]) -> list[Arg]:
 
 def product_gradient(around: OpCall, turn: int, count: int) -> OpCall | None:
     """Return the call of product number ``turn`` of ``count`` in a product's gradient; None if not known.
-
-    MindSpore's gradient of a product makes that of the first operand, then that of the second, as far as they
-    are wanted: the result tells which are (``mindspore/ccsrc/frontend/expander/grad/grad_math_ops.cc``).
-    """
+    MindSpore's gradient of a product computes the first operand's gradient, then the second's, if they are
+    needed: the results show which are (``mindspore/ccsrc/frontend/expander/grad/grad_math_ops.cc``)."""
     kind = around.name.removesuffix(GRADIENT)
     tensors = [input_ for input_ in around.inputs if isinstance(input_, TensorSpec)]
     results = around.outputs

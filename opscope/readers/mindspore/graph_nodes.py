@@ -1,4 +1,4 @@
-"""Say what each execution of a compiled graph's operator was: the call that the graph tells for its name."""
+"""Describe each execution of a compiled graph's operator by the call that the graph has under its name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .numbering import INSERTED
 
 #: Largest file of graphs in bytes.
 MAX_BYTES: Final = 1 << 30
-#: Operators of which several graphs have one of the same name, with other dtypes or shapes.
+#: Note on operators whose name several graphs have, with different dtypes or shapes.
 AMBIGUOUS: Final = (
     "operators that several graphs have, with other calls: their dtypes are not known"
 )
@@ -55,7 +55,7 @@ class Captured:
 
 
 def load(folder: Path) -> Captured:
-    """Return what is in the folder of MindSpore's profiler in a recording. Raises BadInput."""
+    """Return the content of MindSpore's profiler's folder in a recording. Raises BadInput."""
     paths = find(folder)
     if not paths:
         raise BadInput(folder, "no files of MindSpore's profiler here")
@@ -84,11 +84,9 @@ def _nodes(path: Path) -> pl.DataFrame:
 def known_calls(
     table: pl.DataFrame, nodes: pl.DataFrame, of_graph: pl.Series | None = None
 ) -> tuple[pl.DataFrame, list[Known], int]:
-    """Return the executions with ``known``, a place in the list; the list; and how many are ambiguous.
-
-    The list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may be one
-    of a graph's; the other ones, of PyNative mode, can have the same names.
-    """
+    """Return the executions with ``known``, an index into the list; the list; and how many are ambiguous. The
+    list has one entry for each distinct (node, inputs). ``of_graph``: whether each execution may belong to a
+    graph; others, of PyNative mode, can have the same names."""
     keys = ["node", "inputs", "of_graph"]
     table = table.with_columns(of_graph=pl.lit(value=True) if of_graph is None else of_graph)
     distinct = table.select(keys).unique(maintain_order=True)
@@ -135,10 +133,11 @@ def known_calls(
 
 
 def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
-    """Return the nodes without graphs that did not run, where another graph has nodes of their names.
+    """Return the nodes without those of graphs that did not run, if another graph has nodes of the same
+    names.
 
-    A process may hold graphs of several models, or of one model several times, with names in common. One of
-    which a node did not run, of a kind that did run, gives way to those of which all such nodes ran.
+    A process may hold graphs of several models, or several graphs of one model, with names in common. A graph
+    is dropped if one of its nodes did not run although its kind did, and other graphs have no such node.
     """
     kinds = {node_name(node).op for node in ran}
     kind = pl.col("call").str.extract(r"^([^(]*)\(", 1)
@@ -155,11 +154,9 @@ def _of_those_that_ran(nodes: pl.DataFrame, ran: pl.Series) -> pl.DataFrame:
 
 
 class _Parts:
-    """What is known of operators that MindSpore made of one node: ``Expand/_SoftmaxBackward/Mul-op1``.
-
-    Their numbers go on from node to node in the order of the graph, and from graph to graph: each node has as
-    many as the others.
-    """
+    """The facts about operators that MindSpore made from one node: ``Expand/_SoftmaxBackward/Mul-op1``. Their
+    numbers continue from node to node in the order of the graph, and from graph to graph; every node has
+    equally many."""
 
     def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
         self._nodes: dict[str, list[tuple[str | None, ...]]] = {}
@@ -185,10 +182,8 @@ class _Parts:
             self._graphs.setdefault(kind, set()).add(graph)
 
     def described(self, planned: Known) -> Known:
-        """Return the operator with the dtypes, the direction and the layer of the node that it is a part of.
-
-        What the nodes that it may be a part of do not agree on stays unknown.
-        """
+        """Return the operator with the dtypes, direction and layer of the node that it is a part of. If
+        several nodes are possible, facts on which they differ stay unknown."""
         said = node_name(planned.node)
         rows = self._nodes.get(said.part_of or "", [])
         if said.part_of is None or not rows:
@@ -236,17 +231,15 @@ class _Parts:
 
 
 class _Inserted:
-    """Which node an operator is for that MindSpore put into a graph, beside that node.
-
-    It is a cast of what the node reads or gives, and its dtypes are not told.
-    """
+    """Finds the node that an inserted operator belongs to: MindSpore put it into a graph beside that node. It
+    is a cast of an input or output of the node; its dtypes are not recorded."""
 
     def __init__(self, names: list[str], nodes: pl.DataFrame) -> None:
         scopes = {name.rpartition("/")[0] for name in names if node_name(name).op in INSERTED}
         beside = nodes.with_columns(scope=pl.col("node").str.extract(r"^(.*)/[^/]*$", 1)).filter(
             pl.col("scope").is_in(list(scopes))
         )
-        #: By scope and shape: layer and forward node of those that read or give such a tensor.
+        #: By scope and shape: layer and forward node of the nodes that read or make such a tensor.
         self._found: dict[tuple[str, tuple[Dim, ...]], set[tuple[str | None, str | None]]] = {}
         for scope, node, text, layer, forward in beside.select(
             "scope", "node", "call", "layer", "forward"
@@ -262,7 +255,7 @@ class _Inserted:
                     self._found.setdefault((scope, leaf.shape), set()).add((layer, forward))
 
     def described(self, planned: Known) -> Known:
-        """Return the operator with the layer and the forward node of the only one that it can be for."""
+        """Return the operator with the layer and the forward node of the only node that it can belong to."""
         if (
             planned.in_graph
             or node_name(planned.node).op not in INSERTED
@@ -288,8 +281,8 @@ def _number(node: str) -> int:
 def _from_graph(
     node: str, row: tuple[str | None, ...], recorded: tuple[Arg, ...], has_inputs: bool
 ) -> Known | None:
-    """Return what the graph says of an operator that ran with the ``recorded`` shapes; None if it cannot be
-    this one."""
+    """Return the graph's description of an operator that ran with the ``recorded`` shapes; None if it cannot
+    be this one."""
     text, layer, direction, forward = row
     try:
         call = parse(text or "")
@@ -304,10 +297,8 @@ def _from_graph(
 
 
 def with_sizes(planned: tuple[Arg, ...], recorded: tuple[Arg, ...]) -> tuple[Arg, ...] | None:
-    """Return the ``planned`` inputs with sizes that only the run knew; None if the recorded ones contradict.
-
-    A constant is an input in one and none in the other, so only what both have is compared.
-    """
+    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded ones contradict. A
+    constant is an input in only one of them, so only inputs that both have are compared."""
     args: list[Arg] = []
     for index, plan in enumerate(planned):
         ran = recorded[index] if index < len(recorded) else None

@@ -1,4 +1,4 @@
-"""What is known of an operator that MindSpore ran."""
+"""The facts about an operator that MindSpore ran."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from opscope.core.schema import OpCall
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of some executions: the operator's full name, its call, and what a graph says of it."""
+    """The facts about some executions: the operator's full name, its call, and its description in a graph."""
 
     node: str
     call: OpCall
@@ -17,5 +17,5 @@ class Known:
     direction: str | None = None
     forward: str | None = None
     in_graph: bool = False
-    #: The node that it is a part of, whose cells are its.
+    #: The node that it is a part of, which has the same cells.
     origin: str | None = None

@@ -1,6 +1,6 @@
-"""Read what MindSpore's dataset says of itself: its queues, its ops, and the processors meanwhile.
+"""Read the dataset files of MindSpore's profiler: its queues, its ops, and the processors' use.
 
-What is written is known from ``mindspore/ccsrc/minddata/dataset/engine/perf`` and from a run of 2.10:
+The format is known from ``mindspore/ccsrc/minddata/dataset/engine/perf`` and from a run of 2.10:
 
 * ``device_queue_profiling_N.txt`` (with dataset sink), ``dataset_iterator_profiling_N.txt`` (without;
   ``profiling.cc``): a line is ``type extra batch value [time]``. Type 0: ms that a batch took (extra 0: until
@@ -59,7 +59,7 @@ _NOT_THEN: Final = (
 _NO_RECORD: Final = "lines of {} that are no record of the input pipeline, left out"
 _NO_TIMES: Final = "{} has no times: each sample stands at the number of its batch"
 _STAGES: Final = {"device_queue": "device queue", "dataset_iterator": "dataset iterator"}
-#: The range of a wait of the device: it is of the graph, whatever thread the steps are told on.
+#: The range of a wait of the device: it belongs to the graph, whatever thread the steps are on.
 _GET_NEXT: Final = 'GetNext() {dataset="the device queue", in_graph=true}'
 _MS: Final = 1_000_000
 _RECORD: Final = (
@@ -67,7 +67,7 @@ _RECORD: Final = (
     r"(?: +(?<time>[0-9]{1,12}))? *$"
 )
 _WAIT: Final = r"^GetNext\S* +(?<start>{0}) +(?<end>{0}) +(?<ready>[0-9]{{1,9}}) *$"
-#: The files that hold them: ns in a unit of theirs, and the form of a time that 64 bits hold in ns.
+#: The files of times: the number of ns in their unit, and the pattern of a time that fits 64 bits as ns.
 _WAITS: Final = {
     "minddata_aicpu": (1000, "[0-9]{1,15}"),
     "minddata_getnext": (1, "[0-9]{1,18}|[1-8][0-9]{18}"),
@@ -113,9 +113,7 @@ def samples(paths: Iterable[Path], notes: list[Note]) -> pl.DataFrame:
 
 def waits(paths: Iterable[Path], span: tuple[int, int] | None, notes: list[Note]) -> pl.DataFrame:
     """Return the device's waits for a batch: start, end (ns), text, domain, category, payload (batches).
-
-    ``span`` (ns): when its steps and tasks began and ended; waits that lie elsewhere are of another clock.
-    """
+    ``span`` (ns): when its steps and tasks began and ended; waits outside it are on another clock."""
     schema = {
         "start": pl.Int64, "end": pl.Int64, "text": pl.String, "domain": pl.String, "category": pl.String,
         "payload": pl.Int64,
@@ -147,7 +145,8 @@ def waits(paths: Iterable[Path], span: tuple[int, int] | None, notes: list[Note]
 
 
 def _guarded(path: Path, notes: list[Note], read: Any) -> pl.DataFrame:
-    """Return what ``read`` makes of the file; a damaged one is a note, for others tell the ops' times."""
+    """Return the result of ``read`` for the file; a damaged file is only noted, because other files have the
+    ops' times."""
     try:
         if path.stat().st_size > _MOST:
             raise BadInput(path, f"over {_MOST >> 20} MiB")
@@ -162,7 +161,7 @@ def _guarded(path: Path, notes: list[Note], read: Any) -> pl.DataFrame:
 
 
 def _fields(path: Path, form: str, begins: Sequence[str], notes: list[Note]) -> pl.DataFrame:
-    """Return the named groups of ``form`` in each line, as texts; lines that only begin so are told."""
+    """Return the named groups of ``form`` in each line, as texts; lines that only begin like it are noted."""
     lines = pl.Series("line", text(path).split("\n"), dtype=pl.String).str.strip_chars()
     fields = lines.str.extract_groups(form).struct.unnest()
     matches = fields.to_series(0).is_not_null()
@@ -212,7 +211,7 @@ def _samples(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ops(path: Path, usage: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the samples of the pipeline's ops. ``usage``: what ``minddata_cpu_utilization`` tells."""
+    """Return the samples of the pipeline's ops. ``usage``: the content of ``minddata_cpu_utilization``."""
     listed, interval = _listed(path)
     if len(listed) > _MOST_OPS:
         raise BadInput(path, f"more than {_MOST_OPS:,} ops")
@@ -245,7 +244,7 @@ def _ops(path: Path, usage: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _listed(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Return the ops as ``pipeline_profiling`` has them, and the time between samples (ns)."""
+    """Return the ops in ``pipeline_profiling``, and the time between samples (ns)."""
     if path.suffix == ".json":
         about = json.loads(path.read_bytes())
         progress.read_whole(path)
@@ -284,7 +283,8 @@ def _frame(rows: _Rows) -> pl.DataFrame:
 
 
 def processors(path: Path) -> tuple[pl.DataFrame, Mapping[str, Any], Note | None]:
-    """Return the samples of the processors, what else the file holds, and a note; empty if it is damaged."""
+    """Return the samples of the processors, the rest of the file, and a note; empty if the file is
+    damaged."""
     try:
         if path.stat().st_size > _MOST:
             raise ValueError("too large")

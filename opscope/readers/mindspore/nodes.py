@@ -1,4 +1,4 @@
-"""Make the trace's kernels, copies, synchronisations and specs of what ran on a device."""
+"""Make the kernels, copies, synchronisations and specs of a trace from the work of a device."""
 
 from __future__ import annotations
 
@@ -19,23 +19,22 @@ from opscope.readers.rows import frame_of
 
 #: The framework and the graph in the specs of these ops.
 FRAMEWORK: Final = "mindspore"
-#: The columns of what ran. ``node``: the op's full name, null for work that is none of an op. ``kind``: its
-#: type, if the file has it. ``core``: what it ran on (AI_CORE, AI_CPU, HCCL, …). ``inputs``, ``outputs``:
-#: texts
-#: of ``shapes_text``, null if not known. ``scope``: the op's full name in another file.
+#: The columns of device work. ``node``: the op's full name, null for work without an op. ``kind``: its type,
+#: if the file has it. ``core``: what it ran on (AI_CORE, AI_CPU, HCCL, …). ``inputs``, ``outputs``: texts of
+#: ``shapes_text``, null if not known. ``scope``: the op's full name in another file.
 RAN: Final = {
     "device": pl.Int32, "stream": pl.Int64, "start": pl.Int64, "end": pl.Int64, "name": pl.String,
     "node": pl.String, "kind": pl.String, "core": pl.String, "inputs": pl.String, "outputs": pl.String,
     "grid": pl.String, "block": pl.String,
 }  # fmt: skip
-#: Task types of CANN that steer others (``Task Type`` in its files), and do no work.
+#: CANN's task types (``Task Type`` in its files) that control others and do no work.
 _STEERS: Final = (
     r"(?i)^(?:EVENT_|NOTIFY_|CAPTURE_|STREAM_|LABEL_|MODEL_|PROFILER_|FFTS_PLUS$|WRITE[_ ]VALUE|CMO|DSA_|"
     r"PLACE[_ ]HOLDER|END_GRAPH|FLIP|MAINTENANCE|SET_STREAM|BARRIER|CONDITION|IPC_|NOP$|FUSION_ISSUE|RDMA_DB)"
 )
 _COPY: Final = r"(?i)^(?:MEMCPY|SDMA|PCIE_DMA|REDUCE_ASYNC)"
 _RUN: Final = re.compile(r"(-op[0-9]+)_[0-9]+\Z")
-#: Formats in which the sizes are the tensor's own. Others (NC1HWC0, FRACTAL_Z) pad and block them.
+#: Formats that keep the tensor's own sizes. Others (NC1HWC0, FRACTAL_Z) pad and block them.
 _PLAIN: Final = frozenset(
     ("DefaultFormat", "ND", "NCHW", "NHWC", "NCL", "NCDHW", "NDHWC", "HWCN", "DHWCN", "NC", "N",
      "FORMAT_ND", "")
@@ -46,19 +45,19 @@ _DTYPES: Final = {
     "hf32": "f32", "half": "f16", "bool_": "bool", "int": "i32", "uint": "u32", "float8e4m3fn": "f8e4m3fn",
     "float8e5m2": "f8e5m2", "complex": "c64",
 }  # fmt: skip
-#: Largest text of one op's tensors, number of tensors, and of sizes in one.
+#: The largest text of one op's tensors, number of tensors, and number of sizes of one.
 _MOST_TEXT: Final = 1 << 16
 _MOST: Final = 256
 _RANK: Final = 32
 
 
 def frame(rows: Iterable[dict[str, object]]) -> pl.DataFrame:
-    """Return what ran as a frame; columns that a row lacks are null."""
+    """Return device work as a frame; columns that a row lacks are null."""
     return frame_of(rows, RAN)
 
 
 def conform(ran: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ran`` with all columns of ``RAN``; those that it lacks are null."""
+    """Return ``ran`` with all columns of ``RAN``; missing ones are null."""
     return ran.select(
         pl.col(name).cast(dtype, strict=False).alias(name)
         if name in ran.columns
@@ -68,11 +67,8 @@ def conform(ran: pl.DataFrame) -> pl.DataFrame:
 
 
 def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """Return ``kernels``, ``memops``, ``syncs`` and ``specs`` (process 0) of what ran.
-
-    Work without an op is a copy or a synchronisation by its type; work of an op, such as a copy of a
-    collective, is a kernel.
-    """
+    """Return ``kernels``, ``memops``, ``syncs`` and ``specs`` (process 0) of device work. Work without an op
+    is a copy or a synchronisation by its type; work of an op, such as a copy of a collective, is a kernel."""
     ran = conform(ran)
     task = pl.coalesce("core", "name").fill_null("")
     alone = pl.col("node").is_null()
@@ -102,7 +98,7 @@ def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
         "specs": specs,
     }
     if len(copies):
-        # which memories a copy joins is not in these files
+        # these files do not say which memories a copy connects
         tables_made["memops"] = copies.select(
             *where, pl.col("name").str.to_lowercase().cast(pl.Categorical).alias("kind")
         )
@@ -114,7 +110,8 @@ def tables_of(ran: pl.DataFrame) -> dict[str, pl.DataFrame]:
 
 
 def _with_keys(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the kernels with ``op_key``, and the spec of each op; an op with several shapes has several."""
+    """Return the kernels with ``op_key``, and the spec of each op; an op with several shapes has several
+    specs."""
     by = ["node", "kind", "core", "inputs", "outputs"]
     kinds = kernels.filter(pl.col("node").is_not_null()).select(by).unique(maintain_order=True)
     turn = pl.int_range(pl.len(), dtype=pl.Int64).over("node")
@@ -144,7 +141,7 @@ def _with_keys(kernels: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def op_text(
     node: str, kind: str | None, core: str | None, inputs: str | None, outputs: str | None
 ) -> str:
-    """Return the text of an op's call: its full name, with the tensors that a file tells."""
+    """Return the text of an op's call: its full name, with the tensors recorded in a file."""
     name = _RUN.sub(r"\1", node)
     known = node_name(name)
     params: list[tuple[str, ParamValue]] = []

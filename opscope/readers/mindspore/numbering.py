@@ -1,10 +1,10 @@
 """Give the nodes of compiled graphs the numbers under which MindSpore's profiler recorded them.
 
-A graph numbers the nodes of each path from 0 (``…/c1-Conv2d/Conv2D-op0``). What runs is numbered through the
-whole process: the second graph with nodes of this path goes on where the first ended, and each graph has its
-numbers without a gap, in the order of its nodes, with those that are left out when it runs (measured with
-2.7 and 2.10). So runs are told apart by the names that they have in common, and each belongs to the graph
-whose paths and numbers of nodes fit best.
+A graph numbers the nodes of each path from 0 (``…/c1-Conv2d/Conv2D-op0``). Executed nodes are numbered
+through the whole process: the second graph with nodes of this path continues where the first ended. Each
+graph's numbers have no gap and follow the order of its nodes, including nodes that do not run (measured with
+2.7 and 2.10). So runs with common names belong to one graph, the one whose paths and numbers of nodes fit
+best.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import polars as pl
 from opscope.core.dialects.mindspore import node_name
 
 _NAME: Final = r"^(.*)-op([0-9]{1,9})$"
-#: Kinds of which MindSpore puts more into a graph where a kernel does not take the dtypes, so that more can
-#: run than the graph tells.
+#: Kinds of nodes that MindSpore adds to a graph if a kernel does not support the dtypes, so that more may run
+#: than the graph lists.
 INSERTED: Final = frozenset({"Cast"})
-#: Rounds in which runs that share names find each other; a chain of more is rare, and stays in parts.
+#: Rounds of grouping runs that share names; longer chains are rare, and stay in several groups.
 _ROUNDS: Final = 16
 
 
@@ -37,9 +37,9 @@ def renumbered(nodes: pl.DataFrame, ran: pl.DataFrame) -> pl.DataFrame:
     """Return the nodes of the graphs that ran, with the names under which they ran.
 
     ``nodes`` as in ``graph_nodes.Captured``. ``ran``: ``node`` of each execution of a graph's operator, and
-    ``run``, the number of the graph's run. Of several graphs that fit a run equally, each that tells
-    something else is returned. A path whose numbers are not certain is left out. Nodes that did not run get
-    names that none had that did. Where no graph fits, nodes keep their names.
+    ``run``, the number of the graph's run. If several graphs fit a run equally, all that differ are returned.
+    A path whose numbers are not certain is left out. Nodes that did not run get names that no executed node
+    has. If no graph fits, nodes keep their names.
     """
     numbered = _number(nodes)
     graphs = {
@@ -82,7 +82,7 @@ def _paths(nodes: pl.DataFrame) -> dict[str, _Path]:
 
 
 def _related(ran: pl.DataFrame) -> pl.DataFrame:
-    """Return run and node of each distinct pair, with ``runs``: equal for runs with a name in common."""
+    """Return run and node of each distinct pair, with ``runs``: equal for runs that share a name."""
     pairs = ran.select("run", "node").unique(maintain_order=True).with_columns(runs=pl.col("run"))
     for _ in range(_ROUNDS):
         least = pairs.with_columns(pl.col("runs").min().over("node"))
@@ -96,10 +96,8 @@ def _related(ran: pl.DataFrame) -> pl.DataFrame:
 def _fitting(
     ran: dict[str, _Path], graphs: dict[str, dict[str, _Path]], kinds: set[str]
 ) -> list[str]:
-    """Return the graphs that have all paths that ran, and of these those with the fewest nodes that did not.
-
-    Paths that no graph has are of operators that MindSpore made of a node, or put into the graph.
-    """
+    """Return the graphs that have all executed paths, and of these the ones with fewest nodes that did not
+    run. Paths in no graph belong to operators that MindSpore made from a node, or added to the graph."""
     paths_known = {path for graph in graphs.values() for path in graph}
     wanted = {
         path: facts
@@ -118,7 +116,7 @@ def _fitting(
             for path, facts in graph.items()
             if node_name(path).op not in INSERTED
         }
-        # views and such never run, so first what is of a kind that does
+        # views and the like never run, so first compare nodes of kinds that run
         of_kinds = sum(count for path, count in left.items() if node_name(path).op in kinds)
         idle[name] = (of_kinds, sum(left.values()))
     if not wanted or not idle:
@@ -128,11 +126,9 @@ def _fitting(
 
 
 def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]) -> dict[str, int]:
-    """Return for each path of the graph what the numbers that ran have on those of the graph.
-
-    Where the nodes of a path did not all run, the first or the last ones may be missing. If all other paths
-    had the same number of such graphs before them, so had this. ``last``: the last number of each path that
-    ran in any graph.
+    """Return for each path of the graph the difference of the executed numbers from the graph's. If not all
+    nodes of a path ran, the first or the last ones may be missing. If all other paths had the same number of
+    such graphs before them, this path had too. ``last``: the last executed number of each path in any graph.
     """
     both = {path: (facts, graph[path]) for path, facts in ran.items() if path in graph}
     shift_of_path = {
@@ -154,7 +150,7 @@ def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]
 
 
 def _shift(nodes: pl.DataFrame, shifts: dict[str, int]) -> pl.DataFrame:
-    """Return a graph's nodes, of the paths in ``shifts``, with their numbers moved by so much."""
+    """Return a graph's nodes on the paths in ``shifts``, with their numbers moved by the shift."""
     by_path = pl.DataFrame(
         list(shifts.items()), schema={"path": pl.String, "shift": pl.Int64}, orient="row"
     )

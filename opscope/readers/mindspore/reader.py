@@ -1,4 +1,4 @@
-"""Read one file or one folder of MindSpore's profiler: choose the files that tell most, and join them."""
+"""Read one file or one folder of MindSpore's profiler: choose the files that contain most, and join them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _OTHER_RANKS: Final = (
 _TWO_CLOCKS: Final = (
     "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
 )
-#: Lanes of what no CPU ran.
+#: Lanes of work that did not run on the CPU.
 _NOT_CPU: Final = re.compile(rb'"(?:Ascend Hardware|CANN|MindSpore)"')
 _LONGEST_LANE: Final = 32
 _OTHER_TOOL: Final = "timelines whose lanes are neither the device's nor those of ops, left out"
@@ -67,7 +67,7 @@ _WRITTEN: Final = re.compile(r"[0-9]{14,20}\.json\Z")
 
 @dataclass(slots=True)
 class _Rank:
-    """What the files of one rank tell."""
+    """The content of one rank's files."""
 
     number: int | None
     ran: list[pl.DataFrame] = field(default_factory=list)
@@ -82,12 +82,12 @@ class _Rank:
     device_name: str | None = None
     host: str | None = None
     pid: int | None = None
-    #: Whether it is told by one file, which no folder says to be of this profiler.
+    #: Whether it comes from a single file outside any folder of this profiler.
     of_file: bool = False
 
     @property
     def executed(self) -> bool:
-        """Whether its files tell of an execution or a step, not of its dataset alone."""
+        """Whether its files have an execution or a step, not only its dataset."""
         return bool(self.ran or self.steps or self.cpu or self.host_ops)
 
 
@@ -103,7 +103,7 @@ def _file(path: Path) -> Trace:
     head = next(read_blocks(path), b"")[:4096]
     kind = kind_of(head, path.name)
     if kind is None and is_json(head):
-        kind = "timeline"  # what its first bytes do not show, another part does
+        kind = "timeline"  # if its first bytes do not show it, another part does
     if kind in (None, "without", "dataset"):
         problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
@@ -155,7 +155,7 @@ def _folder(path: Path) -> Trace:
     by_rank: dict[int | None, list[File]] = defaultdict(list)
     for one in files:
         by_rank[one.rank].append(one)
-    if None in by_rank and len(by_rank) == 2:  # the files without a number belong to the only rank
+    if None in by_rank and len(by_rank) == 2:  # files without a number belong to the only rank
         only = next(rank for rank in by_rank if rank is not None)
         by_rank[only] += by_rank.pop(None)
     ranks = []
@@ -180,7 +180,7 @@ _USED: Final = frozenset(
 
 
 def _only_cpu(file: File) -> bool:
-    """Whether a timeline is a ``trace_view.json`` with operators on the CPU alone, in all of its lanes."""
+    """Whether a timeline is a ``trace_view.json`` with only operators on the CPU in all its lanes."""
     if file.path.name != cpu_files.VIEW:
         return False
     ops, end = False, b""
@@ -197,7 +197,7 @@ def _only_cpu(file: File) -> bool:
 
 
 def _take(rank: _Rank, files: Sequence[File]) -> None:
-    """Add to ``rank`` what its files tell, each thing from the file that tells most of it."""
+    """Add the content of its files to ``rank``, each item from the file that has most of it."""
     device = rank.number or 0
     of: dict[str, list[Path]] = defaultdict(list)
     for file in files:
@@ -246,17 +246,18 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     for path in of["cpu"]:
         part = cpu_files.executions(path)
         rank.notes += part.notes
-        rank.cpu = []  # a timeline has them without shapes
+        rank.cpu = []  # a timeline has them, but without shapes
         rank.host_ops.append(cpu_files.ranges(part.table, 0).drop("id", strict=False))
 
 
 def _chosen(paths: Sequence[Path]) -> list[Path]:
-    """Leave out the parts of a whole timeline: ``msprof_0_2_1.json`` holds ``task_time_0_2_1.json``."""
+    """Leave out files that are parts of a complete timeline: ``msprof_0_2_1.json`` contains
+    ``task_time_0_2_1.json``."""
     names = {path.name for path in paths}
     views = [path for path in paths if path.name == cpu_files.VIEW]
     if views:
         return views
-    # newer ones end in the time at which each was written
+    # names of newer ones end in the time of writing
     timed = {path.parent for path in paths if _WHOLE.match(path.name)}
     kept = []
     for path in paths:
@@ -270,7 +271,7 @@ def _chosen(paths: Sequence[Path]) -> list[Path]:
 
 
 def _details(paths: Sequence[Path]) -> list[Path]:
-    """Prefer MindSpore's ``kernel_details.csv`` to CANN's ``op_summary``, of which it is made."""
+    """Prefer MindSpore's ``kernel_details.csv`` to CANN's ``op_summary``, from which it is made."""
     details = [path for path in paths if path.name.startswith("kernel_details")]
     return details or list(paths)
 
@@ -288,7 +289,7 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
             rank.notes.append(("warning", _OTHER_TOOL, 1))
     seen: set[tuple[int, int, int]] = set()
     for line in timelines:
-        # a step is told by its own file and by that of its iteration
+        # a step may be in its own file and in that of its iteration
         rank.steps += [step for step in line.steps if step not in seen]
         seen.update(line.steps)
         rank.points |= line.points
@@ -306,12 +307,9 @@ def _timelines(rank: _Rank, paths: Sequence[Path], device: int) -> list[Timeline
 
 
 def _offset(of: dict[str, list[Path]], lines: Sequence[Timeline], device: int) -> int | None:
-    """Return the time (ns) at which the times of ``ascend_timeline_display`` are 0; None if no file tells.
-
-    That is when the first op began; ``output_timeline_data`` has the time of each op,
-    ``aicpu_intermediate`` that
-    of those on the AI CPU (``run_start``, us), which the timeline has too.
-    """
+    """Return the time (ns) at which the times of ``ascend_timeline_display`` are 0, when the first op began;
+    None if no file has it. ``output_timeline_data`` has the time of each op, and ``aicpu_intermediate`` those
+    of ops on the AI CPU (``run_start``, us), which the timeline has too."""
     ran = pl.concat([line.ran for line in lines]).drop_nulls(["node", "start"])
     for path in of["timestamps"]:
         timestamps = tables.timestamps(path, device).drop_nulls(["node", "start"])
@@ -349,7 +347,7 @@ def _steps(
 
 
 def _totals(rank: _Rank, of: dict[str, list[Path]], device: int) -> None:
-    """Add what has no times: the first kind that is there."""
+    """Add totals without times: the first kind that exists."""
     for kind in TOTALS:
         if not of[kind]:
             continue
@@ -436,9 +434,9 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
         if rank.ran
         else nodes.frame([])
     )
-    # timelines of several iterations may tell the same task twice
+    # timelines of several iterations may contain the same task twice
     ran = ran.unique(maintain_order=True) if len(rank.ran) > 1 else ran
-    # CANN's files are those of other frameworks too, whose ops have other names
+    # CANN's files may come from other frameworks too, whose ops have other names
     ours = rank.cpu or rank.host_ops or ran["node"].str.contains(r"-op[0-9]+").any() or not len(ran)
     framework = "mindspore" if ours and "_ascend_pt" not in str(path) else None
     tables_made = {
@@ -477,7 +475,7 @@ def _one(path: Path, rank: _Rank, several: bool, paths: Sequence[Path]) -> Trace
         raise BadInput(path, "no op, no step and no task of a device in it")
     origin = _origin(paths, rank.made_up)
     if not (rank.cpu or rank.host_ops) and (ranges or len(ran)):
-        origin["gpu"] = True  # steps of a device are told without its tasks
+        origin["gpu"] = True  # a device's steps may exist without its tasks
     trace = sound_trace(tables_made, origin)
     for note in rank.notes:
         trace.note(*note)
@@ -497,7 +495,7 @@ def _waits(rank: _Rank, ran: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_dataset(trace: Trace, files: Sequence[File]) -> Trace:
-    """Return a trace of CPU ops with what the datasets of its processes tell, if each has told it."""
+    """Return a trace of CPU ops with the dataset files of its processes, if each process has them."""
     notes: list[tuple[str, str, int]] = []
     ranks = sorted({file.rank or 0 for file in files})
     sampled = [

@@ -1,4 +1,4 @@
-"""Read the tables of MindSpore's profiler that have times: kernels, tasks, steps; and those with shapes.
+"""Read the tables of MindSpore's profiler with times (kernels, tasks, steps), and those with shapes.
 
 * ``kernel_details.csv`` (2.5 to 2.10) and CANN's ``op_summary_*.csv``, which it is made of
   (``mindspore/python/mindspore/profiler/analysis/viewer/ascend_kernel_details_viewer.py``; columns differ
@@ -61,10 +61,8 @@ def text(path: Path) -> str:
 
 
 def csv_frame(path: Path, notes: list[Note] | None = None) -> pl.DataFrame:
-    """Return a CSV file's columns as texts; names are stripped. ``notes`` gets what was left out.
-
-    Raises BadInput.
-    """
+    """Return a CSV file's columns as texts; names are stripped. ``notes`` receives what was left out. Raises
+    BadInput. Raises BadInput."""
     data = text(path)
     try:
         frame, uneven = csv_rows(data.encode())
@@ -80,7 +78,7 @@ def csv_frame(path: Path, notes: list[Note] | None = None) -> pl.DataFrame:
 
 
 def us(column: pl.Expr) -> pl.Expr:
-    """Return texts of µs as ns, exactly: a double holds no Unix time in ns."""
+    """Return texts of µs as exact ns; a double cannot hold a Unix time in ns."""
     value = column.str.strip_chars(" \t\"'")
     plain = value.str.extract(r"^([0-9]{1,16}(?:\.[0-9]{1,12})?)$", 1)
     microseconds = plain.str.extract(r"^([0-9]+)", 1).cast(pl.Int64, strict=False)
@@ -98,10 +96,8 @@ def us(column: pl.Expr) -> pl.Expr:
 def kernel_details(
     path: Path, device: int, notes: list[Note] | None = None
 ) -> tuple[pl.DataFrame, list[tuple[int, int, int]]]:
-    """Return what ran (``nodes.RAN``), and the span of each step's kernels.
-
-    Raises BadInput.
-    """
+    """Return device work (``nodes.RAN``), and the span of each step's kernels. Raises BadInput. Raises
+    BadInput."""
     frame = csv_frame(path, notes)
     frame = frame.rename(
         {old: new for old, new in _AS.items() if old in frame.columns and new not in frame.columns}
@@ -133,7 +129,7 @@ def kernel_details(
         "start",
         (pl.col("start") + pl.col("duration")).alias("end"),
         name.str.extract(r"([^/]*)$", 1).alias("name"),
-        # MindSpore puts its own launch before the kernel's name: it is not a cell
+        # MindSpore puts its own launch before the kernel's name, which is not a cell
         pl.when(launched).then(name.str.extract(r"([^/]*)$", 1)).otherwise(name).alias("node"),
         pl.when(kind.str.contains(r"^[A-Za-z_]\w*$")).then(kind).alias("kind"),
         column("Accelerator Core").alias("core"),
@@ -155,7 +151,7 @@ def kernel_details(
 
 
 def _tensors(frame: pl.DataFrame, side: str) -> pl.Series:
-    """Return the tensors of one side of each row, as ``nodes.shapes_text`` writes them; null if not known."""
+    """Return the tensors of one side of each row, in the form of ``nodes.shapes_text``; null if not known."""
     columns = [f"{side} {property_name}" for property_name in _TENSORS]
     if columns[0] not in frame.columns:
         return pl.Series([None] * len(frame), dtype=pl.String)
@@ -220,7 +216,7 @@ def _info(text: str | None) -> tuple[str | None, str | None]:
 def with_shapes(
     ran: pl.DataFrame, info_of_nodes: Mapping[str, tuple[str, str | None, str | None]]
 ) -> pl.DataFrame:
-    """Return what ran, with the types and tensors that a file of shapes tells where it has none."""
+    """Return device work, with missing types and tensors taken from a file of shapes."""
     if not info_of_nodes or not len(ran):
         return ran
     rows = [(node, *values) for node, values in info_of_nodes.items()]
@@ -235,7 +231,7 @@ def with_shapes(
 
 
 def timestamps(path: Path, device: int, notes: list[Note] | None = None) -> pl.DataFrame:
-    """Return what ran of ``output_timeline_data``, whose times are ms. Raises BadInput."""
+    """Return the work in ``output_timeline_data``, whose times are ms. Raises BadInput."""
     frame = csv_frame(path, notes)
     if len(frame.columns) < 4:
         raise BadInput(path, "fewer than four columns")

@@ -33,7 +33,7 @@ from opscope.readers.rows import decode, frame_of
 
 from . import nodes
 
-#: Largest file that is read, bytes: all events are in memory at once.
+#: The largest file that is read, in bytes: all events are in memory at once.
 LARGEST: Final = 1 << 30
 _TOO_LARGE: Final = f"a timeline over {LARGEST >> 30} GiB: point to kernel_details.csv instead"
 #: Latest time and longest duration, ns: sums of two fit in 64 bits.
@@ -46,17 +46,17 @@ _RANKED: Final = re.compile(r"\s*(?:Rank\s*)?[0-9]*\Z")
 _STEP: Final = re.compile(
     r"(?:ProfilerStep#|Iteration |(?:Model ID: ?\d+ )?Iteration ID: ?)([0-9]{1,18})\Z"
 )
-#: Lanes of parts of these timelines, which are alone in their files.
+#: Lanes of parts of these timelines, each alone in its file.
 _LANE: Final = re.compile(
     r"HCCL|Communication|Step Trace|Model ID:|Scope Layer|MindSpore|MSTX|msproftx|GPU Op"
 )
 _STEP_LANE: Final = re.compile(r"Step Trace\b|Model ID:")
-#: The label of a device's lane, where a file has several.
+#: The label of a device's lane, if a file has several.
 _LABEL: Final = re.compile(r"NPU[ _]?([0-9]{1,6})")
 _PLANE: Final = re.compile(r"Plane [0-9]+")
 _TENSOR: Final = re.compile(r"(input|output)_([0-9]{1,3})\Z")
 _HARDWARE: Final = "Ascend Hardware"
-#: What the file itself shows of tasks that are not in it, as where a whole stream was lost.
+#: Evidence in the file of tasks that are not in it, for example because a whole stream was lost.
 LOST: Final = "records of the device dropped: "
 _IDLE_COMPUTING: Final = (
     f"{LOST}times at which it computed, by the file's own analysis, and no task ran"
@@ -64,17 +64,15 @@ _IDLE_COMPUTING: Final = (
 _BARE_FLOWS: Final = f"{LOST}arrows from launches that end where no task ran"
 _BARE_STREAMS: Final = f"{LOST}streams that the file names, and of which it has no task"
 _BARE_PLANES: Final = f"{LOST}tasks of collectives, on streams of which there is no other task"
-#: Times in two lanes of one file differ by as much, ns.
+#: Times in two lanes of one file may differ by this much, ns.
 _ROUNDED: Final = 1000
-#: Sizes that are no rank: the collective has no peer there.
+#: Sizes that are not a rank: the collective has no peer there.
 _NOTIFY: Final = re.compile(r"(?i)notify")
 
 
 class _Args(msgspec.Struct):
-    """The arguments that are read of events in named lanes.
-
-    300,000 events with a dictionary of all took 494 MiB to read, with these 351.
-    """
+    """The arguments that are read from events in named lanes. Reading 300,000 events took 351 MiB with these,
+    and 494 MiB with a dictionary of all."""
 
     name: Any = None
     labels: Any = None
@@ -110,19 +108,19 @@ class _File(msgspec.Struct):
 
 
 _NONE: Final = _Args()
-#: Columns of tasks beside those of what ran, and how many tasks are put into a frame at a time.
+#: Columns of tasks besides those of device work, and how many tasks are put into a frame at a time.
 _MORE: Final = {**nodes.RAN, "task": pl.Int64, "waits": pl.Boolean}
 _PIECE: Final = 65_536
 
 
 @dataclass(slots=True)
 class Timeline:
-    """What a timeline tells.
+    """The content of a timeline.
 
-    ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns); ``points``: when a step's
-    forward begins and its backward ends (ns). ``users``: text, thread, start, end
-    of the program's own ranges (mstx). ``cpu``: the same of operators on the CPU. ``relative``: times begin
-    at 0 with the timeline. ``notes``: what was left out, and how often.
+    ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns); ``points``: when a step's forward
+    begins and its backward ends (ns). ``users``: text, thread, start, end of the program's own ranges (mstx).
+    ``cpu``: the same for operators on the CPU. ``relative``: times begin at 0 with the timeline. ``notes``:
+    what was left out, and how often.
     """
 
     ran: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=nodes.RAN))
@@ -135,11 +133,11 @@ class Timeline:
 
 
 class OtherTimelineError(Exception):
-    """The timeline names its processes, and none is CANN's or MindSpore's."""
+    """The timeline names its processes, and none is of CANN or MindSpore."""
 
 
 def read(path: Path, device: int) -> Timeline:
-    """Return what the timeline ``path`` tells of ``device``. Raises BadInput, and OtherTimelineError."""
+    """Return the content of the timeline ``path`` for ``device``. Raises BadInput, and OtherTimelineError."""
     events = _events(path, _Event)
     names = [
         str(event.args.name)
@@ -165,7 +163,7 @@ def _events(path: Path, kind: type[_Event]) -> list[Any]:
             return events
         except (
             msgspec.ValidationError
-        ):  # an event with a value of another kind: only that one is left out
+        ):  # an event with a value of an unexpected type: only that event is left out
             values = decode(data, list[Any])
             return [event for value in values if (event := _sound(value, kind)) is not None]
     except msgspec.DecodeError as error:
@@ -198,11 +196,11 @@ def _array(path: Path) -> bytes | msgspec.Raw:
 
 
 def _sound(value: Any, kind: type[_Event]) -> _Event | None:
-    """Return the event in a value of whatever kind; None if it is none."""
+    """Return the event in a value of any type; None if it is not an event."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError):
-        # what cannot be an event is counted with those that have no time
+        # values that cannot be events are counted with events without a time
         return kind(ph="X") if isinstance(value, dict) and value.get("ph") == "X" else None
 
 
@@ -246,7 +244,7 @@ def _of(path: Path, events: Sequence[Any], device: int) -> Timeline:
 
 
 def _ns(values: Sequence[str | float | None]) -> pl.Series:
-    """Return µs as ns: exactly where they are texts, for a double holds no Unix time in ns."""
+    """Return µs as ns: exactly if they are texts, because a double cannot hold a Unix time in ns."""
     text = pl.Series(
         [value if isinstance(value, str) else None for value in values], dtype=pl.String
     )
@@ -339,13 +337,13 @@ def _lost(
     computing: pl.DataFrame,
     arrows: pl.DataFrame,
 ) -> dict[str, int]:
-    """Return what the file shows of tasks that it lacks (``LOST``), and how often. A file without any task
-    is one of another part, or of none."""
+    """Return the evidence of missing tasks in the file (``LOST``), with counts. A file without any task is
+    one of another part, or empty."""
     if tasks.is_empty():
         return {}
     of_planes = planes.drop_nulls("stream")
     bare = of_planes.join(tasks, on=["device", "stream"], how="anti")
-    if len(bare) == len(of_planes):  # as where the planes' streams have numbers of their own
+    if len(bare) == len(of_planes):  # for example if the planes' streams have numbers of their own
         bare = bare.clear()
     works = tasks.join(of_planes, on=["device", "stream"], how="anti")
     found = {
@@ -364,7 +362,7 @@ def _without_task(spans: pl.DataFrame, tasks: pl.DataFrame) -> int:
         of_device = tasks.filter(pl.col("device") == device)
         low, high = merge(*(of_device[name].to_numpy() for name in ("start", "end")))
         start, end = (mine[name].to_numpy() for name in ("start", "end"))
-        last = np.searchsorted(low, end + _ROUNDED) - 1  # begins before the span ends
+        last = np.searchsorted(low, end + _ROUNDED) - 1  # it begins before the span ends
         number += int(((last < 0) | (at(high, last, 0) <= start - _ROUNDED)).sum())
     return number
 
@@ -409,13 +407,13 @@ def _time(value: Any) -> str | float | None:
 def _task(
     event: _Event, args: _Args, threads: dict[tuple[int | str, int | str], str]
 ) -> dict[str, object]:
-    """Return a task of the device: an op where its name is one, else work of CANN's own."""
+    """Return a task of the device: an op if its name is that of one, else work of CANN's own."""
     core = _word(args.task_type)
     stream = _stream(args.stream if args.stream is not None else args.physical)
     if stream is None:
         stream = _stream(threads.get((event.pid, event.tid), event.tid))
     own = core is not None and event.name.upper() == core.upper()
-    launched = _word(args.launch)  # MindSpore's launch, as its parser joins them
+    launched = _word(args.launch)  # MindSpore's launch, joined as its parser does
     return {
         "stream": stream,
         "name": event.name.rpartition("/")[2] or event.name,
@@ -444,11 +442,10 @@ def _plane(event: _Event, args: _Args) -> dict[str, object]:
 def _with_collectives(
     ran: pl.DataFrame, planes: list[dict[str, object]], wholes: list[dict[str, object]]
 ) -> pl.DataFrame:
-    """Return the device's tasks, in which those of a collective have its name.
+    """Return the device's tasks, with the tasks of a collective named after it.
 
-    A collective (``Default/AllReduce-op534_0``, a row of ``Communication``) is done by tasks on several
-    streams,
-    which are told again in its planes. Those that move data are its kernels; those that wait for other ranks
+    A collective (``Default/AllReduce-op534_0``, a row of ``Communication``) consists of tasks on several
+    streams, which its planes repeat. Those that move data are its kernels; those that wait for other ranks
     are synchronisations. A collective without tasks is one kernel.
     """
     inner = _frame(planes).sort("start", maintain_order=True)
@@ -526,7 +523,7 @@ def _number(
                 (event.name, _int(event.tid) if lane[:4] != "Host" else 0, start, end)
             )
         elif "op_full_name" in args:
-            # what CUPTI saw of a GPU: a kernel, and the op that launched it
+            # CUPTI's records of a GPU: a kernel, and the op that launched it
             node = _text(args, "op_full_name") or None
             kernels.append(
                 location
@@ -572,7 +569,8 @@ def _reduce(name: str) -> str:
 
 
 def _tensors(args: dict[str, Any]) -> tuple[str | None, str | None]:
-    """Return the tensors in ``input_0: {format, data_type, shape}`` … as ``nodes.shapes_text`` does."""
+    """Return the tensors in ``input_0: {format, data_type, shape}`` … in the form of
+    ``nodes.shapes_text``."""
     tensors_of_sides: dict[str, dict[int, tuple[str, str, str]]] = {"input": {}, "output": {}}
     for key, value in args.items():
         match = _TENSOR.match(key)

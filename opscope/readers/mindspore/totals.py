@@ -8,9 +8,8 @@
 * ``dynamic_shape_info_N.json``: durations of each step, in order, without times;
 * CANN's ``op_statistic.csv``.
 
-Their executions are laid one after another from 0: each is as long as the file says, and when it began is
-made up,
-which the trace's origin and a note say.
+Their executions are placed one after another from 0: each is as long as the file says, but its start is made
+up, which the trace's origin and a note say.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MADE_UP: Final = (
     "this file has totals and no times: its executions are shown one after another from 0, each with its "
     "mean duration, so that their sums are right; when they began, and what ran side by side, is not known"
 )
-#: Most executions that a table's counts may make; above, one row stands for all executions of an op.
+#: The most executions made from a table's counts; beyond it, one row stands for all executions of an op.
 _MOST: Final = 1_000_000
 
 
@@ -158,7 +157,7 @@ def _lay(
     core: str | None,
     name: pl.Series | None = None,
 ) -> Totals:
-    """Lay each op's executions one after another; the last of an op takes what rounding left."""
+    """Place each op's executions one after another; the last one of an op absorbs the rounding."""
     frame = pl.DataFrame(
         {"node": node, "spent": spent, "many": counts, "own": node if name is None else name}
     )

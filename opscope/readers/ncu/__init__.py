@@ -1,4 +1,5 @@
-"""Read what Nsight Compute measured: ``ncu --csv`` (raw and details pages) and its reports (``.ncu-rep``)."""
+"""Read measurements of Nsight Compute: ``ncu --csv`` (raw and details pages) and its reports
+(``.ncu-rep``)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def recognise(head: bytes, path: Path) -> bool:
     """Whether the file is ncu's. Never raises."""
     if head.startswith(NSIGHT_COMPUTE):
         return True
-    if head.startswith(_UTF16):  # PowerShell writes what it redirects in UTF-16
+    if head.startswith(_UTF16):  # PowerShell writes redirected output in UTF-16
         head = head.decode("utf-16", "ignore").encode()
     return bool(_SAYS.search(head) or _HEADER.search(head))
 

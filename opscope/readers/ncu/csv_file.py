@@ -1,8 +1,6 @@
-"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric).
-
-What the program and ncu itself print stands before the table, and may stand in it: such lines are left out.
-Rows are read by Polars; Python looks at distinct texts only.
-"""
+"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric). Output
+of the program and of ncu itself stands before the table, and may stand inside it: such lines are left out.
+Rows are read by Polars; Python looks at distinct texts only."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _PREFIXED: Final = re.compile(rf"([KMGTP])({_WORDS})\Z")
 _NS: Final = {
     "ns": 1.0, "nsecond": 1.0, "us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9,
 }  # fmt: skip
-#: What separates groups of three digits besides commas and points.
+#: Characters besides commas and points that separate groups of three digits.
 _SPACES: Final = r"[\u0020\u00a0\u2009\u202f'’]"
 #: A number whose comma can only be a decimal sign.
 _DECIMAL_COMMA: Final = (
@@ -38,7 +36,7 @@ _DECIMAL_POINT: Final = r"^[+-]?\d{1,3}(?:,\d{3})+\.\d+$|^[+-]?\d+\.(?:\d{1,2}|\
 
 
 def factor(unit: str) -> float:
-    """Return by what a value in ``unit`` is multiplied to be in base units: bytes, ns, per second."""
+    """Return the factor that converts a value in ``unit`` to base units: bytes, ns, per second."""
     above, slash, below = unit.strip().partition("/")
     return _factor(above, per=False) / (_factor(below, per=True) if slash else 1.0)
 
@@ -63,10 +61,8 @@ def decimal_comma(texts: pl.Series) -> bool:
 
 
 def numbers(texts: pl.Series, comma: bool) -> pl.Series:
-    """Return the numbers in ``texts``; null where a text is none (``n/a``, a word).
-
-    What follows a number in parentheses, as the values of its instances, is left out.
-    """
+    """Return the numbers in ``texts``; null for texts that are not numbers (``n/a``, a word). Text in
+    parentheses after a number, such as the values of its instances, is left out."""
     bare = texts.str.strip_chars().str.replace(r"\s*[({].*$", "").str.strip_chars(" %")
     bare = bare.str.replace_all(_SPACES, "")
     if comma:
@@ -92,14 +88,14 @@ _ABOUT: Final = {
     "Result Type",
     "Invocations", "API Name", PUSHED, STARTED,
 }  # fmt: skip
-#: What sections of the details page call the time that a kernel took.
+#: Names of a kernel's duration in the sections of the details page.
 _LABELS: Final = {"Duration": "gpu__time_duration.sum"}
 _NAME: Final = "device__attribute_display_name"
 _LARGEST: Final = 1 << 62
 
 
 def read_csv(path: Path) -> Measured:
-    """Return the launches in ncu's CSV. Raises BadInput, with what ncu said if it measured nothing."""
+    """Return the launches in ncu's CSV. Raises BadInput, with ncu's own message if it measured nothing."""
     try:
         text = _decode(path.read_bytes())
         progress.read_whole(path)
@@ -119,7 +115,7 @@ def parse(text: str, path: Path) -> Measured:
     if header is None or (errors := _nothing(said, text, header.start())):
         raise BadInput(path, _why_none(said) if header is None else errors)
     every, left_out = _table(text, header.start(), header.group(1), path)
-    # a launch has a number of its own: a row that is there again, as in joined tables, is no other launch
+    # a launch has a number of its own: a repeated row, as in joined tables, is not another launch
     frame = every.unique(maintain_order=True)
     if "Metric Name" not in frame.columns:
         launches, rows, values, lost = _wide(frame)
@@ -156,7 +152,7 @@ def _decode(data: bytes) -> str:
 
 
 def _nothing(said: list[tuple[str, str]], text: str, start: int) -> str:
-    """Return the error if nothing follows the header's line; else an empty text."""
+    """Return an error if nothing follows the header's line; else an empty text."""
     _, _, rest = text[start:].partition("\n")
     return "" if rest.strip() else _why_none(said)
 
@@ -205,7 +201,7 @@ def _text(name: str, frame: pl.DataFrame) -> pl.Series:
 
 
 def _size(name: str, frame: pl.DataFrame) -> pl.Series:
-    """Return sizes as ``x,y,z`` of ``(64, 64, 1)``; null for a text that is none."""
+    """Return sizes as ``x,y,z`` for ``(64, 64, 1)``; null for other texts."""
     sizes = _text(name, frame).str.extract_groups(
         r"\(?\s*(\d+)\s*[,x]\s*(\d+)\s*[,x]\s*(\d+)\s*\)?"
     )
@@ -301,10 +297,8 @@ def _long(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame
 
 
 def _distinct(named: pl.DataFrame) -> pl.Series:
-    """Return the names of metrics, with the section's before those that mean several things.
-
-    The details page has labels, and "Memory Throughput" is a share in one section and a rate in another.
-    """
+    """Return the names of metrics, with the section's name before ambiguous ones. The details page has
+    labels, and "Memory Throughput" is a share in one section and a rate in another."""
     if "Section Name" not in named.columns:
         return named["Metric Name"]
     pairs = named.select("Section Name", "Metric Name", _text("Metric Unit", named).alias("unit"))
@@ -326,7 +320,7 @@ def _metric(name: str) -> str:
 
 
 def _stacks(rows: pl.DataFrame) -> tuple[list[tuple[Open, ...]], list[int | None]]:
-    """Return the distinct lists of open ranges, and the place of each launch's."""
+    """Return the distinct lists of open ranges, and the index of each launch's list."""
     cells = [_text(name, rows).fill_null("") for name in (PUSHED, STARTED)]
     stack_numbers: dict[tuple[str, str], int] = {}
     stacks: list[tuple[Open, ...]] = []

@@ -2,7 +2,7 @@
 
 ncu runs every kernel many times and slows a program down, so counters are measured in a run of their own. The
 n-th execution of a kernel there is taken for the n-th with its name here: on its stream where both say the
-same streams, else on its device, else in its process. Names are compared without what tools write
+same streams, else on its device, else in its process. Names are compared without parts that tools write
 differently. A kernel whose executions differ in number, or whose grids do, is not joined; notes say so.
 """
 
@@ -20,9 +20,9 @@ from opscope.readers.errors import BadInput
 
 from . import reader
 
-#: The domain of the marks that say of which execution counters are.
+#: The domain of the marks that name the execution of counters.
 DOMAIN: Final = "ncu"
-#: Names that a note lists at most.
+#: The most names that a note lists.
 _NAMED: Final = 3
 _SPACE: Final = re.compile(r"\s+")
 _ANONYMOUS: Final = re.compile(r"\(anonymous namespace\)|<unnamed>|\(anonymous class\)")
@@ -86,16 +86,15 @@ def plain(name: str) -> str:
         elif text[index] == "(":
             depth -= 1
             if not depth:
-                # what follows the parameters (a lambda's call, say) belongs to the name
+                # text after the parameters (such as a lambda's call) belongs to the name
                 rest = text[index:]
                 return text[:index] if rest.endswith(")") and index else text
     return text
 
 
 def _name(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with ``name`` as ``plain`` writes it and ``text`` as it was; each name is read
-    once.
-    """
+    """Return the frame with ``name`` in the form of ``plain`` and ``text`` as it was; each distinct name is
+    read once."""
     texts = frame["name"].cast(pl.String)
     plain_of_text = {text: plain(text) for text in texts.unique().drop_nulls().to_list()}
     same = texts.replace_strict(
@@ -138,7 +137,7 @@ def _own(trace: Trace) -> pl.DataFrame:
     )
     calls = trace["calls"].select("process", "correlation", pl.col("start").alias("called"))
     calls = calls.unique(["process", "correlation"], keep="last", maintain_order=True)
-    # launch order is that of the calls; work of a CUDA graph, which has one call, is in the order it ran
+    # launches are in the order of their calls; work of a CUDA graph, which has one call, in the order it ran
     both = kernels.join(calls, on=["process", "correlation"], how="left", maintain_order="left")
     order = [pl.coalesce("called", "start"), pl.col("start")]
     return _name(both.sort(order, maintain_order=True))
@@ -190,9 +189,8 @@ def _pair(
 
 
 def _keys(theirs: pl.DataFrame, ours: pl.DataFrame) -> list[str]:
-    """Return what executions are counted within: the name, and the device and stream where both say the
-    same.
-    """
+    """Return the columns within which executions are counted: the name, and device and stream if both traces
+    use the same ones."""
     keys = ["name"]
     for name in ("device", "stream"):
         names_here, other = (

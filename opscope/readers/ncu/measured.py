@@ -1,6 +1,4 @@
-"""What a file of Nsight Compute holds, whatever its form: launches, the values measured of each, and
-remarks.
-"""
+"""The content of a file of Nsight Compute, in any form: launches, their measured values, and remarks."""
 
 from __future__ import annotations
 
@@ -10,8 +8,7 @@ from typing import Final
 import polars as pl
 
 #: The columns of ``Measured.launches``. ``launch``: its number in the file, from 0. ``pushed`` and
-#: ``started``:
-#: the NVTX ranges that were open at the launch, as lists of ``nvtx.Open``, by their place in
+#: ``started``: the NVTX ranges that were open at the launch, as lists of ``nvtx.Open``, by index into
 #: ``Measured.stacks``.
 LAUNCHES: Final = {
     "launch": pl.Int64,

@@ -11,12 +11,12 @@ from typing import Final
 
 from .measured import Open
 
-#: The two columns, as ncu has named them since 2019.
+#: The names of the two columns since 2019.
 PUSHED: Final = "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 STARTED: Final = "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg"
 #: ncu's name of NVTX's default domain.
 _DEFAULT: Final = "<default domain>"
-#: Two quotes end a range where the next begins, or the next thread's number, or nothing follows.
+#: Two quotes end a range if the next range or the next thread's number begins there, or nothing follows.
 _QUOTED: Final = re.compile(r'"(.*?)"(?=\s*(?:"|\d+\s+"|$))', re.DOTALL)
 _THREAD: Final = re.compile(r'\s*([0-9]{1,18})\s+(?=")')
 _TAIL: Final = re.compile(
@@ -74,10 +74,8 @@ def _range(text: str, thread: int | None) -> Open | None:
 
 
 def category(domain: str, text: str) -> str | None:
-    """Return the category that opscope gave a range of its own domains: ncu's CSV has none.
-
-    A call is recognised by its parentheses; what is neither a step nor a phase is a layer.
-    """
+    """Return the category that opscope gave a range of its own domains: ncu's CSV has none. A call is
+    recognised by its parentheses; a text that is neither a call, a step nor a phase is a layer."""
     if not domain.startswith("opscope.") or domain == "opscope.user" or "(" in text:
         return "step" if domain.startswith("opscope.") and _STEP.match(text) else None
     if _STEP.match(text):

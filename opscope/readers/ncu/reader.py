@@ -1,8 +1,8 @@
-"""Turn what Nsight Compute measured into a trace: kernels, their counters, the ranges around their launches.
+"""Turn measurements of Nsight Compute into a trace: kernels, counters, and the ranges around their launches.
 
 ncu runs one kernel at a time and many times over, and does not say when: launches are laid end to end in
-their order, each as long as ``gpu__time_duration.sum`` says. A range spans the launches that it was open
-at; equal ranges around launches that follow each other are one, since nothing tells them apart.
+their order, each as long as ``gpu__time_duration.sum`` says. A range spans the launches during which it was
+open; equal ranges around successive launches become one, since nothing distinguishes them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .report_file import UnknownReport, read_report
 DURATION: Final = "gpu__time_duration.sum"
 #: The domain of the marks that name kernels of unknown duration.
 MARKS: Final = "ncu"
-#: Bytes of a report, decompressed, that are read at most.
+#: The most bytes of a report, decompressed, that are read.
 MOST: Final = 2 << 30
 #: A launch of unknown duration takes this long in the made-up order (ns).
 _UNTIMED: Final = 10
@@ -49,7 +49,8 @@ def read(path: Path) -> Trace:
     complete = timed.null_count() == 0
     length = timed.fill_null(_UNTIMED).cast(pl.Int64).to_numpy()
     deep = max(map(len, found.stacks), default=0)
-    start = np.cumsum(length + 2 * deep + 2) - length  # room for the begins and ends of ranges
+    # leaves room for the begins and ends of ranges
+    start = np.cumsum(length + 2 * deep + 2) - length
     launches, process = _processes(found.launches)
     ranges = _ranges(found, launches, start, start + length)
     has_calls = any(found.stacks)
@@ -91,11 +92,8 @@ def read(path: Path) -> Trace:
 
 
 def measured(path: Path) -> Measured:
-    """Return what a file of ncu holds: a report by our own reader, or by ncu itself if ours does not know
-    its form.
-
-    Raises BadInput.
-    """
+    """Return the content of a file of ncu: a report is read by our own reader, or by ncu itself if ours does
+    not know its form. Raises BadInput. Raises BadInput."""
     try:
         with path.open("rb") as file:
             head = file.read(4)
@@ -209,7 +207,8 @@ def _counters(measured: Measured, launches: pl.DataFrame, mark: pl.Series) -> pl
 
 
 def _calls(launches: pl.DataFrame, start: np.ndarray[Any, Any]) -> pl.DataFrame:
-    """The launches as calls, inside the ranges that were open; what the call was is not recorded."""
+    """Return the launches as calls inside the ranges that were open; which function was called is not
+    recorded."""
     return launches.select(
         "process",
         pl.lit(0, pl.Int64).alias("thread"),

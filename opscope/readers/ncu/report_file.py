@@ -23,17 +23,17 @@ from opscope.readers.rows import frame_of
 from .measured import LAUNCHES, VALUES, Measured, Open
 from .nvtx import category
 
-#: The version of the format that this file is about.
+#: The version of the format that this module reads.
 VERSION: Final = 7
 _ATTRIBUTE: Final = "device__attribute_"
-#: Instances of one metric that are kept at most; a kernel has some hundred opcodes.
+#: The most instances of one metric that are kept; a kernel has some hundred opcodes.
 _INSTANCES: Final = 4096
 #: NVTX's family of names of categories, in Nvtx.proto.
 _CATEGORIES: Final = 1
 
 
 class UnknownReport(Exception):
-    """The report has a form that this module does not know; ncu's own exporter may read it."""
+    """The report has an unknown form; ncu's own exporter may be able to read it."""
 
 
 class _Block(NamedTuple):
@@ -138,7 +138,7 @@ def _blocks(data: bytes, at: int) -> Iterator[_Block]:
 
 
 def _tool(data: bytes, header: Fields) -> str:
-    """Return the version of Nsight Compute that wrote the report, if this block says it."""
+    """Return the version of Nsight Compute that wrote the report, if this block has it."""
     for session in spans(header, 3):
         for pair_span in spans(fields(data, *session), 8):
             pair = fields(data, *pair_span)
@@ -240,7 +240,7 @@ def _device(values: dict[str, float], texts: dict[str, str]) -> dict[str, object
 
 
 def _whole(value: float) -> int | None:
-    """The value as an integer; None if it is none of 53 bits, as no number of a device has more."""
+    """Return the value as an integer; None if it has more than 53 bits, which no number of a device has."""
     return int(value) if abs(value) < 1 << 53 else None
 
 

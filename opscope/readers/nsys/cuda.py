@@ -293,7 +293,7 @@ def _with_rare(frame: pl.DataFrame, rare: pl.DataFrame) -> pl.DataFrame:
 
 
 def _place(frame: pl.DataFrame, threads: Threads) -> list[pl.Series]:
-    """Process, device, context, stream, times and correlation: the columns of every device record."""
+    """Return process, device, context, stream, times and correlation: the columns of every device record."""
     pids = (
         frame["globalPid"]
         if "globalPid" in frame.columns
@@ -313,7 +313,7 @@ def _rename(column: pl.Series) -> pl.Series:
     name = _RENAMED[column.name]
     if name in _SMALL:
         small = column.cast(_SMALL[name], strict=False)
-        if small.null_count() == column.null_count():  # else ``sound`` counts what does not fit
+        if small.null_count() == column.null_count():  # ``sound`` counts values that do not fit
             column = small
     return column.alias(name)
 

@@ -24,7 +24,7 @@ _VERSION: Final = re.compile(r"_[vV]?(\d{1,3})\Z")
 _SUFFIXES: Final = (".parquet", ".pqt", ".arrow", ".feather", ".ipc", ".arrows")
 
 
-#: What Polars raises on a damaged file; it panics on some.
+#: Exceptions that Polars raises for a damaged file; it panics on some.
 _DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
@@ -276,7 +276,7 @@ def _as_kind(name: str, kind: Any, dtype: Any) -> pl.Expr:
     column = pl.col(name)
     if dtype.is_nested() or dtype.is_temporal() or dtype == pl.Object:
         nothing = {"int": pl.Int64, "real": pl.Float64, "text": pl.String, "blob": pl.Binary}
-        # when/then makes it as long as the column, which a literal alone is not
+        # when/then makes it as long as the column, unlike a literal alone
         return pl.when(column.is_null()).then(pl.lit(None, nothing[kind])).alias(name)
     if kind == "int" and dtype.is_float():
         is_whole = (column == column.floor()) & (column.abs() < float(1 << 63))

@@ -1,7 +1,5 @@
-"""Read what an Nsight Systems export says about the machine: processes, threads, GPUs, clock, origin, notes.
-
-The export also contains the program's whole environment; none of it is read.
-"""
+"""Read an Nsight Systems export's facts about the machine: processes, threads, GPUs, clock, origin, notes.
+The export also contains the program's whole environment; none of it is read."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ from .strings import TID_BITS, TID_MASK, Codes, Strings, Threads
 #: The only rows of TARGET_INFO_SYSTEM_ENV that are read.
 _HOST, _DRIVER, _CUDA = "Hostname", "NvDriverVersion", "CudaDriverVersion"
 _CPU: Final = "CpuDescription"
-#: What DLProf adds to an export: columns of its table ``SystemInfo``, and the version that each is.
+#: The columns that DLProf adds to an export's table ``SystemInfo``, and the version in each.
 _ADDED: Final = {"cpuModel": "cpu", "nsysVersion": "nsys", "cudnnVersion": "cudnn"}
 _SEVERITY: Final = {2: "warning", 3: "error"}
 #: The script by which ``opscope run`` starts a program under nsys, the words before it, and the numbers of
@@ -34,7 +32,7 @@ _MAX_NOTES: Final = 200
 
 
 def read_meta(source: Source) -> dict[str, str]:
-    """Return what the export says about itself and the capture, name by value, without the environment."""
+    """Return the export's facts about itself and the capture, by name, without the environment."""
     meta: dict[str, str] = {}
     for table in ("EXPORT_META_DATA", "META_DATA_EXPORT", "META_DATA_CAPTURE"):
         for row in _dicts(source, table, {"name": "text", "value": "text"}):
@@ -125,7 +123,7 @@ def read_processes(source: Source, strings: Strings, processes: Codes) -> pl.Dat
 
 
 def _add(source: Source) -> dict[str, str | None]:
-    """Return what DLProf added about the machine to the export, by column of ``SystemInfo``."""
+    """Return the facts about the machine that DLProf added to the export, by column of ``SystemInfo``."""
     rows = _dicts(source, "SystemInfo", dict.fromkeys((*_ADDED, "framework"), "text"))
     return next(iter(rows), {})
 
@@ -201,10 +199,8 @@ def read_devices(
 
 def idle_gpus(source: Source, devices: pl.DataFrame) -> list[dict[str, Any]]:
     """Return ``device`` and ``name`` of the GPUs that the program could see and on which nothing ran.
-
-    ``devices``: the table of those that ran something. What each process saw is in TARGET_INFO_CUDA_DEVICE
-    of newer versions; else all GPUs of the machine count.
-    """
+    ``devices``: the table of those that ran something. Newer versions list each process's GPUs in
+    TARGET_INFO_CUDA_DEVICE; otherwise all GPUs of the machine count."""
     gpus = _gpus(source)
     seen = _dicts(source, "TARGET_INFO_CUDA_DEVICE", {"gpuId": "int"})
     visible = {row["gpuId"] for row in seen} or set(gpus)

@@ -36,7 +36,7 @@ _MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
 _INSTANT, _START, _END = 1, 2, 4
 #: CUpti_ActivityObjectKind.
 _THREAD: Final = 2
-#: What nvprof writes for an absent text, such as the name of the default domain.
+#: The text that nvprof writes for an absent one, such as the name of the default domain.
 _NULL: Final = "-- null --"
 #: CUpti_ActivityMemoryKind, which counts from 1; Nsight Systems counts from 0.
 _MEMORY: Final = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}
@@ -148,7 +148,7 @@ def _place(frame: pl.DataFrame) -> list[pl.Series]:
             name = _NAMES.get(column.name, column.name)
             small = name in ("device", "registers")
             narrow = column.cast(pl.Int32, strict=False) if small else column
-            fits = narrow.null_count() == column.null_count()  # else ``sound`` counts the others
+            fits = narrow.null_count() == column.null_count()  # ``sound`` counts the others
             columns.append((narrow if fits else column).alias(name))
     return columns
 

@@ -12,7 +12,7 @@ from opscope.readers.heads import is_json
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: Every event has a category, and none of other tools' (Kineto's ``cpu_op``, ``Trace``) is called so.
+#: Every event has a category, and other tools (Kineto's ``cpu_op``, ``Trace``) do not use these.
 _EVENT: Final = re.compile(rb'"cat"\s*:\s*"(?:Session|Node)"')
 
 
@@ -22,10 +22,8 @@ def recognise(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, model: str | os.PathLike[str] | None = None) -> Trace:
-    """Return the trace in ``path``, with what ``model`` says of its nodes. Raises BadInput.
-
-    Without ``model``, a model beside the profile is used if all nodes of the profile are its own.
-    """
+    """Return the trace in ``path``, with facts about its nodes from ``model``. Raises BadInput. Without
+    ``model``, a model beside the profile is used if all nodes of the profile are its own."""
     from . import reader  # lazy: it loads Polars
 
     return reader.read(path, model)

@@ -1,4 +1,4 @@
-"""Choose the model of a profile: the one that is given, or one beside it that has all its nodes."""
+"""Choose the model of a profile: the given one, or one beside the profile that has all its nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.readers.errors import BadInput
 
 from .nodes import Explained, explained
 
-#: Models beside a profile that are tried, the newest first; larger ones are not, as nobody asked for them.
+#: Number of models beside a profile that are tried, the newest first, and the largest size tried.
 _TRIED: Final = 8
 _LARGEST_TRIED: Final = 256 << 20
 #: Names that a message lists.
@@ -24,7 +24,7 @@ _NAMED: Final = 3
 def of_given(
     path: str | os.PathLike[str], model: str | os.PathLike[str], nodes: pl.DataFrame
 ) -> tuple[Model, Explained]:
-    """Return a given model and what it explains. Raises BadInput if it is not the profile's."""
+    """Return a given model and the calls that it explains. Raises BadInput if it is not the profile's."""
     try:
         model_read = read(model)
     except ModelError as error:
@@ -68,10 +68,8 @@ def of_folder(path: Path, nodes: pl.DataFrame) -> tuple[Model, Explained, Path] 
 def _original_beside(
     path: Path, model: Model, result: Explained, nodes: pl.DataFrame
 ) -> tuple[Model, Explained]:
-    """Return the model with the origins of its nodes, if the model that it was made of lies beside it.
-
-    It is that if it makes the same outputs from the same inputs, and its nodes explain fused ones.
-    """
+    """Return the model with the origins of its nodes, if its original lies beside it. A model is the original
+    if it makes the same outputs from the same inputs, and its nodes explain fused ones."""
     if not model.saved:
         return model, result
     for candidate in _candidates(path):

@@ -102,14 +102,14 @@ _decode = msgspec.json.Decoder(list[Event]).decode
 _decode_one = msgspec.json.Decoder(Event).decode
 _decode_raw = msgspec.json.Decoder(list[Raw]).decode
 _NO_ARGS: Final = Args()
-#: What the runs of a node mostly share.
+#: Columns that the runs of a node mostly share.
 _OF_EVENT: Final = attrgetter("cat", "name")
 _OF_ARGS: Final = attrgetter("op_name", "provider", "node_index", "graph_index")
 _SHAPES: Final = (attrgetter("input_type_shape"), attrgetter("output_type_shape"))
-#: The last event of a profile that its profiler did not keep whole.
+#: The last event of a profile whose profiler dropped events.
 _TRUNCATED: Final = "profile_truncated"
 _CATEGORY: Final = b'"cat"'
-#: A name between the keys around it, as the profiler writes a line.
+#: A name between its neighbouring keys, as the profiler writes a line.
 _NAME: Final = re.compile(rb'("name" ?: ?")([^\n]*?)(" ?, ?"args" ?: ?\{)')
 _BARE_QUOTE: Final = re.compile(rb'(?<!\\)"')
 
@@ -163,7 +163,7 @@ def read(path: str | os.PathLike[str]) -> Events:
 
 
 def _drop(event: Event) -> int:
-    """Return how many events the profiler dropped, as its last event says; 1 where that is no number."""
+    """Return how many events the profiler dropped, according to its last event; 1 if that has no number."""
     text = str(event.args.dropped_event_count) if event.args is not None else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 1
 
@@ -212,7 +212,7 @@ def _decoded(text: bytes) -> list[Event] | None:
 
 
 def _decoded_loosely(text: bytes) -> list[Event] | None:
-    """Return the events where some have values of unexpected types: those are left without a time."""
+    """Return the events if some have values of unexpected types: those events are left without a time."""
     events = []
     try:
         each = _decode_raw(text)
@@ -227,12 +227,12 @@ def _decoded_loosely(text: bytes) -> list[Event] | None:
 
 
 def _mend(text: bytes) -> bytes:
-    """Return the text with what the profiler writes as it is, quotes and backslashes in names, escaped."""
+    """Return the text with quotes and backslashes in names escaped, which the profiler does not do."""
 
     def escaped(match: re.Match[bytes]) -> bytes:
         return match[1] + _BARE_QUOTE.sub(rb'\\"', match[2]) + match[3]
 
-    # an event is a line; repair takes control characters out, the ends of lines too
+    # an event is a line; repair also removes the ends of lines, as control characters
     return b"\n".join(_NAME.sub(escaped, repair(line)) for line in text.split(b"\n"))
 
 
@@ -240,7 +240,8 @@ def _mend(text: bytes) -> bytes:
 
 
 def _frame(events: list[Event], kinds: Codes) -> pl.DataFrame:
-    """Return what differs from event to event, and the number in ``kinds`` of what runs of a node share."""
+    """Return the columns that vary by event, and an index into ``kinds``, the columns that runs of a node
+    share."""
     args = [event.args or _NO_ARGS for event in events]
     shapes = (map(bytes, map(each, args)) for each in _SHAPES)
     shared = zip(map(_OF_EVENT, events), map(_OF_ARGS, args), *shapes, strict=True)
@@ -257,7 +258,8 @@ def _frame(events: list[Event], kinds: Codes) -> pl.DataFrame:
 
 
 def _finish(frame: pl.DataFrame, kinds: Codes) -> pl.DataFrame:
-    """Return the columns of SCHEMA; the texts of each kind of event are there once, rows refer to them."""
+    """Return the columns of SCHEMA; the texts of each kind of event are stored once, and rows refer to
+    them."""
     own = frame.select(
         "pid", "tid",
         (pl.col("ts") * 1000).round().cast(pl.Int64).alias("start"),
@@ -292,7 +294,7 @@ def _texts_of(kinds: Codes) -> pl.DataFrame:
             "outputs": _texts(outputs),
         }
     )
-    # in old files a node without a name has an empty one; the suffix is then all there is
+    # in old files a nameless node has an empty name, so only the suffix is there
     return frame.with_columns(kind.alias("suffix")).with_columns(
         pl.coalesce(
             pl.col("full").str.slice(0, pl.col("full").str.len_chars() - pl.col("suffix").str.len_chars()),

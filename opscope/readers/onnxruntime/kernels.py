@@ -13,17 +13,15 @@ _SET: Final = r"(?i)memset|FillBuffer"
 
 def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
     """Return ``kernels``, ``memops`` and ``calls`` of ``events.Events.frame``; nothing without GPU events.
-
-    The profiler does not record launches. It puts a GPU's events behind the event in which they were
-    launched, and names that one; a call is made for each at that event's start.
-    """
+    The profiler does not record launches. It writes a GPU's events after the event that launched them, and
+    names that event; a call is made for each at that event's start."""
     numbered = frame.with_row_index("row").with_columns(
         pl.when(pl.col("cat") != "Kernel").then(pl.col("row")).forward_fill().alias("parent")
     )
     gpu = numbered.filter(pl.col("cat") == "Kernel")
     if gpu.is_empty():
         return {}
-    # versions before 1.14 put a node's kernels behind its fence; the node itself is beside that
+    # versions before 1.14 write a node's kernels after its fence; the node itself is next to it
     ran = pl.when(pl.col("kind") == "kernel_time").then("start")
     node = pl.col("cat") == "Node"
     launched = (
@@ -40,7 +38,7 @@ def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
         pl.concat_str(["name", pl.lit("_"), "kind"]).fill_null(pl.col("name")).alias("parent_full"),
     )
     gpu = gpu.drop("tid").join(parents, on="parent", how="left", maintain_order="left")
-    # newer versions name the parent, older ones its op; without either nothing launched it that is known
+    # newer versions name the parent, older ones its op; without either, the launch is unknown
     sure = (
         pl.when(pl.col("parent_name").is_not_null())
         .then(pl.col("parent_name") == pl.col("parent_full"))
@@ -52,7 +50,7 @@ def device_tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
             text: n for n, text in enumerate(gpu["stream"].drop_nulls().unique(maintain_order=True))
         }
         streams = pl.Series([codes.get(text) for text in gpu["stream"]], dtype=pl.Int64)
-    # a record that the file holds again has the number of the first: so it is known, and counted once
+    # a repeated record has the number of the first, so it is recognised and counted once
     same = [name for name in gpu.columns if name not in ("row", "parent")]
     number = pl.col("row").cast(pl.Int64) + 1
     number = pl.when(pl.col("duration") > 0).then(number.first().over(same)).otherwise(number)

@@ -23,7 +23,7 @@ from opscope.core.schema import Arg, Dim, Frame, OpCall, ParamValue, TensorSpec
 from opscope.core.tables.columns import gather
 from opscope.core.tables.intervals import nest
 
-#: Ops that run a graph of their own, whose nodes lie inside them in time.
+#: Ops that run a graph of their own, whose nodes run within their time.
 CONTROL: Final = ("If", "Loop", "Scan", "SequenceMap")
 #: Execution provider → device of its calls; others are called after the provider.
 _DEVICES: Final = {
@@ -33,13 +33,13 @@ _DEVICES: Final = {
     "XnnpackExecutionProvider": "cpu", "ACLExecutionProvider": "cpu", "ArmNNExecutionProvider": "cpu",
     "AzureExecutionProvider": "cpu",
 }  # fmt: skip
-#: Providers that hand their work to a GPU and go on: a node's time is then that of its launch.
+#: Providers that hand their work to a GPU and continue: a node's time is then the time of its launch.
 ON_GPU: Final = (
     "CUDAExecutionProvider", "TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider",
     "ROCMExecutionProvider", "MIGraphXExecutionProvider", "DmlExecutionProvider",
     "WebGpuExecutionProvider", "JsExecutionProvider",
 )  # fmt: skip
-#: Most dimensions of a tensor, and tensors of a node, that are read.
+#: The most dimensions of a tensor, and tensors of a node, that are read.
 _MOST: Final = 64
 _MOST_TENSORS: Final = 4096
 _MOST_ORIGINS: Final = 8
@@ -92,7 +92,7 @@ def explained(frame: pl.DataFrame, model: Model | None = None) -> Explained:
                 )
             elif named not in seen and node_ran.name:
                 explained_nodes.missing.append(node_ran.name)
-        if node_ran.name:  # the oldest versions write none for a node without one
+        if node_ran.name:  # the oldest versions write no name for a nameless node
             seen.setdefault(named, True)
         base = call if call is not None else _alone(node_ran, node, matcher)
         explained_nodes.calls.append(_on(base, node_ran.provider))
@@ -168,12 +168,12 @@ def _on(call: OpCall, provider: str | None) -> OpCall:
 
 
 def _alone(node_ran: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall:
-    """Return the call as the profile alone shows it; the layer is in the node's name."""
+    """Return the call with only the profile's facts; the layer is in the node's name."""
     origins = matcher.origins(node_ran) if matcher is not None and node is None else []
     params: list[tuple[str, ParamValue]] = [("node", node_ran.name)] if node_ran.name else []
     layer = None if node_ran.is_nameless else layer_in(stem(node_ran.name).split("/")[:-1])
     frames: tuple[Frame, ...] = ()
-    if node is not None:  # of another layout, such as channels last: its attributes still hold
+    if node is not None:  # of another layout, such as channels last: the attributes still hold
         params = [*(pair for pair in node.call.params if pair[0] not in ("node", "layer")), *params]
         layer, frames = node.layer or layer, node.call.frames
     elif origins:
@@ -191,7 +191,7 @@ def _alone(node_ran: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall
         and len(inputs) in (1, 2)
         and sum(len(t.shape) == 2 for t in node_ran.given or ()) == 1
     ):
-        inputs = (inputs[0], None, *inputs[1:])  # the packed weight is in no profile
+        inputs = (inputs[0], None, *inputs[1:])  # no profile has the packed weight
     return OpCall(node_ran.op or "?", inputs, node_ran.made, tuple(params), None, frames)
 
 
@@ -203,18 +203,18 @@ def _show(args: Sequence[Arg]) -> str:
 
 
 class _Matcher:
-    """Finds the nodes of a model that a profile's events are of."""
+    """Finds the nodes of a model to which a profile's events belong."""
 
     def __init__(self, model: Model, each: Sequence[Ran]) -> None:
         self._model = model
         self._makers = {name: node for node in model.nodes for name in node.outputs if name}
-        # what the profile's nodes make is no part of another of them
+        # a tensor made by one of the profile's nodes is inside no other of them
         self._border = {tensor for node_ran in each for tensor in self._tensors(node_ran)}
         self._order = self._by_order(each)
         self.by_order = len(self._order)
 
     def match(self, node_ran: Ran) -> tuple[Node | None, OpCall | None]:
-        """Return the node and its call; a node alone where the shapes of the run are not its own."""
+        """Return the node and its call; only the node if the shapes of the run are not the node's."""
         if node_ran.is_nameless and self._model.saved:
             node = self._order.get((node_ran.name, node_ran.holder))
             nodes: Sequence[Node] = () if node is None else (node,)
@@ -233,12 +233,12 @@ class _Matcher:
         return (nodes[0], None) if nodes else (None, None)
 
     def origins(self, node_ran: Ran) -> list[Node]:
-        """Return the nodes that the optimiser made this one of, as far as its name tells."""
+        """Return the nodes from which the optimiser made this one, as far as its name shows."""
         nodes = followed(self._tensors(node_ran), self._makers, self._border)
         return sorted(nodes, key=lambda node: (node.graph, node.index))
 
     def _tensors(self, node_ran: Ran) -> list[str]:
-        """Return the tensors that the node makes in the model, by its name or by theirs."""
+        """Return the tensors that the node makes in the model, by its name or by the tensors' names."""
         for name in (node_ran.name, stem(node_ran.name)):
             for node in self._model.by_key.get(name, ()):
                 return [tensor for tensor in node.outputs if tensor]
@@ -247,11 +247,9 @@ class _Matcher:
         return []
 
     def _by_order(self, each: Sequence[Ran]) -> dict[tuple[str, str], Node]:
-        """Match the nodes without a name of a model that ONNX Runtime saved.
-
-        A saved model has other indices than the session that saved it. Per graph and op, where both have
-        equally many: by index if all fit, else each in the order in which they ran with the first that fits.
-        """
+        """Match the nodes without a name of a model that ONNX Runtime saved. A saved model has other indices
+        than the session that saved it. If a graph has equally many nodes of an op in both, they are matched
+        by index if all fit; else in the order in which they ran, each with the first that fits."""
         if not self._model.saved:
             return {}
         ran: dict[tuple[str, str], dict[str, Ran]] = {}
@@ -268,7 +266,7 @@ class _Matcher:
         for (op, holder), those in ran.items():
             nodes = there.get((op, bool(holder)), [])
             held_nodes = [node for node in nodes if node.holder == holder]
-            # a holder without a name is called otherwise here
+            # a nameless holder has another name here
             nodes = held_nodes if len(held_nodes) == len(those) else nodes
             if len(nodes) != len(those):
                 continue
@@ -312,7 +310,7 @@ def _holders(frame: pl.DataFrame) -> pl.Series:
         tree = nest(start[mine], end[mine])
         inner = tree.innermost(start[here])
         holder[here[inner >= 0]] = mine[inner[inner >= 0]]
-        # a control node that begins at its own start is inside the one around it
+        # a control node that begins at the same time is inside the enclosing one
         up = np.full(len(mine), -1, np.int64)
         up[tree.order] = np.where(tree.parent >= 0, mine[tree.order[tree.parent]], -1)
         holder[mine] = up

@@ -25,7 +25,7 @@ from . import beside, events
 from .kernels import device_tables
 from .nodes import CONTROL, ON_GPU, Explained, explained
 
-#: Domain of the nodes: that of opscope's own adapter.
+#: Domain of the nodes, as in opscope's own adapter.
 DOMAIN: Final = "opscope.onnxruntime"
 #: Domain of a framework's runtime internals, which are neither ops nor the user's.
 _RUNTIME: Final = "runtime"
@@ -77,7 +77,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     runs = on_host.filter((pl.col("cat") == "Session") & (pl.col("name") == RUN)).sort("start")
     stepped = not _overlap(runs)
     device = device_tables(frame)
-    # ``nodes`` again, with ends that were extended
+    # the ranges of ``nodes``, with extended ends
     nodes = on_host.filter(is_node).sort(
         "start", pl.col("end"), descending=[False, True], maintain_order=True
     )
@@ -141,11 +141,9 @@ def _overlap(runs: pl.DataFrame) -> bool:
 
 
 def _nest(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Return the events with ends that nest, and how many ends were moved by a microsecond.
-
-    Start and duration are rounded down each on its own, so what ends with the event around it may seem to
-    end a microsecond after it. The true end of the outer one is in that microsecond.
-    """
+    """Return the events with ends that nest, and how many ends were moved by a microsecond. Start and
+    duration are rounded down separately, so an event that ends together with the enclosing one may seem to
+    end a microsecond later. The true end of the outer one is in that microsecond."""
     outer = (pl.col("cat") == "Session") | (
         pl.col("op_name").is_in(CONTROL) & (pl.col("kind") == "kernel_time")
     )
@@ -186,7 +184,7 @@ def _ranges(
         pl.lit("forward", pl.Categorical).alias("category"),
         pl.lit(DOMAIN, pl.Categorical).alias("domain"),
     )  # fmt: skip
-    # a fence of no length says nothing: most are
+    # most fences have no length and carry no information
     rest = others.filter((pl.col("cat") != "Node") | (pl.col("duration") > 0))
     is_run = (pl.col("cat") == "Session") & (pl.col("name") == RUN) & pl.lit(stepped)
     set_up = (pl.col("cat") == "Session") & pl.col("name").str.contains(_SET_UP)

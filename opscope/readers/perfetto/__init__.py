@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _TEXT: Final = re.compile(rb"[\t\n\r -~\x80-\xff]*")
 _NAME: Final = re.compile(r".*\.(?:pftrace|perfetto-trace|perfetto)(?:\.gz|\.zst)?\Z")
-#: Fields of Perfetto's packets that stand in almost every one: time, track event, sequence, clocks, track.
+#: Fields that nearly all of Perfetto's packets have: time, track event, sequence, clocks, track.
 _PACKET_FIELDS: Final = frozenset((8, 10, 11, 13, 33, 36, 41, 42, 58, 60))
 
 

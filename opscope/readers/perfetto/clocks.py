@@ -10,9 +10,9 @@ import numpy as np
 from opscope.core.hlo.wire import fields, number, spans
 from opscope.core.tables.intervals import Ints
 
-#: The clocks of the system: of the day, and since boot, which a trace's times are without another word.
+#: The clocks of the system: time of day, and time since boot, which is the default for a trace's times.
 REALTIME, BOOT = 1, 6
-#: Clocks from here to the end are a sequence's own.
+#: Clocks from this number on belong to a sequence.
 _OWN, _OWN_END = 64, 128
 #: Marks an impossible time (ns).
 _FAR: Final = 1 << 62
@@ -20,7 +20,8 @@ _FAR: Final = 1 << 62
 
 @dataclass(slots=True)
 class _Snapshot:
-    """A reading of a clock: ``value`` of its units of ``unit`` ns was ``boot`` ns; ``row`` of the piece."""
+    """A reading of a clock: its value ``value`` (in units of ``unit`` ns) was ``boot`` ns; ``row``: its row
+    in the piece."""
 
     value: int
     boot: int
@@ -30,7 +31,7 @@ class _Snapshot:
 
 
 class Clocks:
-    """The readings of all clocks that were told, by sequence (0: all) and number."""
+    """The readings of all clocks in snapshots, by sequence (0: all) and number."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], list[_Snapshot]] = {}
@@ -38,7 +39,7 @@ class Clocks:
         self.untold: set[int] = set()
 
     def snapshot(self, data: Any, message: Any, sequence: int, row: int) -> None:
-        """Take in the readings of a snapshot in the packet ``row`` of the piece."""
+        """Store the readings of the snapshot in the packet ``row`` of the piece."""
         readings = [fields(data, *span) for span in spans(message, 1)]
         values = {number(reading, 1): number(reading, 2) for reading in readings}
         primary = number(message, 2) or BOOT
@@ -57,7 +58,7 @@ class Clocks:
             self._known.setdefault(key, []).append(taken)
 
     def times(self, value: Ints, sequence: Ints, clock: Ints) -> Ints:
-        """Return the times (ns) of a piece's packets; those of a clock that was not told as they stand."""
+        """Return the times (ns) of a piece's packets; times of clocks without a snapshot are unchanged."""
         time = np.where((value < 0) | (value > _FAR), _FAR, value)
         other = np.flatnonzero((clock != 0) & (clock != BOOT))
         if len(other):
@@ -69,7 +70,7 @@ class Clocks:
             for at, key in enumerate(pairs.tolist()):
                 rows = other[order[edges[at] : edges[at + 1]]]
                 self._place((key[0], key[1]), rows, value, time)
-        for readings in self._known.values():  # the next piece counts its packets anew
+        for readings in self._known.values():  # the next piece counts its packets from 0 again
             del readings[:-1]
             readings[-1].row = -1
         return time

@@ -1,4 +1,4 @@
-"""What Perfetto's tracks are: of which process and thread, or of which counter."""
+"""The descriptions of Perfetto's tracks: the process and thread, or the counter, of each."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Final
 
 from opscope.core.hlo.wire import WireError, fields, number, spans, text
 
-#: Tracks of a file, and tracks above each other.
+#: The most tracks of a file, and the most levels of tracks.
 _MOST: Final = 1 << 20
 _DEEPEST: Final = 32
 #: TrackDescriptor.
 _UUID, _NAME, _PROCESS, _THREAD, _PARENT, _COUNTER, _STATIC_NAME = 1, 2, 3, 4, 5, 8, 10
-#: Units of counters that Perfetto knows by number.
+#: Units of counters by Perfetto's numbers.
 _UNITS: Final = {1: "ns", 2: "count", 3: "bytes"}
 
 
 @dataclass(slots=True)
 class Track:
-    """A track as it was told: the process and the thread are those of a track above, if it has none."""
+    """A track as described; without a process or thread of its own, it has those of its parent track."""
 
     name: str = ""
     parent: int = 0
@@ -38,7 +38,7 @@ class Descriptors:
         self._tracks: dict[int, Track] = {}
 
     def add(self, data: Any, message: Any) -> None:
-        """Take in a descriptor; one that tells a track again adds to it."""
+        """Store a descriptor; a second one for a track adds to the first."""
         track = self._tracks.setdefault(number(message, _UUID), Track())
         if len(self._tracks) > _MOST:
             raise WireError(f"more than {_MOST:,} tracks")
@@ -59,7 +59,7 @@ class Descriptors:
             track.adds = bool(number(counter, 5))
 
     def whole(self, uuid: int) -> Track:
-        """Return the track with the process and the thread of those above it."""
+        """Return the track with the process and the thread of its ancestors."""
         track = self._tracks.get(uuid, Track())
         joined = Track(**{name: getattr(track, name) for name in Track.__slots__})
         above, steps = track, 0
@@ -72,7 +72,7 @@ class Descriptors:
         return joined
 
     def processes(self) -> dict[int, str]:
-        """The names of processes by pid, as far as tracks tell them."""
+        """The names of processes by pid, as far as tracks have them."""
         return {
             track.pid: track.process
             for track in self._tracks.values()

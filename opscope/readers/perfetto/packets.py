@@ -36,12 +36,12 @@ from .descriptors import Descriptors
 
 #: Packets that are decoded at a time: some 60 MB meanwhile.
 AT_ONCE: Final = 1 << 17
-#: Distinct texts and tracks of a file.
+#: The most distinct texts and tracks of a file.
 MOST_TEXTS: Final = 1 << 22
-#: Bytes that a compressed packet, and all of a file, may unpack to.
+#: The most bytes to which a compressed packet, and all of a file, may unpack.
 _MOST_UNPACKED, _MOST_IN_ALL = 256 << 20, 4 << 30
 _PACKET_TAG: Final = 1 << 3 | LENGTH
-#: How a packet begins that holds others, compressed by zlib (field 50).
+#: The beginning of a packet that holds others, compressed by zlib (field 50).
 _COMPRESSED: Final = b"\x92\x03"
 #: TracePacket.
 _CLOCKS, _TIME, _SEQUENCE, _EVENT, _INTERNED, _FLAGS, _CLEARED = 6, 8, 10, 11, 12, 13, 41
@@ -53,7 +53,7 @@ _COUNT, _FLOW_OLD, _VALUE, _FLOW, _FLOW_END_OLD, _FLOW_END = 30, 36, 44, 47, 42,
 BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 #: InternedData: categories, names of events, names of details, texts of details.
 _CATEGORIES, _NAMES, _DETAIL_NAMES, _TEXTS = 1, 2, 3, 29
-#: What is kept of the details, by name.
+#: Details that are kept, by name.
 DETAILS: Final = frozenset(
     (
         "text",
@@ -94,11 +94,9 @@ class Events:
 
 
 def pieces(data: Any, end: int, depth: int = 0) -> Iterator[tuple[Any, Ints, Ints, int]]:
-    """Yield the bytes, the starts and the ends of some packets, and the place in the file after them.
-
-    Compressed packets are unpacked. The last place is short of the end if the file ends within a packet.
-    Raises WireError.
-    """
+    """Yield the bytes, the starts and the ends of some packets, and the file position after them. Compressed
+    packets are unpacked. The last position is before the end if the file ends within a packet. Raises
+    WireError."""
     starts: list[int] = []
     ends: list[int] = []
     at, unpacked = 0, 0
@@ -131,12 +129,12 @@ def pieces(data: Any, end: int, depth: int = 0) -> Iterator[tuple[Any, Ints, Int
 
 
 def _bounds(data: Any, at: int, end: int) -> tuple[int, int] | None:
-    """Where the packet at ``at`` begins and ends; None if the file ends within it."""
+    """Return where the packet at ``at`` begins and ends; None if the file ends within it."""
     if end - at > 2:
         byte, more = data[at + 1], data[at + 2]
         if byte < 0x80:
             first, size = at + 2, byte
-        elif more < 0x80:  # by far the most
+        elif more < 0x80:  # by far the most frequent case
             first, size = at + 3, byte & 0x7F | more << 7
         else:
             try:
@@ -151,7 +149,7 @@ def _bounds(data: Any, at: int, end: int) -> tuple[int, int] | None:
 
 
 def _over_other(data: Any, at: int, end: int) -> int:
-    """The place after a field of the file that is no packet."""
+    """Return the position after a field of the file that is not a packet."""
     tag, at = varint(data, at, end)
     kind = tag & 7
     if kind == VARINT:
@@ -165,7 +163,7 @@ def _over_other(data: Any, at: int, end: int) -> int:
 
 
 def _unpacked(data: Any, first: int, end: int, depth: int) -> bytes:
-    """The packets in a compressed one. Raises WireError."""
+    """Return the packets in a compressed one. Raises WireError."""
     if depth:
         raise WireError("compressed packets within compressed packets")
     size, at = varint(data, first + 2, end)
@@ -182,11 +180,9 @@ def _unpacked(data: Any, first: int, end: int, depth: int) -> bytes:
 
 
 class Decoder:
-    """What packets refer to: texts, tracks, clocks and defaults of each sequence, as far as they were read.
-
-    A sequence numbers its texts anew where its state is cleared; the time in between is an epoch, and epochs
-    have numbers of their own.
-    """
+    """The data that packets refer to: texts, tracks, clocks and defaults of each sequence, as far as they
+    were read. A sequence numbers its texts anew where its state is cleared; the time in between is an epoch,
+    and epochs have numbers of their own."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -281,7 +277,7 @@ class Decoder:
     def _learn(
         self, data: Any, rare: list[tuple[int, int, int, int]], sequence: Ints, epoch: Ints
     ) -> None:
-        """Take in the texts, tracks, clocks and defaults of the packets that have them, in their order."""
+        """Store the texts, tracks, clocks and defaults of the packets that have them, in order."""
         for row, kind, first, end in rare:
             message = fields(data, first, end)
             if kind == _INTERNED:
@@ -308,19 +304,19 @@ class Decoder:
             raise WireError(f"more than {MOST_TEXTS:,} texts")
 
     def _coded(self, kind: int, epoch: Ints, numbers: Ints) -> Ints:
-        """Return the code of each text that is referred to by its number in its epoch; -1 for none."""
+        """Return the code of each text that an event refers to by its number in its epoch; -1 for none."""
         codes = np.full(len(numbers), _NOTHING, np.int64)
         here = np.flatnonzero((numbers > 0) & (numbers < _IDS))
         if not len(here):
             return codes
-        # one number of both: to sort pairs takes ten times as long
+        # one number for both: sorting pairs takes ten times as long
         keys, index = np.unique(epoch[here] * _IDS + numbers[here], return_inverse=True)
         values = [self._interned.get((kind, *divmod(key, _IDS)), _NOTHING) for key in keys.tolist()]
         codes[here] = np.array(values, np.int64)[index.reshape(-1)]
         return codes
 
     def _own(self, raw: Bytes, codes: Ints, start: Ints, size: Ints) -> None:
-        """Fill in the codes of texts that stand in the events themselves."""
+        """Fill in the codes of texts that are inside the events themselves."""
         here = np.flatnonzero(start >= 0)
         if len(here):
             column = texts(raw, start[here], size[here]).cast(pl.Categorical)
@@ -343,7 +339,7 @@ class Decoder:
         for got in passes(raw, start, start + size):
             for name, column in numbers.items():
                 here = (got.number == name) & (got.kind == VARINT)
-                if name == _CATEGORY:  # the first of several is its own
+                if name == _CATEGORY:  # of several categories the first is the event's
                     here &= column[got.row] == 0
                 column[got.row[here]] = got.value[here].view(np.int64)
             self._packed(raw, got, numbers[_CATEGORY])
@@ -379,7 +375,7 @@ class Decoder:
 
     @staticmethod
     def _packed(raw: Bytes, got: Any, column: Ints) -> None:
-        """Take the first number of lists of categories that are packed."""
+        """Use the first number of packed lists of categories."""
         here = (got.number == _CATEGORY) & (got.kind == LENGTH) & (got.size > 0)
         if here.any():
             first = got.value[here].view(np.int64)
@@ -388,7 +384,7 @@ class Decoder:
     def _details(
         self, raw: Bytes, row: Ints, start: Ints, size: Ints, epoch: Ints
     ) -> dict[str, tuple[Ints, Ints, Ints]]:
-        """Return what is wanted of the events' details by name: rows, numbers, codes of texts."""
+        """Return the wanted details of events by name: rows, numbers, codes of texts."""
         count = len(row)
         of = epoch[row]
         ids = {number_: np.zeros(count, np.int64) for number_ in (1, 17)}

@@ -25,10 +25,10 @@ from .descriptors import Track
 from .packets import BEGIN, COUNTER, END, INSTANT, Decoder, Events, pieces
 from .slices import paired
 
-#: What a packed file may hold.
+#: The most bytes that a packed file may hold.
 _MOST_UNPACKED: Final = 4 << 30
 KERNEL, COPY, CALL, RANGE, LINE = range(5)
-#: What slices are by category: those of opscope's export, of Kineto, of rocprofv3. Others are ranges.
+#: The kinds of slices by category: those of opscope's export, of Kineto, of rocprofv3. Others are ranges.
 _KINDS: Final = {
     **dict.fromkeys(("kernel", "kernel_dispatch", "gpu_kernel"), KERNEL),
     **dict.fromkeys(("copy", "gpu_memcpy", "gpu_memset", "memory_copy"), COPY),
@@ -52,7 +52,7 @@ _RANGES: Final = {
 }
 _OPS: Final = ("op", "cpu_op")
 _STEP: Final = re.compile(r"ProfilerStep#([0-9]{1,18})\Z")
-#: A name as PyTorch's and NCCL's ops have, which needs parentheses to be a call's text.
+#: Names in the form of PyTorch's and NCCL's ops, which become calls by adding parentheses.
 _NAME: Final = re.compile(r"[^\s()]{1,512}\Z")
 #: Tracks of devices: opscope's, Proton's, rocprofv3's. Device, then stream, queue or thread, then context.
 _DEVICES: Final = (
@@ -65,7 +65,7 @@ _DEVICES: Final = (
     ),
 )
 _THREADS: Final = re.compile(r"(?:THREAD [0-9]+ \(|CPU Thread )([0-9]{1,18})\)?")
-#: What opscope adds to a thread's name: calls are on a track of their own, and so are ranges that cross.
+#: Suffixes that opscope adds to a thread's name for its tracks of calls and of crossing ranges.
 _BESIDE: Final = re.compile(r"(: calls)?( \([0-9]+\))?\Z")
 _COPIES: Final = (
     (re.compile(r"(?i)memset"), "memset"),
@@ -113,7 +113,8 @@ def read(path: Path) -> Trace:
         trace.origin[TRUNCATED] = reason
         others = trace["notes"]
         trace = trace.replace(notes=others.clear())
-        trace.note("warning", cut_off(path, reason), 1)  # the first, for it explains the others
+        # the first note, because it explains the others
+        trace.note("warning", cut_off(path, reason), 1)
         trace = trace.replace(notes=pl.concat([trace["notes"], others]))
     return trace
 
@@ -124,7 +125,7 @@ def _content(path: Path) -> Iterator[tuple[Any, bool]]:
     try:
         with path.open("rb") as file:
             packed = file.read(4).startswith(PACKED)
-            # arrays look into it, so it is closed when the last of them is gone
+            # arrays view the map, so it is closed when the last of them is gone
             data = None if packed else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except (OSError, ValueError) as error:
         raise BadInput(path, str(error)) from error
@@ -238,7 +239,7 @@ class _Tables:
         return rows[order], end[order]
 
     def _kinds(self, rows: Ints) -> Ints:
-        """Return what each slice is."""
+        """Return the kind of each slice."""
         table = np.array(
             [_KINDS.get(word.lower(), RANGE) for word in self._words] + [RANGE], np.int64
         )
@@ -249,7 +250,7 @@ class _Tables:
         return spread("text", self._words, codes.astype(np.int32))
 
     def _detail(self, name: str, rows: Ints, of_text: bool = False) -> pl.Series:
-        """Return a detail of some events: its number, or its text's code; null where it is not told."""
+        """Return a detail of some events: its number, or its text's code; null if an event lacks it."""
         values = np.full(len(self._on), -1 if of_text else np.iinfo(np.int64).min, np.int64)
         for offset, part in zip(self._offsets[:-1].tolist(), self._parts, strict=True):
             if name in part.details:
@@ -271,7 +272,7 @@ class _Tables:
         self._device = [_device_of(track.name) for track in self._tracks]
 
     def _thread_of(self, track: Track, at: int) -> int:
-        """The number of a track's thread: as the system knows it, else one of its own above all of those."""
+        """Return the number of a track's thread: the system's, else a new number above all of those."""
         if track.tid is not None and not _BESIDE.sub("", track.name).strip():
             return track.tid
         plain = _BESIDE.sub("", track.name)
@@ -427,7 +428,7 @@ class _Tables:
         kinds = [_copy_kind(word) for word in self._words]
         name = self._all["name"][rows].astype(np.int32)
         size = self._detail("bytes", rows)
-        # in opscope's export the bytes are what the op's model says
+        # in opscope's export, the bytes come from the op's cost model
         ours = self._all["category"][rows] == self._decoder.code("copy")
         return self._on_device(rows, end).with_columns(
             spread("kind", kinds, name).alias("kind"),
@@ -454,7 +455,7 @@ class _Tables:
         )
 
     def _samples(self) -> pl.DataFrame:
-        """Return the values of counters, those of which each adds to the last added up."""
+        """Return the values of counters; increments are added up."""
         rows = np.flatnonzero((self._all["kind"] == COUNTER) & np.isfinite(self._all["value"]))
         on = self._on[rows]
         names = [
@@ -485,7 +486,7 @@ class _Tables:
 
 
 def _call_text(name: str) -> str:
-    """The text of an op that is only named."""
+    """Return the text of an op of which only the name is known."""
     return f"{name}()" if _NAME.match(name) else name
 
 
@@ -494,7 +495,7 @@ def _copy_kind(name: str) -> str:
 
 
 def _device_of(name: str) -> tuple[int | None, int | None, int | None]:
-    """Device, stream and context of a track, as its name tells them."""
+    """Return device, stream and context of a track, from its name."""
     for pattern in _DEVICES:
         match = pattern.match(name)
         if match is not None:

@@ -26,7 +26,7 @@ def paired(track: Ints, time: Ints, opens: Ints) -> tuple[Ints, Ints, int, int]:
         lowest = np.minimum(np.minimum.accumulate(here), 0)
         before = np.concatenate(([0], lowest[:-1]))
         stray[begin:end] = (step[begin:end] < 0) & (lowest < before)
-        # an end has the level that its beginning has
+        # an end has the same level as its beginning
         level[begin:end] = here - lowest + (step[begin:end] < 0)
     kept = np.flatnonzero(~stray)
     by_level = kept[np.lexsort((kept, level[kept], on[kept]))]

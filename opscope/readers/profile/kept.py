@@ -1,9 +1,9 @@
-"""Keep results in the folder of a saved profile, for those who open it later: ``kept.NAME.parquet``.
+"""Keep results in the folder of a saved profile, for the next time it is opened: ``kept.NAME.parquet``.
 
-A result is kept by whoever first computes it, if the folder is theirs. Each file says of which tables and by
-which version of the analysis it is; any other is passed over. A file is written under another name and
-renamed, so there is never half of one, and of two processes that write the same result the last one counts.
-Nothing else in the folder changes. What cannot be kept is computed again: no failure here is an error.
+A result is kept by whoever first computes it, if the folder is theirs. Each file names its tables and its
+version of the analysis; a file with other ones is ignored. A file is written under another name and renamed,
+so there is never half of one, and of two processes that write the same result the last one counts. Nothing
+else in the folder changes. Results that cannot be kept are computed again, so no failure here is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the results of a profile are kept. ``tables``: the hash of its ``meta.json``."""
+    """The folder for the results of a profile. ``tables``: the hash of its ``meta.json``."""
 
     folder: Path
     tables: str
@@ -92,11 +92,12 @@ class Place:
                 frame.write_parquet(
                     file, compression="zstd", compression_level=1, metadata={_OF: self._label()}
                 )
-            # whoever may read the profile may read its results
+            # users who may read the profile may read its results
             os.chmod(temporary, (self.folder / META).stat().st_mode & 0o666)
             os.replace(temporary, self.folder / name)
             return self.folder / name
-        except BaseException:  # Ctrl-C too: no half of a file stays; whoever called is told
+        except BaseException:
+            # after Ctrl-C too no incomplete file stays; the exception is raised again
             os.unlink(temporary)
             raise
 

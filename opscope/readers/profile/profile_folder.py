@@ -31,22 +31,20 @@ VERSION: Final = 1
 META: Final = "meta.json"
 _LARGEST_META: Final = 16 << 20
 _FILE = re.compile(r"[a-z][a-z0-9_.]{0,80}(/[a-z0-9-]{1,40})?\.parquet\Z")
-#: What Polars raises on a damaged file; on some it panics.
+#: Exceptions that Polars raises for a damaged file; on some it panics.
 DAMAGE: Final = (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 #: Files with more rows are refused: the rows of a trace differ in their times, which take at least a byte.
 _ROWS_ALWAYS_ALLOWED: Final = 1 << 20
 _ROWS_PER_BYTE: Final = 16
-#: Tables of fewer rows are not worth a file of their own.
+#: Tables with fewer rows do not get a file of their own.
 _ROWS_IN_MEMORY: Final = 1 << 18
-#: Columns of events that no file may lack.
+#: Columns of events that every file must have.
 TIMES: Final = frozenset({"start", "end", "time"})
 
 
 class Tables(dict[str, pl.DataFrame]):
-    """The tables of a profile, each read from its files on first use, by one thread.
-
-    Results (``own`` is false) are read each time: who asks for them keeps them, or gives them up.
-    """
+    """The tables of a profile, each read from its files on first use, by one thread. Results (``own`` is
+    false) are read each time; the caller keeps or drops them."""
 
     def __init__(
         self,
@@ -75,8 +73,9 @@ class Tables(dict[str, pl.DataFrame]):
     def narrowed(
         self, only: Mapping[str, Collection[str]], mapped: Mapped | None = None
     ) -> Tables | None:
-        """Return the trace's tables, of which those in ``only`` have these columns alone: to ask for another
-        is an error; they are kept where ``mapped`` says. None if any table was read already or changed."""
+        """Return the trace's tables, restricted to the columns in ``only`` for the tables named there; other
+        columns are then an error. They are kept in ``mapped``. None if any table was read already or
+        changed."""
         if any(name not in self._files for name in only):
             return None
         tables = Tables(self._path, self._files, self._rows, self._own, only, mapped)
@@ -89,7 +88,7 @@ class Tables(dict[str, pl.DataFrame]):
             return self._read(name)
 
     def unread(self, name: str) -> int | None:
-        """Return how many rows a table has that was not read yet; None if it was. Raises BadInput."""
+        """Return the number of rows of a table that was not read yet; None if it was. Raises BadInput."""
         files = self._files.get(name)
         if not files:
             return None
@@ -100,12 +99,9 @@ class Tables(dict[str, pl.DataFrame]):
     def part(
         self, name: str, wanted: Collection[str], row: int | None = None
     ) -> tuple[pl.DataFrame, set[str]]:
-        """Return those of the columns ``wanted`` that a table has, and all that it has; of one ``row`` alone
-        if it is given.
-
-        Of a table that was not read yet, only these columns are read, and not kept; of one row only the piece
-        that it is in.
-        """
+        """Return those of the ``wanted`` columns that a table has, and the names of all its columns; only one
+        ``row`` if given. If the table was not read yet, only these columns are read, and not kept; for one
+        row, only the piece that contains it."""
         files = self._files.get(name)
         if not files:
             frame = self[name] if files is None else self._read(name)
@@ -153,14 +149,14 @@ class Tables(dict[str, pl.DataFrame]):
         return super().__getitem__(name)
 
     def _narrow(self, name: str, wanted: Collection[str]) -> pl.DataFrame:
-        """Return some columns of a trace's table, each in one piece: of several NumPy makes a copy whenever
-        they are asked for. One that no file has takes no memory until it is asked for."""
+        """Return some columns of a trace's table, each in one piece, because NumPy copies a column in several
+        pieces at each access. A column that no file has takes no memory until it is used."""
         columns_of_all = set.intersection(*_columns(self._path, self._files[name]))
         lacking = sorted((TIMES & {*TABLES[name]} & {*wanted}) - columns_of_all)
         if lacking:
             raise BadInput(self._path, f"table {name} has no column {lacking[0]}")
         if self._mapped is not None and (self.unread(name) or 0) > _ROWS_IN_MEMORY:
-            # one column after the other is in memory
+            # only one column at a time is in memory besides the result
             moved = [
                 self._in_file(name, name_of_column)
                 for name_of_column in sorted(columns_of_all.intersection(wanted))
@@ -180,7 +176,7 @@ class Tables(dict[str, pl.DataFrame]):
         )
 
     def _in_file(self, name: str, column: str) -> pl.Series:
-        """Return a column of a trace's table, in a mapped file if it can be: then read a piece at a time."""
+        """Return a column of a trace's table, in a mapped file if possible, and then read piece by piece."""
         if self._mapped is not None:
             dtype, row_count = table_schema(name)[column], self.unread(name) or 0
             column_made = self._mapped.pieces(
@@ -223,7 +219,7 @@ class Tables(dict[str, pl.DataFrame]):
         self._refuse_other(name, row_count)
 
     def _size(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
-        """Return the table from its files. Raises BadInput if it has not as many rows as it had."""
+        """Return the table from its files. Raises BadInput if its number of rows is not the recorded one."""
         frame = _load(self._path, name, self._files[name], self._own, wanted)
         self._refuse_other(name, len(frame))
         return frame
@@ -238,11 +234,13 @@ class Tables(dict[str, pl.DataFrame]):
         """Set impossible values to null and note that. Raises BadInput if times are impossible."""
         tables = {name: frame}
         for severity, message, count in sound(tables):
-            if message.startswith("rows "):  # tables refer to rows by number: none may be dropped
+            # tables refer to rows by number, so no row may be dropped
+            if message.startswith("rows "):
                 raise BadInput(self._path, f"{count} {message}")
             note = {"severity": [severity], "what": [message], "how_many": [count]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
-            if name == "notes":  # it is being read: asking for it would read it again, for ever
+            # the table is being read: asking for it would read it again, for ever
+            if name == "notes":
                 tables[name] = pl.concat([tables[name], row], how="vertical_relaxed")
             else:
                 self["notes"] = pl.concat([self["notes"], row])
@@ -271,7 +269,8 @@ class Tables(dict[str, pl.DataFrame]):
 def _with_nulls(
     name: str, frame: pl.DataFrame, columns_there: set[str], wanted: Collection[str]
 ) -> tuple[pl.DataFrame, set[str]]:
-    """Return columns of a trace's table with those that its files lack, and all that it then has."""
+    """Return columns of a trace's table, including missing ones as nulls, and the names of all its
+    columns."""
     schema = table_schema(name)
     lacking = [
         name_of_column
@@ -289,7 +288,8 @@ def _with_nulls(
 def _only_nulls(
     name: str, columns_there: set[str], wanted: Collection[str], count: int
 ) -> tuple[pl.DataFrame, set[str]]:
-    """Like ``_with_nulls`` where the files have none of the columns: so many rows of those that may lack."""
+    """Like ``_with_nulls`` if the files have none of the columns: return that many rows of optional
+    columns."""
     schema = table_schema(name)
     lacking = [
         name_of_column
@@ -375,7 +375,7 @@ def _head(folder: Path) -> dict[str, Any]:
 
 
 def _files(folder: Path, head: dict[str, Any], kind: str) -> dict[str, list[Path]]:
-    """The files of each table; names that could lead out of the folder are refused."""
+    """Return the files of each table; names that could lead out of the folder are refused."""
     files_by_table: dict[str, list[Path]] = {}
     listed = head.get(kind)
     for name, entry in listed.items() if isinstance(listed, dict) else ():
@@ -400,7 +400,7 @@ def _check(folder: Path, files: list[Path]) -> None:
 
 
 def _columns(folder: Path, files: list[Path]) -> list[set[str]]:
-    """Return the columns of each file. Raises BadInput for one that is damaged."""
+    """Return the columns of each file. Raises BadInput for a damaged one."""
     columns_of_files = []
     for file in files:
         try:
@@ -477,10 +477,8 @@ def _load(
 
 
 def _load_together(files: list[Path], wanted: list[str]) -> pl.DataFrame | None:
-    """Return a few columns of a table in many files, in a third of the time that it takes file by file.
-
-    None if there is one file, or anything is wrong: reading them one by one tells with which.
-    """
+    """Return a few columns of a table in many files, in a third of the time of reading file by file. None if
+    there is one file, or any problem: reading file by file then finds the bad one."""
     if len(files) < 2 or not wanted:
         return None
     try:

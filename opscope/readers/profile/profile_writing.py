@@ -34,14 +34,14 @@ from .profile_folder import META, VERSION
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 #: Keys of a trace's origin that are never written: the process's environment is private.
 _PRIVATE: Final = frozenset({"env", "environ", "environment"})
-#: Rows of extra tables that may wait to be written.
+#: The most rows of extra tables that may wait to be written.
 _MOST_WAITING: Final = 125_000
-#: Rows of a group in a file of a trace's table. Polars makes a dictionary of a group's numbers where half of
-#: them are equal: of 260,000, its own choice, it takes a quarter more time (of three million ranges and a
-#: million calls) and 7 % more bytes; of 30,000 the columns of texts take more. Results come in pieces, each
-#: of one group: two would take a seventh longer to read.
+#: Rows of a group in a file of a trace's table. Polars makes a dictionary of a group's numbers if half of
+#: them are repeated. Its own choice of 260,000 rows takes a quarter more time (for three million ranges and a
+#: million calls) and 7 % more bytes; with 30,000, columns of texts take more. Results come in pieces of one
+#: group each: two groups would take a seventh longer to read.
 _GROUP: Final = 65_536
-#: How long a table takes to write beside most others, which take 20 ms of a trace of 400,000 kernels.
+#: How long a table takes to write compared with others, which take 20 ms for a trace of 400,000 kernels.
 _WEIGHTS: Final = {"ranges": 12, "kernels": 6, "calls": 4}
 #: A table whose rows change rank more often than this is written to one file.
 _MOST_PARTS: Final = 4096
@@ -160,13 +160,13 @@ def _fill(
         "extra": others,
         "meta": _public(meta),
     }
-    # a file's name may have bytes that UTF-8 has not; escaped, they would be JSON that nobody reads
+    # a file's name may have bytes that UTF-8 lacks; escaped, they would be JSON that no reader accepts
     text = json.dumps(head, indent=1, ensure_ascii=False) + "\n"
     (folder / META).write_bytes(text.encode("utf-8", "replace"))
 
 
 class _Pen:
-    """A thread that does what there is to do in the folder, in order, while the next table is made."""
+    """A thread that does the work in the folder, in order, while the next table is made."""
 
     def __init__(self) -> None:
         self._thread = Pool(1)
@@ -174,11 +174,8 @@ class _Pen:
         self._rows = 0
 
     def __call__(self, job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
-        """Have ``job(*arguments)`` done.
-
-        It holds ``rows`` that nothing else does: where many wait, wait for them.
-        Raises what an earlier job raised.
-        """
+        """Schedule ``job(*arguments)``. It holds ``rows`` rows that exist nowhere else; if too many wait,
+        wait for them. Raises what an earlier job raised."""
         self._jobs.append((rows, self._thread.submit(job, *arguments)))
         self._rows += rows
         while self._jobs and (self._rows > _MOST_WAITING or self._jobs[0][1].done()):
@@ -197,7 +194,8 @@ class _Pen:
 
 
 def _ranks(trace: Trace) -> dict[int, int]:
-    """The rank of each process if there are several ranks; tables are then stored in a file per rank."""
+    """Return the rank of each process if there are several ranks; tables are then stored in a file per
+    rank."""
     ranks_known = trace["processes"].select("process", "rank").drop_nulls()
     ranks = dict(ranks_known.rows())
     return ranks if len(set(ranks.values())) > 1 else {}
@@ -222,11 +220,9 @@ def _store(
 
 
 def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of a trace's table that have values: one that a file lacks is null.
-
-    To write three million nulls takes 25 to 45 ms of CPU, and a made Nsight trace has up to five such columns
-    in a table. At least one column stays.
-    """
+    """Return the columns of a trace's table that have values; a column that a file lacks is null. Writing
+    three million nulls takes 25 to 45 ms of CPU, and a generated Nsight trace has up to five such columns in
+    a table. At least one column stays."""
     valued = [column for column in frame.get_columns() if column.null_count() < len(column)]
     return frame.select(valued) if valued else frame
 
@@ -234,7 +230,7 @@ def _with_values(frame: pl.DataFrame) -> pl.DataFrame:
 def _store_extra(
     pen: _Pen, folder: Path, name: str, parts: pl.DataFrame | Iterable[pl.DataFrame]
 ) -> dict[str, Any]:
-    """Store a table whose columns only its files define, so it has a file even without rows."""
+    """Store a table whose columns only its files define, so it gets a file even without rows."""
     files: list[str] = []
     rows = 0
     for part in (parts,) if isinstance(parts, pl.DataFrame) else parts:
@@ -249,7 +245,8 @@ def _store_extra(
 
 
 def _write(frame: pl.DataFrame, file: Path, group: int | None = None) -> None:
-    # of level 1 as large as of 3 (ranges, op_totals; calls and kernels 4 % larger), in a tenth less time
+    # level 1 gives the same size as 3 (ranges, op_totals; calls and kernels 4 % larger), and saves a tenth of
+    # the time
     frame.write_parquet(
         to_write(file),
         compression="zstd",

@@ -1,4 +1,4 @@
-"""Read what Triton's Proton writes: trees of totals (hatchet, in JSON or MessagePack) and Chrome traces."""
+"""Read files of Triton's Proton: trees of totals (hatchet, in JSON or MessagePack) and Chrome traces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def recognise(head: bytes, path: Path) -> bool:
         return PACKED_TREE.match(head) is not None
     if TREE.match(head) is not None:
         return True
-    # Kineto's own head of a file says so
+    # Kineto's own file head says so
     is_kineto = b'"schemaVersion"' in head or b'"deviceProperties"' in head
     return b'"traceEvents"' in head and not is_kineto and _CALL_STACK.search(head) is not None
 

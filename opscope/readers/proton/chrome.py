@@ -29,11 +29,8 @@ _INSIDE: Final = (
 
 
 def trace_of(events: list[Any], path: Path) -> Trace:
-    """Return the trace of these events. Raises BadInput.
-
-    The launch of a kernel is an arrow from a scope, as Proton has no calls of CUDA: each is a call of a ns. A
-    kernel without an arrow has none.
-    """
+    """Return the trace of these events. Raises BadInput. Proton records no CUDA calls, so an arrow from a
+    scope is the launch of a kernel and becomes a call of 1 ns. A kernel without an arrow has no launch."""
     lanes: dict[Any, str] = {}
     kernels: list[dict[str, Any]] = []
     scopes: list[dict[str, Any]] = []
@@ -50,7 +47,7 @@ def trace_of(events: list[Any], path: Path) -> Trace:
                 lanes[_key(lane)] = str(event["args"].get("name", ""))[:256]
         elif kind in ("s", "f"):
             at, arrow = _ns(event.get("ts")), _key(event.get("id"))
-            if at is not None and arrow is not None:  # two ends without an id are no arrow
+            if at is not None and arrow is not None:  # two ends without an id do not form an arrow
                 arrows.setdefault(arrow, {}).setdefault(str(kind), at)
         elif kind == "X":
             row = _row(event)
@@ -84,15 +81,15 @@ def trace_of(events: list[Any], path: Path) -> Trace:
 
 
 def _key(value: Any) -> Any:
-    """What names a lane or an arrow; None for what names none: ``true`` is not the lane 1."""
+    """Return the key of a lane or an arrow; None if the value is no key: ``true`` is not lane 1."""
     return value if type(value) in (int, str) else None
 
 
 def _ns(value: Any) -> int | None:
-    """A time in ns of one in microseconds; None if it is none."""
+    """Return a time in microseconds as ns; None if it is not a time."""
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         return None
-    # a comparison first: an integer may have any number of digits
+    # compare first: an integer may have any number of digits
     return round(value * 1000) if abs(value) < 1 << 51 and math.isfinite(value) else None
 
 
@@ -109,7 +106,7 @@ def _row(event: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _number(lane: Any, lanes: Mapping[Any, str]) -> int | None:
-    """The number of a lane's thread or stream, as its name tells it."""
+    """Return the number of a lane's thread or stream, from its name."""
     name = lanes.get(lane, lane if isinstance(lane, str) else "")
     match = _LANE.match(name)
     if match is not None:
@@ -126,7 +123,7 @@ def _tables(
     process = pl.lit(0, pl.Int32).alias("process")
     for row in kernels:
         row["stream"] = _number(row["lane"], lanes)
-    # what a graph's replay ran is on no thread of the host
+    # work of a graph's replay is on no thread of the host
     hosted = [row for row in scopes if not lanes.get(row["lane"], "").startswith(_GRAPH)]
     for row in hosted:
         row["thread"] = _number(row["lane"], lanes) or 0
@@ -134,7 +131,7 @@ def _tables(
     on = frame_of(hosted, {**_PLACED, "thread": pl.Int64}).sort(
         "start", "end", descending=[False, True], maintain_order=True
     )
-    # by the arrow, not by the row: an event that is in the file twice is one kernel
+    # by arrow, not by row: an event that is in the file twice is one kernel
     met = [both for both in arrows.values() if "s" in both and "f" in both]
     number = {both["f"]: index for index, both in enumerate(met, 1)}
     called = {both["f"]: both["s"] for both in met}

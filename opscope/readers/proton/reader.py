@@ -1,7 +1,5 @@
-"""Read a file of Proton by its form, and what all of its forms share.
-
-The layouts are those of Triton's ``third_party/proton/csrc/lib/Data/Dump``.
-"""
+"""Read a file of Proton by its form, and share the code of all forms. The layouts are those of Triton's
+``third_party/proton/csrc/lib/Data/Dump``."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from opscope.readers.heads import is_json
 from opscope.readers.kineto.json_events import read_blocks
 from opscope.readers.rows import decode
 
-#: Bytes of a file: its values take five to ten times as much memory.
+#: The most bytes of a file: its values take five to ten times as much memory.
 _MOST: Final = 512 << 20
 
 

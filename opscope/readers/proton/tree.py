@@ -1,8 +1,6 @@
-"""Make tables of a tree of Proton's totals: each launch a kernel, in the scopes that the program entered.
-
-The totals say how often a kernel ran and how long in all, not when: launches are laid end to end in the order
-of the tree, so that sums and numbers are right.
-"""
+"""Make tables of a tree of Proton's totals: each launch becomes a kernel, inside the program's scopes. The
+totals say how often and how long a kernel ran, not when. So launches are placed end to end in the order of
+the tree, which keeps sums and numbers right."""
 
 from __future__ import annotations
 
@@ -25,16 +23,16 @@ MADE_UP: Final = (
     "this file has totals and no times: launches are shown one after another from 0, so that sums and "
     "numbers are right; when they began, and what ran side by side, is not known"
 )
-#: Nodes of a tree, nodes above each other, and executions that are laid out; above, one row stands for all.
+#: The most nodes of a tree, nested nodes, and executions that are placed; beyond it, one row stands for all.
 _MOST_NODES, _DEEPEST, _MOST = 1 << 20, 256, 1 << 20
 _TIME, _COUNT, _DEVICE, _TYPE = "time (ns)", "count", "device_id", "device_type"
 _NAME: Final = 8192
-#: The name of the tree's own root, and of nodes that Proton makes for itself.
+#: The name of the tree's own root, and of nodes that Proton itself adds.
 _ROOT: Final = "ROOT"
 
 
 class _Laid:
-    """The rows of kernels and of scopes, laid out from 0."""
+    """The rows of kernels and of scopes, placed from 0 on."""
 
     def __init__(self, lays_each: bool) -> None:
         self.lays_each = lays_each
@@ -49,7 +47,7 @@ class _Laid:
         return self.names.setdefault(name, len(self.names))
 
     def kernel(self, name: str, metrics: Mapping[str, Any]) -> None:
-        """Lay out the executions of a node, if it has a kernel's total."""
+        """Place the executions of a node, if it has a kernel's total."""
         if _TIME not in metrics:
             return
         time, count = whole(metrics.get(_TIME)), whole(metrics.get(_COUNT))
@@ -60,7 +58,7 @@ class _Laid:
         row = (self.number(name), -1 if device is None else device, count, time, self.clock)
         for column, value in zip(self.node.values(), row, strict=True):
             column.append(value)
-        # a launch is a ns before its kernel
+        # a launch begins 1 ns before its kernel
         self.clock += time + (count if self.lays_each else 1)
 
 
@@ -98,7 +96,7 @@ def trace_of(document: list[Any], path: Path) -> Trace:
 
 
 def _nodes(root: Any) -> Any:
-    """Yield (depth, node, whether it is left) of a tree, each node before and after its children."""
+    """Yield (depth, node, whether it is left), each node before and after its children."""
     pending: list[tuple[int, Any, bool]] = [(0, root, False)]
     while pending:
         depth, node, is_left = pending.pop()
@@ -114,7 +112,7 @@ def _nodes(root: Any) -> Any:
 
 
 def _launches(root: Any, path: Path) -> int:
-    """How many launches a tree is of. Raises BadInput for one that is too large."""
+    """Return how many launches a tree has. Raises BadInput for one that is too large."""
     total = nodes = 0
     for _, node, is_left in _nodes(root):
         if is_left:
@@ -186,7 +184,7 @@ def _tables(laid: _Laid) -> dict[str, pl.DataFrame]:
 
 
 def _ranges(laid: _Laid, names: list[str]) -> pl.DataFrame:
-    """The scopes that the program entered, each around all that ran in it."""
+    """Return the scopes that the program entered, each around the work inside it."""
     scope = {name: np.array(column, np.int64) for name, column in laid.scope.items()}
     ranges = pl.DataFrame(
         {
@@ -239,7 +237,7 @@ def _devices(devices: Mapping[str, Any], laid: _Laid) -> pl.DataFrame:
 
 
 def _bandwidth(facts: Mapping[str, Any]) -> int | None:
-    """Bytes per second: two transfers a cycle, as Proton itself has it."""
+    """Return bytes per second: two transfers a cycle, as in Proton itself."""
     rate, width = (
         whole(facts.get("memory_clock_rate"), 1 << 32),
         whole(facts.get("bus_width"), 1 << 20),

@@ -1,4 +1,4 @@
-"""What the forms of Proton's files share: the process, and numbers of a stranger."""
+"""Parts that the forms of Proton's files share: the process, and checks of untrusted numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import polars as pl
 
 
 def processes() -> dict[str, pl.DataFrame]:
-    """The process and the clock of a file, which names neither."""
+    """Return the process and the clock of a file, which names neither."""
     return {
         "processes": pl.DataFrame({"process": [0], "framework": ["triton"], "clock_domain": [0]}),
         "clocks": pl.DataFrame(

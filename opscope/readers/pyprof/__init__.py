@@ -1,4 +1,5 @@
-"""Read what PyProf's ``parse`` writes (``net.dict``): a dictionary in Python's syntax a kernel and line."""
+"""Read the output of PyProf's ``parse`` (``net.dict``): a dictionary in Python's syntax per line and
+kernel."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Turn PyProf's dictionaries into a trace: kernels, and the ranges that PyProf found around each launch.
 
-A dictionary has texts of ranges and the kernel's duration, but no time: kernels are laid end to end in the
-order of the file. It keeps the kinds of ranges apart and not how they nested: around a launch are put
-layers, the call trace, autograd's node, the Python calls, and the ops in them. Ranges that are equal around
-kernels in a row are one, but for the innermost call: ``subSeqId``, its ops and its kernels tell it apart.
+A dictionary has texts of ranges and the kernel's duration, but no time: kernels are placed end to end in the
+order of the file. It lists ranges by kind, not by nesting, so they are nested in a fixed order around a
+launch: layers, the call trace, autograd's node, the Python calls, the ops in them. Equal ranges around
+successive kernels become one. The innermost call is also distinguished by ``subSeqId``, its ops and its
+kernels.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from opscope.core.tables.trace import Trace
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import LONGEST, sound_trace
 
-#: Bytes of a line: of a call with ten thousand tensors there are half as many.
+#: The most bytes of a line: a call with ten thousand tensors takes half as many.
 LINE_BYTES: Final = 1 << 20
-#: Texts of a kernel's ranges that are kept; more are no nest of ranges.
+#: The most texts of a kernel's ranges that are kept; no nest of ranges has more.
 _MOST: Final = 64
-#: Where the laid-out times end (ns).
+#: The latest possible end of the placed times (ns).
 _LAST: Final = 1 << 60
-#: The range of an autograd node, which is around what it runs.
+#: The range of an autograd node, which encloses the work that it runs.
 _NODE: Final = re.compile(r"[\w:<>]*Backward\d*, seq = ")
 _SEQ: Final = ", seq = "
-#: An op that is one product of matrices, and the names of kernels that compute one: a node makes two of them.
+#: Ops that are one matrix product, and names of kernels that compute one: a node makes two of them.
 _PRODUCT: Final = re.compile(r"(?:aten::)?(?:mm|bmm|addmm|baddbmm), seq = ")
 _GEMM: Final = re.compile(r"gemm|gemv|cutlass|nvjet|xmma")
 _CONVOLUTION: Final = re.compile(r"conv(?:olution|\d)")
 _COPY: Final = re.compile(r"(?:aten::)?(?:clone|copy_), seq = ")
-#: In the place of a kernel's number: any product.
+#: Stands for any product, instead of a kernel's number.
 _ANY_PRODUCT: Final = -1
 _LAUNCH: Final = "kernel launch"
 _CUT: Final = "the last line is cut off: its kernel is left out"
@@ -64,8 +65,8 @@ class _Rows:
     texts: dict[str, int] = field(default_factory=dict)
     ranges: dict[str, array[int]] = field(default_factory=lambda: _columns(_RANGE))
     kernels: dict[str, array[int]] = field(default_factory=lambda: _columns(_KERNEL))
-    #: Per thread the open ranges, outermost first: the row of each; the kernels that the innermost call has
-    #: had; the ops in it.
+    #: Per thread the open ranges, outermost first, by row; the kernels of the innermost call so far; the ops
+    #: in it.
     nests: dict[int, tuple[list[int], set[int], set[int]]] = field(default_factory=dict)
     clock: int = 0
 
@@ -76,11 +77,9 @@ class _Rows:
     def add(
         self, thread: int, around: _Around, kernel: Mapping[str, int], kernel_name: str
     ) -> None:
-        """Add a kernel, after the ranges around it that are not open yet; others are closed before.
-
-        A kernel that the innermost call has had already is another call's, and so is a second product; but
-        cuDNN tries one kernel several times to find the fastest.
-        """
+        """Close ranges that are not around the kernel, open those that are missing, and add it. A kernel that
+        the innermost call had already belongs to a new call, and so does a second product; but cuDNN tries
+        one kernel several times to find the fastest."""
         numbers = [self.number(text) for text in around.texts]
         open_now, ran, ops = self.nests.setdefault(thread, ([], set(), set()))
         same = 0
@@ -130,9 +129,9 @@ class _Rows:
 class _Around:
     """The texts of the ranges around a launch, outermost first.
 
-    ``lasting``: how many of them stay open when the innermost call is made again. ``goes_on``: whether PyProf
-    says that the kernel is of the call of the kernel before, or says nothing of it, as it has no number.
-    ``is_product``: whether the innermost is one product of matrices; ``tries``: whether it is a convolution.
+    ``lasting``: how many of them stay open when the innermost call is made again. ``goes_on``: whether the
+    kernel belongs to the same call as the previous one, or PyProf gives no number that decides it.
+    ``is_product``: whether the innermost is one matrix product; ``tries``: whether it is a convolution.
     """
 
     texts: tuple[str, ...]
@@ -234,11 +233,11 @@ def _around(dictionary: Mapping[Any, Any]) -> _Around:
     numbered = [text for text in _words(dictionary, "seqMarker") if _SEQ in text]
     nodes = [text for text in numbered if _NODE.match(text)]
     calls = _words(dictionary, "marker")
-    # PyProf sorts them by name: a copy is what the others call
+    # PyProf sorts them by name: the others call a copy
     inner = sorted(
         (text for text in numbered if text not in nodes), key=lambda text: bool(_COPY.match(text))
     )
-    # PyProf names a launch that is in none of these by a range of the user's
+    # PyProf names a launch outside all of these by a range of the user's
     other = (
         [] if calls or numbered else [text for text in _words(dictionary, "op") if text != "na"][:1]
     )

@@ -37,7 +37,8 @@ def hits(probe_rows: Ints, start: Ints, end: Ints, guess: int) -> Ints | None:
 
 
 def clock_of(fitted: ClockFit | None, guess: int, subject: str) -> tuple[ClockFit, tuple[str, str]]:
-    """Return the clock to place ``subject`` by (the Unix clocks' if no probe was found), and what to note."""
+    """Return the clock for placing ``subject`` (the Unix clocks' if no probe was found), and the text of a
+    note."""
     if fitted is None:
         return ClockFit(0, guess, 0.0, REACH_NS, 0, 0), (
             "warning",

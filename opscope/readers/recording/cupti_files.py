@@ -18,11 +18,11 @@ from opscope.readers.recording.parts import refuse_odd
 
 #: Largest size in bytes of one line of the facts.
 MAX_LINE: Final = 8 << 20
-#: Most addresses whose text is kept, and longest text that is kept of each.
+#: The most addresses whose texts are kept, and the longest text of each.
 _MOST_NAMES: Final = 1 << 20
 _LONGEST: Final = 1 << 15
 _LARGEST: Final = 1 << 62
-#: Bytes of a file that are decoded at once: with more, walking a record takes no less time, and memory grows.
+#: Bytes of a file that are decoded at once: more is not faster, and takes more memory.
 REGION: Final = 16 << 20
 
 Note = tuple[str, str, int]
@@ -30,11 +30,9 @@ Note = tuple[str, str, int]
 
 @dataclass(slots=True)
 class Facts:
-    """What a part says beside CUPTI's buffers, as ``core.cupti.files`` tells.
-
-    ``kinds``: the kinds of records that were enabled. ``names``: by address, from which buffer on (0: from
-    the first) which text lies there.
-    """
+    """The facts of a part besides CUPTI's buffers, in the format of ``core.cupti.files``. ``kinds``: the
+    kinds of records that were enabled. ``names``: by address, the texts at it, each with the number of the
+    buffer from which on it holds (0: from the first)."""
 
     version: int
     kinds: frozenset[int] = frozenset()
@@ -50,7 +48,7 @@ class Facts:
 
     @property
     def changed(self) -> bool:
-        """Whether another text has come to lie at an address, at a buffer that is known."""
+        """Whether the text at an address changed at a known buffer."""
         return any(len(texts) > 1 for texts in self.names.values())
 
 
@@ -79,10 +77,8 @@ def read_facts(path: Path) -> Facts:
 
 
 def add_segment(facts: Facts, path: Path) -> int:
-    """Add the facts of a ring's segment; return how many buffers lie in the segments before it.
-
-    A segment from before CUPTI began has no such file. Raises BadInput.
-    """
+    """Add the facts of a ring's segment; return how many buffers earlier segments have. A segment from before
+    CUPTI began has no such file. Raises BadInput."""
     if not path.exists():
         return 0
     before = 0
@@ -112,10 +108,9 @@ class Buffers:
             yield self.data[begin:end]
 
     def regions(self) -> Iterator[tuple[int, Buffers]]:
-        """Yield pieces of the file with whole buffers, and the number of each piece's first buffer.
-
-        A piece has ``REGION`` bytes unless a buffer is larger. All its buffers begin at multiples of a slot.
-        """
+        """Yield pieces of the file that consist of complete buffers, and the number of each piece's first
+        buffer. A piece has ``REGION`` bytes unless a buffer is larger. All its buffers begin at multiples of
+        a slot."""
         first = 0
         while first < len(self.begins):
             base = int(self.begins[first])
@@ -140,11 +135,8 @@ def _align(buffers: Buffers) -> Buffers:
 
 
 def read_buffers(path: Path, notes: list[Note]) -> Buffers:
-    """Return the buffers in ``cupti.raw``; none if there is no such file.
-
-    What follows the last whole header, or a damaged one, is counted in ``notes``. Raises BadInput if the
-    file cannot be read.
-    """
+    """Return the buffers in ``cupti.raw``; none if there is no such file. Bytes after the last complete
+    header, or after a damaged one, are counted in ``notes``. Raises BadInput if the file cannot be read."""
     nothing = np.empty(0, np.int64)
     try:
         refuse_odd(path)
@@ -243,14 +235,14 @@ def json_lines(path: Path) -> Iterator[Any]:
                     raise BadInput(path, f"a line is longer than {MAX_LINE} bytes")
                 return
             try:
-                # a kernel's name may have any bytes; JSON may have lone surrogates, which UTF-8 has not
+                # a kernel's name may have any bytes; JSON may have lone surrogates, which UTF-8 lacks
                 yield _whole(json.loads(line.decode("utf-8", "replace")))
             except (ValueError, RecursionError):
                 raise BadInput(path, f"not JSON: {line[:60]!r}") from None
 
 
 def _whole(value: Any) -> Any:
-    """The value with every text valid in UTF-8."""
+    """Return the value with every text made valid in UTF-8."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
     if isinstance(value, list):

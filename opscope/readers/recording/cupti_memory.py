@@ -15,7 +15,7 @@ from opscope.readers.sound import CHANGE
 #: CUpti_ActivityMemoryOperationType and CUpti_ActivityMemoryPoolType.
 _RELEASE: Final = 2
 _LOCAL: Final = 1
-#: CUpti_ActivityMemoryPoolOperationType: the pool's memory goes back.
+#: CUpti_ActivityMemoryPoolOperationType: the pool's memory is returned.
 _DESTROYED: Final = 2
 _HOST: Final = ("pageable", "pinned")
 
@@ -76,7 +76,7 @@ def allocations(decoded: Mapping[int, Columns]) -> pl.DataFrame | None:
 
 
 def _pools(columns: Columns) -> pl.DataFrame:
-    """Changes of whole pools: rows without an address of their own."""
+    """Return changes of whole pools: rows without an address of their own."""
     gone = columns["memoryPoolOperationType"] == _DESTROYED
     size = pl.Series(columns["size"]).set(pl.Series(gone), 0)
     return pl.DataFrame(

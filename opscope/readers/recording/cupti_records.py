@@ -1,4 +1,4 @@
-"""Decode buffers of CUPTI's activity into columns: by kind of record, the fields that tables are made of."""
+"""Decode buffers of CUPTI's activity into columns: for each kind of record, the fields that tables need."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from opscope.core.cupti.layouts import SLOT, Layout
 from opscope.core.cupti.walk import Region, stopper, taken, walk_region
 from opscope.readers.recording.cupti_files import Buffers, Note
 
-#: The number of the buffer that a record was in, from 1 on.
+#: The column with the number of a record's buffer, from 1 on.
 BUFFER: Final = "buffer"
-#: Buffers of a region that have something unreadable and whose unknown kinds are named.
+#: The most buffers of a region whose unknown kinds a note names.
 _MOST_NAMED: Final = 64
 _PLACE: Final = ("start", "end", "deviceId", "contextId", "streamId", "correlationId")
 _API: Final = ("cbid", "start", "end", "threadId", "correlationId", "returnValue")
@@ -30,7 +30,7 @@ _KERNEL: Final = (
 _COPY: Final = (
     *_PLACE, "copyKind", "srcKind", "dstKind", "bytes", "graphId", "graphNodeId", "sourceGraphNodeId",
 )  # fmt: skip
-#: The fields of each kind that tables are made of. The fields of a device are few rows: all of them.
+#: The fields of each kind that tables are made of. Devices have few rows, so all their fields are read.
 FIELDS: Final[Mapping[int, tuple[str, ...]]] = {
     kinds.MEMCPY: _COPY,
     kinds.MEMCPY2: (*_COPY, "srcDeviceId", "dstDeviceId"),
@@ -65,7 +65,7 @@ FIELDS: Final[Mapping[int, tuple[str, ...]]] = {
     kinds.DEVICE_GRAPH_TRACE: ("start", "end", "deviceId", "contextId", "streamId", "graphId"),
     kinds.MEM_DECOMPRESS: (*_PLACE, "sourceBytes"),
 }  # fmt: skip
-#: Kinds that are known and make no table; records of other kinds without a table are counted in a note.
+#: Known kinds without a table; records of other kinds without a table are counted in a note.
 _QUIET: Final = (
     kinds.NAME, kinds.STREAM, kinds.GREEN_CONTEXT, kinds.MARKER, kinds.DEVICE, *FIELDS,
 )  # fmt: skip
@@ -97,11 +97,9 @@ class _Pieces:
 def decoded(
     files: Sequence[tuple[int, Buffers]], layout: Layout, notes: list[Note], numbered: bool
 ) -> dict[int, Columns]:
-    """Return by kind the columns of all records of the buffers, in the order of the files.
-
-    Each file comes with the number of buffers before its first. ``numbered``: whether each record of a kernel
-    gets the number of its buffer. What cannot be read is counted in ``notes``.
-    """
+    """Return by kind the columns of all records of the buffers, in the order of the files. Each file comes
+    with the number of buffers before its first one. ``numbered``: whether each record of a kernel gets the
+    number of its buffer. Unreadable records are counted in ``notes``."""
     pieces = _Pieces()
     for before, buffers in files:
         for number, region in buffers.regions():
@@ -117,7 +115,7 @@ def decoded(
 
 
 def _add(region: Buffers, layout: Layout, pieces: _Pieces, first: int | None) -> None:
-    """Add the records of a region; ``first``: the number of its first buffer if records get theirs."""
+    """Add the records of a region; ``first``: the number of its first buffer, if records get numbers."""
     ends = region.ends // SLOT
     walked = walk_region(region.data, region.begins // SLOT, ends, layout)
     _note_rest(region, walked, layout, pieces)
@@ -132,7 +130,7 @@ def _add(region: Buffers, layout: Layout, pieces: _Pieces, first: int | None) ->
         names_there = records.dtype.names or ()
         for name in FIELDS.get(kind, names_there):
             if name in names_there:
-                # a column of its own: the whole records are let go
+                # a separate column, so that the complete records can be freed
                 columns.setdefault(name, []).append(_signed(records[name]))
         if first is not None and kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL):
             of = np.searchsorted(ends, walked.places[walked.kinds == kind], side="right")
@@ -168,7 +166,7 @@ def _notes(pieces: _Pieces) -> list[Note]:
 
 
 def _signed(column: NDArray[Any]) -> NDArray[Any]:
-    """The column by itself, with numbers as they go into tables: all in 64 bits, signed."""
+    """Return the column as signed 64-bit integers, as in tables."""
     if column.dtype.kind not in "ui" or column.ndim != 1:
         return np.ascontiguousarray(column)
     if column.dtype.itemsize == 8:

@@ -20,7 +20,7 @@ from opscope.readers.recording.cupti_records import BUFFER, Columns
 from opscope.readers.rows import of_successful
 
 Decoded = Mapping[int, Columns]
-#: Columns of the trace by CUPTI's names of the fields.
+#: Columns of the trace, by CUPTI's names of the fields.
 _PLACED: Final = {
     "device": "deviceId", "context": "contextId", "stream": "streamId", "start": "start", "end": "end",
     "correlation": "correlationId",
@@ -30,7 +30,7 @@ _KERNEL: Final = {
     "shared_dynamic": "dynamicSharedMemory", "local_memory": "localMemoryPerThread",
     "graph": "graphId", "graph_node": "graphNodeId",
 }  # fmt: skip
-#: What has no column goes into ``attrs``: its name there, CUPTI's name, and the value that says nothing.
+#: Fields without a column go into ``attrs``: the name there, CUPTI's name, and the value that means nothing.
 _RARE: Final = (
     ("shared_executed", "sharedMemoryExecuted", 0),
     ("channel", "channelID", kinds.NONE32),
@@ -69,7 +69,8 @@ def kernels(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
 
 
 def _with_external(kernels: pl.DataFrame, decoded: Decoded) -> pl.DataFrame:
-    """The kernels with the ids that the program had pushed when it launched them: ``external`` in attrs."""
+    """Return the kernels with the ids that the program had pushed at their launches: ``external`` in
+    attrs."""
     if kinds.EXTERNAL_CORRELATION not in decoded:
         return kernels
     records = decoded[kinds.EXTERNAL_CORRELATION]
@@ -106,7 +107,7 @@ def _kernels(found: Columns, facts: Facts) -> pl.DataFrame:
 
 
 def _place(found: Columns, names: Mapping[str, str]) -> dict[str, Any]:
-    """The columns that only have other names; a correlation id of 0 is none."""
+    """Return the columns that are only renamed; a correlation id of 0 means none."""
     columns: dict[str, Any] = {
         ours: found[theirs] for ours, theirs in names.items() if theirs in found
     }
@@ -152,7 +153,7 @@ def _names(columns: Columns, facts: Facts) -> pl.Series:
 
 
 def _extent(name: str, x: Ints, y: Ints, z: Ints) -> pl.Series:
-    """``x,y,z`` once per distinct extent; null where there is none (x is 0) or no launch can have it."""
+    """Return ``x,y,z``, made once per distinct extent; null if x is 0 or no launch can have it."""
     low = (y.clip(0, _HIGH - 1) << 16) | z.clip(0, _HIGH - 1)
     wide, rest, number = pairs(x, low)
     texts = [
@@ -166,7 +167,7 @@ def _extent(name: str, x: Ints, y: Ints, z: Ints) -> pl.Series:
 
 
 def _attrs(columns: Columns) -> pl.Series | None:
-    """JSON of what has no column; texts of the few distinct combinations are shared by their rows."""
+    """Return JSON of the fields without a column; rows share the texts of the few distinct combinations."""
     rare = [
         field
         for field in _RARE
@@ -219,7 +220,7 @@ def _attrs(columns: Columns) -> pl.Series | None:
 
 
 def _members(rare: Sequence[tuple[str, str, int]], values: tuple[int, ...]) -> str:
-    """The members of a JSON object, without its braces."""
+    """Return the members of a JSON object, without its braces."""
     attributes: dict[str, Any] = {}
     for (name, theirs, nothing), value in zip(rare, values, strict=True):
         if value == nothing:
@@ -273,7 +274,7 @@ def _work(found: Columns) -> dict[str, Any]:
 
 
 def _unify(columns: Columns) -> pl.DataFrame:
-    """Copies of pages of managed memory; the other counters (page faults, thrashing) are no copies."""
+    """Return copies of pages of managed memory; the other counters (page faults, thrashing) are no copies."""
     rows = np.flatnonzero(np.isin(columns["counterKind"], list(kinds.UNIFIED_COPIES)))
     kind, source, target = (columns[name][rows] for name in ("counterKind", "srcId", "dstId"))
     outwards = kind == 2  # from the device to the host
@@ -346,11 +347,9 @@ def syncs(decoded: Decoded) -> pl.DataFrame | None:
 
 
 def _record(waits: Columns, records: Columns) -> Ints:
-    """For each wait the row of the record of the event that it waits for; -1 if none is known.
-
-    CUPTI numbers each record of an event since CUDA 12.8. Before, it is the event's last record before the
-    wait, by the numbers of the calls.
-    """
+    """Return for each wait the row of the record of the event that it waits for; -1 if unknown. CUPTI numbers
+    each record of an event since CUDA 12.8. Before that, it is the event's last record before the wait, by
+    the numbers of the calls."""
     if "cudaEventSyncId" in waits and "cudaEventSyncId" in records:
         waited, other = waits["cudaEventSyncId"], records["cudaEventSyncId"]
         order = np.argsort(other, kind="stable")
@@ -391,7 +390,7 @@ def _devices_of(decoded: Decoded, context: Ints) -> Ints:
 
 
 def graph_nodes(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
-    """Nodes of CUDA graphs as they were made, on the recorder's clock; None if none is known."""
+    """Return nodes of CUDA graphs when they were created, on the recorder's clock; None if none is known."""
     if not facts.nodes:
         return None
     return pl.DataFrame(
@@ -405,10 +404,8 @@ def graph_nodes(decoded: Decoded, facts: Facts) -> pl.DataFrame | None:
 
 
 def source_nodes(decoded: Decoded, nodes_known: pl.DataFrame | None) -> pl.DataFrame | None:
-    """Nodes that ran and the nodes that they were instantiated from, at the time when they first ran.
-
-    CUPTI tells them since CUDA 13.4. Only those that ``nodes_known`` lacks; None if there are none.
-    """
+    """Return executed nodes with the nodes that they were instantiated from, at the time of their first run.
+    CUPTI reports them since CUDA 13.4. Only nodes that ``nodes_known`` lacks; None if there are none."""
     parts = []
     for kind in (kinds.KERNEL, kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET):
         if kind in decoded and "sourceGraphNodeId" in decoded[kind]:
@@ -434,7 +431,7 @@ def source_nodes(decoded: Decoded, nodes_known: pl.DataFrame | None) -> pl.DataF
 
 
 def overhead(decoded: Decoded) -> list[Note]:
-    """What CUPTI and the driver took beside the program's work, by reason."""
+    """Return a note on the time that CUPTI and the driver took besides the program's work, by reason."""
     if kinds.OVERHEAD not in decoded:
         return []
     records = decoded[kinds.OVERHEAD]

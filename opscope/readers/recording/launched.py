@@ -1,4 +1,4 @@
-"""Add to a recording what those who started its processes know: start, end, and exit status."""
+"""Add to a recording what the starters of its processes know: start, end, and exit status."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from opscope.core.tables.trace import Trace, conform, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.parts import refuse_odd
 
-#: Largest size of ``LAUNCHED``, and of what is read of ``EXITS``, in bytes.
+#: The largest size of ``LAUNCHED``, and of the part of ``EXITS`` that is read, in bytes.
 _MOST: Final = 4096
 _MOST_EXITS: Final = 1 << 22
 _LIMIT: Final = 1 << 62
 
 
 def with_launcher(traces: Sequence[Trace], folder: Path) -> list[Trace]:
-    """Return the traces of a recording's parts; that of the process which ``opscope run`` started says when
-    it began and ended; of others that a recorded process started their exit status is told, if it was seen.
-    A recording without the files, or of a run that goes on, has none of it. Raises BadInput."""
+    """Return the traces of a recording's parts, with begin and end of the process that ``opscope run``
+    started, and the exit status of processes whose recorded parent saw it. A recording without the files, or
+    of an unfinished run, has neither. Raises BadInput."""
     launched = _launched(folder / LAUNCHED)
     exits = _exits(folder / EXITS)
     if launched is None and not exits:
@@ -32,7 +32,7 @@ def with_launcher(traces: Sequence[Trace], folder: Path) -> list[Trace]:
 
 
 def _launched(path: Path) -> dict[str, Any] | None:
-    """Return what ``opscope run`` wrote; None if it wrote nothing."""
+    """Return the content that ``opscope run`` wrote; None if it wrote nothing."""
     try:
         refuse_odd(path)
         launched = json.loads(path.read_bytes()[:_MOST])
@@ -46,7 +46,7 @@ def _launched(path: Path) -> dict[str, Any] | None:
 
 
 def _exits(path: Path) -> list[dict[str, Any]]:
-    """Return the exit statuses that were seen; a last line that is cut off, as by a kill, is left out."""
+    """Return the exit statuses that were seen; an incomplete last line, as after a kill, is left out."""
     try:
         refuse_odd(path)
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def _numbers(values: dict[str, Any], *names: str) -> bool:
 
 
 def _told(trace: Trace, launched: dict[str, Any] | None, exits: Sequence[dict[str, Any]]) -> Trace:
-    """Return the trace of a part with what is known of its process."""
+    """Return the trace of a part with the known facts about its process."""
     rows: list[tuple[int, int, int, str, str | None]] = []
     times = trace["process_times"]
     if launched is not None and _is_of(trace, launched):
@@ -76,7 +76,7 @@ def _told(trace: Trace, launched: dict[str, Any] | None, exits: Sequence[dict[st
         rows += [(0, began, began, "began", None), (0, ended, ended, "ended", None)]
         if _numbers(launched, "status"):
             rows.append((0, ended, ended, "exit", str(launched["status"])))
-    # a number may be of several processes, one after the other
+    # a process id may be used by several processes, one after the other
     last = max((line["seen"] for line in exits if _is_of(trace, line)), default=None)
     rows += [
         (0, line["seen"], line["seen"], "exit", str(line["status"]))
@@ -90,6 +90,6 @@ def _told(trace: Trace, launched: dict[str, Any] | None, exits: Sequence[dict[st
 
 
 def _is_of(trace: Trace, said: dict[str, Any]) -> bool:
-    """Return whether it is said of the part's process."""
+    """Return whether an exit status is that of the part's process."""
     boots = trace["clocks"]["machine"].to_list()
     return trace["processes"]["pid"].to_list() == [said["pid"]] and said.get("boot") in boots

@@ -1,4 +1,4 @@
-"""Light mode's files in a process's part: a snapshot and the log of what came after it, as trace tables."""
+"""Read light mode's files in a process's part as trace tables: a snapshot and the log of later records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opscope.core.tables.trace import conform, table_schema
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.parts import refuse_odd
 
-#: Largest size of a file in bytes: with all series that there can be, a snapshot has 60 MB.
+#: The largest size of a file in bytes: a snapshot with all possible series has 60 MB.
 MAX_BYTES: Final = 256 << 20
 Note = tuple[str, str, int]
 
@@ -25,10 +25,8 @@ Note = tuple[str, str, int]
 def light_tables(
     part: Path, names: Mapping[int, str], notes: list[Note]
 ) -> tuple[dict[str, pl.DataFrame], pl.DataFrame]:
-    """Return the tables of light mode and its samples; no tables of a part without it.
-
-    ``names``: the names of the samples. Raises BadInput if a file is damaged.
-    """
+    """Return the tables of light mode and its samples; nothing for a part without it. ``names``: the names of
+    the samples. Raises BadInput if a file is damaged."""
     none = pl.DataFrame(schema=table_schema("samples"))
     data, log = _bytes(part / light_format.SNAPSHOT), _bytes(part / light_format.LOG)
     if data is None and log is None:
@@ -68,7 +66,7 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def _sound(records: Any, notes: list[Note]) -> Any:
-    """Return the records whose times can be."""
+    """Return the records whose times are possible."""
     words = records[:, 2:]
     step = records[:, 1] != light_format.SAMPLE
     far = (np.abs(words[:, 1]) >= 1 << 61) | (words[:, 2] < 0) | (words[:, 2] >= 1 << 53)
@@ -178,7 +176,7 @@ def _samples(summary: Summary, names: Mapping[int, str]) -> pl.DataFrame:
         is_valid = (count > 0) & np.isfinite(points).all(axis=1) & (np.abs(time) < 1 << 61)
         if number not in names or not is_valid.any() or not -1 <= device < 1 << 15:
             continue
-        # of a counter the last value counts, which is the most
+        # the last value of a counter counts, as it is the largest
         value = points[:, 5] if names[number] == GPU_ENERGY else total / np.maximum(count, 1)
         frames.append(
             pl.DataFrame({"time": time[is_valid].astype(np.int64), "value": value[is_valid]})

@@ -28,7 +28,7 @@ def refuse_odd(path: Path) -> None:
 
 def records(path: Path, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return a file's complete records; a killed process leaves an incomplete last one. Raises BadInput."""
-    import numpy as np  # lazy: whoever only looks for parts need not load it
+    import numpy as np  # lazy: not needed by callers that only look for parts
 
     try:
         refuse_odd(path)

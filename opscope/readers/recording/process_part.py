@@ -70,7 +70,7 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         if facts.ring["last"]:
             message = f"this is the last {facts.ring['last']} of the recording: {facts.ring['why']}"
             notes.append(("info", message, 1))
-    elif segments and facts.clocks:  # what is left of a killed process
+    elif segments and facts.clocks:  # files that a killed process left
         facts.start = facts.clocks[0][0]
     stop = (
         facts.stop if facts.stop is not None or facts.ring is None else ring.end(logs, facts.clocks)
@@ -166,7 +166,7 @@ def _meta(part: Path) -> dict[str, Any]:
 
 
 def _type(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts in ``meta`` about the process; null if the value has the wrong type."""
+    """Return the facts in ``meta`` about the process; null for values of the wrong type."""
     typed: dict[str, Any] = {"version": meta["version"]}
     for name in ("host", "boot", "name", "clock"):
         typed[name] = utf8(meta[name]) if isinstance(meta.get(name), str) else None
@@ -182,7 +182,7 @@ def _type(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts_of(versions: Any) -> dict[str, str]:
-    """A dictionary of texts; other values are dropped."""
+    """Return a dictionary of texts; other values are dropped."""
     items = versions.items() if isinstance(versions, dict) else ()
     return {utf8(name): utf8(value) for name, value in items if isinstance(value, str)}
 
@@ -219,14 +219,14 @@ class _Facts:
     #: [before, after, thread] of runtime calls that a backend bracketed, on the recorder's clock
     probes: list[list[int]]
     start: int | None
-    #: part of opscope → [ns, calls, one call in N is timed], as last written
+    #: part of opscope → [ns, calls, N if one call in N is timed], as last written
     costs: dict[str, list[int | None]]
     #: devices whose memory was recorded
     memory: list[dict[str, Any]]
-    #: ns inside completed steps, and the ns of them that opscope took
+    #: time inside completed steps, and opscope's share of it (ns)
     steps_ns: int | None = None
     in_steps: int | None = None
-    #: the time to which these and ``costs`` apply; 0 in older recordings, which do not say
+    #: the end of the time that these and ``costs`` cover; 0 in older recordings, which lack it
     until: int = 0
     #: ns that opscope's setup took
     set_up: int = 0
@@ -235,7 +235,7 @@ class _Facts:
     profiling: tuple[int, str] | None = None
     #: the window that the profiler captured: start, end, steps, why it ended, whether it was chosen
     window: dict[str, Any] | None = None
-    #: which backend recorded the process, why, and why no better one did
+    #: the backend that recorded the process, why, and why no better one did
     backend: dict[str, Any] | None = None
     #: ONNX Runtime's sessions that were profiled, by number: the model's name, when the profile began (Unix
     #: ns; None if it was not written), and whether it was full
@@ -248,24 +248,24 @@ class _Facts:
     light_names: dict[int, str] = field(default_factory=dict)
     #: when the process began; None if its system does not say
     process_began: int | None = None
-    #: the imports that are in no other: name, start and end
+    #: the outermost imports: name, start and end
     imports: list[tuple[str, int, int]] = field(default_factory=list)
     #: the sessions that ran models, and when each was made
     made: list[tuple[str, int, int]] = field(default_factory=list)
     #: the user's files that were hashed as the recording ended
     source_files: list[dict[str, str]] = field(default_factory=list)
-    #: what is said of a ring that was written: where it begins (Unix ns), why it was written
+    #: facts about a ring that was written: where it begins (Unix ns), why it was written
     ring: dict[str, Any] | None = None
-    #: the cost of a ring's parts, and its steps, up to its first segment
+    #: the costs of a ring's parts, and its steps, before its first segment
     before: dict[str, list[int | None]] = field(default_factory=dict)
     #: how Python stacks were sampled, in words; None: they were not
     sampling: str | None = None
-    #: when the first segment of a ring began, from which its costs are counted
+    #: when the first segment of a ring began; costs count from there
     counted_from: int | None = None
 
     @classmethod
     def of(cls, part: Path) -> _Facts:
-        """Read the facts of a part; those of a ring's segments are added to them."""
+        """Read the facts of a part, including those of a ring's segments."""
         facts = cls(None, {}, [], [], [], None, [], None, {}, [])
         facts._read(part / recording_format.FACTS)
         segments = ring.segments(part)
@@ -276,7 +276,7 @@ class _Facts:
         return facts
 
     def _since_the_first_segment(self) -> None:
-        """Leave out of the costs what came before the ring's first segment."""
+        """Subtract the costs from before the ring's first segment."""
         self.counted_from = self.clocks[0][0] if self.clocks else None
         for part, (time, calls, one_in) in self.costs.items():
             then, called, _ = self.before.get(part, [0, 0, None])
@@ -423,10 +423,8 @@ def _window_fact(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sample(line: Mapping[str, Any], into: Sampled) -> int:
-    """Add the samples of a fact, some names' values at the same times, of the process or of a device.
-
-    Returns how many were left out, as there is not a time for each.
-    """
+    """Add the samples of a fact: values of some names at the same times, of the process or of a device.
+    Returns how many were left out because the numbers of values and times differ."""
     torn = 0
     device = None if line.get("device") is None else _device(line["device"])
     times = [_int(time) for time in line["samples"]]
@@ -511,7 +509,7 @@ def _logs(folders: Sequence[Path], notes: list[tuple[str, str, int]]) -> dict[in
 
 
 def _chunks(path: Path, chunks: dict[int, list[Ints]], beyond: set[int]) -> bool:
-    """Add the records in the file to ``chunks``, by thread; whether the last one is incomplete."""
+    """Add the records in the file to ``chunks``, by thread; return whether the last one is incomplete."""
     try:
         refuse_odd(path)
         size = path.stat().st_size
@@ -601,7 +599,7 @@ def _process_times(facts: _Facts, stop: int) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=table_schema("process_times"), orient="row")
 
 
-#: Parts of opscope's own cost that are counted in whole, not by step.
+#: Parts of opscope's own cost that are counted in total, not by step.
 _NO_HOOKS: Final = frozenset(("other ranges", "writing", "CPU samples", "Python stacks"))
 
 
@@ -626,10 +624,8 @@ def _own_costs(facts: _Facts, stop: int) -> pl.DataFrame:
 def _clocks(
     meta: Mapping[str, Any], facts: _Facts, notes: list[tuple[str, str, int]]
 ) -> pl.DataFrame:
-    """Unix ns = time + to_unix_ns at the first reading; drift from first to last (null if within 1 s).
-
-    A clock that was set meanwhile drifts by no measure: that is noted.
-    """
+    """Return the clock: Unix ns = time + to_unix_ns at the first reading, and the drift from first to last
+    (null if within 1 s). The drift of a clock that was set meanwhile means nothing: that is noted."""
     if not facts.clocks:
         return pl.DataFrame(schema={"clock_domain": pl.Int32})
     first, last = facts.clocks[0], facts.clocks[-1]

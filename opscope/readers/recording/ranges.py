@@ -39,7 +39,7 @@ BEGUN_BEFORE: Final = (
     "recorded)"
 )
 BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: nothing ran in them)"
-#: The list of texts ends early: what these ranges were is not known.
+#: The list of texts is incomplete: the meaning of these ranges is not known.
 TEXT_LOST: Final = "records whose text was lost"
 STILL_OPEN: Final = (
     "ranges still open at the end of the recording, closed there (harmless: all work in them counts; a step"

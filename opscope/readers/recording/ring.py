@@ -1,7 +1,5 @@
-"""Read what is special of a ring's part: its segments, and where the last seconds or steps begin.
-
-A part that says where it begins need not be a ring: a capture that begins amid a step leaves that step out.
-"""
+"""Read the special data of a ring's part: its segments, and where the last seconds or steps begin. A part
+with a begin need not be a ring: a capture that starts in the middle of a step omits that step."""
 
 from __future__ import annotations
 
@@ -35,7 +33,7 @@ def segments(part: Path) -> list[Path]:
 
 
 def said(details: Any) -> dict[str, Any]:
-    """Return what is said of a ring, in the types that it should have. Raises what a wrong type raises."""
+    """Return the facts about a ring, with their types checked. Raises what a wrong type raises."""
     begin = int(details["from_unix"])
     if not 0 <= begin < 1 << 62:
         raise ValueError(f"{begin!r:.40} is out of range")
@@ -44,7 +42,7 @@ def said(details: Any) -> dict[str, Any]:
 
 
 def begin(ring: Mapping[str, Any] | None, clocks: Sequence[tuple[int, int, int]]) -> int | None:
-    """Return where the ring begins on the part's own clock; None if all that is there counts."""
+    """Return where the ring begins on the part's own clock; None if everything counts."""
     if ring is None or not clocks:
         return None
     perf, unix, _ = clocks[-1]
@@ -61,7 +59,7 @@ def end(logs: Mapping[int, Ints], clocks: Sequence[tuple[int, int, int]]) -> int
 
 
 def since(begin: int, log: Ints) -> Ints:
-    """Return the records of a thread from ``begin`` on; a payload goes with the record that it precedes."""
+    """Return the records of a thread from ``begin`` on; a payload belongs to the record that follows it."""
     payload = log[:, 0] == recording_format.PAYLOAD
     time = log[:, 1].copy()
     time[payload] = np.append(time[1:], 0)[payload]

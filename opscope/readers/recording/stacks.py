@@ -26,7 +26,7 @@ _DTYPE: Final = np.dtype(
     ]
 )
 assert _DTYPE.itemsize == STACK_RECORD.size
-#: Frames of a stack that are read; a damaged tree may have more.
+#: The most frames of a stack that are read; a damaged tree may have more.
 _MAX_DEPTH: Final = 512
 _MAX_NODES: Final = 1 << 20
 _LONGEST: Final = 4096
@@ -94,10 +94,8 @@ def _texts(node: pl.Series, texts: Mapping[int, str]) -> pl.Series:
 
 
 def _described(used: NDArray[Any], lines: Iterable[Any]) -> tuple[dict[int, str], dict[int, str]]:
-    """Return the stack of each used node, and what its innermost frame called; odd lines are left out.
-
-    The loops run over distinct stacks.
-    """
+    """Return the stack of each used node, and what its innermost frame called; malformed lines are left out.
+    The loops run over distinct stacks."""
     codes: dict[int, tuple[str, str]] = {}
     nodes: dict[int, tuple[int, str]] = {}
     calls: dict[int, str] = {}
@@ -125,12 +123,12 @@ def _described(used: NDArray[Any], lines: Iterable[Any]) -> tuple[dict[int, str]
 
 
 def _plain(text: str) -> str:
-    """Return a file's or function's name without the signs that a stack's text is made of."""
+    """Return a file's or function's name without the separators of a stack's text."""
     return text[:_LONGEST].replace("\t", " ").replace("\n", " ")
 
 
 def described_sampling(line: Mapping[str, Any]) -> str:
-    """Return what a recording says of its sampling, as a note. Raises KeyError, TypeError, ValueError."""
+    """Return a note on how the recording sampled stacks. Raises KeyError, TypeError, ValueError."""
     said = line["stacks"]
     rate, longest = float(said["rate"]), int(said["longest"])
     lowest = f", at the least {1e9 / longest:.3g}" if longest > 0 else ""

@@ -1,4 +1,4 @@
-"""Say which backends recorded the processes of a recording, and why: what each process told of its own."""
+"""Find which backends recorded the processes of a recording, and why, from what each process reported."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from opscope.core.tables.trace import Trace
 
-#: The most texts of one process that are kept, and their length: a recording is data from a stranger.
+#: The most texts of one process that are kept, and their length: a recording may come from a stranger.
 _MOST: Final = 32
 _LONG: Final = 500
 
 
 def backend_fact(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fact ``backend`` of a part, cut to what is kept. Raises KeyError, TypeError, ValueError."""
+    """Return the fact ``backend`` of a part, cut to these limits. Raises KeyError, TypeError, ValueError."""
     better = [
         {"backend": _text(name), "why": _text(why)} for name, why in line.get("better", ())[:_MOST]
     ]
@@ -25,11 +25,9 @@ def backend_fact(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def backends_of(traces: list[Trace]) -> list[dict[str, Any]]:
-    """Take ``origin["backend"]`` from the traces of all parts; return what they told, each once.
-
-    Of a process that has several parts the last counts: it records ranges alone until a profiler begins.
-    ``processes`` counts those that told the same; most first.
-    """
+    """Remove ``origin["backend"]`` from the traces of all parts; return the distinct reports. If a process
+    has several parts, the last one counts: before, it records only ranges until a profiler begins.
+    ``processes`` counts the processes with the same report; most frequent first."""
     last: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
     for trace in traces:
         backend = trace.origin.pop("backend", None)

@@ -1,4 +1,4 @@
-"""Make the table ``windows``: in which parts of a recording device work was captured."""
+"""Make the table ``windows``: in which times of a recording device work was captured."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _window_of(trace: Trace) -> dict[str, Any]:
     begun, row["source"] = profiling
     if window is not None and not {"kernels", "operations"}.isdisjoint(origin):
         row |= window
-        if window["ended"] is None:  # it lasts to the recording's end, which is a moment later
+        if window["ended"] is None:  # it lasts until the recording's end, which is a moment later
             row["end"] = max(row["end"], stop)
         late = start is not None and window["start"] > start
         row["complete"] = window["ended"] is None and not late
@@ -100,11 +100,9 @@ def _cut(trace: Trace, window: dict[str, Any]) -> Trace:
 
 
 def _from(trace: Trace, start: int) -> Trace:
-    """Return the part without what was launched before its ranges were recorded.
-
-    A profiler begins first. In a program that runs already (``opscope attach``) the time between is work that
-    no range can be around: 17 kernels in 15 ms on an H200.
-    """
+    """Return the part without work that was launched before its ranges were recorded. The profiler begins
+    before the recorder. In a program that runs already (``opscope attach``), no range can enclose the work in
+    between: 17 kernels in 15 ms on an H200."""
     error = int(trace["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
     if error >= REACH_NS:
         return trace  # placed by the Unix clocks alone

@@ -1,8 +1,6 @@
-"""Join a process's ranges with the hardware counters that CUPTI measured of each of its kernels, or by time.
-
-CUPTI numbers the kernels that it measured and says nothing else of them. So the n-th is the n-th launch of
-its context while it was measured, unless there is doubt; then the values stay, without a launch.
-"""
+"""Join a process's ranges with the hardware counters that CUPTI measured for each kernel, or over time. CUPTI
+only numbers the measured kernels. So the n-th kernel is the n-th launch of its context during the
+measurement, unless there is doubt; then the values stay, without a launch."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ from opscope.readers.recording.cupti_files import json_lines
 from opscope.readers.recording.kineto_threads import unseen
 from opscope.readers.rows import frame_of
 
-#: The domain of the marks that name the kernels, as a Kineto trace with counters has it.
+#: The domain of the marks that name the kernels, as in a Kineto trace with counters.
 DOMAIN: Final = "cuda_profiler_range"
 _LAUNCH: Final = ("start", "end", "context", "thread", "correlation", "call", "name")
 _ABOUT: Final = ("context", "device", "began", "ended", "passes", "dropped")
@@ -38,14 +36,14 @@ _DEVICE: Final = {
 }  # fmt: skip
 #: The most counters, contexts and names of a file that are read, and the longest text.
 _MOST_COUNTERS, _MOST_CONTEXTS, _MOST_NAMES, _LONGEST = 4096, 4096, 1 << 20, 1 << 15
-#: Times and numbers lie below, so that sums fit in 64 bits; numbers of devices in 16.
+#: The upper bound of times and numbers, so that sums fit in 64 bits; of device numbers, in 16 bits.
 _LARGEST: Final = 1 << 62
 _DEVICES: Final = 1 << 15
 
 
 @dataclass(slots=True)
 class Measured:
-    """A file of counters. ``contexts``: what was measured of each, with its ``rows`` of values."""
+    """A file of counters. ``contexts``: the measurement of each context, with its ``rows`` of values."""
 
     path: Path
     version: int
@@ -59,7 +57,7 @@ class Measured:
 
 
 def load(path: Path) -> Measured:
-    """Return what ``counters.jsonl`` has. Raises BadInput if it is damaged."""
+    """Return the content of ``counters.jsonl``. Raises BadInput if it is damaged."""
     lines = json_lines(path)
     first = next(lines, None)
     try:
@@ -252,7 +250,7 @@ def _measure(
 def _link(
     context: dict[str, Any], launches: NDArray[np.int64], graph: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int64] | None, str | None]:
-    """Return the launch of each kernel (-1: in doubt), or None and why there is doubt about all."""
+    """Return the launch of each kernel (-1: in doubt), or None and why all are in doubt."""
     mine = (launches[:, 2] == context["context"]) & (launches[:, 1] > context["began"])
     mine &= launches[:, 0] < context["ended"]
     rows = np.flatnonzero(mine)
@@ -294,7 +292,7 @@ def _samples(measured: Measured) -> pl.DataFrame:
 
 
 def _long(counters: list[str], rows: list[list[float | None]]) -> pl.DataFrame:
-    """Return a row for each value: ``row``, ``name``, ``value``; without those that are no numbers."""
+    """Return a row for each value: ``row``, ``name``, ``value``; values that are no numbers are left out."""
     values = np.array(rows, np.float64).reshape(-1, len(counters))
     frame = pl.DataFrame(
         {

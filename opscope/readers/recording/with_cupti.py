@@ -35,7 +35,7 @@ from opscope.readers.recording.windows import launched_within
 from opscope.readers.rows import frame_of
 from opscope.readers.sound import sound_trace
 
-#: Columns that the program's side may tell too, beside CUPTI's records.
+#: Columns that the recorder may fill in too, besides CUPTI's records.
 _TOLD: Final = (
     "name", "uuid", "cc", "sm_count", "memory", "max_threads_per_sm", "clock_khz", "mem_bandwidth",
 )  # fmt: skip
@@ -101,7 +101,7 @@ def _uuid(value: Any, kind: str) -> str | None:
 
 #: Tables taken from CUPTI's records.
 _TAKEN: Final = ("devices", "calls", "kernels", "memops", "syncs", "allocations")
-#: The kinds of records that each table is made of, any of which gives the table.
+#: The kinds of records that each table is made of; any one of them makes the table.
 _KINDS: Final[Mapping[str, tuple[int, ...]]] = {
     "kernels": (kinds.KERNEL, kinds.CONCURRENT_KERNEL),
     "memops": (kinds.MEMCPY, kinds.MEMSET),
@@ -126,10 +126,8 @@ class Activity:
 
 
 def load(path: Path) -> Activity:
-    """Return what CUPTI recorded, by the part's ``cupti.jsonl``; its buffers lie beside it.
-
-    Raises BadInput if a file cannot be read, or if the layout of this version's records is not known.
-    """
+    """Return CUPTI's records, from the part's ``cupti.jsonl`` and the buffers beside it. Raises BadInput if a
+    file cannot be read, or if the layout of this version's records is not known."""
     facts = read_facts(path)
     raw = path.with_name(files.RAW)
     notes: list[Note] = [("info", f"CUPTI: {text}", 1) for text in facts.notes]
@@ -190,7 +188,7 @@ def merge(ranges: Trace, activity: Activity) -> Trace:
         frame = pl.concat(nodes, how="diagonal")
         changed["graph_nodes"] = frame.with_columns(pl.lit(0, pl.Int32).alias("process"))
     if ranges.has("allocations") and trace.has("allocations"):
-        # what a framework's allocator took is more than what it asked the driver for
+        # a framework's allocations are parts of what its allocator requested from the driver
         trace = Trace({**trace.tables}, trace.present - {"allocations"}, trace.origin)
         trace.note(
             "info", "CUPTI's records of memory are left out: the framework's own were recorded"
@@ -209,7 +207,7 @@ def merge(ranges: Trace, activity: Activity) -> Trace:
 
 
 def _since(trace: Trace, begin: int | None) -> Trace:
-    """The trace of a ring without what was launched, or called, before its ``begin``."""
+    """Return the trace of a ring without work that was launched, or called, before its ``begin``."""
     if begin is None:
         return trace
     changed = {
@@ -244,7 +242,7 @@ def _tables(
         "syncs": cupti_tables.syncs(columns),
         "allocations": allocations(columns),
     }
-    # a table without a row says that nothing happened; where no kind of it was enabled, it is not known
+    # a table without rows means that nothing happened; if none of its kinds was enabled, it is unknown
     empty = {name: pl.DataFrame(schema=table_schema(name)) for name in found}
     tables = {
         name: empty[name] if frame is None else frame
@@ -271,7 +269,7 @@ def _tables(
 
 
 def _time(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
-    """Without work whose times CUPTI could not take: it writes 0 for both."""
+    """Remove work whose times CUPTI could not take: it writes 0 for both."""
     untimed = (pl.col("start") == 0) & (pl.col("end") == 0)
     timed = frame.filter(~untimed)
     if len(timed) < len(frame):
@@ -281,7 +279,7 @@ def _time(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
 
 
 def _clock(ranges: Trace, facts: Facts) -> tuple[ClockFit, tuple[str, str]]:
-    """The clock that the records are moved by, and what to note."""
+    """Return the clock by which the records are moved, and the text of a note."""
     if not facts.clocks:
         guess = -to_unix(ranges)
         return ClockFit(0, guess, 0.0, REACH_NS, 0, 0), (

@@ -1,9 +1,9 @@
 """Join a process's ranges with the operators that MindSpore's profiler recorded, on the recorder's clock.
 
-An operator is counted once, with the profiler's time. In a compiled graph it has the call that the graph
-tells. In PyNative mode the adapter's range says what the program asked for, and holds it until it has run;
-the profiler says when it ran. What both recorded becomes one range with the profiler's time; the adapter's
-stays as the framework's internals (domain ``runtime``).
+An operator is counted once, with the profiler's time. In a compiled graph it has the call in the graph. In
+PyNative mode the adapter's range has the call and lasts until the operator has run; the profiler has the time
+when it ran. An operator in both becomes one range with the profiler's time; the adapter's range stays as the
+framework's internals (domain ``runtime``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from opscope.readers.recording.onclock import to_unix
 
 #: The adapter's domain.
 ADAPTER: Final = "opscope.mindspore"
-#: The number of MindSpore's thread 0; its others are below.
+#: The number of MindSpore's thread 0; its other threads have lower numbers.
 FIRST_THREAD: Final = -(1 << 20)
 #: The number that the adapter gives to another graph of the same name.
 _NUMBERED: Final = re.compile(r"(?<=.)_[0-9]+\Z")
@@ -76,7 +76,7 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
         "executions": len(table),
     }
     for severity, message, how_many in captured.executions.notes:
-        if message != SHAPELESS:  # the adapter, or a graph, may know them
+        if message != SHAPELESS:  # the adapter or a graph may have them
             merged.note(severity, message, how_many)
     if operators.unknown:
         merged.note("warning", _UNKNOWN, operators.unknown)
@@ -90,8 +90,9 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
 
 
 def _clock(ranges: Trace, unix: bool) -> ClockFit:
-    """Return how the profiler's times become the recorder's: it pairs its own clock with the Unix clock."""
-    if not unix:  # versions that wrote the clock that the recorder uses
+    """Return how the profiler's times become the recorder's: it has pairs of its own clock and the Unix
+    clock."""
+    if not unix:  # versions whose times are on the recorder's clock already
         return ClockFit(0, 0, 0.0, 0, 0, 0)
     clocks, offset = ranges["clocks"], to_unix(ranges)
     error = clocks["error_ns"].fill_null(0)[0] if len(clocks) else 0
@@ -123,7 +124,7 @@ def _outside(ranges: Trace, table: pl.DataFrame) -> int:
 
 
 class _Operators:
-    """The executions by start, and what is known of each: ``which`` is its place in ``known``."""
+    """The executions by start, and the facts about each: ``which`` is its index into ``known``."""
 
     def __init__(self, table: pl.DataFrame, planned_calls: list[Known]) -> None:
         self.table = table
@@ -146,11 +147,9 @@ class _Operators:
         return number
 
     def join_asked(self, own: pl.DataFrame) -> pl.Series:
-        """Give what PyNative mode ran the call that the program made; return the ids of these ranges.
-
-        The adapter's range holds what it asked for until that has run. An operator of the range's name is
-        the range's; another one is a part of it: of a gradient, or of an operator made of several.
-        """
+        """Give operators of PyNative mode the call that the program made; return the ids of these ranges. The
+        adapter's range lasts until its operators have run. An operator with the range's name is the range's
+        own; any other is a part of it: of a gradient, or of a composed operator."""
         calls = _ask(own)
         loose = ~self._is([planned.in_graph for planned in self.known])
         call_of_row = _around(calls, self.table, loose)
@@ -184,9 +183,9 @@ class _Operators:
     def place(self, own: pl.DataFrame) -> None:
         """Set the thread of each execution: that of the graph's run around it, else one of MindSpore's.
 
-        MindSpore numbers its workers; all other threads are 0, the program's and PyNative's too. What begins
-        and ends in a run of a graph (category ``graph``) on thread 0 is in it, and its layer is within the
-        layer around the run.
+        MindSpore numbers its workers; all other threads are 0, including the program's and PyNative's. An
+        execution on thread 0 that begins and ends within a run of a graph (category ``graph``) belongs to it,
+        and its layer is inside the layer around the run.
         """
         runs = own.filter((pl.col("category") == "graph").fill_null(False))
         start, end = self.table["start"].to_numpy(), self.table["end"].to_numpy()
@@ -210,7 +209,7 @@ class _Operators:
         self.which[rows] = np.array(numbers, np.int64)[inverse.reshape(-1)]
 
     def pair(self) -> None:
-        """Give an operator of a graph's gradient the number of the one that it differentiates."""
+        """Give an operator of a graph's gradient the number of the operator that it differentiates."""
         forward = self._pairs_of_graphs()
         rows = np.flatnonzero(forward >= 0)
         of = forward[rows]
@@ -218,7 +217,8 @@ class _Operators:
         self.seq[rows] = of
 
     def _pairs_of_graphs(self) -> Ints:
-        """Return for each execution of a node that of its forward node in the same run; -1 for none."""
+        """Return for each execution of a node the execution of its forward node in the same run; -1 for
+        none."""
         node_of_row = np.full(len(self.which), -1, np.int64)
         names: dict[str, list[int]] = {}
         for number, planned in enumerate(self.known):
@@ -232,7 +232,7 @@ class _Operators:
             theirs = np.flatnonzero(np.isin(self.which, names[of]))
             if len(theirs) == len(
                 mine
-            ):  # a run of the graph may give the loss after the first gradient
+            ):  # a run of the graph may return the loss after the first gradient
                 node_of_row[mine] = theirs
                 continue
             at = np.searchsorted(theirs, mine) - 1
@@ -241,7 +241,7 @@ class _Operators:
 
     @property
     def unknown(self) -> int:
-        """How many executions have inputs of unknown dtype, or none that are known."""
+        """Return how many executions have inputs of unknown dtype, or no known inputs."""
         bare = [
             (not planned.call.inputs and planned.call.outputs is None)
             or any(
@@ -282,7 +282,7 @@ def _call(text: str) -> OpCall | None:
 
 
 class _Told:
-    """What the adapter's ranges tell. ``code``: the place of each range's description."""
+    """The facts in the adapter's ranges. ``code``: the index of each range's description."""
 
     def __init__(self, calls: pl.DataFrame) -> None:
         texts, by_text = _codes(calls["text"])
@@ -298,7 +298,8 @@ class _Told:
             self._calls.append((call, directions[direction], _call(forward[of])))
 
     def joined(self, planned: Known, index: int, turn: int, count: int) -> Known:
-        """Return the operator, number ``turn`` of ``count`` of its name in the range, with what is told."""
+        """Return the operator, number ``turn`` of ``count`` of its name in the range, with the range's
+        facts."""
         call, direction, forward = self._calls[index]
         full_call = _of_call(planned, call, count)
         if full_call is None and node_name(planned.node).op in gradients.PRODUCTS:
@@ -315,7 +316,7 @@ class _Told:
         return replace(full_call, direction=direction or None)
 
     def is_whole(self, planned: Known, index: int) -> bool:
-        """Whether the operator is all that the range stands for, so that the range must not count too."""
+        """Whether the operator is all the work of the range, so that the range must not count too."""
         direction = self._calls[index][1]
         return (
             direction == "backward" or bool(planned.call.inputs) or planned.call.outputs is not None
@@ -358,7 +359,7 @@ def _forward_texts(calls: pl.DataFrame) -> pl.Series:
 
 
 def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
-    """Return for each execution its number among those of its name in its range, and how many these are."""
+    """Return for each execution its number among those of its name in its range, and how many there are."""
     frame = pl.DataFrame({"range": ints, "name": pl.Series(names).gather(which)})
     by = ["range", "name"]
     turn = frame.select(pl.int_range(pl.len(), dtype=pl.Int64).over(by)).to_series().to_numpy()
@@ -368,9 +369,7 @@ def _turns(names: list[str], which: Ints, ints: Ints) -> tuple[Ints, Ints]:
 
 def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_]) -> Ints:
     """Return for each wanted execution the row of the innermost of ``calls`` in which it began; -1 for none.
-
-    Where the calls of several threads do, it is the one of the operator's name; of several of these, none.
-    """
+    If calls of several threads contain it, the one with the operator's name; if several of these, none."""
     call_of_row = np.full(len(table), -1, np.int64)
     rows = np.flatnonzero(wanted)
     if not len(calls) or not len(rows):
@@ -398,7 +397,8 @@ def _around(calls: pl.DataFrame, table: pl.DataFrame, wanted: NDArray[np.bool_])
 
 
 def _text(planned: Known) -> str:
-    """Return the text of a range in domain ``mindspore``: the node's name with what is known of its call."""
+    """Return the text of a range in domain ``mindspore``: the node's name with the known parts of its
+    call."""
     said = node_name(planned.node)
     params = planned.call.params
     if planned.layer is not None and planned.layer != said.layer:
@@ -424,7 +424,7 @@ def _ask(own: pl.DataFrame) -> pl.DataFrame:
 
 
 def _codes(texts: pl.Series) -> tuple[list[str], Ints]:
-    """Return the distinct texts, and for each row the place of its text."""
+    """Return the distinct texts, and for each row the index of its text."""
     plain = texts.cast(pl.String).fill_null("")
     distinct = plain.unique(maintain_order=True)
     frame = plain.to_frame("text").join(
@@ -453,7 +453,7 @@ def _innermost(own: pl.DataFrame, category: str, rows: pl.DataFrame) -> list[str
 def _rows_of(
     graphs: list[str], phases: list[str | None]
 ) -> tuple[Ints, list[tuple[str, str | None]]]:
-    """Return the distinct pairs of graph and phase, and for each row the place of its pair."""
+    """Return the distinct pairs of graph and phase, and for each row the index of its pair."""
     places: dict[tuple[str, str | None], int] = {}
     code = [places.setdefault(pair, len(places)) for pair in zip(graphs, phases, strict=True)]
     return np.array(code, np.int64), list(places)

@@ -19,7 +19,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.onnxruntime import reader as onnxruntime
 from opscope.readers.recording.onclock import moved, to_unix
 
-#: Both clocks are read from the same system clock, the profile's in µs: this is how far they may disagree.
+#: Both clocks come from one system clock, the profile's in µs: they may differ by this much.
 NEAR_NS: Final = 20_000
 #: The parameter ``nodes`` of a run whose nodes are ops inside it.
 TIMED: Final = "timed"
@@ -56,7 +56,7 @@ class _Session:
     ops: pl.DataFrame
     others: pl.DataFrame
     outside: int
-    #: Ids of the recorded runs whose nodes these are.
+    #: Ids of the recorded runs to which the nodes belong.
     timed: pl.Series
 
 
@@ -64,10 +64,8 @@ def merge(
     ranges: Trace, part: Path, sessions: Mapping[int, Mapping[str, Any]], failed: list[BadInput]
 ) -> Trace:
     """Return the recorder's part ``ranges`` with the nodes of the sessions in it, inside their runs.
-
-    ``sessions``: what the part tells of each (``process_part``). A profile that cannot be read is added to
-    ``failed``, and noted; the rest is joined.
-    """
+    ``sessions``: the part's facts about each (``process_part``). A profile that cannot be read is added to
+    ``failed``, and noted; the rest is joined."""
     runs = _runs(ranges)
     placed_sessions = []
     notes: list[tuple[str, str, int]] = []
@@ -160,7 +158,7 @@ def _place(profile: Trace, runs: pl.DataFrame, guess: int, within: int, ranges: 
     is_run = (pl.col("category") == "step").fill_null(False) | (
         pl.col("text").cast(pl.String) == onnxruntime.RUN
     )
-    # their times are rounded down to whole microseconds
+    # the profile's times are rounded down to whole microseconds
     error = 1_000 + int(ranges["clocks"]["error_ns"].fill_null(0).max() or 0)  # type: ignore[arg-type]
     of_runs = theirs.filter(is_run)
     placed = _in_order(of_runs, runs, (guess, guess + within), error) if within else None
@@ -178,10 +176,8 @@ def _place(profile: Trace, runs: pl.DataFrame, guess: int, within: int, ranges: 
 
 def _fit(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int, error: int) -> ClockFit:
     """Return the clock under which each run of the profile lies in the run that was recorded around it.
-
-    ``guess`` comes from one system clock that both read, ``error`` is what that is good to, so it is right
-    unless the clock was set meanwhile. A bracket may be as long as the thread was kept waiting in it.
-    """
+    ``guess`` comes from one system clock that both read, with the error ``error``, so it is right unless the
+    clock was set meanwhile. A bracket may be long, because the thread may have waited in it."""
     rows, row = _around(theirs, runs, guess)
     if not len(rows):
         return ClockFit(0, guess, 0.0, NEAR_NS, 0, 0)
@@ -226,7 +222,7 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
             start, end = (runs[name].gather(mine).to_numpy() for name in ("start", "end"))
             inner = nest(start, end).innermost(middle[at])
             run_of_row[at] = np.where(inner >= 0, mine[np.maximum(inner, 0)], -1)
-    # a recorded run has one; another in it is of a session that a callback runs
+    # a recorded run contains one; another one in it belongs to a session that a callback runs
     rows = np.flatnonzero(run_of_row >= 0)
     _, first, counts = np.unique(run_of_row[rows], return_index=True, return_counts=True)
     rows = rows[first[counts == 1]]
@@ -234,10 +230,8 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
-    """Return the run of its session in which each op begins, -1 for none.
-
-    It is on any thread, as a session may use several; of several at once, it is the one on the op's.
-    """
+    """Return the run of its session in which each op begins, -1 for none. It may be on any thread, as a
+    session may use several; if several contain it, the one on the op's thread."""
     run_of_op = np.full(len(ops), -1, np.int64)
     if runs.is_empty():
         return run_of_op
@@ -346,7 +340,7 @@ def _most(trace: Trace, table: str, column: str) -> int:
 
 
 def _notes(trace: Trace) -> pl.DataFrame:
-    """Return what a session's profile notes, without what applies only where it is read by itself."""
+    """Return the notes of a session's profile, without those that only apply if it is read alone."""
     alone = [onnxruntime.STEPS, onnxruntime.NO_STEPS, onnxruntime.WHOLE]
     return trace["notes"].filter(~pl.col("what").is_in(alone))
 

@@ -21,7 +21,7 @@ def merge(ranges: Trace, profile: Trace) -> Trace:
 
     The probes in the part give the offset of the clocks, and which thread of the profiler is which system
     thread. If no probe is found, the two Unix clocks give the offset. A note says which, and its error.
-    What both recorded (steps, annotations, jitted calls) is kept once.
+    Ranges that both recorded (steps, annotations, jitted calls) are kept once.
     """
     profile = _of_one(profile)
     own, theirs = ranges["ranges"], profile["ranges"]

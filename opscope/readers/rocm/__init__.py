@@ -1,4 +1,4 @@
-"""Read what AMD's profilers write: rocprof, rocprofv3, rocprof-sys, rocmProfileData, rocprofiler-compute."""
+"""Read output of AMD's profilers: rocprof, rocprofv3, rocprof-sys, rocmProfileData, rocprofiler-compute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether ``path``, a file or a folder, is of one of AMD's profilers. Never raises."""
+    """Whether ``path``, a file or a folder, comes from one of AMD's profilers. Never raises."""
     if head.startswith(SQLITE):
         from . import databases  # lazy: it loads Polars
 

@@ -1,8 +1,6 @@
-"""Say what a device is from what AMD's profilers write of agents: name, target, compute units, clock.
-
-A device's number here is the agent's (``Agent 2``: the node's number, with CPUs counted), as in the tables of
-kernels; rocprofv3's ``--agent-index type-relative`` writes ``GPU 0``.
-"""
+"""Describe a device by the agents in files of AMD's profilers: name, target, compute units, clock. A device's
+number here is the agent's (``Agent 2``: the node's number, with CPUs counted), as in the tables of kernels;
+rocprofv3's ``--agent-index type-relative`` writes ``GPU 0``."""
 
 from __future__ import annotations
 

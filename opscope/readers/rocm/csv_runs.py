@@ -1,6 +1,6 @@
 """Read the CSV tables of a run: rocprof v1 and v2, rocprofv3, rocprofiler-compute.
 
-What a column means does not change between versions, only its name; ``kinds`` has the sources. Traps:
+The meaning of a column does not change between versions, only its name; ``kinds`` has the sources. Traps:
 
 * a grid is counted in work-items, in v1, v2 and counters' tables as the product of its sizes;
 * v1's ``gpu-id`` is the number of the device's node, ``queue-id`` that of a queue of its own numbering, and
@@ -34,7 +34,7 @@ _START: Final = ("starttimestamp", "beginns")
 _END: Final = ("endtimestamp", "stoptimestamp", "endns")
 #: Calls of these interfaces are ranges: libraries and users write them.
 _MARKERS: Final = re.compile(r"MARKER|ROCTX", re.IGNORECASE)
-#: What only ends, names or controls ranges.
+#: Calls that only end, name or control ranges.
 _NO_RANGE: Final = r"^roctx(?:RangePop|RangeStop|ProfilerPause|ProfilerResume|Name\w+|GetThreadId)$"
 _COLLECTIVES: Final = re.compile(r"RCCL", re.IGNORECASE)
 DIRECTIONS: Final[Mapping[str, str]] = {
@@ -46,7 +46,7 @@ DIRECTIONS: Final[Mapping[str, str]] = {
     "DeviceToHost": "DtoH",
     "DeviceToDevice": "DtoD",
 }
-#: Columns of wide tables that are no counters; what follows a ``_`` and digits is of a merged pass.
+#: Columns of wide tables that are not counters; a suffix of ``_`` and digits marks a merged pass.
 _NO_COUNTER: Final = frozenset((
     "index", "kernelname", "gpuid", "agentid", "queueid", "queueindex", "streamid", "pid", "processid",
     "tid", "threadid", "grd", "gridsize", "wgr", "workgroupsize", "lds", "ldsperworkgroup",
@@ -64,7 +64,7 @@ _ROUNDED: Final = (
     "kernels whose times were written with too few digits (8.1097E+14; their counters are kept),"
     f" {NO_TIME}: how long they took is not known"
 )
-#: Most counters of a dispatch: rocprofiler-compute writes a thousand.
+#: The most counters of a dispatch: rocprofiler-compute writes a thousand.
 _MOST_COUNTERS: Final = 20_000
 
 
@@ -86,7 +86,7 @@ def _dispatches(table: Table, parts: Parts) -> None:
     rows = _rows_of(table)
     counted = _wide_counters(table)
     linked = rows["correlation"].null_count() < len(rows)
-    if not linked:  # nothing else names a launch: counters find their dispatch by its number
+    if not linked:  # nothing else identifies a launch: counters find their dispatch by its number
         rows = rows.with_columns(pl.col("dispatch").alias("correlation"))
     if table.has("starttimestamp") or table.has("beginns"):
         timed = rows.drop_nulls(["start", "end"])
@@ -112,7 +112,7 @@ def _tool(table: Table) -> str:
 
 
 def _rows_of(table: Table) -> pl.DataFrame:
-    """The dispatches of a table, whatever tool wrote it."""
+    """Return the dispatches of a table, whatever tool wrote it."""
     axes = table.has("gridsizex", "gridsizey", "gridsizez")
     nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(table))
     grid = [table.whole(f"gridsize{axis}") if axes else nothing for axis in "xyz"]
@@ -249,7 +249,7 @@ def _api(table: Table, parts: Parts) -> None:
 
 
 def _roctx(table: Table, parts: Parts) -> None:
-    """rocprofv2's events of ranges. They name no thread: ranges are paired as if there were one."""
+    """Return rocprofv2's ranges from events. They name no thread: ranges are paired as if there were one."""
     parts.tool = "rocprofv2"
     text, time = table.text("message").to_list(), table.whole("timestamp").to_list()
     ids = table.whole("roctxid").to_list()
@@ -303,10 +303,9 @@ def _copies(table: Table, parts: Parts) -> None:
 
 
 def copies_of(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return ``copies`` from rows with direction, source and target (numbers of devices).
-
-    A copy is the device's that is not the host. Between two devices it is the source's, the other its peer.
-    """
+    """Return ``copies`` from rows with direction, source and target (numbers of devices). A copy with the
+    host belongs to the other device. A copy between two devices belongs to the source, and the target is its
+    peer."""
     direction = (
         pl.col("direction")
         .cast(pl.String)
@@ -326,7 +325,8 @@ def copies_of(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _operations(table: Table, parts: Parts) -> None:
-    """rocprofv2's ``hcc_ops_trace`` and ``async_copy_trace``: kernels, copies and barriers by name only."""
+    """Return rocprofv2's ``hcc_ops_trace`` and ``async_copy_trace``: kernels, copies and barriers by name
+    only."""
     parts.tool = "rocprofv2"
     rows = pl.DataFrame(
         {
@@ -367,7 +367,7 @@ def _operations(table: Table, parts: Parts) -> None:
 
 
 def _allocations(table: Table, parts: Parts) -> None:
-    """rocprofv3's allocations of memory; those of scratch memory have no size, so only a note says so."""
+    """Return rocprofv3's allocations of memory; scratch memory has no size, so only a note counts it."""
     if not table.has("allocationsize"):
         parts.note("info", "allocations of scratch memory, which have no size here", len(table))
         return
@@ -393,7 +393,7 @@ def _allocations(table: Table, parts: Parts) -> None:
 
 
 def allocations_of(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return ``allocations`` from rows with an operation. A release has no size: its address tells it."""
+    """Return ``allocations`` from rows with an operation. A release has no size: its address gives it."""
     operation = pl.col("operation").cast(pl.String)
     freed = operation.str.contains("(?i)free").fill_null(False)
     taken = operation.str.contains("(?i)alloc").fill_null(False) & ~operation.str.contains(

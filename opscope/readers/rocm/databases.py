@@ -34,7 +34,7 @@ def format_of(database: Database) -> str | None:
 
 
 def unknown(path: Path) -> BadInput:
-    """The error for a database that has lost its tables."""
+    """Return the error for a database without its tables."""
     return BadInput(
         path, "not a database of rocprofv3, rocmProfileData or rocprof (it lacks their tables)"
     )

@@ -1,4 +1,4 @@
-"""Recognise the files of AMD's profilers by what they begin with, and sort a folder's files into runs.
+"""Recognise the files of AMD's profilers by their beginning, and sort a folder's files into runs.
 
 What each version writes is known from its sources (on GitHub):
 
@@ -26,23 +26,23 @@ from typing import Final
 
 from opscope.readers.heads import PACKED, SQLITE, is_json
 
-#: Kinds with something that ran, or that was called.
+#: Kinds with work that ran, or with calls.
 RECORDS: Final = (
     "dispatches", "counters", "api", "roctx", "copies", "operations", "allocations", "tool_json",
     "chrome_json", "rpd_json", "database",
 )  # fmt: skip
-#: Kinds that only say more of what other files have.
+#: Kinds that only add to other files.
 BESIDE: Final = ("agents", "system", "statistics", "names")
-#: Kinds without anything that a trace has. Value: what they have.
+#: Kinds without anything that a trace has, and what they contain.
 WITHOUT: Final = {
     "empty": "rocprof's JSON of a run in which nothing ran",
     "samples": "samples of the program counter",
     "roofs": "measured roofs of the machine",
 }
 _HEAD: Final = 65_536
-#: How many lines may come before a table's header: what a program printed.
+#: The most lines before a table's header, such as a program's output.
 _PREAMBLE: Final = 400
-#: How many entries of a folder are looked at.
+#: The most entries of a folder that are examined.
 _ENTRIES: Final = 20_000
 _SEPARATORS: Final = (",", ";", "\t")
 _TIMES: Final = (
@@ -50,7 +50,7 @@ _TIMES: Final = (
     ("starttimestamp", "stoptimestamp"),
     ("beginns", "endns"),
 )
-#: How the names of rocprofv3's and rocprofv2's files end and begin; what is left names the run.
+#: Prefixes and suffixes of rocprofv3's and rocprofv2's file names; the rest names the run.
 _ENDS: Final = re.compile(
     r"_?(?:kernel_trace|memory_copy_trace|memory_allocation_trace|scratch_memory_trace|"
     r"(?:hip|hip_runtime|hip_compiler|hsa|hsa_core|hsa_amd|marker|rccl|rocdecode|rocjpeg|ompt)(?:_api)?_trace|"
@@ -76,7 +76,7 @@ class Header:
 
 @dataclass(slots=True)
 class Run:
-    """The files of one run, each with its kind. ``pid``: the process that the files' names have, if any."""
+    """The files of one run, each with its kind. ``pid``: the process in the files' names, if any."""
 
     name: str
     files: list[tuple[Path, str]] = field(default_factory=list)
@@ -88,12 +88,12 @@ class Run:
 
 
 def normal(name: str) -> str:
-    """Return a column's name without what differs between versions: case, ``_``, ``-`` and spaces."""
+    """Return a column's name without differences between versions: case, ``_``, ``-`` and spaces."""
     return re.sub(r"[\W_]", "", name.strip().strip('"')).lower()
 
 
 def kind_of(head: bytes) -> str | None:
-    """Return the kind of a file that begins with ``head``; None if it is none of AMD's profilers."""
+    """Return the kind of a file that begins with ``head``; None if it is not from AMD's profilers."""
     if is_json(head):
         return _json_kind(head)
     if not head.strip() or b"\0" in head:
@@ -151,7 +151,7 @@ def _table_kind(names: set[str]) -> str | None:
 
 
 _SDK: Final = re.compile(rb'\A\s*\{\s*"rocprofiler-sdk-tool"\s*:\s*\[')
-#: rocprof v1: an empty object first, then the names of its sections, and kernels with what its CSV has.
+#: rocprof v1: an empty object, then the names of its sections, and kernels with the fields of its CSV
 _V1_JSON: Final = re.compile(
     rb'\A\s*\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}\s*,\s*\{\s*"args"\s*:\s*\{\s*"name"\s*:\s*'
     rb'"(?:COPY|GPU[0-9]+|CPU HIP API|CPU HSA API|Markers and Ranges|HCC ops|ROCTX)'
@@ -161,7 +161,7 @@ _RPD_JSON: Final = re.compile(
     rb'\A\s*\[\s*\{\s*\}\s*,\s*\{\s*"name"\s*:\s*"process_name"\s*,\s*"ph"\s*:\s*"M"\s*,\s*"pid"\s*:\s*"?[0-9]+"?\s*,'
     rb'\s*"args"\s*:\s*\{\s*"name"\s*:\s*"GPU[0-9]+"'
 )
-#: rocprof v1 leaves this where nothing ran.
+#: rocprof v1 leaves this file if nothing ran
 _V1_EMPTY: Final = re.compile(rb'\A\s*,\s*\{\s*"args"\s*:\s*\{\s*"name"\s*:\s*"(?:COPY|GPU[0-9]+)"')
 
 
@@ -197,7 +197,8 @@ def runs_in(folder: Path) -> list[Run]:
 
 
 def _run_of(path: Path, kind: str) -> str:
-    """The name of the run that a file is of; all files of rocprofiler-compute's workload are of one."""
+    """Return the name of the run that a file belongs to; all files of rocprofiler-compute's workload are one
+    run."""
     stem = path.name
     for suffix in (".gz", ".zst", ".csv", ".json", ".db", ".rpd", ".txt"):
         stem = stem.removesuffix(suffix)

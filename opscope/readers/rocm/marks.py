@@ -1,8 +1,8 @@
-"""Say what roctx ranges are: how they nest, and which of them are texts of opscope's own.
+"""Interpret roctx ranges: how they nest, and which texts are opscope's own.
 
-roctx has no domains and no categories. A text in opscope's own form, with a tensor in it, is an op's; where a
-program writes such texts, its ``step N`` are steps. All other texts are read as everywhere (PyTorch's
-``aten::mm, seq = 3``, a user's own words).
+roctx has no domains and no categories. A text in opscope's own form that contains a tensor is an op's; if a
+program writes such texts, its ranges ``step N`` are steps. All other texts are read as in other formats
+(PyTorch's ``aten::mm, seq = 3``, a user's own words).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from opscope.core.rangetext import RangeTextError, parse
 from opscope.core.schema import OpCall, TensorSpec
 from opscope.core.tables.columns import distinct_values
 
-#: The domain of roctx ranges, which is NVTX's default domain: roctx has no others, and PyTorch writes its ops
-#: there; and of those whose text is opscope's.
+#: The domain of roctx ranges is NVTX's default domain: roctx has no others, and PyTorch writes its ops there.
+#: And the domain of ranges with opscope's texts.
 ROCTX: Final = ""
 OWN: Final = "opscope.roctx"
-#: What a text of opscope's has somewhere: ``f32[64,32]``.
+#: A part that every text of opscope's with a tensor has: ``f32[64,32]``.
 _TENSOR: Final = r"\b(?:f64|tf?32|f32|f16|bf16|f8e\w+|f4e2m1|[iu](?:64|32|16|8|4)|bool|c64|c128)\["
 _STEP: Final = r"^step -?[0-9]{1,18}$"
 
@@ -73,11 +73,9 @@ def _has_tensor(call: OpCall) -> bool:
 
 
 def _kinds(frame: pl.DataFrame) -> pl.Series:
-    """Return each range's kind: as recorded, else a mark where it has no length, else as it nests.
-
+    """Return each range's kind: as recorded, else a mark if it has no length, else according to its nesting.
     roctxRangeStart may be stopped by any thread: rocprofv3's CSV writes its ranges on thread 0. A range that
-    crosses another's end cannot be pushed and popped.
-    """
+    crosses another's end cannot be pushed and popped."""
     crosses = _crossing(frame)
     return frame.select(
         pl.coalesce(
@@ -102,7 +100,7 @@ def _crossing(frame: pl.DataFrame) -> pl.Series:
     rows = frame.select(
         "process", pl.col("thread").fill_null(-1), "start", pl.col("end").fill_null(1 << 62)
     ).with_row_index("row")
-    rows = rows.drop_nulls("start")  # what began at no known time is left out later
+    rows = rows.drop_nulls("start")  # ranges without a known begin are left out later
     for _, part in rows.group_by("process", "thread", maintain_order=True):
         part = part.sort("start", "end", descending=[False, True], maintain_order=True)
         places = part["row"].to_list()

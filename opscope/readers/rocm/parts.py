@@ -1,4 +1,4 @@
-"""Make a trace of what a run's files have: processes, devices, geometry of launches, names, ranges.
+"""Make a trace from the files of a run: processes, devices, geometry of launches, names, ranges.
 
 Every reader here fills frames with the columns below; null where its format has nothing.
 
@@ -32,7 +32,7 @@ from opscope.readers.sound import sound_trace
 
 from .marks import ranges_of
 
-#: The clock of rocprofiler: ns since the machine started. No file says what that is in Unix time.
+#: The clock of rocprofiler: ns since the machine started. No file relates it to Unix time.
 CLOCK: Final = "rocprofiler"
 ONE_PRODUCT: Final = (
     "grids and blocks are products of their sizes: this file has no sizes by axis (harmless: the numbers of "
@@ -48,7 +48,7 @@ NO_CALLS: Final = (
     "no calls of HIP were recorded, so no kernel can be tied to an op; record them with --hip-trace and "
     "--marker-trace"
 )
-#: AMD's name of a kernel's descriptor, which rocprof writes for the kernel.
+#: AMD's name of a kernel's descriptor, which rocprof writes instead of the kernel's name.
 _DESCRIPTOR: Final = r"(?:\s*\[clone \.kd\]|\s*\(\.kd\)|\.kd)$"
 _SIZES: Final = ("gx", "gy", "gz", "wx", "wy", "wz")
 _MORE: Final = ("queue", "arch_vgpr", "accum_vgpr", "sgpr", "wave_size")
@@ -57,8 +57,8 @@ _OWNER: Final = ("pid", "guid", "tid")
 
 @dataclass(slots=True)
 class Parts:
-    """What was found in a run's files. ``devices``: their facts by number; ``processes``: theirs by
-    pid and guid. ``only_counted``: kernels are those of tables of counters."""
+    """The rows from a run's files. ``devices``: their facts by number; ``processes``: facts by pid and guid.
+    ``only_counted``: kernels come only from tables of counters."""
 
     path: Path
     tool: str
@@ -72,7 +72,7 @@ class Parts:
     only_counted: bool = False
 
     def add(self, name: str, frame: pl.DataFrame) -> None:
-        """Add rows; a table that has none counts as recorded."""
+        """Add rows; an empty table counts as recorded."""
         self.frames.setdefault(name, []).append(frame)
 
     def note(self, severity: str, message: str, count: int = 1) -> None:
@@ -155,7 +155,7 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
             owner.fill_null(-1).alias("pid"), pl.col("guid").fill_null("")
         )
         keys |= set(joined[name].select("pid", "guid").unique().iter_rows())
-    # one database has one guid a process; a table without it is of the same process
+    # a database has one guid per process; a table without a guid belongs to the same process
     pids_with_guid = {pid for pid, guid in keys if guid}
     order = sorted({(pid, guid) for pid, guid in keys if guid or pid not in pids_with_guid})
     number = {key: index for index, key in enumerate(order)}
@@ -199,7 +199,7 @@ def _owned(joined: dict[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
 
 
 def _single(both: pl.DataFrame, key: str, value: str) -> dict[Any, Any]:
-    """Return key → value for keys with one value."""
+    """Return key → value for keys that have a single value."""
     pairs = both.select(key, value).drop_nulls().unique()
     value_of_key = pairs.group_by(key).agg(pl.col(value).first(), pl.len().alias("many"))
     return dict(value_of_key.filter(pl.col("many") == 1).select(key, value).iter_rows())
@@ -228,7 +228,7 @@ def _threads(
 
 
 def _fitting(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """The columns that the trace's table has; integers keep 64 bits, which ``sound`` narrows."""
+    """Return the columns that the trace's table has; integers keep 64 bits, which ``sound`` narrows."""
     schema = table_schema(table)
     kept = [name for name in schema if name in frame.columns]
     return frame.select(
@@ -283,14 +283,15 @@ def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
 
 def _missing(frame: pl.DataFrame, parts: Parts) -> dict[str, Any]:
     """Return the origin's facts on dispatches whose numbers are missing. rocprof numbers from 0 and rocprofv3
-    from 1; the older counts what ``kernel:`` and ``range:`` of its input file leave out, too."""
+    from 1; the older tool also numbers kernels that ``kernel:`` and ``range:`` of its input file leave
+    out."""
     first = {"rocprof": 0, "rocprofv3": 1}.get(parts.tool)
     if first is None or "dispatch" not in frame.columns:
         return {}
     # rocprofv3's filters leave kernels out of tables of counters alone
     filtered = not first or parts.only_counted
     if not first and frame["process"].n_unique() > 1:
-        return {}  # it counts those of all processes together
+        return {}  # it numbers those of all processes together
     by_process = {
         str(process): missing_numbers(rows["dispatch"], first)
         for (process,), rows in frame.select("process", "dispatch").group_by("process")
@@ -342,7 +343,7 @@ def _geometry(sizes: pl.DataFrame) -> dict[str, pl.Series]:
 
 
 def _attributes(facts: pl.DataFrame) -> dict[str, pl.Series]:
-    """Return ``attrs`` of distinct facts: what the trace has no column for."""
+    """Return ``attrs`` of distinct facts without a column in the trace."""
     import json
 
     texts = []
@@ -394,7 +395,7 @@ def _with(frame: pl.DataFrame, *names: str) -> pl.DataFrame:
 
 
 def _devices(tables: Mapping[str, pl.DataFrame], parts: Parts) -> pl.DataFrame:
-    """Return ``devices``: of each process, the devices that it used, with what the files say of them."""
+    """Return ``devices``: for each process the devices that it used, with the facts in the files."""
     used = [
         tables[name].select("process", pl.col("device").cast(pl.Int64))
         for name in ("kernels", "memops", "counters")

@@ -27,7 +27,7 @@ from . import (
 from .kinds import BESIDE, RECORDS, WITHOUT, Run, kind_of, runs_in
 from .parts import Parts, trace_of
 
-#: What the same run may have been written as, the fullest first: one of them is read.
+#: Forms in which the same run may have been written, the most complete first: one of them is read.
 _SAME_RUN: Final = (
     ("database",),
     ("tool_json",),
@@ -79,7 +79,7 @@ def _kind(path: Path) -> str:
 def _folder(path: Path) -> Trace:
     runs = runs_in(path)
     complete_runs = [run for run in runs if any(kind in RECORDS for _, kind in run.files)]
-    # agents and statistics that are named differently go with the only run
+    # agents and statistics with other names belong to the only run
     if len(complete_runs) == 1:
         for run in runs:
             if run is not complete_runs[0]:
@@ -99,7 +99,8 @@ def _folder(path: Path) -> Trace:
 
 
 def _others(folder: Path, ours: set[Path]) -> list[str]:
-    """The names of other tools' traces in the folder. Kineto's reader takes all JSON, so it is asked last."""
+    """Return the names of other tools' traces in the folder. Kineto's reader takes all JSON, so it is asked
+    last."""
     from opscope.readers.formats import find  # lazy: it imports this package's users
 
     names = []
@@ -142,7 +143,7 @@ def _run(path: Path, run: Run) -> Trace:
 
 
 def _chosen(run: Run) -> tuple[list[tuple[Path, str]], list[Path]]:
-    """Return the files to read, and those that have the same in another format."""
+    """Return the files to read, and those with the same data in another format."""
     for kinds in _SAME_RUN:
         ours = [(file, kind) for file, kind in run.files if kind in kinds]
         if ours:
@@ -185,7 +186,7 @@ def _read(file: Path, kind: str, parts: Parts) -> None:
 
 
 def _alone(run: Run, parts: Parts) -> Trace:
-    """Return the trace of files that only say more of others. Raises BadInput."""
+    """Return the trace of files that only add to others. Raises BadInput."""
     file, kind = run.files[0]
     if kind == "statistics":
         statistics.read(file, parts)
@@ -208,7 +209,7 @@ def _once(parts: Parts) -> None:
     counted = parts.frames.pop("counted", [])
     tables = parts.frames.get("dispatches", [])
     if parts.tool == "rocprofiler-compute" and len(tables) > 1:
-        # every pass ran the same dispatches in a process of its own; the first table's times are shown
+        # each pass ran the same dispatches in a process of its own; the first table's times are shown
         parts.frames["dispatches"] = tables[:1]
         parts.note(
             "info",

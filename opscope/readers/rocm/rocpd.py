@@ -56,7 +56,7 @@ def read(database: Database, parts: Parts) -> None:
 
 
 class _Session:
-    """The tables of one id: those of one process."""
+    """The tables with one id: those of one process."""
 
     def __init__(self, database: Database, identity: str, parts: Parts) -> None:
         self.database = database
@@ -105,7 +105,7 @@ class _Session:
         return filled(self.database.rows(self._name(table), columns, where), columns)
 
     def _large(self, table: str, columns: Mapping[str, Column]) -> pl.DataFrame:
-        """All rows of a table, with all the columns; those that this version lacks are null."""
+        """Return all rows of a table with all columns; columns that this version lacks are null."""
         pieces = self.database.scan(
             self._name(table), columns, lambda frame, _: filled(frame, columns)
         )
@@ -169,7 +169,7 @@ class _Session:
         return LookUp(frame["id"].to_numpy(), np.arange(len(frame))) if len(frame) else None
 
     def _placed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Add pid, tid, agent, queue, stream and times from wherever this version has them."""
+        """Add pid, tid, agent, queue, stream and times from the tables in which this version has them."""
         if frame["track_id"].null_count() < len(frame):
             tracks = (
                 self.tracks.rename({"id": "track_id"})
@@ -296,7 +296,7 @@ class _Session:
         )
 
     def _sampled_values(self, values: pl.DataFrame) -> None:
-        """rocprof-sys' values over time: events of samples."""
+        """Return rocprof-sys' values over time: events of samples."""
         if not len(values) or not self._has("rocpd_sample", "event_id", "timestamp", "track_id"):
             return
         samples = self._placed_samples().select(
@@ -514,7 +514,7 @@ def _text_of(ids: pl.Series) -> str:
 
 
 def _place(ids: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Return for each wanted id its row among ``ids``; null where there is none."""
+    """Return for each wanted id its row among ``ids``; null if there is none."""
     is_stated = ids.is_not_null()
     if not is_stated.any():
         return _nothing(len(wanted))
@@ -536,7 +536,7 @@ def _known(rows: pl.Series) -> pl.Series:
 
 
 def _map(ids: pl.Series, row_of_id: Mapping[int, int]) -> pl.Series:
-    """Return what each id stands for; an id that no table explains stands for itself."""
+    """Return the text of each id; an id that no table explains stands for itself."""
     moved = {key: value for key, value in row_of_id.items() if key != value}
     return ids.replace(moved) if moved else ids
 
@@ -551,7 +551,7 @@ def _json(text: str | None) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-#: Characters of a command beyond which quotes are not heeded: Linux takes no longer word.
+#: In longer commands, quotes are ignored: Linux accepts no longer word.
 _LONGEST_COMMAND: Final = 1 << 17
 
 

@@ -77,7 +77,7 @@ def _rows(database: Database, table: str) -> pl.DataFrame:
 
 
 def _ops(database: Database, parts: Parts) -> bool:
-    """Add kernels and copies of ``OPS``; whether it had kernels."""
+    """Add kernels and copies of ``OPS``; return whether it had kernels."""
     if not database.has("OPS", "BeginNs", "EndNs", "Name"):
         return False
     frame = _rows(database, "OPS").with_columns(pl.col("dev-id").alias("device"))

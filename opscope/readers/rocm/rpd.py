@@ -38,7 +38,7 @@ _CALL: Final = r"^(?:__)?(?:hip|hsa|cuda|cu[A-Z])"
 _TRACER: Final = r"::|^(?:hcc_activity_callback|resourceLock|rlog)"
 #: The domains that roctx writes where the schema has domains.
 _ROCTX: Final = ("roctx", "nvtx")
-#: The domain of ranges that are no ops: a framework's or a tool's own work.
+#: The domain of ranges that are not ops: a framework's or a tool's own work.
 _RUNTIME: Final = "runtime"
 _NO_KERNELS: Final = "barriers of streams, which are waits: shown as such, not as work"
 
@@ -214,7 +214,7 @@ def _kernels(
     wanted: dict[str, Column] = dict.fromkeys(
         ("api_ptr_id", *sizes, "groupSegmentSize", "privateSegmentSize", "kernelName_id"), "int"
     )
-    # the first schema ties it to the op, later ones to the call
+    # the first schema links it to the op, later ones to the call
     by_op = database.has("rocpd_kernelop", "op_ptr_id")
     table = "rocpd_kernelop" if by_op else "rocpd_kernelapi"
     if by_op:
@@ -235,7 +235,7 @@ def _kernels(
     frame = frame.with_columns(
         *(column.alias(name) for name, column in columns.items()), named.alias("launched")
     )
-    # work-items are what all readers here count a grid in
+    # all readers of these tools count a grid in work-items
     by_call = pl.col("call").is_in(_WORK_ITEMS).fill_null(False) | pl.lit(by_op)
     items = [
         pl.when(by_call)

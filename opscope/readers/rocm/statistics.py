@@ -1,8 +1,6 @@
-"""Read tables of statistics (``results.stats.csv``, ``kernel_stats.csv``): times that kernels took in all.
-
-They have no times of single kernels. Where they are all that there is, each kernel's executions are laid
-one after another, so that sums and numbers are right; otherwise they check what was read.
-"""
+"""Read tables of statistics (``results.stats.csv``, ``kernel_stats.csv``): total times of kernels. They have
+no times of single kernels. Where they are all that there is, each kernel's executions are laid one after
+another, so that sums and numbers are right; otherwise they check what was read."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ _OTHER: Final = (
     r"^(?:KERNEL_DISPATCH|HIP_API|HSA_API|MARKER_API|MEMORY_COPY|RCCL_API|MEMORY_ALLOCATION_?\w*|"
     r"SCRATCH_MEMORY)$"
 )
-#: Most executions that are laid out; above, one row stands for all of a kernel.
+#: The most executions that are placed; beyond it, one row stands for all of a kernel.
 _MOST: Final = 2_000_000
 
 

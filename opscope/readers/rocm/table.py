@@ -73,8 +73,8 @@ class Table:
         return times
 
     def is_rounded(self, *names: str) -> pl.Series:
-        """Return where a column of times was written with fewer digits than microseconds take:
-        rocprofiler-compute wrote 8.1097E+14 on an MI300X, a time to ten seconds."""
+        """Return where a column of times has fewer digits than microseconds need: rocprofiler-compute wrote
+        8.1097E+14 on an MI300X, a time to ten seconds."""
         parts = self.text(*names).str.extract_groups(r"^[0-9]+\.?([0-9]*)[eE]\+?([0-9]{1,2})$")
         digits, exponent = (parts.struct.field(number) for number in ("1", "2"))
         far = exponent.cast(pl.Int64) - digits.str.len_chars().cast(pl.Int64) > 3
@@ -121,7 +121,7 @@ def _plain(text: pl.Series) -> pl.Series:
 
 
 def _source(path: Path) -> bytes | None:
-    """The unpacked bytes of a packed file; None for a plain one, which is read from where it lies."""
+    """Return the unpacked bytes of a packed file; None for a plain one, which is read in place."""
     try:
         with path.open("rb") as file:
             magic = file.read(4)

@@ -1,4 +1,4 @@
-"""Read what trtexec, TREx and the engine inspector write of a TensorRT engine: layers, times, runs, logs."""
+"""Read files of trtexec, TREx and the engine inspector about a TensorRT engine: layers, times, runs, logs."""
 
 from __future__ import annotations
 

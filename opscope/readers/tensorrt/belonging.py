@@ -1,4 +1,4 @@
-"""Decide which files are of one engine: by their names, and by the names of the layers that they hold."""
+"""Decide which files belong to one engine: by their names, and by the names of their layers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ENDINGS: Final = (
     ".build.log",
     ".profile.log",
 )
-#: Of the layers with times, the least part that must be among the engine's.
+#: The least share of the layers with times that must be among the engine's layers.
 _MOST: Final = 0.5
 
 
 @dataclass(slots=True)
 class Engine:
-    """The files of one engine. ``beside``: those found by their names, which nobody named."""
+    """The files of one engine. ``beside``: files found by their names, which the user did not name."""
 
     parts: list[Part] = field(default_factory=list)
     beside: list[Part] = field(default_factory=list)
@@ -47,7 +47,7 @@ class Engine:
 
 
 def stem(path: Path) -> str:
-    """Return the name of a file without the ending that says what it holds."""
+    """Return a file's name without the suffix that tells its content."""
     for ending in ENDINGS:
         if path.name.endswith(ending) and path.name != ending:
             return path.name.removesuffix(ending)
@@ -148,7 +148,7 @@ def _merge(engines: list[Engine]) -> list[Engine]:
 
 
 def _contradiction(parts: Sequence[Part], other: Part) -> str | None:
-    """Return why ``other`` is not of the engine that ``parts`` describe; None if nothing says so."""
+    """Return why ``other`` does not belong to the engine of ``parts``; None if nothing contradicts."""
     for part in parts:
         for kind in ("layers", "times", "runs"):
             if kind in part.kinds and kind in other.kinds:

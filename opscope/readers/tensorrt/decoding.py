@@ -17,12 +17,12 @@ from .parts import Part, of_json
 
 #: Largest file, bytes. The largest real ones (a timing file of an hour) have some tens of megabytes.
 LARGEST: Final = 512 << 20
-#: How a log may begin, which is no list of JSON.
+#: How a log may begin that is not a JSON list.
 _LINE: Final = re.compile(rb"\[(?:\d\d/\d\d/\d{4}-|TRT\] |[EWIV]\] )")
 
 
 def decode(path: Path) -> Part:
-    """Return what the file says. Raises BadInput, which says what is wrong with it."""
+    """Return the content of the file. Raises BadInput, which says what is wrong with it."""
     body = _bytes(path)
     progress.read_whole(path)
     text = body.lstrip(b"\xef\xbb\xbf \t\r\n")

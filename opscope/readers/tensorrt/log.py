@@ -1,4 +1,4 @@
-"""Read what trtexec prints: options, device, performance summary, layers and their times."""
+"""Read trtexec's output: options, device, performance summary, layers and their times."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from opscope.readers.errors import BadInput
 
 from .parts import LayerTime, Part, Stated, Times, named_apart, number
 
-#: What stands before each line: time, severity, and who speaks.
+#: The beginning of each line: time, severity, and source.
 _PREFIX: Final = re.compile(
     r"(?:\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] )?(?:\[TRT\] (?=\[))?(?:\[([EWIV])\] ?)?(\[TRT\] ?)?"
 )
@@ -51,7 +51,7 @@ _KEY: Final = re.compile(r", ([A-Z][A-Za-z]*):(?: |\Z)")
 
 
 def read(path: Path, body: bytes) -> Part:
-    """Return what the log says. Raises BadInput if it holds nothing of an engine."""
+    """Return the content of the log. Raises BadInput if it has nothing about an engine."""
     part = Part(path)
     printed = body.decode("utf-8", "replace")
     part.layers = printed_json(path, printed)

@@ -1,4 +1,4 @@
-"""What one file says of a TensorRT engine, and how its JSON is read."""
+"""The content of one file about a TensorRT engine, and how its JSON is read."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Stated:
 
 @dataclass(slots=True)
 class Part:
-    """What one file says of an engine; what it does not say is empty."""
+    """The content of one file about an engine; fields that it lacks are empty."""
 
     path: Path
     kinds: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Part:
 
 
 def of_json(path: Path, text: bytes) -> Part:
-    """Return what a JSON file says. Raises BadInput, which says what is wrong with it."""
+    """Return the content of a JSON file. Raises BadInput, which says what is wrong with it."""
     document = _json(path, text)
     part = Part(path)
     if isinstance(document, Mapping):
@@ -185,7 +185,7 @@ def _profile(part: Part, document: list[Any]) -> None:
 
 
 def named_apart(rows: list[LayerTime]) -> list[LayerTime]:
-    """Give names that repeat the suffix that the layers of the inspector have (``_2``, ``_3`` …)."""
+    """Give repeated names the suffix that the inspector's layers have (``_2``, ``_3`` …)."""
     seen: dict[str, int] = {}
     renamed = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Make the trace of a TensorRT engine from what its files say.
+"""Make the trace of a TensorRT engine from its files.
 
 Layers are specs. Their times are not events: trtexec states sums over many runs. Each layer with a time
 becomes one kernel, as long as the layer's mean time, and the kernels follow each other as if one run was
@@ -130,7 +130,7 @@ def _trace(engine: Engine) -> Trace:
 
 
 def _lacking(layers: Sequence[LayerTime]) -> list[tuple[str, str, int]]:
-    """Return a note where the shares that the file gives its layers do not add up: of all layers they do."""
+    """Return a note if the shares of the layers do not add up to 100 %, as the shares of all layers do."""
     shares = [layer.percentage for layer in layers if layer.percentage is not None]
     total = sum(shares)
     if not shares or abs(total - 100) <= max(1, _ROUNDED_SHARE * len(shares)):
@@ -290,7 +290,7 @@ def _possible(layer_time: LayerTime, runs: int | None) -> bool:
 
 
 def _differ(layer_time: LayerTime, runs: int | None) -> bool:
-    """Whether a layer's mean is not its sum over the runs, of which logs print two digits."""
+    """Whether a layer's mean differs from its sum over the runs, which logs print with two digits."""
     if not runs or layer_time.mean_ms is None:
         return False
     apart = abs(layer_time.total_ms / runs - layer_time.mean_ms)

@@ -1,8 +1,6 @@
-"""Tell what events of the host's threads are: TensorFlow's eager ops, tf.data's work, the user's own ranges.
-
-TSL's profiler writes them as it writes its own events. Work that one thread hands to another has a context:
-the producer's statistics ``_pt`` and ``_p`` are the consumer's ``_ct`` and ``_c``.
-"""
+"""Classify events of the host's threads: TensorFlow's eager ops, tf.data's work, the user's own ranges. TSL's
+profiler writes them as it writes its own events. Work that one thread hands to another has a context: the
+producer's statistics ``_pt`` and ``_p`` are the consumer's ``_ct`` and ``_c``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _VERSION: Final = re.compile(r"(\w+)_version\Z")
 
 
 class Written(NamedTuple):
-    """What XLA wrote of an operation: its category, its FLOPs and the bytes that it touches."""
+    """XLA's record of an operation: its category, its FLOPs and the bytes that it touches."""
 
     category: str
     flops: int | None

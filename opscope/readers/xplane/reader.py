@@ -228,7 +228,7 @@ def _pid(planes: Sequence[Plane]) -> int | None:
 
 
 def _tell(file_path: Path, space: Space | JsonSpace, line: Line) -> None:
-    """Tell whoever listens how far the file is decoded: up to the end of this line."""
+    """Report how far the file is decoded: up to the end of this line."""
     if len(line.ends) and space.data:
         progress.read_share(file_path, int(line.ends[-1]) / len(space.data))
 

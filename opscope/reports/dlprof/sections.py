@@ -17,7 +17,7 @@ from opscope.version import __version__
 
 #: How a DLProf rule begins in the ``known_as`` of a detector.
 _DLPROF: Final = "DLProf: "
-#: The detector that is answered by giving a key op.
+#: The detector whose advice is to give a key op.
 _ITERATIONS: Final = "no_iterations"
 
 
@@ -92,8 +92,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """``name``: the profile's name in the summary, if any. ``shapes``: whether the detailed report has the
-    data type and shapes of the inputs."""
+    """Options of the sections. ``name``: the profile's name in the summary, if any. ``shapes``: whether the
+    detailed report has the data type and shapes of inputs."""
 
     name: str | None = None
     shapes: bool = True

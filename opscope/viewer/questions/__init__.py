@@ -1,1 +1,2 @@
-"""The questions that a page can ask of a profile: one a module, found by name; nothing else lists them."""
+"""The questions that a page can ask of a profile: one per module, found by their names and listed
+nowhere else."""

@@ -1,7 +1,5 @@
-"""``about``: what there is to look at: files, steps, devices, ranks, and which pages have nothing to show.
-
-The answer is ``About`` of ``web/src/page.ts``; it takes no parameters.
-"""
+"""``about``: the files, steps, devices and ranks of the profile, and the pages that have nothing to show. The
+answer is ``About`` of ``web/src/page.ts``; it takes no parameters."""
 
 from __future__ import annotations
 
@@ -59,13 +57,13 @@ def _about(viewed: Viewed) -> dict[str, Any]:
 
 
 def _steps(profile: Profile) -> dict[str, Any] | None:
-    """Return the steps that can be selected; not ``marked``: the iterations that were found."""
+    """Return the steps that can be selected; if ``marked`` is false, they are detected iterations."""
     marked = profile.merged_of is not None or profile.of(has_steps)
     if profile.merged_of is not None:
         numbers = profile.of(table_of_steps)["step"].drop_nulls().unique()
     elif marked:
         numbers = steps_of(profile.of(op_index))["step"].drop_nulls().unique()
-    else:  # steps select the iterations that were found instead
+    else:  # without marked steps, a selection of steps selects iterations
         iterations = profile.iterations()
         numbers = iterations["iteration"].drop_nulls().unique()
     if numbers.is_empty():
@@ -80,7 +78,7 @@ def _steps(profile: Profile) -> dict[str, Any] | None:
 
 def _devices(profile: Profile) -> list[dict[str, Any]]:
     trace = profile.trace
-    if profile.merged_of is not None:  # nothing can be selected in it, by device neither
+    if profile.merged_of is not None:  # nothing of a merged job can be selected, devices neither
         return []
     seen = [
         profile._own_columns(name, ["device"])[0]["device"].drop_nulls().unique()
@@ -123,7 +121,7 @@ def _span(profile: Profile) -> dict[str, Any] | None:
 
 
 def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
-    """Return for each page without content the reason, in the words of the report that it shows."""
+    """Return why pages are empty, by page, in the words of the report that the page shows."""
     profile, trace, texts = viewed.profile, viewed.profile.trace, dict[str, str]()
     if profile.merged_of is not None:
         return _empty_of_merged(viewed, steps)
@@ -150,7 +148,7 @@ def _empty(viewed: Viewed, steps: object, ranks: list[int]) -> dict[str, str]:
 
 
 def _empty_of_merged(viewed: Viewed, steps: object) -> dict[str, str]:
-    """Return the same of a merged job: pages that are drawn from events have none."""
+    """Return why pages of a merged job are empty: those drawn from events."""
     texts = dict.fromkeys(_OF_EVENTS, NO_EVENTS)
     if viewed.profile.cpu_only:
         texts["kernels"] = reports()["kernel"].empty
@@ -163,7 +161,7 @@ def _empty_of_merged(viewed: Viewed, steps: object) -> dict[str, str]:
     return texts
 
 
-#: The pages that are drawn from single events, and what they say of a merged job.
+#: The pages that are drawn from single events, and what they show for a merged job.
 _OF_EVENTS: Final = ("layers", "timeline", "roofline", "memory", "serving", "source")
 NO_EVENTS: Final = (
     "events are not in a merged job, which holds sums and steps: opscope view of the rank's own file shows"

@@ -1,4 +1,4 @@
-"""The question of the difference of two runs: its headline, the step in both, and what to know of it."""
+"""The question of the difference of two runs: its headline, the step in both, and notes."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
     from opscope.viewer.viewed import Viewed
 
-#: Nodes that are given unless a page asks for another number, and the most it may ask for.
+#: Number of nodes unless a page asks for another number, and the most it may ask for.
 NODES: Final = 1_500
 _MOST: Final = 5_000
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Return the nodes as columns, siblings by time; what is left out is a node beside them.
+    """Return the nodes as columns, siblings by time; siblings that are left out are one more node.
 
     ``by``: ``op``, ``layer`` or ``source``; ``nodes``: how many. ``measure`` says what the time is:
     ``device``, ``self`` (the ops' self time, without a GPU) or ``host``; ``total`` is the first node's

@@ -1,7 +1,5 @@
-"""``kernel_names``: what pages show for long names of kernels, so that no two look alike.
-
-The answer is ``KernelNames`` of ``web/src/parts/kernel_names.ts``; it takes no parameters.
-"""
+"""``kernel_names``: short forms of long kernel names for pages, no two of them alike. The answer is
+``KernelNames`` of ``web/src/parts/kernel_names.ts``; it takes no parameters."""
 
 from __future__ import annotations
 
@@ -20,12 +18,13 @@ if TYPE_CHECKING:
 
 #: Characters of a shown name: a column of names has room for about as many.
 _WIDTH: Final = 44
-#: Names that are shortened together, those with the most time; the pages cut the middle out of others.
+#: Number of names that are shortened together, those with the most time; pages cut the middle out of others.
 _MOST: Final = 2_000
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Return by each name, as recorded, its short form; and whole, where it was recorded mangled."""
+    """Return the short form of each name by the recorded name; for mangled names also the demangled
+    one."""
     viewed = asked.viewed
     shown: dict[str, Any] = viewed.tables.get("kernel_names", lambda: _names(viewed.profile))
     return shown
@@ -45,7 +44,7 @@ def _names(profile: Profile) -> dict[str, Any]:
 
 
 def _short(full: list[str]) -> list[str]:
-    """Return the names without signatures in few characters; those that differ in these alone keep them."""
+    """Return short names without signatures; names that differ only in their signatures keep them."""
     bare = [kernel(name) for name in full]
     alike = {text for text, times in Counter(bare).items() if times > 1}
     texts = [name if text in alike else text for name, text in zip(full, bare, strict=True)]

@@ -27,7 +27,7 @@ def command(editor: str, file: str, line: int) -> list[str]:
 
 
 def _fill(word: str, places: dict[str, str]) -> str:
-    """Put the values into ``word``; what a value holds is not looked at again."""
+    """Put the values into ``word``; braces inside a value are not replaced again."""
     first, *rest = sorted(places, key=lambda name: word.find(name) if name in word else len(word))
     if first not in word:
         return word

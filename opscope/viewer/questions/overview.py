@@ -1,8 +1,6 @@
-"""``overview``: the figures of the first page, each that of a report; unknown ones are null with a reason.
-
-The answer is ``Overview`` of ``web/src/overview.ts``; with ``part=advice``, ``OverviewAdvice``. Both take
-``steps``, ``device`` and ``rank``.
-"""
+"""``overview``: the figures of the first page, each from a report; unknown ones are null with a reason. The
+answer is ``Overview`` of ``web/src/overview.ts``; with ``part=advice``, ``OverviewAdvice``. Both take
+``steps``, ``device`` and ``rank``."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Return the name, title, subject and meaning of a row of each report, in the order of output."""
+    """Return each report's name, title, subject and the meaning of its rows, in the order of output."""
     return {
         "reports": [
             {

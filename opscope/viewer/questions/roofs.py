@@ -1,4 +1,4 @@
-"""The question of the roofs: the device's peaks, the dtypes of its work, and what is not known of both."""
+"""The question of the roofs: the device's peaks, the dtypes of its work, and why some are unknown."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from opscope.viewer.viewed import Viewed
 def answer(asked: Asked) -> dict[str, Any]:
     """Return the peaks (FLOP/s by unit and dtype) and the memory's bandwidth (bytes/s).
 
-    ``device`` is null if it is not known, with ``reason``. ``worked`` has the device time (ns) by dtype
-    of what ran (none of a merged job: it has no single ops), ``cached`` the size (bytes) of the largest
-    cache, whose bandwidth no table holds; ``notes`` are the lines below the report's table.
+    ``device`` is null if it is not known, with ``reason``. ``worked`` has the device time (ns) by
+    dtype (empty for a merged job, which has no single ops), ``cached`` the size (bytes) of the
+    largest cache, whose bandwidth no table holds; ``notes`` are the lines below the report's table.
     """
     profile = asked.profile
     device, reason = profile.device
@@ -56,7 +56,7 @@ def _peaks(device: Device | None) -> dict[str, Any]:
 
 
 def stored(viewed: Viewed) -> list[dict[str, str]]:
-    """Return that a single file holds it."""
+    """Return that a single file holds this answer."""
     return [{}]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from opscope.viewer.viewed import Viewed
 
 
-#: Files that are looked for on the disk when all are listed.
+#: Number of files that are looked up on disk when all are listed.
 _LOOKED_AT: Final = 500
 #: Files whose lines a single file holds, those with most of the time.
 _FILES: Final = 50

@@ -1,8 +1,5 @@
-"""``step_picture``: one step drawn, with when its phases ran and when its devices were idle.
-
-The answer is ``StepPicture`` of ``web/src/pages/step_picture.tsx``. It takes ``steps``,
-``device`` and ``rank``.
-"""
+"""``step_picture``: one step drawn, with the times of its phases and of its devices' idleness. The answer is
+``StepPicture`` of ``web/src/pages/step_picture.tsx``. It takes ``steps``, ``device`` and ``rank``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``table``: some rows of a table, after search, conditions and sorting, with what all of them add up to.
+"""``table``: rows of a table after search, conditions and sorting, with the sums of all matching rows.
 
 Parameters: ``name`` (a report, also with parameters: ``short_kernels:below=5us``; ``each_op``,
 ``each_kernel``, ``each_copy``: a row for each that ran; ``diff_part`` … of Compare), ``from``, ``rows`` (at
@@ -25,7 +25,7 @@ from opscope.viewer.question import Asked, BadParameter, Question
 
 #: Rows of one answer, conditions of one question.
 ROWS: Final = 1_000
-#: The types of columns of a table that a merged job does not have, by unit.
+#: The type of a column by its unit, for tables that a merged job lacks.
 _TYPES: Final = {
     "text": pl.String, "yes/no": pl.Boolean,
     **dict.fromkeys(("ns", "count", "number", "bytes", "FLOP"), pl.Int64),
@@ -119,13 +119,13 @@ def _words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
 
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:
-    """Return the whole table; of a merged job that does not have it, none of its rows. Raises BadParameter,
-    and Unanswered without a second run."""
+    """Return the whole table; without rows if a merged job lacks it. Raises BadParameter, and Unanswered
+    without a second run."""
     return _make(kind, asked)[0]
 
 
 def _make(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
-    """Return the table, and why a merged job does not have it."""
+    """Return the table, and the reason if a merged job lacks it."""
 
     def make() -> tuple[pl.DataFrame, str | None]:
         with progress.stage(f"making the table “{kind.title}”"):
@@ -144,7 +144,7 @@ def _make(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
 
 
 def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
-    """Return what the table is kept by; an analysis may add to the notes, which are another table then."""
+    """Return the cache key of the table; an analysis may add notes, which make another table."""
     notes = len(asked.profile.notes()) if kind.name == "notes" else None
     return (kind.name, kind.asked, asked.selection, notes)
 
@@ -169,7 +169,7 @@ def _kind(dtype: pl.DataType) -> str:
 def _where(text: str) -> Mapping[str, Any]:
     try:
         conditions_read = json.loads(text)
-        json.dumps(conditions_read, ensure_ascii=False).encode()  # half a character is no text
+        json.dumps(conditions_read, ensure_ascii=False).encode()  # half a surrogate pair is no text
     except (ValueError, RecursionError):
         raise BadParameter("where is no JSON") from None
     if not isinstance(conditions_read, dict):

@@ -1,5 +1,5 @@
-"""Answered once the kernels of the lanes of devices have the categories of their ops: pictures that were made
-before may say ``provisional``, those that are asked for after it do not."""
+"""Answered once the kernels on the devices' lanes have the categories of their ops. Earlier pictures may say
+``provisional``; later ones do not."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What runs in a span: ``start``, ``end`` (ns), ``lanes``; in all, by category, by name.
-``viewer/timeline/find.py`` describes the answer."""
+"""Sums of what runs in a span: ``start``, ``end`` (ns), ``lanes``; in all, by category and by name."""
 
 from __future__ import annotations
 
@@ -13,7 +12,8 @@ from opscope.viewer.timeline.find import sums
 def _answer(asked: Asked) -> dict[str, Any]:
     timeline = given.timeline(asked)
     lanes = given.lanes(asked)
-    if any(lane.provisional for _, lane in lanes):  # time by category waits until that is known
+    # time by category waits until the categories are known
+    if any(lane.provisional for _, lane in lanes):
         timeline.settle()
         lanes = given.lanes(asked)
     return sums(timeline, lanes, *given.window(asked))

@@ -11,7 +11,7 @@ from opscope.core.analysis.ranks.stragglers import waits_for
 from opscope.viewer.question import Asked, Question
 from opscope.viewer.viewed import Viewed
 
-#: Ranks of the matrix: those with the most waiting, caused or their own.
+#: Number of ranks in the matrix: those with the most waiting, whether they caused it or waited.
 RANKS: Final = 32
 
 

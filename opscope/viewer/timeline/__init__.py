@@ -1,1 +1,1 @@
-"""The timeline: lanes of slices, and pictures of any window of them that leave nothing out unsaid."""
+"""The timeline: lanes of slices, and pictures of any window of them that report all they leave out."""

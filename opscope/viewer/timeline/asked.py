@@ -12,14 +12,14 @@ from opscope.viewer.question import Asked, BadParameter
 from .index import Timeline, timeline_of
 from .lane import Lane
 
-#: Bounds of a time (ns), and of what may be asked for at once.
+#: Bounds of a time (ns), and of the numbers of lanes, strips and columns.
 _TIME: Final = 1 << 62
 _LANES: Final = 500
 _COLUMNS: Final = 4_096
 
 
 def timeline(asked: Asked) -> Timeline:
-    """Return the timeline of what is selected; of a merged job, which has no events, that of nothing."""
+    """Return the timeline of the selected part; an empty one for a merged job, which has no events."""
     profile = asked.profile
     if profile.merged_of is not None:
         profile = asked.viewed.tables.get("no events", lambda: Profile(Trace.of({})))
@@ -32,7 +32,8 @@ def lane_names(asked: Asked) -> str:
 
 
 def lanes(asked: Asked) -> list[tuple[str, Lane]]:
-    """Return the lanes that ``lanes`` names (``d0,h3``), all without it; ``h3:2``: its first two strips."""
+    """Return the lanes that ``lanes`` names (``d0,h3``), or all if it is empty; ``h3:2``: its first two
+    strips."""
     timeline_asked = timeline(asked)
     ids = lane_names(asked)
     if not ids:

@@ -1,9 +1,9 @@
 """The curves above the lanes: use of devices, memory, sampled counters, over the columns of a window.
 
-The answer has the form of ``window``: a header (``start``, ``span``, ``columns``, ``curves``: each with
-``title``, ``process``, ``device``, ``unit``, ``most``: its largest value anywhere, ``how``: what the value of
-a column is; ``left``: how many more there are) and per curve an array f32, a value per column, NaN where
-it is unknown.
+The answer has the form of ``window``: a header (``start``, ``span``, ``columns``, ``curves``: each
+with ``title``, ``process``, ``device``, ``unit``, ``most``: its largest value anywhere, ``how``:
+how the value of a column is made; ``left``: how many more curves there are) and per curve an array
+f32, a value per column, NaN where it is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .window import Buffers
 
 #: Points of a device's curve over the whole profile.
 _POINTS: Final = 2_000
-#: At most so many counters are drawn, those that come first.
+#: At most this many counters are drawn, the first ones.
 _COUNTERS: Final = 16
 Values = NDArray[np.float64]
 
@@ -91,7 +91,7 @@ def curves(timeline: Timeline, of: str, low: int, high: int, columns: int) -> by
 
 
 def _columns(series: Series, edges: Ints) -> Values:
-    """Return the largest value of each column, those that began before it included."""
+    """Return the largest value of each column; values that began before it and still last count too."""
     first = np.searchsorted(series.time, edges)
     low, high = first[:-1], first[1:]
     value = np.where(np.isfinite(series.value), series.value, -np.inf)
@@ -109,7 +109,7 @@ def _columns(series: Series, edges: Ints) -> Values:
 def _use(timeline: Timeline) -> Iterator[Series]:
     shape = own_columns(timeline.profile, "kernels", ["grid", "block"])
     if shape["grid"].null_count() == len(shape) or shape["block"].null_count() == len(shape):
-        return  # without how they were launched nothing is known, and finding that out takes 1 GB
+        return  # without launch records the queue is unknown, and reading them takes 1 GB
     del shape
     frame = timeline.profile.device_curve(_POINTS)
     for (process, device), part in frame.group_by(["process", "device"], maintain_order=True):

@@ -1,4 +1,4 @@
-"""What a slice is: its op, layer, step, shapes and cost, and the slices that it is tied to."""
+"""Details of a slice: its op, layer, step, shapes and cost, and the slices that are linked to it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .op_kinds import own_columns
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: So many flows of a slice are drawn.
+#: At most this many flows of a slice are drawn.
 FLOWS: Final = 200
-#: Stands behind the category of a kernel whose op is not known yet.
+#: Appended to the category of a kernel whose op is not known yet.
 BY_NAME: Final = " by its name"
-#: Longer texts are cut in what is told of a slice.
+#: Longer texts of a slice are cut.
 _LONGEST: Final = 4_000
 _OF_KERNELS: Final = (
     *("op", "op_type", "direction", "layer", "step", "range", "source", "inputs", "outputs"),
@@ -46,11 +46,10 @@ def detail(
     timeline: Timeline, lane_id: str, level: int, index: int, brief: bool = False
 ) -> dict[str, Any]:
     """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns),
-    ``kind``, ``told`` (what its row says; what is null is left out), ``flows``: slices that launched it or
-    that it launched, at most 200, and ``more``: how many flows there are beyond; ``inside``: what is right
-    inside it (``inside.py``); ``waited``: of a kernel, what it waited for. ``brief``: what its lane knows,
-    without a look into the tables. Raises BadParameter.
-    """
+    ``kind``, ``told`` (the values of its row that are not null), ``flows``: slices that launched it or that
+    it launched, at most 200, and ``more``: how many flows there are beyond; ``inside``: the slices directly
+    inside it (``inside.py``); ``waited``: for a kernel, what it waited for. ``brief``: only what its lane
+    has, without reading tables. Raises BadParameter."""
     lane = timeline.lane(lane_id)
     if lane.provisional and not brief:
         timeline.settle()
@@ -96,7 +95,7 @@ def detail(
     )
 
 
-#: A slice that another is tied to: what it is, its process, its start (ns) and its row of its table.
+#: A linked slice: what it is, its process, its start (ns) and its row in its table.
 _Tie = tuple[str, int, int, int]
 
 
@@ -160,13 +159,14 @@ def _of_range(
             ops_frame(profile.of(op_index), here).cast({pl.Categorical: pl.String}).to_dicts()[0]
         )
         details = _tell(op_facts, _OF_OPS)
-    # what the op and the ops inside it launched
+    # everything launched by the op and the ops inside it
     rows_inside = [np.array([row])]
     low, high = int(strip.start[index]), int(strip.start[index] + strip.lasted(index))
     for deeper in lane.strips[level + 1 :]:
         first, after = deeper.part(low, high)
         rows_inside.append(deeper.row[first:after])
-    launches = np.zeros(len(attribution.is_op) + 1, bool)  # the last is that of no op, -1
+    # the last element is for kernels without an op, -1
+    launches = np.zeros(len(attribution.is_op) + 1, bool)
     launches[np.concatenate(rows_inside)] = True
     ties: list[_Tie] = []
     for table, launched in (("kernels", attribution.kernels), ("memops", attribution.memops)):
@@ -200,7 +200,7 @@ def _cut(value: Any) -> Any:
 def _locate(
     timeline: Timeline, table: str, process: int, start: int, row: int
 ) -> dict[str, Any] | None:
-    """Return where the slice of a table's row is; None if no lane has it."""
+    """Return where the slice of a table's row is; None if it is on no lane."""
     on_device = table in ("kernels", "memops")
     wanted = {"op": THREAD, "call": CALLS}.get(table, STREAM)
     for lane_id, lane in timeline.part("device" if on_device else "host"):

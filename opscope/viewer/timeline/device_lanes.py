@@ -1,4 +1,4 @@
-"""The lanes of devices: what ran on each stream, kernels and copies together."""
+"""The lanes of devices: kernels and copies together, by stream."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ _THREADS: Final = 2
 
 
 def device_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
-    """Return a lane per process, device, context and stream; times are ns as in the trace.
-
-    Lanes are made by two threads. ``titles`` gives the heading of a process. If it would take seconds to know
-    the kernels' ops, the lanes are provisional.
-    """
+    """Return a lane per process, device, context and stream; times are ns as in the trace. Lanes are made by
+    two threads. ``titles`` gives the heading of a process. If finding the kernels' ops would take seconds,
+    the lanes are provisional."""
     with Pool(_THREADS) as pool:
         named_kernels = pool.submit(_kernel_names, profile)
         categories = pool.submit(soon_known, profile)
@@ -85,7 +83,7 @@ def _number(profile: Profile) -> list[tuple[NDArray[Any], list[tuple[int, ...]]]
 
 
 def _key(column: pl.Series) -> pl.Series | int:
-    """Return a key of each row; the number itself if no row has one."""
+    """Return the column as a key without nulls; a constant if all its values are null."""
     if column.null_count() == len(column):
         return NONE
     return known(column, NONE)
@@ -93,8 +91,8 @@ def _key(column: pl.Series) -> pl.Series | int:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Slices by the order of their rows: the first row's number, how many, and the columns that ``read``
-    returns of the rows ``[low, high)``: start, end, number of the name, category."""
+    """Slices in the order of their rows: the first row's number, the number of rows, and ``read``, which
+    returns columns of the rows ``[low, high)``: start, end, number of the name, category."""
 
     first: int
     many: int

@@ -11,12 +11,12 @@ from opscope.core.tables.intervals import Ints, union_length
 from .index import Timeline
 from .lane import CATEGORIES, Lane
 
-#: A sum names so many names, those with the most time.
+#: A sum lists at most this many names, those with the most time.
 NAMED: Final = 100
 
 
 class Place(NamedTuple):
-    """Where a slice is: its lane's id, the strip, the place in the strip."""
+    """Where a slice is: its lane's id, the strip, the position in the strip."""
 
     lane: str
     level: int
@@ -32,13 +32,11 @@ def find(
     back: bool,
     exact: bool = False,
 ) -> dict[str, Any]:
-    """Return the next slice whose name contains ``text``, or with ``exact`` is it: the first that begins at
-    ``time`` (ns) or later, or with ``back`` the last that begins at ``time`` or earlier; how many there are,
-    and its number.
-
-    Slices are in the order of their starts, then of lanes, strips and places. ``after``: a slice that begins
-    at ``time`` and was found before; the next is another. After the last comes the first.
-    """
+    """Return the next slice whose name contains ``text``, or equals it with ``exact``: the first that begins
+    at ``time`` (ns) or later, or with ``back`` the last that begins at ``time`` or earlier; also the number
+    of hits and its number among them. Slices are ordered by start, then lane, strip and position. ``after``:
+    the slice at ``time`` that was found last; the search goes on behind it. After the last hit comes the
+    first."""
     named = timeline.names.equal(text) if exact else timeline.names.matching(text)
     number = {lane_id: index for index, (lane_id, _) in enumerate(lanes)}
     cursor = None
@@ -53,7 +51,7 @@ def find(
     total = sum(len(rows) for _, rows, _ in hits)
     if not total:
         return {"total": 0, "found": None}
-    # of each strip, how many of its hits come before the wanted place; the next or the one before is the best
+    # per strip the number of hits before the wanted position; the best hit is next to it
     before = [_before(hit, time, cursor, back) for hit in hits]
     best: tuple[int, tuple[int, int], int] | None = None
     for wrapped in (False, True):
@@ -92,23 +90,21 @@ def _before(
     cursor: tuple[int, int, int] | None,
     back: bool,
 ) -> int:
-    """Return how many hits of a strip come before the wanted place."""
+    """Return how many hits of a strip come before the wanted position."""
     key, rows, start = hits
     low, high = np.searchsorted(start, time), np.searchsorted(start, time, side="right")
     if cursor is None:
         return int(high if back else low)
-    if key != cursor[:2]:  # of those that begin at the same time, lanes and strips in order
+    if key != cursor[:2]:  # slices that begin at the same time are ordered by lane and strip
         return int(high if key < cursor[:2] else low)
     tied = rows[low:high]
     return int(low + np.searchsorted(tied, cursor[2], side="left" if back else "right"))
 
 
 def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int) -> dict[str, Any]:
-    """Return what runs in ``[low, high)`` ns: per lane the slices that have a moment in it, the part of their
-    time in it and the time in which any ran; the same by category and by name.
-
-    A slice inside another counts in both, as it has its own name; ``busy`` counts each moment once.
-    """
+    """Return what runs in ``[low, high)`` ns: per lane the number of slices that overlap it, their time
+    inside it, and the time in which any slice ran; the same by category and by name. A slice inside another
+    counts in both, as it has its own name; ``busy`` counts each moment once."""
     count = len(timeline.names)
     time_of, slices_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
     kind_time, kind_slices = (np.zeros(len(CATEGORIES), np.int64) for _ in range(2))
@@ -168,7 +164,7 @@ def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int)
 
 
 def _parts(lane: Lane, low: int, high: int) -> list[tuple[Any, Any, Any, Any]]:
-    """Return starts, ends, names and categories of each strip's slices that have a moment in the span."""
+    """Return starts, ends, names and categories of each strip's slices that overlap the span."""
     parts: list[tuple[Any, Any, Any, Any]] = []
     for strip in lane.strips:
         first, after = strip.part(low, high)

@@ -1,8 +1,8 @@
-"""Keep the first pictures of a saved profile: who opens it again sees it before its lanes are made.
+"""Keep the first pictures of a saved profile, so that it is shown again before its lanes are made.
 
-``kept.first_pictures.parquet`` in the profile's folder has what is told of the lanes of devices, the names of
-their slices, and the last few pictures of all that ran on devices, each of 150 kB at most. A picture is the
-answer to exactly one question (lanes, window, columns), so it is as exact as if it were made again.
+``kept.first_pictures.parquet`` in the profile's folder has the description of the devices' lanes, the names
+of their slices, and the last few pictures of all devices, each of 150 kB at most. A picture is the answer to
+exactly one question (lanes, window, columns), so it is as exact as if it were made again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from .index import Timeline
 
 NAME: Final = "first_pictures"
-#: Increase it when pictures, or what is told of lanes, change.
+#: Increase it when pictures, or descriptions of lanes, change.
 _FORM: Final = 1
-#: Pictures of so many sizes of the page are kept.
+#: Number of page sizes whose pictures are kept.
 _PICTURES: Final = 4
-#: With more characters of names, or bytes of all, nothing is kept.
+#: With more characters of names, or bytes in all, nothing is kept.
 _CHARACTERS: Final = 1 << 20
 _BYTES: Final = 4 << 20
 _log: Final = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Question(NamedTuple):
 
 
 class FirstPictures(msgspec.Struct, array_like=True):
-    """What is kept. ``lanes``: the answer for the lanes of devices. ``names``: the names by number."""
+    """The kept pictures. ``lanes``: the answer for the lanes of devices. ``names``: the names by number."""
 
     by: tuple[int, str]
     lanes: dict[str, Any]
@@ -59,14 +59,14 @@ class FirstPictures(msgspec.Struct, array_like=True):
 
 
 def kept(profile: Profile) -> FirstPictures | None:
-    """Return the pictures that are kept in the folder of a profile; None without any, or of a selection."""
+    """Return the pictures that are kept in a profile's folder; None if there are none, or for a selection."""
     if profile.selected is not None or NAME not in profile._kept:
         return None
     frame = profile._as_stored(NAME)
     if frame is None:
         return None
     try:
-        # bytes are rows: the reader refuses a small file that would unpack to many
+        # one byte per row: the reader refuses a small file that would unpack to many rows
         data = frame["byte"].cast(pl.UInt8).to_numpy().tobytes()
         pictures_kept = msgspec.msgpack.decode(data, type=FirstPictures)
     except (msgspec.DecodeError, pl.exceptions.PolarsError) as error:
@@ -76,7 +76,7 @@ def kept(profile: Profile) -> FirstPictures | None:
 
 
 def keep(timeline: Timeline, question: Question, picture: bytes) -> None:
-    """Keep a picture if it is of all that ran on devices, in a saved profile whose folder is ours."""
+    """Keep a picture of all devices, if the profile is saved and we may write into its folder."""
     profile = timeline.profile
     if profile._place is None or not all(
         lane_id[:1] == "d" for lane_id in question.lanes.split(",")
@@ -93,7 +93,7 @@ def keep(timeline: Timeline, question: Question, picture: bytes) -> None:
     timeline.first = FirstPictures((_FORM, __version__), lanes, names, pictures)
     try:
         data = msgspec.msgpack.encode(timeline.first)
-    except UnicodeEncodeError:  # a name with half of a character, which UTF-8 does not have
+    except UnicodeEncodeError:  # a name with half a surrogate pair, which UTF-8 does not have
         return
     if len(data) <= _BYTES:
         profile._keep(NAME, pl.DataFrame({"byte": np.frombuffer(data, np.uint8)}))

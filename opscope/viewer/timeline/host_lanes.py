@@ -31,9 +31,9 @@ _Kind = TypeVar("_Kind", bound=np.generic)
 
 
 def host_lanes(profile: Profile, names: Names, titles: Callable[[int], str]) -> list[Lane]:
-    """Return the lanes of the host, process by process: steps, then threads by their time, each with its
-    Python functions and its calls below it. Times are ns as in the trace. Lanes are kept where the profile's
-    attribution keeps its columns: in files if it is long."""
+    """Return the lanes of the host, process by process: steps, then threads by their time, each
+    with its Python functions and its calls below it. Times are ns as in the trace. Lanes are stored
+    like the columns of the profile's attribution: in files if the profile is long."""
     keep = profile.attribution.kept
     lanes_made = []
     makers = (_of_ranges, _of_calls, _of_samples)
@@ -80,7 +80,7 @@ def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
             steps.setdefault(process, []).append(stepping)
         parts = [(THREAD, called, _ON_THREAD), (PYTHON, f"{called}: Python", _IN_PYTHON)]
         rows = [here[kind == kind_number].astype(np.int32) for *_, kind_number in parts]
-        del here, kind, stepping  # of ten million ranges each array takes 40 to 80 MB
+        del here, kind, stepping  # each array of ten million ranges takes 40 to 80 MB
         for (lane, title, _), part in zip(parts, rows, strict=True):
             if len(part):
                 about = About(lane, process, titles(process), title, "ranges", thread)
@@ -92,15 +92,15 @@ def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
         yield Lane.of(about, drawn.slices(rows_of_steps))
 
 
-#: The lane of a range: that of its thread, of the thread's Python functions, of its process's steps.
+#: The kinds of lanes of a range: its thread's, the one of the thread's Python functions, its process's steps.
 _ON_THREAD, _IN_PYTHON, _STEP = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What is drawn of ranges. By reading: ``named``: whether it has a name, ``name``: its number,
-    ``kind``: its category, ``lane``: which lane it is on, ``user``: whether it is a range of the user's.
-    ``unended``: the rows of steps that did not end, whose name is ``without_end``."""
+    """The data for drawing ranges. By reading (distinct text): ``named``: whether it has a name, ``name``:
+    the name's number, ``kind``: its category, ``lane``: the kind of lane, ``user``: whether it is a range of
+    the user's. ``unended``: the rows of steps that did not end, which are named ``without_end``."""
 
     start: Ints
     end: Ints
@@ -155,7 +155,7 @@ class _Told:
 
 
 def _unended(profile: Profile, is_step: NDArray[np.bool_]) -> Ints:
-    """Return the rows of steps that did not end. ``is_step``: per reading."""
+    """Return the rows of steps that did not end. ``is_step``: for each reading."""
     attribution = profile.attribution
     reading = attribution.meaning.reading
     if not is_step.any():
@@ -169,7 +169,7 @@ def _unended(profile: Profile, is_step: NDArray[np.bool_]) -> Ints:
 
 
 def _draw(profile: Profile, drawn: _Told) -> NDArray[np.bool_]:
-    """Return which ranges are slices."""
+    """Return which ranges are drawn as slices."""
     attribution = profile.attribution
     domain = attribution.trace["ranges"]["domain"]
     is_drawn = np.empty(len(drawn.reading), bool)
@@ -177,7 +177,7 @@ def _draw(profile: Profile, drawn: _Told) -> NDArray[np.bool_]:
         reading, is_op = drawn.reading[part], attribution.is_op[part]
         is_drawn[part] = drawn.named[reading] & ((drawn.end[part] > drawn.start[part]) | is_op)
         user = drawn.user[reading]
-        if user.any():  # a framework's runtime internals are not the user's
+        if user.any():  # ranges of a framework's runtime internals are not the user's
             internal = (domain[part] == RUNTIME).fill_null(False).to_numpy()
             is_drawn[part] &= ~(user & internal & ~is_op)
     return is_drawn
@@ -208,7 +208,8 @@ def _of_calls(profile: Profile, names: Names, titles: Callable[[int], str]) -> I
 
 
 def _of_samples(profile: Profile, names: Names, titles: Callable[[int], str]) -> Iterator[Lane]:
-    """Yield a lane for each thread whose stacks were sampled: the lines where it was, and collections."""
+    """Yield a lane for each thread whose stacks were sampled, with the sampled lines and garbage
+    collections."""
     samples = profile.attribution.trace["host_samples"]
     if samples.is_empty():
         return
@@ -231,7 +232,7 @@ def _of_samples(profile: Profile, names: Names, titles: Callable[[int], str]) ->
 
 
 def _take(column: NDArray[_Kind], rows: Ints | NDArray[np.int32]) -> NDArray[_Kind]:
-    """Return the values of some rows, in pieces: of a column that is in a file little stays in memory."""
+    """Return the values of some rows, taken in pieces, so that little of a mapped column is in memory."""
     values = np.empty(len(rows), column.dtype)
     for part in pieces(len(rows)):
         column.take(rows[part], out=values[part], mode="clip")

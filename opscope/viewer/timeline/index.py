@@ -1,4 +1,4 @@
-"""The timeline of a profile: its lanes, made when they are first asked for and kept while it is looked at."""
+"""The timeline of a profile: its lanes, made when first asked for and kept while the profile is viewed."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DEVICE", "HOST", "Timeline", "timeline_of"]
 
-#: The parts of a timeline, and the letter with which the ids of their lanes begin.
+#: The parts of a timeline, and the first letter of their lanes' ids.
 DEVICE, HOST = "device", "host"
 _LETTER: Final = {DEVICE: "d", HOST: "h"}
-#: Timelines of so many selections are kept: one of ten million kernels takes half a GB.
+#: Number of selections whose timelines are kept: one of ten million kernels takes half a GB.
 _KEPT: Final = 2
 
 
@@ -40,7 +40,7 @@ class Timeline:
     def __init__(self, profile: Profile) -> None:
         read_into_files(profile)
         self.profile = profile
-        #: The pictures that were kept when the profile was looked at before; None if there are none.
+        #: The pictures that were kept when the profile was viewed before; None if there are none.
         self.first = kept(profile)
         self.names = Names([] if self.first is None else self.first.names)
         processes = profile.trace["processes"].unique("process", keep="first", maintain_order=True)
@@ -57,7 +57,7 @@ class Timeline:
 
     @once
     def device(self) -> list[Lane]:
-        """The lanes of devices; provisional ones until ``settle``."""
+        """The lanes of devices; provisional until ``settle`` is called."""
         lanes = device_lanes(self.profile, self.names, self._title)
         hand_back()
         return lanes
@@ -78,15 +78,16 @@ class Timeline:
             if not any(lane.provisional for lane in self.device):
                 return  # another thread has done it meanwhile
             categories = all_kinds(self.profile)
-            # whoever has the lanes of before goes on with them, and they say what they are
+            # callers that hold the earlier lanes go on with them, and these still say that they are
+            # provisional
             self.__dict__[DEVICE] = [lane.settled(categories) for lane in self.device]
         let_go()
         hand_back()
 
     @once
     def busy(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-        """Per process and device the starts of the times in which it was busy, and ns of busy time before
-        each and in all: what ran on several streams at once counts once."""
+        """Return per process and device the starts of its busy times, and the busy time (ns) before each
+        and in all; time in which several streams were busy counts once."""
         lanes: dict[tuple[int, int], list[Lane]] = {}
         for lane in self.device:
             about = lane.about
@@ -98,7 +99,8 @@ class Timeline:
                 busy_of_lanes[key] = only.start, only.before
                 continue
             unions = [part.union() for part in parts]
-            while len(unions) > 1:  # in pairs: together ten million kernels need 0.5 GB more
+            # merge in pairs: all at once, ten million kernels need 0.5 GB more
+            while len(unions) > 1:
                 pair = zip(unions.pop(0), unions.pop(0), strict=True)
                 unions.append(merged(*map(np.concatenate, pair)))
             start, end = unions.pop()
@@ -137,5 +139,5 @@ _timelines: LRUCache[Timeline] = LRUCache(_KEPT)
 
 def timeline_of(profile: Profile) -> Timeline:
     """Return the timeline of a profile; those of the last few profiles are kept."""
-    # a timeline holds its profile, so no other has the same id
+    # a timeline holds its profile, so no other profile can have the same id
     return _timelines.get(id(profile), lambda: Timeline(profile))

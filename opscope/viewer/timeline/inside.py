@@ -1,7 +1,5 @@
-"""What is right inside a slice, and what a kernel waited for on its stream.
-
-``web/src/timeline/local_inside.ts`` says the same of a single file.
-"""
+"""The slices directly inside a slice, and what a kernel waited for on its stream.
+``web/src/timeline/local_inside.ts`` computes the same for a single file."""
 
 from __future__ import annotations
 
@@ -11,17 +9,17 @@ from typing import Any, Final
 from .index import Timeline
 from .lane import Lane
 
-#: Names of what is inside a slice that are told, those with the most time.
+#: Number of names listed for the inside of a slice, those with the most time.
 _NAMES: Final = 8
-#: Characters of their names: a single file holds no more of a name.
+#: Characters of these names: a single file holds no more of a name.
 _CHARACTERS: Final = 200
-#: Slices inside one that are added up; of more only the number is told.
+#: The most inner slices that are added up; of more, only their number is given.
 _ADDED: Final = 100_000
 
 
 def inside(timeline: Timeline, lane: Lane, level: int, index: int) -> dict[str, Any] | None:
-    """Return what is one level deeper: ``slices``, their ``time`` (ns), what is left of the slice's own time
-    (``self_time``), and the ``names`` with the most time. None if nothing can be inside."""
+    """Return the slices one level deeper: ``slices``, their ``time`` (ns), the rest of the slice's own
+    time (``self_time``), and the ``names`` with the most time. None if nothing can be inside."""
     if level + 1 >= len(lane.strips):
         return None
     strip, deeper = lane.strips[level], lane.strips[level + 1]
@@ -57,9 +55,9 @@ def waiting(
 ) -> dict[str, Any] | None:
     """Return what a kernel waited for from its launch, ``launched_before`` ns earlier, to its start.
 
-    ``behind``: the name of what ran before it on the stream, for ``behind_time`` ns of the wait; the rest is
-    ``launch_time``. ``idle_before``: how long the stream ran nothing. None where the launch, or the order of
-    the stream, is not known.
+    ``behind``: the name of the previous work on the stream, which took ``behind_time`` ns of the
+    wait; the rest is ``launch_time``. ``idle_before``: how long the stream was idle before. None
+    where the launch, or the order of the stream, is not known.
     """
     if launched_before is None or len(lane.strips) != 1:
         return None

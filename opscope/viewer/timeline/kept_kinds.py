@@ -1,8 +1,6 @@
-"""Keep the category of each kernel of a saved profile by its op: who looks again has all colours at once.
-
-``kept.kernel_kinds.parquet`` in the profile's folder is the msgpack form of ``_Packed``, a byte a row: as a
-column of categories, equal ones would be packed so well that the reader takes the file for a harmful one.
-"""
+"""Keep the category of each kernel of a saved profile by its op, so that the next view has all colours at
+once. ``kept.kernel_kinds.parquet`` in the profile's folder is the msgpack form of ``_Packed``, one byte per
+row: a column of equal categories would compress so well that the reader refuses the file as harmful."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
 
 NAME: Final = "kernel_kinds"
-#: Increase it when a kernel's category changes, or how it is packed.
+#: Increase it when kernels' categories, or their packed form, change.
 _FORM: Final = 1
 _log: Final = logging.getLogger(__name__)
 
@@ -37,7 +35,7 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 def kept(profile: Profile) -> NDArray[np.uint8] | None:
-    """Return the category of each kernel, UNTOLD where its op does not tell it; None if that is not kept."""
+    """Return the category of each kernel, UNTOLD where its op does not decide it; None if none are kept."""
     if profile.selected is not None or NAME not in profile._kept:
         return None
     frame = profile._as_stored(NAME)
@@ -47,7 +45,7 @@ def kept(profile: Profile) -> NDArray[np.uint8] | None:
     try:
         data = frame["byte"].cast(pl.UInt8).to_numpy().tobytes()
         packed = msgspec.msgpack.decode(data, type=_Packed)
-        # what follows the last kernel is not unpacked
+        # bytes after the last kernel are not unpacked
         numbers = zlib.decompressobj().decompress(packed.packed, count + 1)
     except (msgspec.DecodeError, pl.exceptions.PolarsError, zlib.error) as error:
         _log.debug("the kinds of kernels of %s are not used: %s", profile._path, error)
@@ -60,7 +58,7 @@ def kept(profile: Profile) -> NDArray[np.uint8] | None:
 
 
 def keep(profile: Profile, categories: NDArray[np.uint8]) -> None:
-    """Keep the category of each kernel in the folder of a saved profile that is ours."""
+    """Keep the category of each kernel, if the profile is saved in a folder that we may write."""
     if profile._place is None or profile.selected is not None:
         return
     packed = _Packed((_FORM, __version__), list(CATEGORIES), zlib.compress(categories.tobytes(), 1))

@@ -1,4 +1,4 @@
-"""Lanes: the rows of the timeline with their titles, and the dictionary of the names that slices have."""
+"""Lanes, the rows of the timeline, with their titles; and the numbered names of slices."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ LINES: Final = "lines"
 #: Categories of slices: kinds of work, then what else a slice may be.
 CATEGORIES: Final = (*kinds.kinds(), "step", "phase", "layer", "range", "python", "graph", "call")
 CATEGORY: Final = {name: index for index, name in enumerate(CATEGORIES)}
-#: The category of a kernel whose op does not tell it.
+#: The category of a kernel whose op does not decide it.
 UNTOLD: Final = 255
 
 
 class Names:
-    """The distinct names of slices by number; a name keeps its number as long as the timeline lives.
-
-    ``before``: names that have numbers already, of pictures that were made earlier.
-    """
+    """The distinct names of slices by number; a name keeps its number as long as the timeline exists.
+    ``before``: names already numbered in pictures that were made earlier."""
 
     def __init__(self, before: Sequence[str] = ()) -> None:
         self._texts = list(before)
-        #: So many of those before were added again.
+        #: Number of earlier names that were added again.
         self._again = 0
         self._before = len(self._texts)
         self._adding = threading.Lock()
 
     def add(self, texts: Sequence[str | None], otherwise: str) -> int:
-        """Add names; return the number of the first. A missing one is called ``otherwise``."""
+        """Add names; return the number of the first. A null name becomes ``otherwise``."""
         with self._adding:
             added = [text or otherwise for text in texts]
             last = self._again + len(added)
@@ -84,15 +82,15 @@ class Slices:
     kind: NDArray[np.uint8]
 
     def at(self, rows: Ints) -> Slices:
-        """Return some of them."""
+        """Return the slices at some positions."""
         columns: tuple[Any, ...] = (self.start, self.end, self.row, self.name, self.kind)
         return Slices(*(column.take(rows) for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a lane is: its kind, the process, the heading that it stands under, its own title, and the table
-    that its rows are of. ``copies``: from this row on, rows are of ``memops``."""
+    """Description of a lane: its kind, the process, the heading above it, its own title, and the table
+    of its rows. ``copies``: from this row on, rows are of ``memops``."""
 
     kind: str
     process: int
@@ -107,8 +105,8 @@ class About:
 
 @dataclass(slots=True)
 class Lane:
-    """A lane: strips by depth. ``left``: slices that lie too deep to be in a strip. ``provisional``: kernels
-    have the categories that their names show; their ops, which may say otherwise, are not known yet."""
+    """A lane: strips by depth. ``left``: number of slices too deep for a strip. ``provisional``: kernels have
+    the categories of their names, because their ops are not known yet."""
 
     about: About
     strips: list[Strip]
@@ -117,13 +115,13 @@ class Lane:
 
     @classmethod
     def of(cls, about: About, slices: Slices, provisional: bool = False) -> Lane:
-        """Return the lane of these slices."""
+        """Return the lane made of these slices."""
         strips, left = strips_of(slices.start, slices.end, slices.row, slices.name, slices.kind)
         return cls(about, strips, slices.at(left), provisional)
 
     def settled(self, categories: NDArray[np.uint8] | None) -> Lane:
-        """Return the lane of a stream with the categories of its kernels' ops: ``categories`` has one for
-        each row of the table of kernels, ``UNTOLD`` where their names show it; None if that is so of all."""
+        """Return a stream's lane with the categories of its kernels' ops. ``categories``: one per row of the
+        table of kernels, ``UNTOLD`` where the name decides; None if names decide all."""
         if categories is None:
             return replace(self, provisional=False)
 
@@ -142,7 +140,7 @@ class Lane:
 
     @property
     def slices(self) -> int:
-        """How many there are."""
+        """Number of slices."""
         return sum(map(len, self.strips)) + len(self.left.start)
 
     @property

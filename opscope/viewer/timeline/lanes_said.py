@@ -1,4 +1,4 @@
-"""What the page is told of the lanes before it draws them."""
+"""The description of lanes that the page gets before it draws them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ def said(timeline: Timeline, part: str) -> dict[str, Any]:
     """Return the lanes of a part of the timeline, ``span`` (first start and last end in ns, as text; null
     without lanes), ``steps`` (the same of the steps alone) and the names of the categories by number.
 
-    Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``, ``title``,
-    ``levels``, ``slices``, and ``left``: how many of them lie too deep to be drawn. ``provisional`` is there,
-    and true, while kernels have the categories of their names (``Lane``); ``timeline_settled`` ends that.
+    Of a lane: ``id``, ``kind``, ``process``, ``thread``, ``device``, ``stream``, ``group``,
+    ``title``, ``levels``, ``slices``, and ``left``: how many slices lie too deep to be drawn.
+    ``provisional`` is present, and true, while kernels have the categories of their names
+    (``Lane``), until ``timeline_settled``.
     """
     lanes = timeline.part(part)
     spans = [lane.span for _, lane in lanes]

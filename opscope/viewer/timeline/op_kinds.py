@@ -1,4 +1,4 @@
-"""The kind of work of each kernel by its op, which its lane's colours show before its name is asked."""
+"""The kind of work of each kernel by its op, which decides its colour before its name does."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
     from opscope.core.analysis.ops.ops import Ops
     from opscope.profile import Profile
 
-#: Gives the categories of the kernels ``[low, high)``, UNTOLD where only a kernel's name may show one.
+#: Returns the categories of the kernels ``[low, high)``, UNTOLD where only a kernel's name can decide.
 Kinds: TypeAlias = Callable[[int, int], NDArray[np.uint8]]
 _Categories: TypeAlias = NDArray[np.uint8]
 _WORK: Final = ("op", "op_type", "direction", "params")
-#: Families of which the op's name or parameters tell the kind.
+#: Families whose kind depends on the op's name or parameters.
 _TOLD_BY_CALL: Final = ("fused", "fusion")
-#: The family of which parameters tell the kind; an op may have them from another.
+#: The family whose kind depends on parameters; an op may take them from another op.
 _FUSION: Final = "fusion"
 _COMMUNICATION: Final = "communication"
-#: Of so many kernels, calls and ranges the ops are known within 0.3 s; of so many kernels whose columns are
-#: kept, within 0.1 s.
+#: With at most this many kernels, calls and ranges, finding the ops takes 0.3 s; with this many
+#: kernels whose columns are kept, 0.1 s.
 AT_ONCE: Final = 400_000
 COLUMNS_AT_ONCE: Final = 3_000_000
 
 
 class Told(NamedTuple):
-    """What is known of the kernels' ops at once. ``kinds``: None if no kernel has an op, or not ``known``."""
+    """What can be known quickly of the kernels' ops. ``kinds``: None if no kernel has an op, or if not
+    ``known``."""
 
     known: bool
     kinds: Kinds | None
@@ -50,8 +51,8 @@ def own_columns(profile: Profile, table: str, wanted: list[str]) -> pl.DataFrame
 
 
 def soon_known(profile: Profile) -> Told:
-    """Return the categories of the kernels by their ops if it takes no seconds to know them: no kernel has an
-    op, the columns of kernels are there, or what an earlier look found, or the trace is short."""
+    """Return the kernels' categories by their ops if that takes no seconds: no kernel has an op, the
+    columns of kernels exist, an earlier view kept the result, or the trace is short."""
     if "attribution" not in vars(profile) and not _may_have_ops(profile):
         return Told(True, None)
     kept_categories = kept_kinds.kept(profile)
@@ -68,8 +69,8 @@ def soon_known(profile: Profile) -> Told:
 
 
 def all_kinds(profile: Profile) -> _Categories | None:
-    """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. It
-    is kept for who opens the profile again."""
+    """Return the category of each kernel by its op, however long that takes; None if no kernel has an op. The
+    result is kept for the next time the profile is opened."""
     if _has_columns(profile):
         by_columns = _by_columns(profile)
         categories = (
@@ -92,7 +93,7 @@ def _is_short(profile: Profile) -> bool:
 
 
 def _may_have_ops(profile: Profile) -> bool:
-    """Whether any kernel may have an op: one that a call launched, or that names its op itself."""
+    """Whether any kernel may have an op: because a call launched it, or because it names its op itself."""
     if profile._own_columns("calls", [])[1]:
         return True
     named = own_columns(profile, "kernels", ["op_key"])["op_key"]
@@ -104,26 +105,21 @@ def _part_of(categories: _Categories) -> Kinds:
 
 
 def _by_attribution(profile: Profile) -> Kinds | None:
-    """Return the categories from the ops that launched the kernels.
-
-    The table of kernels is not made for it: of ten million without calls that takes 5 s and 1 GB more than to
-    link them.
-    """
+    """Return the categories from the ops that launched the kernels. This does not make the table of kernels,
+    which would take 5 s and 1 GB more for ten million kernels without calls."""
     categories = _of_kernels(profile)
     return None if categories is None else _part_of(categories)
 
 
 def _of_kernels(profile: Profile) -> _Categories | None:
-    """Return the category of each kernel by the op that launched it; None if none has an op.
-
-    What a range's text tells is told once per distinct one. Of what its surroundings tell only a direction
-    decides a category, and that of two directions, so that an op's forward op need not be found.
-    """
+    """Return the category of each kernel by the op that launched it; None if none has an op. Texts of ranges
+    are evaluated once per distinct text. Of a range's surroundings only the direction can decide a category,
+    and only two directions do. So an op's forward op need not be found."""
     ops = profile.of(op_index)
     attribution = ops.attribution
     reading = attribution.meaning.reading
     launched = attribution.kernels.op
-    # the last place is that of a kernel without an op, whose row is -1
+    # the last element is for kernels without an op, whose row is -1
     used = np.zeros(len(reading) + 1, bool)
     used[launched] = True
     used[-1] = False
@@ -143,7 +139,7 @@ def _of_kernels(profile: Profile) -> _Categories | None:
     generated = np.flatnonzero(matching(name, GENERATED) & (launched >= 0))
     if not len(generated):
         return categories
-    # a compiler's kernel says more than the region that launched it
+    # a compiler's kernel has a more exact name than the region that launched it
     op = launched[generated]
     column = name.gather(generated)
     named = column.cast(pl.String) != gather(read["op"], reading[op]).cast(pl.String)
@@ -160,8 +156,8 @@ def _of_kernels(profile: Profile) -> _Categories | None:
 
 
 def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> None:
-    """Write the categories of the ``used`` fusions: one without shapes may have its parameters from the op
-    around it, or from its forward op."""
+    """Write the categories of the ``used`` fusions. A fusion without shapes may take its parameters from the
+    op around it, or from its forward op."""
     fusion = (ops.readings["op_type"].cast(pl.String) == _FUSION).fill_null(False).to_numpy()
     if not fusion.any():
         return
@@ -172,12 +168,9 @@ def _tell_fusions(ops: Ops, used: NDArray[np.bool_], of_row: _Categories) -> Non
 
 
 def _direct(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
-    """Return per range row the category that its direction decides, UNTOLD for none; None if no direction of
-    the trace decides any. Rows that are not ``used`` are not looked at.
-
-    A direction is the op's own, else that of the nearest op around it; any other way to find one (``Ops``)
-    ends in forward or backward, which decide nothing.
-    """
+    """Return per range row the category that its direction decides, else UNTOLD; None if no direction in the
+    trace decides one. Only ``used`` rows are evaluated. A direction is the op's own, else that of the nearest
+    op around it; all other ways to find one (``Ops``) give forward or backward, which decide no category."""
     attribution = ops.attribution
     readings, reading = attribution.meaning.readings, attribution.meaning.reading
     has_direction = np.array([reading.direction in DIRECTIONS for reading in readings], bool)
@@ -200,7 +193,8 @@ def _direct(ops: Ops, used: NDArray[np.bool_]) -> _Categories | None:
 
 
 def _categories(work: pl.DataFrame) -> _Categories:
-    """Return the category of each op, of which ``work`` has some of ``_WORK``; equal ones are told once."""
+    """Return the category of each op from its columns in ``work`` (some of ``_WORK``), each distinct row
+    once."""
     columns = work.columns
     nothing = [
         pl.lit(None, pl.String).alias(column_name)
@@ -221,7 +215,7 @@ def _categories(work: pl.DataFrame) -> _Categories:
 
 
 def _by_columns(profile: Profile) -> Kinds | None:
-    """Return the categories from the table of kernels, of which the columns are read that tell it."""
+    """Return the categories from the table of kernels, reading only the columns that decide them."""
     frame = profile._columns_of("kernels", ("op_type", "direction"))
     if frame["op_type"].null_count() == len(frame):
         return None

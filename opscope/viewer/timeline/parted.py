@@ -12,20 +12,20 @@ from numpy.typing import DTypeLike, NDArray
 
 from opscope.core.tables.pool import Pool
 
-#: So many lanes are told apart by numbers of 16 bits, which a sort counts.
+#: Up to this many lanes have numbers of 16 bits, which NumPy sorts by counting.
 _NEAR: Final = 1 << 16
-#: Rows that are put in order at a time: they stay in the cache, where a gather takes a tenth of the time.
+#: Rows that are sorted at a time: they stay in the cache, where a gather takes a tenth of the time.
 _PIECE: Final = 1 << 17
-#: Rows of a piece per lane, so that pieces of many lanes do not fall into parts of a few rows.
+#: Rows per lane in a piece, so that with many lanes a piece still gives each lane more than a few rows.
 _PER_LANE: Final = 1 << 10
 _Codes = NDArray[np.unsignedinteger[Any]]
-#: A column without nulls. One of Polars that lies in many parts would be copied to be one array of NumPy's.
+#: A column without nulls. A Polars column in many chunks stays as it is: NumPy would copy it into one array.
 Column: TypeAlias = NDArray[Any] | pl.Series
 
 
 def numbered(keys: Iterable[Column | int], count: int) -> tuple[_Codes, list[tuple[int, ...]]]:
-    """Return the number of each row's lane, and the keys of each lane, in order. A key that is a number is
-    that of all ``count`` rows."""
+    """Return the number of each row's lane, and the keys of each lane, in order. A key that is a number holds
+    for all ``count`` rows."""
     code: _Codes = np.zeros(count, np.uint8)
     prefixes: list[tuple[int, ...]] = [()] if count else []
     for key in keys if count else ():
@@ -46,7 +46,7 @@ def numbered(keys: Iterable[Column | int], count: int) -> tuple[_Codes, list[tup
             distinct, inverse = np.unique(np.asarray(key), return_inverse=True)
             values = distinct.tolist()
             number = inverse.reshape(-1).astype(np.uint64)
-        if len(prefixes) > 1:  # by the earlier keys first
+        if len(prefixes) > 1:  # earlier keys sort first
             number = number + code.astype(number.dtype) * number.dtype.type(len(values))
         code, present = _dense(number, len(values) * len(prefixes))
         places = [divmod(code, len(values)) for code in present]
@@ -55,7 +55,7 @@ def numbered(keys: Iterable[Column | int], count: int) -> tuple[_Codes, list[tup
 
 
 def _pieces(count: int) -> Iterator[slice]:
-    """Yield the pieces of so many rows: of a whole column NumPy makes copies that leave the cache."""
+    """Yield pieces of this many rows: NumPy's copies of a whole column would not fit the cache."""
     for low in range(0, count, _PIECE):
         yield slice(low, min(low + _PIECE, count))
 
@@ -67,7 +67,7 @@ def _ends(key: Column) -> tuple[int, int]:
 
 
 def _dense(number: _Codes, size: int) -> tuple[_Codes, list[int]]:
-    """Return the place of each number (below ``size``) among those that occur, and these in order."""
+    """Return the rank of each number (below ``size``) among those that occur, and these in order."""
     if size <= _NEAR:
         seen = np.zeros(size, np.int64)
         for part in _pieces(len(number)):

@@ -1,8 +1,8 @@
 """A strip: slices of which no two overlap, and exact answers about any window of them.
 
-All times are ns, as in the trace. Of n slices a strip keeps 25 bytes each with up to 256 names and 8
-categories. Every answer costs binary searches for the edges of the columns, and looks at the few slices
-beside each edge; only the longest slice looks at each 16th of the window, by ``maximum.reduceat``.
+All times are ns, as in the trace. A strip takes 25 bytes per slice with up to 256 names and 8 categories.
+Every answer costs binary searches for the edges of the columns, and looks at the few slices beside each edge;
+only the longest slice looks at each 16th of the window, by ``maximum.reduceat``.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from opscope.core.tables.intervals import Ints
 
 __all__ = ["LEVELS", "Strip", "busy_before", "edges_of", "strips_of"]
 
-#: Slices that lie deeper on one another are in no strip.
+#: Slices nested deeper than this are in no strip.
 LEVELS: Final = 64
-#: The longest slice is kept of every 16 slices, its place among them in four bits.
+#: For every group of 16 slices the longest is stored, its position in the group in four bits.
 _GROUP_BITS: Final = 4
 _GROUP: Final = 1 << _GROUP_BITS
-#: Sums by category are kept for every so many slices.
+#: Sums by category are stored once per this many slices.
 _BLOCK: Final = 32
-#: Up to so many slices per time are added up one by one.
+#: Up to this many slices per time are added up one by one.
 _FEW: Final = 8
-#: Slices that are looked at together: they stay in the cache.
+#: Slices that are processed together: they stay in the cache.
 _PIECE: Final = 1 << 15
-#: A shorter duration can stand beside a place in a group.
+#: A shorter duration fits into one number together with a position in a group.
 _WITH_PLACE: Final = 1 << (62 - _GROUP_BITS)
-#: Float64 adds up a block of shorter slices (39 hours) exactly.
+#: Float64 adds up a block of slices below this length (39 hours) exactly.
 _EXACT: Final = (1 << 53) // _BLOCK
 _Codes = NDArray[np.int32]
 _Numbers = NDArray[np.integer[Any]]
@@ -40,11 +40,11 @@ _Kinds = NDArray[np.uint8]
 
 @dataclass(slots=True)
 class Strip:
-    """Slices in order. ``before``: ns of all slices before each, and of all as the last. ``row``: where each
-    is in its table; ``name``: its number in the dictionary; ``kind``: its category. ``kinds``: the categories
-    that occur; ``sums``: ns by category before every 32nd slice. ``tops``: of every whole group of 16 slices
-    a number that orders the groups by their longest slice, then by their place; ``top_at``: which of the 16
-    that slice is."""
+    """Slices in order. ``before``: total ns of the slices before each one, with the total of all as the last
+    element. ``row``: each slice's row in its table; ``name``: its name's number; ``kind``: its category.
+    ``kinds``: the categories that occur; ``sums``: ns by category before every 32nd slice. ``tops``: for
+    every full group of 16 slices a number that orders the groups by their longest slice, then by position;
+    ``top_at``: the position of that slice in its group."""
 
     start: Ints
     before: Ints
@@ -71,7 +71,7 @@ class Strip:
             np.cumsum(lasted, out=here)
             here += before[part.start]
             _longest_of_groups(lasted, most[part.start // _GROUP :], top_at[part.start // _GROUP :])
-            if len(kinds) > 1:  # else ``before`` says it
+            if len(kinds) > 1:  # else it follows from ``before``
                 _sum_blocks(lasted, kind[part], kinds, sums[:, part.start // _BLOCK + 1 :])
         np.cumsum(sums, axis=1, out=sums)
         small = np.min_scalar_type(int(name.max()) if count else 0)
@@ -102,20 +102,20 @@ class Strip:
         return self.before[rows + 1] - self.before[rows]
 
     def part(self, low: int, high: int) -> tuple[int, int]:
-        """Return the first slice that has a moment in ``[low, high)``, and the one after the last; a slice of
-        length 0 is in it if it begins there."""
+        """Return the first slice that overlaps ``[low, high)``, and the one after the last; a slice of
+        length 0 overlaps if it begins there."""
         first, last = np.searchsorted(self.start, np.array([low, high])).tolist()
         if first and self.start[first - 1] + self.lasted(first - 1) > low:
             first -= 1
         return first, max(first, last)
 
     def busy(self, times: Ints) -> Ints:
-        """Return for each time the ns of slices before it."""
+        """Return for each time the total ns of slices before it."""
         return busy_before(self.start, self.before, times)
 
     def busy_by_kind(self, times: Ints) -> Ints:
-        """Return for each category of ``kinds`` (rows) and ascending time (columns) the ns of slices before
-        it, less what is the same for all times."""
+        """Return for each category of ``kinds`` (rows) and ascending time (columns) the ns of slices
+        before it, up to a constant per category."""
         sums_by_kind = np.zeros((len(self.kinds), len(times)), np.int64)
         if not len(self):
             return sums_by_kind
@@ -130,7 +130,7 @@ class Strip:
             return self._few_by_kind(times, index, place_of)
         block = here // _BLOCK
         sums_by_kind[:] = self.sums[:, block]
-        # what lies between the head of the block and the slice, and the begun part of the slice itself
+        # the slices between the head of the block and this one, and the elapsed part of this one
         counts = here - block * _BLOCK + 1
         counts[index < 0] = 0
         owner = np.repeat(np.arange(len(times)), counts)
@@ -152,7 +152,7 @@ class Strip:
     def _few_by_kind(
         self, times: Ints, index: NDArray[np.intp], place_of: NDArray[np.intp]
     ) -> Ints:
-        """``busy_by_kind`` of few slices. ``index``: the last that began before each time, -1 for none."""
+        """``busy_by_kind`` for few slices. ``index``: the last that began before each time, -1 for none."""
         first, last = max(int(index[0]), 0), max(int(index[-1]), 0)
         kind = place_of[self.kind[first : last + 1]]
         lasted = np.diff(self.before[first : last + 2])
@@ -165,8 +165,8 @@ class Strip:
         return sums_by_kind
 
     def longest(self, edges: Ints) -> _Codes:
-        """Return for each column between two edges the longest slice that has a moment in it, -1 for none; of
-        several equally long ones the last."""
+        """Return for each column between two edges the longest slice that overlaps it, -1 for none; of
+        equally long ones the last."""
         columns = len(edges) - 1
         best = np.full(columns, -1, np.int64)
         if not len(self):
@@ -176,7 +176,7 @@ class Strip:
         filled = np.flatnonzero(high > low)
         if len(filled):
             best[filled] = self._longest(low[filled], high[filled])
-        # the slice that was running at the column's edge is longer than any of it may be
+        # the slice that was running at the column's edge may be longer than any that begins in the column
         around = np.maximum(low - 1, 0)
         runs = (low > 0) & (self.start[around] + self.lasted(around) > edges[:-1])
         runs &= edges[1:] > edges[:-1]
@@ -185,8 +185,10 @@ class Strip:
         return best.astype(np.int32)
 
     def _longest(self, low: Ints, high: Ints) -> Ints:
-        """Return the longest of the slices ``[low, high)``, the last of them, of each pair; none is empty."""
-        # what lies in whole groups is known by one slice; what lies before and after them is looked at
+        """Return, for each pair, the longest of the slices ``[low, high)``, the last of equal ones; no
+        pair is empty."""
+        # full groups are represented by their longest slice; slices before and after them are
+        # compared one by one
         first, after = -(-low // _GROUP), high // _GROUP
         grouped = after > first
         head = np.where(grouped, first * _GROUP, high) - low
@@ -198,7 +200,7 @@ class Strip:
         rows[_spans(begin + head + grouped, tail)] = _spans(high - tail, tail)
         which = np.flatnonzero(grouped)
         if len(which):
-            # reduceat takes the groups of a pair at even places, those between it and the next at odd ones
+            # reduceat yields the groups of a pair at even positions, and the groups between pairs at odd ones
             bounds = np.stack((first[which], after[which]), axis=1).reshape(-1)
             bounds = bounds[:-1] if bounds[-1] == len(self.tops) else bounds
             top = np.maximum.reduceat(self.tops, bounds)[::2]
@@ -212,7 +214,7 @@ class Strip:
 
 
 def _spans(begin: Ints, ints: Ints) -> Ints:
-    """Return ``begin``, ``begin + 1`` … of each pair, ``ints`` of them, one pair after the other."""
+    """Return ``begin``, ``begin + 1`` … for each pair, ``ints`` numbers each, one pair after the other."""
     places: Ints = np.repeat(begin - (np.cumsum(ints) - ints), ints)
     places += np.arange(len(places))
     return places
@@ -224,7 +226,7 @@ def _mask(groups: int) -> int:
 
 
 def _pieces(count: int) -> Iterator[slice]:
-    """Yield the pieces of so many slices, which stay in the cache; each but the last has whole blocks."""
+    """Yield pieces of slices that stay in the cache; each but the last consists of complete blocks."""
     for low in range(0, count, _PIECE):
         yield slice(low, min(low + _PIECE, count))
 
@@ -238,16 +240,16 @@ def _kinds_in(kind: _Kinds) -> NDArray[np.intp]:
 
 
 def _longest_of_groups(lasted: Ints, most: Ints, at: NDArray[np.uint8]) -> None:
-    """Write the longest duration of every whole group, and the place in it of the last slice that has it."""
+    """Write the longest duration of every full group, and the position of the last slice that has it."""
     groups = len(lasted) // _GROUP
     lengths = lasted[: groups * _GROUP].reshape(groups, _GROUP)
-    if groups and int(lengths.max()) < _WITH_PLACE:  # one number says both
+    if groups and int(lengths.max()) < _WITH_PLACE:  # one number holds both
         placed = (lengths << _GROUP_BITS) | np.arange(_GROUP)
         best = placed.max(axis=1)
         np.right_shift(best, _GROUP_BITS, out=most[:groups])
         at[:groups] = best & (_GROUP - 1)
         return
-    for position in range(_GROUP):  # of equal ones the last
+    for position in range(_GROUP):  # of equally long ones the last
         here = lengths[:, position]
         later = here >= most[:groups]
         np.maximum(most[:groups], here, out=most[:groups])
@@ -258,7 +260,7 @@ def _tops(most: Ints) -> NDArray[np.uint64]:
     """Return ``tops`` of a Strip from the longest durations of its groups."""
     mask = _mask(len(most))
     if len(most) and int(most.max()) >> (64 - mask.bit_length()):
-        # durations are too long to stand beside the number: their ranks are not
+        # durations are too long for one number with the group's number: use their ranks instead
         most = np.unique(most, return_inverse=True)[1].reshape(-1).astype(np.int64)
     tops: NDArray[np.uint64] = most.astype(np.uint64) << np.uint64(mask.bit_length())
     tops |= np.arange(len(most), dtype=np.uint64)
@@ -266,7 +268,7 @@ def _tops(most: Ints) -> NDArray[np.uint64]:
 
 
 def busy_before(start: Ints, before: Ints, times: Ints) -> Ints:
-    """Return for each time the ns before it that disjoint intervals cover; ``before`` as of a Strip."""
+    """Return for each time the ns before it that disjoint intervals cover; ``before`` as in a Strip."""
     if not len(start):
         return np.zeros(len(times), np.int64)
     index = np.searchsorted(start, times, side="right") - 1
@@ -283,7 +285,7 @@ def edges_of(low: int, high: int, columns: int) -> Ints:
 
 
 def _sum_blocks(lasted: Ints, kind: _Kinds, kinds: NDArray[np.intp], sums: Ints) -> None:
-    """Write for each of ``kinds`` (rows) the ns of its slices in every whole block (columns)."""
+    """Write for each of ``kinds`` (rows) the ns of its slices in every full block (columns)."""
     blocks = len(lasted) // _BLOCK
     lasted, kind = lasted[: blocks * _BLOCK], kind[: blocks * _BLOCK]
     if not blocks:
@@ -305,10 +307,8 @@ def strips_of(
     start: Ints, end: Ints, row: _Codes, name: _Numbers, kind: _Kinds
 ) -> tuple[list[Strip], Ints]:
     """Return the slices of a lane (any order, overlaps included) as strips, outer before inner, and the
-    places of those that lie more than ``LEVELS`` deep.
-
-    A slice that begins while one of the strip runs goes to the next strip: slices that nest lie by depth.
-    """
+    positions of slices more than ``LEVELS`` deep. A slice that begins while another of the strip runs goes to
+    the next strip, so nested slices are placed by depth."""
     if len(start) and _in_order(start, end):
         return [Strip.of(start, end, row, name, kind)], np.zeros(0, np.int64)
     if any(np.any(end[part] < start[part]) for part in _pieces(len(start))):
@@ -332,7 +332,8 @@ def strips_of(
 
 
 def _in_order(start: Ints, end: Ints) -> bool:
-    """Whether each slice begins when the one before has ended, and later than it; none is shorter than 0."""
+    """Whether each slice begins after the start and not before the end of the previous one, and no
+    length is negative."""
     last = int(start[0]) - 1
     for part in _pieces(len(start)):
         first, after = start[part], end[part]
@@ -383,7 +384,7 @@ def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
         return None
     if _is_chain(
         start, end, marked
-    ):  # so it is where slices nest: the others lie inside those taken
+    ):  # this is so where slices nest: the others lie inside those taken
         return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, count + 1))
     jump = np.append(jump, count)

@@ -1,8 +1,8 @@
 """The whole timeline as typed arrays, for a page without a server: at most 60,000 slices.
 
-The form is that of ``window``; every strip is in the mode ``rows``. The header has besides what the question
-``timeline_lanes`` says (``lanes``, with ``id`` and ``strips``), ``names``: the names by number, and ``left``:
-slices that are left out and their time (ns). Of a longer timeline the longest slices are kept.
+The form is that of ``window``; every strip is in the mode ``rows``. The header also has the answer to the
+question ``timeline_lanes`` (``lanes``, with ``id`` and ``strips``), ``names``: the names by number, and
+``left``: slices that are left out and their time (ns). Of a longer timeline the longest slices are kept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .lanes_said import said
 from .strip import Strip
 from .window import Buffers
 
-#: Slices that are packed.
+#: Number of slices that are packed.
 MOST: Final = 60_000
 #: Characters of a name.
 _LONGEST: Final = 200
 
 
 def whole(timeline: Timeline, most: int = MOST) -> bytes:
-    """Return the whole timeline; of more than ``most`` slices the longest."""
+    """Return the complete timeline; if it has more than ``most`` slices, only the longest."""
     timeline.settle()
     lanes = timeline.all_lanes()
     strips = [strip for _, lane in lanes for strip in lane.strips]
@@ -72,7 +72,7 @@ def whole(timeline: Timeline, most: int = MOST) -> bytes:
 
 
 def _least(strips: list[Strip], most: int) -> int:
-    """Return the least duration of a slice that is kept."""
+    """Return the duration of the shortest slice that is kept."""
     if sum(map(len, strips)) <= most:
         return 0
     lasted = np.concatenate([np.diff(strip.before) for strip in strips])

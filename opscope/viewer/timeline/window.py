@@ -15,8 +15,8 @@ there if a lane is. A strip says ``mode``, ``busy`` (ns of slices in the window)
   slice (i32, -1 for none), then of those that are at least three columns long: place (i32), start, duration,
   name, category as above.
 
-If all lanes would take more than 150 kB, they get half as many columns, until they fit; below a 64th of the
-columns the last lanes are left out, and ``unseen`` says how many.
+If all lanes would take more than 150 kB, they get half as many columns, until they fit; below a
+64th of the columns the last lanes are left out, and ``unseen`` says how many were left out.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from opscope.core.tables.intervals import Ints
 from .lane import Lane
 from .strip import Strip, edges_of
 
-#: Bytes of a picture, and how often the columns are halved to stay below them.
+#: Bytes of a picture, and how often the number of columns is halved to stay below them.
 MOST: Final = 150_000
 _HALVINGS: Final = 6
-#: A slice of so many columns is drawn by itself.
+#: A slice at least this many columns wide is drawn by itself.
 _DRAWN: Final = 3
 _NEAR: Final = 1 << 31
-#: In a wider column 255 times the ns of slices may not fit into 63 bits.
+#: In a wider column 255 times the ns of slices may exceed 63 bits.
 _EXACT: Final = (1 << 63) // 256
 
 
 @dataclass(slots=True)
 class Buffers:
-    """Arrays for the wire, each from a multiple of 8 bytes on."""
+    """Arrays of the answer, each starting at a multiple of 8 bytes."""
 
     parts: list[bytes] = field(default_factory=list)
     size: int = 0
 
     def add(self, values: NDArray[Any], kind: str) -> None:
-        """Add an array as little-endian numbers of this kind (``<i4``)."""
+        """Add an array as little-endian numbers of this type (``<i4``)."""
         data = np.ascontiguousarray(values, kind).tobytes()
         self.parts += [data, bytes(-len(data) % 8)]
         self.size += len(data) + -len(data) % 8
 
     def under(self, header: dict[str, Any]) -> bytes:
-        """Return the arrays with their header."""
+        """Return the header and the arrays as bytes."""
         text = json.dumps(header, separators=(",", ":")).encode()
         padding = bytes(-(len(text) + 4) % 8)
         return b"".join([len(text).to_bytes(4, "little"), text, padding, *self.parts])
@@ -76,7 +76,7 @@ def picture(lanes: list[tuple[str, Lane]], low: int, high: int, columns: int) ->
 
 
 def _picture(lanes: list[tuple[str, Lane]], edges: NDArray[np.int64], whole: bool) -> bytes | None:
-    """Return the picture; if it is too large, None, or without ``whole`` that of the first lanes."""
+    """Return the picture; if it is too large, None, or without ``whole`` a picture of the first lanes."""
     low, high, columns = int(edges[0]), int(edges[-1]), len(edges) - 1
     buffers = Buffers()
     header: dict[str, Any] = {"start": str(low), "span": high - low, "columns": columns}
@@ -110,7 +110,7 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
     buffers.add(_shares(parts[shown], width), "u1")
     longest = strip.longest(edges)
     buffers.add(longest, "<i4")
-    drawn_rows = longest[longest >= 0].astype(np.int64)  # in order, as the columns are
+    drawn_rows = longest[longest >= 0].astype(np.int64)  # ascending, like the columns
     drawn = drawn_rows[np.diff(drawn_rows, prepend=-1) > 0]
     drawn = drawn[strip.lasted(drawn) * columns >= _DRAWN * (high - low)]
     buffers.add(drawn, "<i4")
@@ -127,7 +127,8 @@ def _strip(strip: Strip, edges: NDArray[np.int64], buffers: Buffers) -> dict[str
 
 def _shares(parts: Ints, width: Ints) -> NDArray[Any]:
     """Return parts of columns as 255ths, rounded up."""
-    if len(width) and int(width.max()) > _EXACT:  # more than a year: then with Python's integers
+    # longer than a year: compute with Python's integers
+    if len(width) and int(width.max()) > _EXACT:
         parts, width = parts.astype(object), width.astype(object)
     return -(-255 * parts // np.maximum(width, 1))
 

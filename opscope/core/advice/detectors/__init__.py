@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-#: The causes of the diagnosis whose time a detector's findings explain: in the ranked list both are one row.
+#: The causes of the diagnosis that a detector's findings explain: in the ranked list both are one row.
 EXPLAINS: Final[Mapping[str, Sequence[str]]] = {
     "communication_share": ("communication-bound",),
     "cpu_decoding": ("input-bound",),

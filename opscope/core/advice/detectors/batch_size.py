@@ -15,13 +15,14 @@ from opscope.core.tables.columns import compact, gather
 
 #: Memory in use below this share of the device's leaves room for twice the batch.
 _LITTLE: Final = 0.45
-#: What a larger batch may take of the device's memory: contexts and libraries need some, too.
+#: The share of the device's memory that a larger batch may use: contexts and libraries need some, too.
 _TAKEN: Final = 0.9
 #: Larger steps than this are not proposed: what follows changes too much of the training.
 _MOST_TIMES: Final = 8
-#: Kernels that leave multiprocessors without a block, and steps of the optimizer, must take this share.
+#: Kernels that leave multiprocessors without a block, and steps of the optimizer, must take this share of the
+#: time.
 _LEAST_SHARE: Final = 0.2
-#: What data parallelism exchanges, once for each batch whatever its size.
+#: Work of data parallelism's exchange, once for each batch whatever its size.
 _EXCHANGED: Final = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 
 

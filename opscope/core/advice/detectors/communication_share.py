@@ -153,7 +153,7 @@ def _edit(gradients: pl.DataFrame) -> Edit | None:
 
 
 def _of_other_kinds(kernels: pl.DataFrame, used: str | None) -> str:
-    """Return what to change where most of the exposed communication reduces no gradients."""
+    """Return the change to propose where most of the exposed communication reduces no gradients."""
     others = kernels.filter(~pl.col("collective").is_in(_REDUCTIONS).fill_null(False))
     most = (
         others.group_by(pl.col("collective").fill_null("other collective"))

@@ -1,4 +1,4 @@
-"""Steps that wait for a loader which decodes and augments on the CPU: a GPU can do that."""
+"""Steps that wait for a loader which decodes and augments on the CPU; a GPU could do this work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from opscope.core.analysis.steps.step_times import covered
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints, merge
 
-#: A part of the waits from which decoding is most of the loader's work.
+#: Decoding is most of the loader's work from this share of the waits on.
 MOST: Final = 0.5
 #: Names of ops and ranges that decode or augment images, audio and video.
 DECODING: Final = re.compile(
@@ -27,7 +27,7 @@ DECODING: Final = re.compile(
     "|augment|to_?tensor|spectrogram|resampl|mel_?(scale|spec)|mfcc|transform|upsample|interpolat|blur|mixup",
     re.IGNORECASE,
 )
-#: Ranges of the loaders themselves, which say nothing of what they do.
+#: Ranges of the loaders themselves, which do not tell what the loader does.
 _LOADER: Final = re.compile(
     r"enumerate\(DataLoader\)|IteratorGetNext|\bdataloader\b", re.IGNORECASE
 )
@@ -108,7 +108,7 @@ def _within(rows: pl.DataFrame, spans: tuple[Ints, Ints]) -> int:
 
 
 def _tell(answers: Answers, asked: pl.DataFrame) -> pl.DataFrame:
-    """Return the ranges within the waits that say what the loader does: process, start, end (ns), code (of
+    """Return the ranges within the waits that tell what the loader does: process, start, end (ns), code (of
     the text), decoding."""
     meaning, ranges = answers.attribution.meaning, answers.trace["ranges"]
     useful = np.array(
@@ -144,7 +144,7 @@ def _tell(answers: Answers, asked: pl.DataFrame) -> pl.DataFrame:
 
 
 def _name(text: str) -> str:
-    """Return the name of what a range's text says, without arguments and source lines."""
+    """Return the name in a range's text, without arguments and source lines."""
     return re.split(r"[(@]", text, maxsplit=1)[0]
 
 

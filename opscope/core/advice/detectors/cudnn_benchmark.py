@@ -17,10 +17,10 @@ from opscope.core.advice.products import (
 )
 from opscope.core.advice.saying import framework, ms, places, share
 
-#: A convolution in fewer multiplications: F(4×4, 3×3) needs a quarter (Lavin and Gray, "Fast algorithms for
+#: F(4×4, 3×3) convolves with a quarter of the multiplications (Lavin and Gray, "Fast algorithms for
 #: convolutional neural networks", CVPR 2016).
 _FEWEST: Final = 0.25
-#: Benchmarking costs a run of every algorithm per size: worth it where sizes come back this often on average.
+#: Benchmarking runs every algorithm once per size: worth it where a size occurs this often on average.
 _COMES_BACK: Final = 2
 _UNRECORDED: Final = (
     "the profile does not tell whether torch.backends.cudnn.benchmark is on; PyTorch's profiler"
@@ -30,7 +30,7 @@ _UNRECORDED: Final = (
 
 
 def find(answers: Answers) -> Answer:
-    """Return one finding where convolutions ran with ``benchmark=false`` and their sizes come back."""
+    """Return one finding where convolutions ran with ``benchmark=false`` and their sizes occur again."""
     convolutions = products(answers)
     if isinstance(convolutions, CannotTell):
         return convolutions
@@ -52,7 +52,7 @@ def find(answers: Answers) -> Answer:
         return CannotTell(_UNRECORDED) if unknown else []
     sizes = off.select("op", "inputs", "params").n_unique()
     if int(off["calls"].sum()) < _COMES_BACK * sizes:
-        return []  # sizes that do not come back would be measured for nothing
+        return []  # sizes that occur once would be measured for nothing
     return [_finding(answers, convolutions, off, sizes, unknown)]
 
 

@@ -24,7 +24,7 @@ from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.host.input_waits import INPUT_BOUND, VERDICTS, loader_waits
 
-#: Steps from which the share of the waiting is taken for sure.
+#: With fewer steps, the share of the waiting is not certain.
 ENOUGH: Final = 5
 _BY_LOADER: Final = {
     "DataLoader": "torch", "tf.data": "tensorflow", "mindspore": "mindspore", "PyGrain": "jax",
@@ -34,7 +34,7 @@ _BUSY: Final = (
     " help. Do less for each sample: decode and resize once and store the result, crop before decoding, or"
     " decode on the GPU."
 )
-#: Of what a sample takes, the part that is computing, from which it is bound by its processor.
+#: A sample is bound by its processor if computing takes at least this part of its time.
 _COMPUTES: Final = 0.5
 _QUEUED: Final = 0.2
 _GENERAL: Final = "Prepare batches in parallel and ahead of the step that needs them."
@@ -52,7 +52,7 @@ def find(answers: Answers) -> Answer:
     bound = loaders.filter(pl.col("verdict") == VERDICTS[0])
     if len(bound):
         return [_finding(answers, steps, bound, always=True)]
-    # one wait makes up most of it, such as that for the workers to start
+    # one wait makes up most of the time, such as the wait for the workers to start
     once = loaders.filter(pl.col("verdict") == VERDICTS[1])
     if len(once):
         return [_finding(answers, steps, once, always=False)]
@@ -178,12 +178,12 @@ def _computes(used: Use, workers: int | None) -> bool | None:
     if workers == 0:
         return used.own + used.queued > _COMPUTES
     computes = used.children / workers > _COMPUTES
-    # where this thread waits for a processor its workers may too, which was not sampled
+    # where this thread waits for a processor, its workers may wait too; their waiting was not sampled
     return computes if computes or used.queued < _QUEUED else None
 
 
 def _more(used: Use | None, computes: bool | None) -> str:
-    """Return what to expect of more workers, in words."""
+    """Return in words what more workers would bring."""
     if used is None:
         return ""
     if computes is False:
@@ -197,11 +197,9 @@ def _more(used: Use | None, computes: bool | None) -> str:
 
 
 def _wanted(worst: Mapping[str, Any]) -> int | None:
-    """Return how many workers load a batch as fast as a step without its wait takes; None if not known.
-
-    A loader in the process itself takes its wait for a batch; n workers that never keep up deliver one
-    every step, so each takes n steps.
-    """
+    """Return how many workers load a batch in the time of a step without its wait; None if not known. A
+    loader in the process itself takes its wait for a batch; n workers that never keep up deliver one every
+    step, so each takes n steps."""
     waited, part, asked = worst["input_wait"], worst["share"], worst["steps"]
     workers = worst["workers"]
     if workers is None or not waited or not part or not asked:

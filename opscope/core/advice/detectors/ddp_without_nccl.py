@@ -17,11 +17,11 @@ from opscope.core.perf import kinds
 from opscope.core.tables.columns import matching
 from opscope.core.tables.intervals import merge, subtract
 
-#: What other backends' work is called.
+#: Names of the work of other backends.
 _OTHERS: Final = rf"^({'|'.join(HOST_BACKENDS)}):"
-#: PyTorch's calls of collectives, whatever runs them.
+#: Names of PyTorch's calls of collectives, whatever backend runs them.
 _CALLED: Final = r"^c10d::"
-#: The least compute capability of NCCL, as the PyTorch profiler's plug-in has it.
+#: The least compute capability that NCCL supports, according to the PyTorch profiler's plug-in.
 _LEAST_CC: Final = 3.5
 
 

@@ -12,7 +12,7 @@ from opscope.core.advice.served import WORTH, engine, longest, steady, window
 from opscope.core.question import parameters
 from opscope.core.question.units import counted
 
-#: Fewer kernels than these are launched as fast as a graph is.
+#: A step of fewer kernels is launched as fast as a graph.
 _MANY: Final = 20
 _CHANGE: Final = (
     "vLLM: serve without --enforce-eager, with cudagraph_capture_sizes up to"
@@ -30,7 +30,7 @@ _REASONING: Final = (
 
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
-    """One finding for all decode steps without a graph."""
+    """Return one finding for all decode steps without a graph."""
     steps = engine(answers)
     if isinstance(steps, CannotTell):
         return steps

@@ -1,4 +1,5 @@
-"""Chains of elementwise kernels, each reading what the one before wrote: a compiler would join each chain."""
+"""Chains of elementwise kernels, each reading what the previous one wrote: a compiler would join each
+chain."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from opscope.core.tables.columns import combined, compact, pairs
 #: Chains that take less than this part of the device's time are not worth a change.
 LEAST: Final = 0.01
 _ELEMENTWISE: Final = ("elementwise", "activation", "dropout")
-#: Whose kernels belong to other detectors.
+#: Other detectors judge the kernels of these makers.
 _OTHERS: Final = ("optimizer", "communication")
 #: Ops over lists of tensors are fused already.
 _LISTS: Final = ("_foreach_", "_fused_", "_amp_")
@@ -42,8 +43,8 @@ _RECOMMENDED: Final[Named] = {
             compiled=False,
         ),
         Change(
-            "They are outside of what is compiled: put the function that holds them under @torch.compile as"
-            " well, or look for a graph break before it.",
+            "They are outside the compiled code: put the function that holds them under @torch.compile as "
+            "well, or look for a graph break before it.",
             compiled=True,
         ),
     ),
@@ -58,7 +59,8 @@ _GENERAL: Final = "Let the framework's compiler join them into one kernel."
 
 @dataclass(frozen=True, slots=True)
 class _Chains:
-    """The kernels in chains, in order: ``chain`` numbers them, ``kept`` is the factor of each duration."""
+    """The kernels in chains, in order: ``chain`` numbers the chains, ``kept`` is the factor of each
+    duration."""
 
     rows: pl.DataFrame
     first: NDArray[np.bool_]
@@ -116,7 +118,7 @@ def _order(answers: Answers, ran: pl.DataFrame) -> tuple[pl.DataFrame, NDArray[n
 
 
 def _runs(ordered: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the gap (ns) before each row, and whether the row before is of the same place and near."""
+    """Return the gap (ns) before each row, and whether the previous row is near and of the same place."""
     same = pl.lit(True)
     for name in ("process", "device", "lane", "direction", "step"):
         same &= pl.col(name).eq_missing(pl.col(name).shift(1))
@@ -130,7 +132,7 @@ def _runs(ordered: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 def _chains(
     ordered: pl.DataFrame, here: NDArray[np.bool_], gap: NDArray[np.int64]
 ) -> _Chains | None:
-    """Return the chains: rows of which each (``here``) may go on the one before, and reads what it wrote."""
+    """Return the chains: rows (``here``) that may each continue the previous row and read what it wrote."""
     after = np.flatnonzero(here)
     if not len(after):
         return None
@@ -164,7 +166,7 @@ def _chains(
         part = np.nan_to_num((read + written) / moved, nan=0.0, posinf=0.0)
     removed = duration * np.minimum(part, 1.0)
     rest = np.add.reduceat(duration, begin) - np.maximum.reduceat(duration, begin)
-    # what is left of a chain takes at least as long as its longest kernel
+    # the joined kernel takes at least as long as the chain's longest kernel
     sums = np.add.reduceat(removed, begin)
     scale = np.minimum(1.0, rest / np.where(sums > 0, sums, 1.0))
     removed *= scale[np.cumsum(first) - 1]
@@ -177,7 +179,7 @@ _Text = tuple["str | None", "str | None", "str | None"]
 
 
 def _passed(former: _Text, latter: _Text) -> int:
-    """Return the bytes that the latter op reads of what the former may have written; 0 if it reads none."""
+    """Return the bytes that the later op reads of the result of the earlier one; 0 if it reads none."""
     op, inputs, outputs = former
     then, reads = latter[0] or "", tensors(latter[1])
     bare, after = (op or "").partition(".")[0], then.partition(".")[0]

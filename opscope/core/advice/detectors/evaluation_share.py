@@ -15,9 +15,9 @@ from opscope.core.advice.saying import evidence, ms, places, share
 from opscope.core.question import parameters
 from opscope.core.tables.intervals import Ints
 
-#: The part of the time of steps and evaluations from which the latter are worth a change.
+#: The part of the time of steps and evaluations from which evaluations are worth a change.
 LEAST: Final = 0.2
-#: Steps and evaluations from which it may be told, and ops of one evaluation.
+#: The fewest steps and evaluations to judge by, and the fewest ops of one evaluation.
 _STEPS: Final = 3
 _OPS: Final = 4
 _RECOMMENDED: Final[Named] = {
@@ -41,7 +41,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     outer = ops.filter(pl.col("parent_id").is_null(), direction.is_not_null())
     if not outer.select((direction == "backward").any()).item():
         return CannotTell(
-            "no backward pass was recorded: what is no training cannot be told from it"
+            "no backward pass was recorded: it cannot be told which steps train and which evaluate"
         )
     findings = []
     for (process,), part in steps.group_by("process", maintain_order=True):
@@ -56,7 +56,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 def _evaluations(steps: pl.DataFrame, ops: pl.DataFrame) -> tuple[Ints, Ints]:
-    """Return start and end (ns) of the stretches between and after the steps in which forward passes alone
+    """Return start and end (ns) of the stretches between and after the steps in which only forward passes
     ran."""
     start, end = (steps[name].to_numpy() for name in ("start", "end"))
     last = max(end.max(), ops["end"].to_numpy().max(initial=0)) + 1

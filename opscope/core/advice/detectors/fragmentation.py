@@ -14,7 +14,7 @@ from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.memory.memory_blocks import ordered
 
-#: The part of what is reserved at the peak that is not in use, and how many bytes of it.
+#: The part of the memory reserved at the peak that is not in use, and its least number of bytes.
 UNUSED: Final = 0.25
 LEAST_BYTES: Final = 1 << 30
 #: PyTorch keeps allocations below 1 MiB in small segments of their own.
@@ -47,8 +47,8 @@ def find(answers: Answers) -> Answer:
 
 
 def _grow(answers: Answers) -> dict[tuple[int | None, int | None], tuple[int, int]]:
-    """Return per device how often the allocator reserved more for a block although at least as much as the
-    block was reserved and not in use, and how many bytes it reserved in all these cases."""
+    """Return, per device, how often the allocator reserved more memory for a block although as many bytes
+    were reserved and not in use, and how many bytes it reserved in these cases."""
     key = ["process", "device"]
     reserved = pl.col("reserved")
     grew = answers.trace["allocations"].group_by(key).agg(reserved.max() > reserved.min())
@@ -104,7 +104,7 @@ def _reserve(answers: Answers, row: dict[str, Any], grown: tuple[int, int] | Non
 
 def _repeat(answers: Answers, calls: pl.DataFrame) -> Finding:
     time = int(calls["duration"].sum())
-    # ranks run at once: the time of one
+    # ranks run at once, so the longest time of one counts
     most = as_int(calls.group_by("process").agg(pl.col("duration").sum())["duration"].max())
     rows = calls["row"].to_numpy()
     return Finding(

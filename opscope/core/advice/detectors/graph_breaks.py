@@ -15,7 +15,7 @@ from opscope.core.advice.work import device_time
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.columns import distinct_values
 
-#: How torch.compile names the function in which it goes on after a break, with the line of the break.
+#: torch.compile's name of the function in which it goes on after a break, with the line of the break.
 _RESUMED: Final = r"torch_dynamo_resume_in_(.+?)_at_(\d+)"
 _PLACE: Final = re.compile(_RESUMED + r"(?:.*?@([^<]*?):\d+)?")
 #: Function, line and file of a break.
@@ -36,7 +36,8 @@ def find(answers: Answers) -> Answer:
 
 
 def breaks(answers: Answers) -> list[str] | CannotTell:
-    """Return the places of the breaks, as ``train.py:12 in forward``; none, or why that cannot be told."""
+    """Return the places of the breaks, as ``train.py:12 in forward``; none, or the reason why they are not
+    known."""
     places = _places(answers)
     none = [] if places else _none(answers)
     return none if isinstance(none, CannotTell) else _said(places)
@@ -55,7 +56,7 @@ def _said(places: list[Place]) -> list[str]:
 
 
 def _none(answers: Answers) -> Answer:
-    """Return whether there are no breaks where no name proves one."""
+    """Return whether it is certain that there are no breaks, where no name proves one."""
     compiled = answers.compiled()
     numbers = compiled["region"].cast(pl.String).str.extract(_REGION).drop_nulls().unique()
     if len(numbers) > 1:

@@ -11,7 +11,7 @@ from opscope.core.advice.saying import ms
 from opscope.core.advice.served import engine, longest, steady
 from opscope.core.question import parameters, units
 
-#: A part of the rows from which other capture sizes are worth it.
+#: The part of the rows from which other capture sizes are worth it.
 _ROWS: Final = 0.1
 _CHANGE: Final = (
     "Capture graphs for the batches that come: vLLM cudagraph_capture_sizes, SGLang"
@@ -20,7 +20,7 @@ _CHANGE: Final = (
 
 
 def find(answers: Answers, least: float = _ROWS) -> Answer:
-    """One finding for all padded decode steps."""
+    """Return one finding for all padded decode steps."""
     steps = engine(answers)
     if isinstance(steps, CannotTell):
         return steps

@@ -1,4 +1,4 @@
-"""Steps in which the GPU waits for other work of the host than input, synchronising calls and launches."""
+"""Steps in which the GPU waits for work of the host other than input, synchronising calls and launches."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _GENERAL: Final = (
 
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
-    """Return a finding if devices waited for such work for more than 5 % of the steps."""
+    """Return a finding if devices waited for such work for more than 5 % of the steps' time."""
     pace_of_steps = pace(answers)
     if isinstance(pace_of_steps, str):
         return CannotTell(pace_of_steps)

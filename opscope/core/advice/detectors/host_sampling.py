@@ -17,7 +17,7 @@ from opscope.core.analysis.steps.iterations import launch_times
 from opscope.core.question import units
 from opscope.core.tables.intervals import NONE
 
-#: More bytes for each request than token ids, probabilities of a few tokens and flags take.
+#: Token ids, probabilities of a few tokens and flags take fewer bytes for each request.
 _BYTES: Final = 4_096
 _CHANGE: Final = (
     "Choose tokens on the device: no logits processor in Python, no logprobs"
@@ -27,7 +27,7 @@ _CHANGE: Final = (
 
 
 def find(answers: Answers) -> Answer:
-    """One finding for all decode steps that copy much to the host."""
+    """Return one finding for all decode steps that copy much to the host."""
     steps = engine(answers)
     if isinstance(steps, CannotTell):
         return steps

@@ -14,9 +14,9 @@ from opscope.core.dialects.launches import SHARED_IDS
 from opscope.core.question import parameters
 from opscope.core.tables.trace import UNRELATED
 
-#: How much longer than the mean the busiest device must compute, as part of the window.
+#: By this part of the window the busiest device must compute longer than the mean,
 LEAST: Final = 0.05
-#: And as part of the mean.
+#: and by this part of the mean.
 UNEVEN: Final = 0.1
 _COMPUTES: Final = (
     "computation",
@@ -27,7 +27,7 @@ _COMPUTES: Final = (
 
 
 def find(answers: Answers, least: float = LEAST) -> Answer:
-    """Return one finding if the busiest device computes much longer than the devices do in the mean."""
+    """Return one finding if the busiest device computes much longer than the mean of all devices."""
     overlap = answers.overlap()
     if overlap.is_empty():
         if answers.cpu_only and len(answers.trace["ranges"]):
@@ -73,7 +73,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 def _one_job(answers: Answers) -> bool:
-    # whose work a device ran is not known, or the user says that they are of several jobs
+    # it is not known whose work a device ran, or the user says that the processes are of several jobs
     if answers.trace.origin.get(SHARED_IDS) or answers.trace.origin.get(UNRELATED):
         return False
     processes = answers.trace["processes"]
@@ -117,8 +117,8 @@ def _finding(answers: Answers, table: pl.DataFrame, window: int, mean: float) ->
 
 
 def _edit(answers: Answers, table: pl.DataFrame, mean: float) -> Edit | None:
-    """Each device computes at most the mean. Of several processes there is none: what the others wait in
-    collectives would not get shorter in a replay."""
+    """Return the edit in which each device computes at most the mean. For several processes there is none: a
+    replay would not shorten their waits in collectives."""
     if table["process"].n_unique() > 1:
         return None
     kernels = answers.kernels(categories=True)

@@ -1,8 +1,6 @@
 """A range of iterations whose figures mix: warm-up, iterations cut off, of other work, or very uneven.
-
-What warm-up costs the program is the question of ``warm_up``; here it is whether the figures of the profile
-are of steps that are alike.
-"""
+``warm_up`` judges the cost of warm-up; this judges whether the profile's figures are of steps that are
+alike."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.steps.iterations import FEWEST, SAME_WORK
 
-#: How many times the median an iteration takes that makes a range very uneven.
+#: An iteration of more than this many medians makes a range very uneven.
 UNEVEN: Final = 3.0
 #: Another way to record later steps, by framework.
 _OTHERWISE: Final = {
@@ -50,7 +48,7 @@ def find(answers: Answers) -> Answer:
 
 
 def _judge(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
-    """Return the iterations with why each is not like the others."""
+    """Return the iterations, each with the reason why it is not like the others."""
     cut = answers.steps().select("process", "start", pl.col("reason").alias("cut_reason"))
     judged = marked.join(cut, on=["process", "start"], how="left", maintain_order="left")
     is_cut = pl.col("cut_reason").is_not_null()
@@ -58,12 +56,12 @@ def _judge(answers: Answers, marked: pl.DataFrame) -> pl.DataFrame:
     usual = ~is_cut & ~warm
     several = pl.len().over("process") >= FEWEST
     other = pl.lit(False)
-    # a kernel whose launch is missing counts in no step
+    # a kernel whose launch was not recorded is in no step
     launched = not answers.ask("lost_kernels")["lost_launches"].sum()
     for name in ("ops", "kernels") if launched else ("ops",):
         middle = pl.col(name).filter(usual).median().over("process")
         other |= ((pl.col(name) - middle).abs() > SAME_WORK * middle).fill_null(False)
-    # kernels without a launch record were launched before the first step
+    # kernels without a record of their launch were launched before the first step
     kernels = answers.kernels(categories=True)
     before = (
         kernels.filter(pl.col("call_start").is_null())
@@ -163,7 +161,8 @@ def _finding(
 
 
 def _alike(mine: pl.DataFrame) -> tuple[int, int] | None:
-    """Return the first and the last of the longest row of steps that are alike; None of fewer than three."""
+    """Return the first and the last of the longest run of steps that are alike; None if it has fewer than
+    three."""
     good = mine.select(
         "iteration",
         (pl.col("stable") & ~pl.any_horizontal(*_BAD)).fill_null(False).alias("good"),

@@ -27,7 +27,7 @@ _REASONING: Final = (
 
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
-    """One finding for all waits after steps whose requests go on decoding."""
+    """Return one finding for all waits after steps whose requests go on decoding."""
     steps = engine(answers)
     if isinstance(steps, CannotTell):
         return steps

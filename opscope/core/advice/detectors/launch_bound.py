@@ -21,7 +21,7 @@ from opscope.core.advice.pace import (
 from opscope.core.advice.saying import ms, share
 from opscope.core.question import parameters
 
-#: A part of the steps' time from which the gaps are worth a change.
+#: The part of the steps' time from which the gaps are worth a change.
 WORTH: Final = 0.05
 _ADVICE: Final[Named] = {
     "torch": (
@@ -96,13 +96,13 @@ def _finding(answers: Answers, pace: Pace, time: int, total: int) -> Finding:
 
 
 def _zeroing(rows: pl.DataFrame) -> str:
-    """Return what else to change if gradients are set to zero one by one."""
+    """Return the further change to propose if gradients are set to zero one by one."""
     zeroed = rows["op"].str.contains(r"zero_grad|\Aaten::zero_\z").fill_null(False).any()
     return " optimizer.zero_grad(set_to_none=True) launches nothing at all." if zeroed else ""
 
 
 def _host_time(pace: Pace) -> int:
-    """Return how long (ns) the stretches took the host: of each process all threads, of ranks the longest."""
+    """Return the host's time (ns) in the stretches: in each process of all threads, of ranks the longest."""
     by_thread = pace.stretches.group_by("process", "thread").agg(
         (pl.col("end") - pl.col("start")).sum().alias("time")
     )

@@ -13,13 +13,13 @@ from opscope.core.advice.products import LEAST_SHARE
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.tables.columns import compact, gather
 
-#: Kernels of cuDNN and MIOpen that only change the order of dimensions, by the way that they go.
+#: Kernels of cuDNN and MIOpen that only change the order of dimensions, by direction.
 _TO_LAST: Final = re.compile(r"nchwTo\w*hwc|nchw2nhwc(?!_params)", re.IGNORECASE)
 _TO_FIRST: Final = re.compile(r"n\w?hwcTo\w*chw|nhwc2nchw(?!_params)", re.IGNORECASE)
 _TRANSPOSES: Final = re.compile(r"^(?:void )?batched_transpose_\w+")
 #: The nodes that TensorFlow's layout optimizer inserts.
 _NODE: Final = r"LayoutOptimizer|Transpose(?:NCHWToNHWC|NHWCToNCHW)"
-#: Copies of one tensor to another of the same shape: the layouts tell whether the order changes.
+#: Copies of one tensor to another of the same shape: their layouts tell whether the order changes.
 _COPY: Final = r"^aten::(?:copy_|clone|contiguous|_to_copy)$"
 _LAST: Final = ("{1,3,2,0}", "{1,4,3,2,0}")
 TO_LAST, TO_FIRST, OTHER = "NCHW to NHWC", "NHWC to NCHW", "between layouts"
@@ -60,7 +60,7 @@ def _way(name: str) -> str | None:
 
 
 def _by_node(kernels: pl.DataFrame) -> pl.Series:
-    """The way of TensorFlow's inserted transposes, which its nodes' names tell."""
+    """Return the direction of TensorFlow's inserted transposes, from their nodes' names."""
     formats = pl.Series([None], dtype=pl.String).extend_constant(None, len(kernels) - 1)
     for column in ("op", "layer"):
         codes, distinct = compact(kernels[column])
@@ -81,7 +81,7 @@ def _by_node(kernels: pl.DataFrame) -> pl.Series:
 
 
 def _by_layouts(kernels: pl.DataFrame) -> pl.Series:
-    """The way of PyTorch's copies whose two tensors have one shape and one dtype in two orders."""
+    """Return the direction of PyTorch's copies between two orders of one shape and dtype."""
     codes, ops = compact(kernels["op"])
     copies = gather(
         pl.Series([bool(re.search(_COPY, op or "")) for op in ops], dtype=pl.Boolean), codes
@@ -92,7 +92,8 @@ def _by_layouts(kernels: pl.DataFrame) -> pl.Series:
 
 
 def _between(inputs: str | None) -> str | None:
-    """The way of a copy whose inputs (target, source) are told: ``f32[2,3,4,5]{1,3,2,0}, f32[2,3,4,5]``."""
+    """Return the direction of a copy with known inputs (target, source): ``f32[2,3,4,5]{1,3,2,0},
+    f32[2,3,4,5]``."""
     match = re.fullmatch(
         r"(\w+\[[\d,]+\])(\{[\d,]+\})?, (\w+\[[\d,]+\])(\{[\d,]+\})?", inputs or ""
     )

@@ -1,4 +1,4 @@
-"""Memory that grows from step to step: what a step allocates and the program keeps."""
+"""Memory that grows from step to step: the program keeps what its steps allocate."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from opscope.core.analysis.ops.ops import Ops, first
 from opscope.core.schema import PROCESS_MEMORY
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Steps that are judged at least, after the part of all in which caches fill.
+#: The fewest steps to judge by, and the part of all steps, before them, in which caches fill.
 FEWEST: Final = 6
 _SETTLES: Final = 1 / 4
-#: Growth over these steps (bytes): of what ops allocate, and of the process, which other things change too.
+#: The least growth (bytes) over these steps: of ops' memory, and of the process's, which other things change
+#: too.
 LEAST: Final = 1 << 20
 _PROCESS: Final = 8 << 20
-#: And of the process's memory the part.
+#: The least growth of the process's memory as a part of it.
 _PART: Final = 0.02
-#: In each quarter of the steps it grows by this part of an even share at least.
+#: In each quarter of the steps, it grows by at least this part of an even share.
 _EVEN: Final = 0.4
 _NEVER: Final = int(np.iinfo(np.int64).max)
 _ROWS: Final = {
@@ -52,7 +53,7 @@ _RECOMMENDED: Final[Named] = {
     " the loop, so that no program is cached for each step.",
     "mindspore": "Keep no tensors of a step in Python lists: append float(loss.asnumpy()).",
 }
-#: The backend that writes what it records to disk as it goes; profilers keep it until the end.
+#: This backend writes its records to disk as it runs; profilers keep them until the end.
 _WRITES: Final = "recorder"
 _GENERAL: Final = "Keep of each step only numbers, and drop what the next step does not need."
 _RECORD: Final = (
@@ -88,7 +89,8 @@ class _Growth:
 
 
 def _judge(value: Floats, least: float) -> float | None:
-    """Return by how much (bytes) values grow from the first quarter to the last; None if not in each."""
+    """Return the growth (bytes) of the values from the first quarter to the last; None if they do not grow in
+    each."""
     parts = [float(np.median(part)) for part in np.array_split(value, 4)]
     grew = parts[-1] - parts[0]
     steady = np.diff(parts).min() >= _EVEN * grew / 3
@@ -96,8 +98,8 @@ def _judge(value: Floats, least: float) -> float | None:
 
 
 def _allocated(answers: Answers) -> list[_Growth] | str | None:
-    """Return what grows of the memory that ops allocated, or why that cannot be told; None where that was not
-    recorded."""
+    """Return the growth of the memory that ops allocated, or the reason why it is not known; None if that
+    memory was not recorded."""
     table = answers.memory_steps().filter(pl.col("in_use").is_not_null())
     if table.is_empty():
         return None
@@ -110,7 +112,7 @@ def _allocated(answers: Answers) -> list[_Growth] | str | None:
         judged_any = True
         value = judged["in_use"].to_numpy().astype(np.float64)
         grew = _judge(value, LEAST)
-        # a program whose batches differ in size goes up and down
+        # in a program whose batches differ in size, it goes up and down
         up = float((np.diff(value) > 0).mean())
         if grew is None or up < 1 / 2:
             continue
@@ -136,7 +138,7 @@ def _growth(
 
 
 def _resident(answers: Answers) -> list[_Growth] | str:
-    """Return which processes' resident memory grows; or why that cannot be told."""
+    """Return the processes whose resident memory grows, or the reason why that is not known."""
     steps = marked_steps(answers)
     if steps.is_empty():
         return NO_STEPS
@@ -175,7 +177,8 @@ def _resident(answers: Answers) -> list[_Growth] | str:
 
 
 def _kept_since(grown: list[_Growth]) -> Any:
-    """Return what makes the table (``_ROWS``) of the memory that the judged steps allocated and kept."""
+    """Return the function that makes the table (``_ROWS``) of the memory that the judged steps allocated and
+    kept."""
     wanted = [growth for growth in grown if growth.exact]
 
     def make(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:

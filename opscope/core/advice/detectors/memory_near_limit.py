@@ -1,4 +1,4 @@
-"""Memory near the device's limit: what was in use at the peak, and what would lower it."""
+"""Memory near the device's limit: what was in use at the peak, and changes that would lower it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.core.advice.saying import framework, ms, share
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.tables.columns import any_matches
 
-#: The part of the device's memory: that of the PyTorch profiler's plug-in.
+#: The part of the device's memory from which it is near the limit, as in the PyTorch profiler's plug-in.
 LEAST: Final = 0.9
 _KINDS: Final = 4
 _TORCH: Final = {
@@ -29,7 +29,7 @@ _TORCH: Final = {
 
 
 def find(answers: Answers) -> Answer:
-    """Return a finding for each device of whose memory more than 90 % was in use or reserved."""
+    """Return a finding for each device with more than 90 % of its memory in use or reserved."""
     memory = answers.memory().filter((pl.col("device") >= 0) | pl.col("device").is_null())
     if memory.is_empty():
         return CannotTell(
@@ -51,7 +51,8 @@ def find(answers: Answers) -> Answer:
 
 
 def _sizes(answers: Answers, memory: pl.DataFrame) -> pl.Series:
-    """The size of the memory of each row's device (bytes): as recorded, else that of the model."""
+    """Return the size (bytes) of the memory of each row's device: as recorded, else that of the device's
+    model."""
     recorded = answers.trace["devices"].select("process", "device", pl.col("memory").alias("limit"))
     devices = memory.join(
         recorded.unique(["process", "device"], keep="first"),
@@ -120,7 +121,7 @@ def _finding(answers: Answers, row: dict[str, Any], calls: pl.DataFrame) -> Find
 
 
 def _rows(answers: Answers, here: pl.Expr) -> pl.DataFrame:
-    """The ops that had allocated most of what was in use; ``detail`` has the bytes."""
+    """Return the ops that had allocated most of the memory in use; ``detail`` has the bytes."""
     ops = answers.memory_by_op().filter(here & (pl.col("at_peak") > 0))
     op_rows = ops.select(
         *(pl.col(name).cast(pl.String) for name in ("op", "layer", "source")),

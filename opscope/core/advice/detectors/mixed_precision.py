@@ -51,13 +51,13 @@ def find(answers: Answers) -> Answer:
         return unknown_device(reason)
     half = _half(device)
     if half is None:
-        return []  # no Tensor Cores for f16 or bf16
+        return []  # the device has no Tensor Cores for f16 or bf16
     works = products_of_run.works
     wide = works.filter(pl.col("dtype") == "f32", ~_depthwise())
     unknown = works.filter(pl.col("dtype").is_null())
     narrow = works.filter(~pl.col("dtype").is_in(["f32", "tf32", "f64", "c64", "c128"]))
     if waiting(narrow) or products_of_run.hidden_narrow:
-        return []  # mixed already; what is still in f32 is another detector's question
+        return []  # precision is mixed already; another detector judges the products still in f32
     few = waiting(wide) < max(LEAST_SHARE * products_of_run.whole, waiting(unknown), 1)
     if few:
         if waiting(unknown) >= max(LEAST_SHARE * products_of_run.whole, 1):
@@ -123,7 +123,7 @@ def _finding(
 
 
 def _now(wide: pl.DataFrame, units: str) -> str:
-    """Say on which units the f32 products run: with the times of each where they differ."""
+    """Return in words on which units the f32 products run, with the times of each where they differ."""
     tensor = f"on {units}" + (" as TF32" if units == "Tensor Cores" else "")
     kinds = {
         tensor: wide.filter("on_tensor"),
@@ -140,7 +140,8 @@ def _now(wide: pl.DataFrame, units: str) -> str:
 
 
 def _beside(answers: Answers) -> int:
-    """The time (ns) of other kernels, of f32 or unknown dtype: moving half the bytes saves at most half."""
+    """Return the time (ns) of other kernels, of f32 or unknown dtype: moving half the bytes saves at most
+    half."""
     kernels = answers.kernels(categories=True)
     codes, texts = compact(kernels["dtypes"])
     single = pl.Series(["f32" in (text or "f32").split(",") for text in texts], dtype=pl.Boolean)

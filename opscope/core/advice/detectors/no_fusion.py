@@ -1,4 +1,4 @@
-"""A run in which no compiler made anything although elementwise work takes much of the device's time."""
+"""A run in which no compiler was used although elementwise work takes much of the device's time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from opscope.core.question import parameters
 
 #: The part of the device's time from which elementwise work is worth a compiler.
 LEAST: Final = 0.10
-#: The part of the device's time that must be known by op or by kernel name.
+#: The least part of the device's time that must have a known op or kernel name.
 _KNOWN: Final = 0.95
 #: Kinds of work that a compiler fuses into its neighbours.
 _FUSED: Final = ("elementwise", "activation", "dropout")
@@ -26,7 +26,7 @@ _RECOMMENDED: Final = {
     "jax": "step = jax.jit(step): one program for the whole step.",
     "mindspore": "mindspore.set_context(mode=mindspore.GRAPH_MODE), or @mindspore.jit on the step.",
 }
-#: Names of frameworks as traces have them, by what they begin with.
+#: The beginnings of frameworks' names in traces.
 _FRAMEWORKS: Final = {"pytorch": "torch", "torch": "torch"}
 
 

@@ -35,7 +35,7 @@ def find(answers: Answers) -> Answer:
         return CannotTell(f"{NOT_TIMED}, so that there are no iterations to tell apart")
     iterations = answers.iterations()
     iterated = iterations.filter(pl.col("iteration").is_not_null())
-    # a server's engine steps are of several kinds, and so no steps of one program
+    # a server's engine steps are of several kinds, so they are not the steps of one program
     served = iterated["found_by"].str.starts_with("range: ").fill_null(False).any()
     if served or iterated["is_step"].fill_null(False).any():
         return []

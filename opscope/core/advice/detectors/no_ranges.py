@@ -1,4 +1,4 @@
-"""Kernels without any op range: who launched them cannot be told, so most advice cannot be given."""
+"""Kernels without any op range: it is not known which op launched them, so most detectors cannot judge."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from opscope.core.advice.saying import framework, ms
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.tables.columns import distinct_values
 
-#: Families of ranges that are no ops of a framework.
+#: Families of ranges that are not ops of a framework.
 _NO_OPS: Final = ("user", "layer", "step", "phase", "graph")
-#: Characters of a kernel's name in the text.
+#: The most characters of a kernel's name in the text.
 _LONG: Final = 60
 _RECOMMENDED: Final = (
     "Record it again with opscope, which names each op, layer and step: `opscope run -- python train.py`, or"

@@ -1,4 +1,4 @@
-"""Batches of sequences that are padded: the part of their elements that ops between show to be padding."""
+"""Padded batches of sequences: ops between padded and packed batches show how many elements are padding."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from opscope.core.advice.work import Tensor, device_time, numel, tensors, work
 from opscope.core.question import parameters
 from opscope.core.tables.columns import combined, matching
 
-#: The part of the device's time that is spent on padding, and the part of a batch that is padding.
+#: The least part of the device's time that is spent on padding, and the least part of a batch that is
+#: padding.
 LEAST: Final = 0.05
 _PADDED: Final = 0.2
-#: Ops that take the padding away, or put it there: one side has a row for each element, the other batch and
-#: length.
+#: Ops that remove or add padding: one side has a row for each element, the other has batch and length.
 _OPS: Final = (
     r"\A(aten::(_pack_padded_sequence|_pad_packed_sequence|to_padded_tensor|_nested_from_padded\w*"
     r"|_jagged_to_padded_dense\w*|_padded_dense_to_jagged\w*)|RaggedTensorToTensor)\b"
@@ -80,12 +80,12 @@ def _batches(ops: pl.DataFrame) -> Iterator[_Batch]:
         read, written = tensors(inputs), tensors(outputs)
         if not read or not written:
             continue
-        # beside the elements there are lengths, offsets and shapes
+        # the other inputs are lengths, offsets and shapes
         (_, given), (_, made) = (
             max(side, key=lambda tensor: numel(tensor[1])) for side in (read, written)
         )
         for dense, packed in ((given, made), (made, given)):
-            # the sizes behind those of the batch are those behind the packed one
+            # the sizes after batch and length are those after the packed size
             if len(dense) >= 2 and len(dense) == len(packed) + 1 and dense[2:] == packed[1:]:
                 if packed[0] <= numel(dense[:2]):
                     yield _Batch((dense[0], dense[1]), packed[0])
@@ -93,7 +93,7 @@ def _batches(ops: pl.DataFrame) -> Iterator[_Batch]:
 
 
 def _part(inputs: str | None, outputs: str | None, padded: dict[tuple[int, int], float]) -> float:
-    """Return the part of an op's elements that is padding; 0 where it works on no such batch."""
+    """Return the part of an op's elements that is padding; 0 for an op on no such batch."""
     parts = [
         part
         for tensor in (*tensors(inputs), *tensors(outputs))

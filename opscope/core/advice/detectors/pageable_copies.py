@@ -75,7 +75,7 @@ def _finding(
         reasoning=f"At least nothing: other work may set the pace. {bound[0].upper()}{bound[1:]}. The"
         " change replayed: each call takes as long as the shortest of its name, a call right behind it that"
         " synchronises is gone, and the copies take as long as they do.",
-        # with most of the time hidden behind kernels, the copies may not set the pace
+        # where kernels hide most of the time, the copies may not set the pace
         confidence="high" if is_complete and time and alone + blocked > time // 2 else "medium",
         rows=evidence(slow),
         edit=_asynchronous(answers, slow),
@@ -83,8 +83,8 @@ def _finding(
 
 
 def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
-    """What pinned memory does for certain: each call takes as long as the shortest of its name, and a call
-    right behind it that synchronises is gone; the copies take as long as they do."""
+    """Return the certain effect of pinned memory: each call takes as long as the shortest of its name, and a
+    synchronising call right after it is gone; the copies take as long as before."""
     copies = slow.select("process", "correlation").drop_nulls().unique()
     name, synchronises = pl.col("name").cast(pl.String), r"(?i)Stream_?Synchronize"
     calls = answers.trace["calls"].select(
@@ -94,7 +94,7 @@ def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
         calls.join(copies, on=["process", "correlation"], how="semi")["name"].unique().implode()
     )
     lasted = (pl.col("end") - pl.col("start")).cast(pl.Float64)
-    # only the threads' copies and what comes right behind them are looked at
+    # only the threads of the copies matter, and the calls right after the copies
     near = (
         calls.with_row_index("call")
         .sort("process", "thread", "start", maintain_order=True)
@@ -114,7 +114,7 @@ def _asynchronous(answers: Answers, slow: pl.DataFrame) -> Edit | None:
 
 
 def _alone(answers: Answers, slow: pl.DataFrame) -> int:
-    """The time (ns) of the copies during which no kernel ran on the same device."""
+    """Return the time (ns) of the copies during which no kernel ran on the same device."""
     total = 0
     kernels = answers.trace["kernels"]
     for (process, device), part in slow.group_by("process", "device"):

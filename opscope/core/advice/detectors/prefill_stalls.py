@@ -1,4 +1,4 @@
-"""Prefills that hold decoding requests up: in mixed steps, and in steps between two that decode."""
+"""Prefills that hold up decoding requests: in mixed steps, and in steps between two decode steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REASONING: Final = (
 
 
 def find(answers: Answers, least: float = WORTH) -> Answer:
-    """One finding for all steps that hold decoding requests up."""
+    """Return one finding for all steps that hold up decoding requests."""
     steps = engine(answers)
     if isinstance(steps, CannotTell):
         return steps

@@ -17,17 +17,17 @@ from opscope.core.advice.saying import ms, share
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.tables.intervals import merge
 
-#: Compilations of one function after its first that are a finding: after one, torch.compile knows which size
-#: changes, and a function may have a second use, such as validation.
+#: The fewest compilations of one function after its first for a finding: after one, torch.compile knows which
+#: size changes, and a function may have a second use, such as validation.
 FEWEST: Final = 2
-#: Steps of a process that may compile: the first, and one more, as what the first returns may differ.
+#: The first steps of a process, which may compile: the second too, as the results of the first may differ.
 WARM: Final = 2
 _NUMBERED: Final = (
     r"\Acompile (?:\[?\d+\]?/)?(\d+)/(\d+)(?:_\d+)?( backward)?(?: ([^@]*?))?(?: @(.*))?\z"
 )
 _REGION: Final = re.compile(r"Torch-Compiled Region: \d+/(\d+)")
 _SHAPES: Final = 4
-#: The format of what opscope's own recorder wrote.
+#: The format of opscope's own recorder.
 _RECORDING: Final = "opscope-recording"
 _RECOMMENDED: Final[Named] = {
     "torch": "torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic(batch, 0) before the"
@@ -74,10 +74,9 @@ def find(answers: Answers) -> Answer:
 
 
 def compilations(answers: Answers) -> pl.DataFrame | None:
-    """Return the compilations that were recorded: process, thread, start, end (ns), text and, of
-    torch.compile's, ``part1`` (the function's number), ``part2`` (that of its version), ``part3`` (whether it
-    is of gradients), ``part4`` (its name), ``part5`` (where it is); None where what recorded the profile
-    records none."""
+    """Return the recorded compilations: process, thread, start, end (ns), text and, for torch.compile,
+    ``part1`` (the function's number), ``part2`` (its version's), ``part3`` (whether it is of gradients),
+    ``part4`` (its name), ``part5`` (its place); None if the profile's recorder records no compilations."""
     ran = compiles(answers.trace)
     if ran.is_empty() and answers.trace.origin.get("format") != _RECORDING:
         return None
@@ -113,7 +112,7 @@ def _unrecorded(answers: Answers) -> Answer:
 
 
 def _later(plain: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """Return the compilations in steps after the first WARM of a process, if at least FEWEST steps have some;
+    """Return the compilations in steps after the first WARM of a process if at least FEWEST steps have some,
     and whether there were such steps."""
     numbered = steps.sort("process", "start").with_columns(
         pl.int_range(pl.len()).over("process").alias("place")
@@ -205,7 +204,8 @@ def _union(ranges: pl.DataFrame) -> int:
 
 
 def _shapes(answers: Answers, table: pl.DataFrame, steps: pl.DataFrame) -> str | None:
-    """Return an op whose inputs differ in the steps that compiled, with these inputs; None if none does."""
+    """Return an op whose inputs differ between the steps that compiled, with these inputs; None if none
+    does."""
     if steps.is_empty():
         return None
     where = table.sort("start").join_asof(

@@ -1,4 +1,4 @@
-"""Weights that are cast to another number format again in each step, as autocast does with f32 weights."""
+"""Weights that are cast again in each step, as autocast does with f32 weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from opscope.core.tables.columns import combined, matching
 #: Casts of weights that take less than this part of the device's time are not worth a change.
 LEAST: Final = 0.005
 _PRODUCTS: Final = ("gemm", "conv")
-#: Products whose operands are all computed, such as those of attention.
+#: Products, such as those of attention, whose operands are all computed.
 _COMPUTED: Final = r"\b(bmm|baddbmm|BatchMatMul\w*)\b"
 _RECOMMENDED: Final[Named] = {
     "torch": "Keep the weights in half precision: model.to(torch.bfloat16), with an optimizer that keeps"
@@ -58,7 +58,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     unshaped = named.filter(pl.col("inputs").is_null())
     total = device_time(answers)
     dark = int(unshaped["duration"].sum())
-    # in the backward pass it is gradients that are cast back
+    # in the backward pass, gradients are cast back
     forward = pl.col("direction").cast(pl.String).ne_missing("backward")
     casts = named.filter(_changes(named), forward)
     weights = _weights(ran)
@@ -67,7 +67,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             holds(casts["inputs"], lambda text: _key(_source(text)) in weights), dtype=pl.Boolean
         )
     )
-    # a weight is cast again: more casts than layers and formats in which it is cast
+    # a weight is cast again if there are more casts than layers and formats
     keys = ["process", "layer", "inputs", "outputs"]
     count = pl.len().over([pl.col(name).cast(pl.String) for name in keys])
     rows = rows.filter(count > 1)
@@ -89,12 +89,12 @@ def _source(text: str | None) -> tuple[int, ...]:
 
 
 def _key(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape without its order: weights are transposed on their way to the product."""
+    """Return a shape without the order of its sizes: weights are transposed on their way to the product."""
     return tuple(sorted(dims))
 
 
 def _changes(named: pl.DataFrame) -> pl.Series:
-    """Return which copies are between two floating-point formats, by what they read and write."""
+    """Return which copies are between two floating-point formats, from their inputs and outputs."""
     codes, kinds = combined([named[name] for name in ("inputs", "outputs", "params")])
     texts = zip(*(kind.cast(pl.String).to_list() for kind in kinds), strict=True)
     casts = [cast_of(*text) is not None for text in texts]
@@ -102,7 +102,7 @@ def _changes(named: pl.DataFrame) -> pl.Series:
 
 
 def _weights(ran: pl.DataFrame) -> frozenset[tuple[int, ...]]:
-    """Return the shapes, without order, of the weights of products, which are no product's input."""
+    """Return the shapes, without order, of the products' weights that are not the input of a product."""
     products = holds(ran["op_type"], lambda text: text in _PRODUCTS)
     products &= ~holds(ran["direction"], lambda text: text == "backward")
     products &= ~matching(ran["op"], _COMPUTED)

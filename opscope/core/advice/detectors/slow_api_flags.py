@@ -13,18 +13,19 @@ from opscope.core.advice.saying import evidence, ms, share
 from opscope.core.advice.work import named
 from opscope.core.tables.columns import matching
 
-#: Launches that must be known before they may be called blocking, and the part of them that must wait.
+#: The fewest known launches that may be called blocking, and the part of them that must wait.
 FEWEST: Final = 20
 _BLOCKING: Final = 0.95
-#: Checks for NaN in the backward pass of a step that prove anomaly mode: it checks what each node returns.
+#: The fewest checks for NaN in the backward pass of a step that prove anomaly mode, which checks each node's
+#: results.
 _CHECKS: Final = 5
-#: The calls that allocate and free device memory, also as Nsight Systems names them (with a version).
+#: The calls that allocate and free device memory; Nsight Systems adds a version to the names.
 _ALLOCATES: Final = (
     r"\A(cuda|hip)(Malloc|Free)(Managed|Pitch)?(_v\d+|_ptsz)*\z|\AcuMem(Alloc|Free)(_v\d+)*\z"
 )
-#: Steps of a process in which a caching allocator still grows.
+#: The first steps of a process, in which a caching allocator still grows.
 WARM: Final = 2
-#: Allocations in a step that are a finding, and their part of the time of the steps.
+#: The least allocations in a step for a finding, and their least part of the steps' time.
 _PER_STEP: Final = 2
 _LEAST: Final = 0.005
 
@@ -65,7 +66,7 @@ def _blocking(answers: Answers) -> list[Finding] | None:
     """Launch calls that last until their kernel's end; None if too few launches were recorded."""
     kernels = answers.kernels(categories=True).with_row_index("row")
     has_launch = pl.col("call_start").is_not_null() & pl.col("graph_node").is_null()
-    # where the clocks differ, kernels begin before their launch: that proves nothing
+    # where the clocks differ, kernels begin before their launch, which proves nothing
     waited = (pl.col("call_end") >= pl.col("end")) & (pl.col("start") >= pl.col("call_start"))
     flags = kernels.select(has_launch.alias("launched"), (has_launch & waited).alias("waited"))
     launched, many = int(flags["launched"].sum()), int(flags["waited"].sum())
@@ -107,7 +108,8 @@ def _blocking(answers: Answers) -> list[Finding] | None:
 
 
 def _anomaly(answers: Answers) -> list[Finding] | None:
-    """PyTorch's anomaly mode looks for NaN in what each backward node returns; None: no backward ops."""
+    """PyTorch's anomaly mode, which looks for NaN in each backward node's results; None without backward
+    ops."""
     if not named(answers, r"\Aaten::", "backward"):
         return None
     if not named(answers, r"\Aaten::isnan\b", "backward"):
@@ -155,7 +157,7 @@ def _anomaly(answers: Answers) -> list[Finding] | None:
 
 
 def _allocation(answers: Answers) -> list[Finding] | None:
-    """Device memory that is allocated and freed in steps after the first; None: not to be told."""
+    """Device memory that is allocated and freed in steps after the first; None if that is not known."""
     calls, steps = answers.trace["calls"].with_row_index("call"), marked_steps(answers)
     if calls.is_empty() or steps.is_empty():
         return None

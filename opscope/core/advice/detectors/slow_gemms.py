@@ -1,4 +1,4 @@
-"""GEMMs and convolutions far below their roof: by the time lost, with what is known to lower them."""
+"""GEMMs and convolutions far below their roof, by lost time, with known facts that may slow them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def find(answers: Answers) -> Answer:
         (pl.col("matrix_flops") / present_rate(device) * 1e9).alias("arithmetic"),
     )
     unknown = waiting(rated.filter(pl.col("roof").is_null()))
-    # no kernel of which a product could be: the trace lacks some, or the name proves another part
+    # no kernel can be a product: the trace lacks some, or the name proves another part
     main = pl.col("plain") | pl.col("on_tensor").is_null() | pl.col("on_tensor")
     slow = rated.filter(
         main,
@@ -102,7 +102,7 @@ def _finding(
 
 
 def _as_the_others(rated: pl.DataFrame, slow: pl.DataFrame) -> pl.DataFrame:
-    """Return the slow works with the ``factor`` that makes them as near to their roof as the others."""
+    """Return the slow products with the ``factor`` that brings them as near to their roof as the others."""
     same = ("op_type", "dtype", "on_tensor")
     others = rated.filter(
         pl.col("roof") >= _FAR * pl.col("duration"), pl.col("roof") >= LATENCY_NS * pl.col("calls")
@@ -134,7 +134,7 @@ def _details(slow: pl.DataFrame, device: Device) -> list[str]:
 
 
 def _known(work: dict[str, object], device: Device) -> list[str]:
-    """Return what is known of a work that may lower it: facts, of which none is proven to be the cause."""
+    """Return known facts that may slow a product; none of them is proven to be the cause."""
     bound = "arithmetic" if work["arithmetic"] == work["roof"] else "memory"
     efficiency = float(str(work["efficiency"]))
     said = [f"at {100 * efficiency:.0f} % of its roof, which {bound} sets"]
@@ -177,7 +177,7 @@ def _of_sizes(product: Product, dtype: str, on_tensor: bool) -> list[str]:
 
 
 def _blocks(grid: object) -> int | None:
-    """The blocks of a grid ``200,4,96``; None if it is not told."""
+    """Return the number of blocks of a grid ``200,4,96``; None if it is not known."""
     parts = str(grid or "").split(",")
     if not all(part.isdigit() for part in parts):
         return None

@@ -1,4 +1,4 @@
-"""Steps that wait for a processor: other processes, or too many threads of its own, take them."""
+"""Steps that wait for a processor, which other processes or too many threads of its own use."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
 from opscope.core.question import parameters
 
-#: The part of the steps' time that the thread waits for a processor, from which it is worth a change.
+#: The part of the steps' time that the thread waits for a processor from which it is worth a change.
 LEAST: Final = 0.05
-#: From this part of the steps' time on, all other causes are of times that say little: it comes before them.
+#: From this part of the steps' time on, this finding comes before all others, whose times then say little.
 _MOST: Final = 2 / 3
-#: Processors that other processes use, from which they are named as the cause.
+#: Other processes are named as the cause from this many processors on.
 _OTHERS: Final = 0.25
 _BY_OTHERS: Final = (
     "Run it where no other work takes the processors, or give it processors of its own (taskset -c 0-3, a"

@@ -1,4 +1,4 @@
-"""Calls inside steps in which the host waits for the GPU, so that the GPU runs dry after them."""
+"""Calls inside steps in which the host waits for the GPU, so that the GPU runs out of work after them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from opscope.core.analysis.steps.step_times import covered
 from opscope.core.question import parameters
 from opscope.core.tables.intervals import NONE, Ints, merge, nest
 
-#: A part of the steps' time from which the saving is worth a change.
+#: The part of the steps' time from which the saving is worth a change.
 WORTH: Final = 0.02
 #: Ops that wait for the device where their tensor is on one.
 _WAITING_OPS: Final = r"\A(aten::(item|_local_scalar_dense|nonzero|is_nonzero|equal)\b)"
@@ -63,12 +63,12 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
 
 
 def _waiting_lines(answers: Answers) -> str:
-    """Return the places of a CPU's profile that would wait on a GPU, in words; nothing if there are none."""
+    """Return in words the lines in a CPU's profile that would wait on a GPU; nothing if there are none."""
     frame = answers.ops(categories=True)
     names = frame["op"].unique()
     waiting = names.filter(names.cast(pl.String).str.contains(_WAITING_OPS).fill_null(False))
     mine = frame.filter(pl.col("op").is_in(waiting.implode()) & pl.col("step").is_not_null())
-    # of a nest only the outermost: .item() calls _local_scalar_dense
+    # of nested ops only the outermost counts: .item() calls _local_scalar_dense
     mine = mine.filter(~pl.col("parent_id").is_in(mine["op_id"].implode()).fill_null(False))
     lines = (
         mine.filter(pl.col("source").is_not_null())
@@ -178,7 +178,7 @@ def _rows(answers: Answers, calls: pl.DataFrame) -> pl.DataFrame:
         )
     where = [calls[name].fill_null(NONE).to_numpy().astype(np.int64) for name in (*keys, "start")]
     every = Ops(attribution)
-    # the op that the program called has its line: .item(), and not what it calls
+    # the op that the program called has the program's line: .item(), and not the op that it calls
     lined = every.readings["source"].is_not_null().to_numpy()
     if lined.any():
         called = attribution.climb(op, lined[attribution.meaning.reading])

@@ -1,4 +1,4 @@
-"""Sizes of GEMMs and convolutions that Tensor Cores take badly: no multiples of 16 bytes, or empty tiles."""
+"""Sizes of GEMMs and convolutions that are bad for Tensor Cores: no multiples of 16 bytes, or empty tiles."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _NARROW: Final = ("f16", "bf16", "i8", "u8", "f8e4m3fn", "f8e5m2", "f8e4m3fnuz",
 _FAMILIES: Final = ("gemm", "conv")
 #: Channels of an image; libraries have kernels of their own for first layers.
 _IMAGE: Final = 4
-#: Tiles of which less is wasted are left alone.
+#: A tile with less waste is left alone.
 _LEAST_WASTE: Final = 0.2
 _GUIDE: Final = "docs.nvidia.com/deeplearning/performance/dl-performance-matrix-multiplication"
 _SHOWN: Final = 5
 
 
 def find(answers: Answers) -> Answer:
-    """Return a finding for sizes that are no multiples, and one for tiles of which much is empty."""
+    """Return a finding for sizes that are no multiples, and one for tiles that are empty for a large part."""
     products_of_run = products(answers)
     if isinstance(products_of_run, CannotTell):
         return products_of_run
@@ -59,7 +59,7 @@ def find(answers: Answers) -> Answer:
 
 
 def _on_tensor_cores(works: pl.DataFrame, device: Device | None) -> pl.DataFrame:
-    """Return the GEMMs and convolutions whose dtype uses Tensor Cores on this device, if it is known."""
+    """Return the GEMMs and convolutions whose dtype is known to use Tensor Cores on this device."""
     if device is not None and not device.tensor:
         return works.clear()
     units: Any = None
@@ -78,11 +78,11 @@ def _on_tensor_cores(works: pl.DataFrame, device: Device | None) -> pl.DataFrame
 
 
 def _with_sizes(works: pl.DataFrame) -> pl.DataFrame:
-    """Add what the call tells of its sizes: ``known``; ``m`` and ``n`` of the result, null for a convolution;
-    the ``detail`` of sizes that are no multiples, null without; and ``more``, by how much padding makes the
-    product larger.
+    """Add what the call tells about its sizes: ``known``; ``m`` and ``n`` of the result, null for a
+    convolution; the ``detail`` of sizes that are no multiples, null if all are; and ``more``, by how much
+    padding makes the product larger.
 
-    Each distinct call is read once: of 190,000 works on a million kernels 900 are distinct.
+    Each distinct call is read once: of 190,000 calls on a million kernels, 900 are distinct.
     """
     call = ("op", "inputs", "params", "dtype")
     distinct = works.select(call).unique(maintain_order=True)
@@ -106,7 +106,7 @@ def _with_sizes(works: pl.DataFrame) -> pl.DataFrame:
 
 
 def _bad(product: Product, dtype: str) -> dict[str, tuple[int, int]]:
-    """Return the sizes that are no multiples, with what to pad them to, by name."""
+    """Return the sizes that are no multiples, by name, with the sizes to which to pad them."""
     sizes, least = dict(product.inner), step(dtype)
     if not any(size % least for size in sizes.values()):  # nearly all, of very many
         return {}
@@ -198,7 +198,7 @@ def _reached(good: pl.DataFrame, device: Device | None) -> pl.DataFrame:
 
 
 def _after(mine: pl.DataFrame, reached: pl.DataFrame, device: Device | None) -> pl.DataFrame:
-    """Add ``most`` (ns, what padding may save at most) and ``factor`` (null: no estimate)."""
+    """Add ``most`` (ns, the most that padding may save) and ``factor`` (null: no estimate)."""
     if device is None:
         return mine.with_columns(
             pl.col("duration").alias("most"), pl.lit(None, pl.Float64).alias("factor")

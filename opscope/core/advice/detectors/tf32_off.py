@@ -24,9 +24,9 @@ from opscope.core.advice.saying import framework, ms, places, share
 from opscope.core.perf.devices.peaks import Device
 
 _FIRST: Final = (8, 0)
-#: The reasons, of ``tc_reason``, that TF32 would not change: another kernel, or another detector's matter.
+#: The values of ``tc_reason`` that TF32 would not change: another kernel, or another detector's matter.
 _OTHER: Final = r"vector product|tiny problem|not a multiple|depthwise|sparse"
-#: Each switch is for one family; attention and recurrent layers follow the products'.
+#: Each switch is for one family; attention and recurrent layers follow the switch of the products.
 _SWITCHES: Final = {
     "torch": (
         'torch.set_float32_matmul_precision("high")',
@@ -122,7 +122,7 @@ def _confidence(off: pl.DataFrame, proven: int, time: int) -> str:
         return "high"
     unshaped = waiting(
         off.filter(pl.col("matrix_flops").is_null())
-    )  # they may be products of a vector
+    )  # some may be products of a vector
     return "low" if unshaped * 2 > time else "medium"
 
 

@@ -20,9 +20,9 @@ from opscope.core.tables.intervals import Ints, intersect, merge, subtract
 #: The part of a device's window from which copies that no kernel hides bound the run.
 LEAST: Final = 0.1
 _WAYS: Final = {"HtoD": "to the device", "DtoH": "from the device", "PtoP": "between devices"}
-#: The end of each way that is in the host's memory.
+#: The end of each direction that is in the host's memory.
 _HOST_END: Final = {"HtoD": "src_kind", "DtoH": "dst_kind"}
-#: PCI Express x16, one direction (GB/s), by compute capability: the most that a board has, by NVIDIA's
+#: PCI Express x16, one direction (GB/s), by compute capability: the most that a board has, from NVIDIA's
 #: datasheets of V100, T4 (3.0), A100, A10, L4 (4.0), H100 and RTX 50 (5.0); rates less 128b/130b coding.
 _LINKS: Final = {"7": ("3.0", 15.75), "8": ("4.0", 31.5), "9": ("5.0", 63.0), "12": ("5.0", 63.0)}
 #: Boards whose host is not behind PCI Express.
@@ -79,7 +79,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 class _Copying:
-    """What copies take of a device's window (ns): the steps, else from its first work to its last."""
+    """The time that copies take of a device's window (ns): its steps, else from its first work to its
+    last."""
 
     def __init__(
         self, answers: Answers, copies: pl.DataFrame, steps: pl.DataFrame, process: Any, device: Any
@@ -171,7 +172,7 @@ def _finding(answers: Answers, found: _Copying) -> Finding:
 
 
 def _line(row: dict[str, Any], device: Device | None) -> str:
-    """Return the copies of one way and kind of memory in words, with their rate against the link's."""
+    """Return the copies of one direction and kind of memory in words, with their rate against the link's."""
     kind, memory = row["kind"], row["memory"]
     of = (
         ""
@@ -187,7 +188,7 @@ def _line(row: dict[str, Any], device: Device | None) -> str:
 
 
 def _of_link(kind: str, rate: float, device: Device | None) -> str:
-    """Return what the link of a device moves at most, in words."""
+    """Return in words the most that a device's link can move."""
     major = "" if device is None or device.cc is None else device.cc.split(".")[0]
     link = _LINKS.get(major)
     if device is None or link is None or kind == "PtoP" or _OTHER_LINKS.search(device.name):

@@ -71,7 +71,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     return [_finding(answers, row) for row in proved.sort("process", "device").to_dicts()]
 
 
-#: What the rows of the evidence leave of the idle time.
+#: The idle time that the rows of the evidence leave unexplained.
 _LEFT: Final = "idle outside of steps, or without a cause that is known"
 
 
@@ -81,7 +81,7 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
     idle = window - busy
     waits = _causes(answers, process, device)
     causes = [f"{_WAITS[cause]}: {ms(time)}" for cause, time in waits if time]
-    # what explains a quarter of the idle time, at most two of them
+    # the causes that explain a quarter of the idle time, at most two of them
     main = [cause for cause, time in waits[:2] if 4 * time > idle and cause in _FIRST]
     name = f" ({row['device_name']})" if row["device_name"] else ""
     parts = [(time, f"idle for {_WAITS[cause]}") for cause, time in waits if time]
@@ -115,7 +115,7 @@ def _finding(answers: Answers, row: dict[str, object]) -> Finding:
 
 
 def _causes(answers: Answers, process: object, device: object) -> list[tuple[str, int]]:
-    """Return what a device waited for in the steps, the longest first, with the times (ns)."""
+    """Return the causes for which a device waited in the steps, the longest first, with the times (ns)."""
     here = pl.col("process").eq_missing(pl.lit(process, pl.Int32)) & pl.col("device").eq_missing(
         pl.lit(device, pl.Int32)
     )

@@ -1,4 +1,4 @@
-"""Mixture of experts whose experts, or the ranks that hold them, get uneven numbers of tokens."""
+"""Mixture of experts in which experts, or the ranks that hold them, get uneven numbers of tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from opscope.core.analysis.ranks.splits import record, split
 from opscope.core.analysis.serving.step_sums import step_sums
 from opscope.core.tables.columns import any_matches, matching
 
-#: How many times the mean the busiest expert or rank must get.
+#: The busiest expert or rank must get at least this many times the mean.
 LEAST: Final = 1.25
 #: Names of ops, layers and ranges that show experts.
 _EXPERTS: Final = r"(?i)experts?\b|\bmoe\b|_moe|moe_|MoE|grouped_mm|group_gemm|topk_softmax"
@@ -81,7 +81,7 @@ def find(answers: Answers) -> Answer:
 
 def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
     """Return process and ratio, the largest split over the mean, of each all-to-all; and how many have cut
-    splits. Each is recorded on its range, its kernel, or both: of kernels where these have any."""
+    splits. Splits are recorded on the range, the kernel, or both; kernels' splits are preferred."""
     for name in ("kernels", "ranges"):
         table = answers.trace[name]
         attrs = table["attrs"].cast(pl.String)
@@ -104,10 +104,8 @@ def _splits(answers: Answers) -> tuple[pl.DataFrame, int]:
 
 
 def _ratio(text: str) -> float | None:
-    """Return the largest split of a collective over the mean, of what it sends or of what it receives.
-
-    Tokens go out by splits of what is sent, and come back by the same splits of what is received.
-    """
+    """Return the largest split of a collective over the mean, of sent or of received tokens. Tokens go out by
+    the splits of the sent ones, and come back by the same splits, then of the received ones."""
     params = record(text)
     ratios = []
     for name in ("in_split", "out_split"):
@@ -122,7 +120,7 @@ def _number(value: Any) -> float:
 
 
 def _layers(totals: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per layer of experts: experts seen, the busiest, ratio and time (ns)."""
+    """Return one row per layer of experts: experts with tokens, the busiest one, ratio and time (ns)."""
     table = totals.filter(pl.col("layer").is_not_null())
     device = bool((table["device_time"] > 0).any())
     time = pl.col("device_time" if device else "self_time").fill_null(0)

@@ -1,4 +1,5 @@
-"""Ranks for which the others wait: who comes last to collectives, and what it does longer than they."""
+"""Ranks for which the others wait: which rank comes last to collectives, and what it does longer than the
+others."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ from opscope.core.question import parameters
 
 #: The part of all ranks' time that is waiting from which uneven ranks are worth a change.
 LEAST: Final = 0.05
-#: The part of the waiting that one rank causes from which it alone is named.
+#: One rank alone is named if it causes at least this part of the waiting.
 ALONE: Final = 0.5
-#: The part of its lateness that one kind of work, or its own waiting, must have to be the cause.
+#: One kind of work, or its own waiting, is the cause if it makes up at least this part of its lateness.
 _MOST: Final = 0.5
-#: Parts of a step, what they are called, and which kind of cause they show.
+#: Parts of a step, their names, and the kind of cause that they show.
 _PARTS: Final = {
     "kernel_part": ("computing on the device", "compute"),
     "copy_part": ("copies", "compute"),
@@ -140,7 +141,8 @@ def _finding(answers: Answers, late: pl.DataFrame, waiting: int, window: int) ->
 
 
 def _rows(late: pl.DataFrame) -> pl.DataFrame:
-    """The ranks as rows of evidence: ``count`` is how often each was last, ``time`` what it caused (ns)."""
+    """The ranks as rows of evidence: ``count`` is how often each was last, ``time`` the waiting that it
+    caused (ns)."""
     return late.select(
         "process",
         pl.col("last").alias("count"),
@@ -157,7 +159,7 @@ def _rows(late: pl.DataFrame) -> pl.DataFrame:
 def _cause(
     answers: Answers, late: pl.DataFrame, worst: dict[str, int]
 ) -> tuple[str | None, str, Edit | None]:
-    """Return the kind of cause (None: not known), what is said of it, and its edit."""
+    """Return the kind of cause (None: not known), its description, and the change to propose."""
     lateness = int(worst["lateness"])
     steps = _steps(answers, late)
     mine = pl.col("process") == worst["process"]
@@ -192,19 +194,20 @@ def _cause(
 
 
 def _steps(answers: Answers, late: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps of the ranks that are no warm-up."""
+    """Return the ranks' steps that are no warm-up."""
     return marked_steps(answers).filter(
         pl.col("process").is_in(late["process"].implode()) & ~pl.col("warm_up").fill_null(False)
     )
 
 
 def _middle(steps: pl.DataFrame, part: str) -> Any:
-    # the time of a part that a process did not record is in its later parts
+    # a part that a process did not record has its time in the later parts
     return steps[part].fill_null(0).median()
 
 
 def _edit(answers: Answers, late: pl.DataFrame, worst: dict[str, int]) -> Edit | None:
-    """The late rank's kernels, those of collectives left out, as fast as the others' in the median."""
+    """Return the edit in which the late rank's kernels, except those of collectives, take the others' median
+    time."""
     kernels = answers.kernels(categories=True)
     mine = (kernels["process"] == worst["process"]).fill_null(False).to_numpy()
     rows = np.flatnonzero(mine & ~communicates(answers, kernels))

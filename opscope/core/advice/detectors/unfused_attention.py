@@ -26,11 +26,11 @@ from opscope.core.perf.kinds import UNCLEAR_FAMILIES
 from opscope.core.question import parameters, units
 from opscope.core.tables.columns import combined, matching
 
-#: The part of the device's time from which it is worth a change.
+#: The part of the device's time from which unfused attention is worth a change.
 LEAST: Final = 0.01
 _PRODUCTS: Final = ("gemm",)
 _OTHER_SOFTMAX: Final = r"(?i)log_?softmax|backward|grad"
-#: Softmax of scores has heads, rows and columns.
+#: Scores have three dimensions at least: heads, rows and columns.
 _RANK: Final = 3
 _RECOMMENDED: Final[Named] = {
     "torch": "out = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=p,"
@@ -53,7 +53,7 @@ _RECOMMENDED: Final[Named] = {
     "onnxruntime": "python -m onnxruntime.transformers.optimizer --input model.onnx --output fused.onnx joins"
     " them into one Attention node.",
 }
-#: The softmax of the form that PyTorch's scaled_dot_product_attention takes where no fused one will do.
+#: The softmax that PyTorch's scaled_dot_product_attention calls where it cannot use a fused form.
 _REFUSED: Final = "aten::_safe_softmax"
 _WHY_REFUSED: Final[Named] = {
     "torch": "The program calls scaled_dot_product_attention, and PyTorch refused its fused forms. One call"
@@ -104,8 +104,8 @@ _Scores = frozenset[tuple[int, int, int]]
 
 
 def _scores(ran: pl.DataFrame, softmax: pl.Series) -> _Scores:
-    """Return the sizes (elements, rows, columns) of scores: a product writes them, a softmax follows, and the
-    next product of the same stream or thread reads what it wrote."""
+    """Return the sizes (elements, rows, columns) of scores: a product writes the scores, a softmax follows,
+    and the next product of the same stream or thread reads the softmax's result."""
     product = pl.Series(holds(ran["op_type"], lambda text: text in _PRODUCTS))
     columns = ("process", "device", "lane", "start", "end", "inputs", "outputs")
     part = (
@@ -164,7 +164,7 @@ def _is_scores(tensor: Tensor, sizes: set[tuple[int, int, int]] | _Scores) -> bo
 
 
 def _touching(ran: pl.DataFrame, scores: _Scores) -> tuple[pl.DataFrame, int]:
-    """Return the work that reads or writes scores, with the bytes of the scores that it moves."""
+    """Return the work that reads or writes scores, with the bytes of scores that it moves."""
     part = ran.filter(
         pl.col("direction").cast(pl.String).is_in(["forward", "backward"])
         | pl.col("direction").is_null()
@@ -184,7 +184,7 @@ def _moves(inputs: str | None, outputs: str | None, scores: _Scores) -> int:
     read, written = tensors(inputs), tensors(outputs)
     sizes = [size_of(spec) for spec in (*read, *written) if _is_scores(spec, scores)]
     if not sizes and len(read) >= 2:
-        # a product writes them
+        # a product writes the scores
         sizes = [
             size * size_of((read[0][0], (1,)))
             for size, rows, columns in scores
@@ -243,7 +243,7 @@ def _finding(
 
 
 def _least(rows: pl.DataFrame, device: Device | None) -> int:
-    """Return the time (ns) that the FLOPs of the products take at least; 0 where it is not known."""
+    """Return the least time (ns) that the products' FLOPs take; 0 where it is not known."""
     peak = None if device is None else max(device.tensor.values(), default=None)
     return int(float(rows["matrix_flops"].sum() or 0) / peak * 1e9) if peak else 0
 

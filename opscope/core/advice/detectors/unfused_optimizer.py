@@ -14,11 +14,11 @@ from opscope.core.analysis.device.fusable import FAR
 from opscope.core.question import parameters
 from opscope.core.tables.columns import matching
 
-#: Kernels of one step's optimizer that are worth a change, and their part of the device's time.
+#: The fewest kernels of one step's optimizer, and their least part of the device's time, for a finding.
 FEWEST: Final = 30
 LEAST: Final = 0.005
-#: Tensors that a fused Adam reads and writes (parameter, gradient, two moments; it writes three), against the
-#: three of the longest pass of an unfused one, such as p += a·g.
+#: A fused Adam reads parameter, gradient and two moments and writes three of them: seven tensors; the longest
+#: pass of an unfused optimizer, such as p += a·g, moves three.
 _PASSES: Final = 7 / 3
 _FUSED: Final = (
     r"(?i)_fused_|\bfused_?(adam|sgd|lamb|adagrad)|FusedAdam|FusedSgd|FusedOptimizer"
@@ -67,9 +67,9 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         unseen = blind(ran)
         return CannotTell(unseen) if unseen else []
     every = len(rows)
-    # zero_grad() and clipping copy and set, and are no part of an update; the update's scalars are
+    # zero_grad() and clipping copy and set; these are no part of an update, nor are the update's scalars
     rows = rows.filter(~pl.Series(matching(rows["op"], r"\A(aten::(zero_|fill_|zeros\w*)|Fill)\b")))
-    # an optimizer such as Shampoo computes products: no fused update replaces them
+    # an optimizer such as Shampoo computes products, which no fused update replaces
     rows = rows.filter(~rows["op_type"].cast(pl.String).is_in(_OTHER_WORK).fill_null(False))
     fused = pl.Series(matching(rows["op"], _FUSED)) | pl.Series(matching(rows["name"], _FUSED))
     alone = rows.filter(~fused)
@@ -116,7 +116,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 def _steps(rows: pl.DataFrame) -> int:
-    """Return the number of steps, over all processes, whose optimizer ran; 1 where none is known."""
+    """Return the number of steps in which an optimizer ran, over all processes; 1 where none is known."""
     return max(1, rows.filter(pl.col("step").is_not_null()).select("process", "step").n_unique())
 
 

@@ -21,7 +21,7 @@ from opscope.core.question import parameters
 
 #: The part of a process's time from which exposed communication is worth a change.
 LEAST: Final = 0.05
-#: Below this part of the time with any work on the device, the host sets the pace.
+#: If the device works for less than this part of the time, the host sets the pace.
 _IDLE: Final = 0.5
 _BUSY: Final = 0.8
 _TORCH: Final = {
@@ -146,7 +146,7 @@ def _finding(answers: Answers, worst: pl.DataFrame, many: int, least: float) -> 
 
 
 def _edit(rows: pl.DataFrame) -> Edit:
-    """All that is exposed is hidden: of each kernel only the hidden part remains."""
+    """Return the edit that hides all exposed communication: only the hidden part of each kernel remains."""
     factor = (1 - rows["exposed"] / rows["duration"]).to_numpy()
     return Edit(kernels=(rows["row"].to_numpy(), factor))
 

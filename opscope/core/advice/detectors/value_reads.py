@@ -1,4 +1,5 @@
-"""Values of arrays that a loop reads one by one, on a CPU: an op or two and Python for each element."""
+"""Values of arrays that a loop on a CPU reads one by one, which costs an op or two and Python for each
+element."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ from opscope.core.schema import UNHEARD_READS
 from opscope.core.tables.columns import gather
 from opscope.core.tables.interpret import ROLE
 
-#: The part of the steps' time that the loops take, and the reads of a loop, from which they are worth it.
+#: The least part of the steps' time that the loops take, and the fewest reads of a loop.
 WORTH: Final = 0.02
 FEWEST: Final = 16
-#: Ops between two reads of one loop, at most.
+#: The most ops between two reads of one loop.
 _BETWEEN: Final = 16
-#: Reads of one element, as ``.item()``, ``float(x)``, ``int(x)`` and ``bool(x)`` make them.
+#: Ops that read one element, as ``.item()``, ``float(x)``, ``int(x)`` and ``bool(x)`` do.
 _READS: Final = r"\A(aten::(item|_local_scalar_dense|is_nonzero)|torch\.Tensor\.item)\b"
 _RECOMMENDED: Final[Named] = {
     "torch": "Compute with whole tensors and read the result once after the loop, such as"
@@ -76,8 +77,9 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
 
 
 def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
-    """Return why reads of values are not known; None if all were recorded. ``by_opscope``: what recorded
-    hears each read of the frameworks it observes, so that none recorded is none made."""
+    """Return why reads of values are not known; None if all were recorded. ``by_opscope``: opscope recorded
+    the profile, and it records each read of the frameworks that it observes, so no recorded read means that
+    there was none."""
     used = answers.of(run_of).framework
     if used is not None and used not in _RECOMMENDED:
         frameworks = ", ".join(_RECOMMENDED)

@@ -32,7 +32,7 @@ _CACHE: Final = {
 
 
 def find(answers: Answers) -> Answer:
-    """Return a finding if the first steps of a process are warm-up, as the step table judges."""
+    """Return a finding if the step table marks the first steps of a process as warm-up."""
     steps = marked_steps(answers)
     if steps.is_empty():
         return CannotTell(NO_STEPS)
@@ -109,7 +109,7 @@ def _finding(answers: Answers, judged: pl.DataFrame, warm: pl.DataFrame, unjudge
 
 
 def _compiling(answers: Answers, warm: pl.DataFrame) -> pl.Series:
-    """Return the time (ns) in which each step's process compiled."""
+    """Return how long (ns) the process compiled in each of its steps."""
     compiling = np.zeros(len(warm), np.int64)
     table = compiles(answers.trace)
     start, end = (warm[name].to_numpy() for name in ("start", "end"))

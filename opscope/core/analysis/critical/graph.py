@@ -230,7 +230,7 @@ class _Nodes:
         )
         time = np.concatenate([part[2] for part in parts])
         del parts, process, thread, end
-        on_lane = lane >= 0  # a call without a thread has no place
+        on_lane = lane >= 0  # a call without a known thread has no place in a lane
         if not on_lane.all():
             kind, lane, time, ref = kind[on_lane], lane[on_lane], time[on_lane], ref[on_lane]
         time -= low
@@ -339,7 +339,7 @@ def _link(
     called, launched = called[launched >= 0], launched[launched >= 0]
     delay, gap = _typical(nodes, called, launched)
     own = _own(nodes, hands)
-    # edges: source, target, delay, and whether the delay is a collective's transfer
+    # edges: source, target, delay, and whether the delay is the transfer of a collective
     start = nodes.of_work
     parts: list[tuple[Ints, Ints, Ints, bool]] = []
     target = start[called]
@@ -377,7 +377,7 @@ def _link(
     )
     shared = np.repeat([part[3] for part in parts], [len(part[0]) for part in parts])
     del parts, launch
-    # a call that waited: its own part is the usual duration of such calls when they need not wait
+    # a call that waited: its own part is the usual duration of calls of its name that need not wait
     waited = np.unique(back)
     own[waited] = np.minimum(
         own[waited], _own_calls(trace, nodes, waiting, waited, source, target, ended)
@@ -415,7 +415,8 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
     time = nodes.time
     own = np.diff(time, prepend=0)
     own[nodes.first] = time[nodes.first]
-    own[nodes.kind == BEGIN] = 0  # the time before is idle: it waits for the main thread
+    # in the time before, the thread is idle: it waits for the main thread
+    own[nodes.kind == BEGIN] = 0
     main = nodes.host.main[hands.lane]
     for lane in np.unique(main[hands.waits]).tolist():
         waits = hands.waits & (main == lane)
@@ -488,7 +489,8 @@ def _behind(nodes: _Nodes) -> tuple[Ints, Ints]:
 def _late(
     nodes: _Nodes, called: Ints, launched: Ints, delay: int, gap: int, waiting: Waits
 ) -> Ints:
-    """Return the places of work that began later than its launch and earlier work of its stream explain."""
+    """Return the places of work that began later than its launch and the earlier work of its stream
+    explain."""
     work = nodes.work
     ready = np.full(len(work), np.iinfo(np.int64).min // 2)
     ready[1:] = np.where(work.lane[1:] == work.lane[:-1], work.end[:-1], ready[1:]) + gap
@@ -616,16 +618,14 @@ def _assumed(profile: Answers, timeline: Graph | None) -> dict[str, int]:
 
 
 def full_graph(profile: Answers) -> Graph | None:
-    """The graph of the timeline with ops and calls, which ``what_if`` asks again and again."""
+    """The graph of the timeline with ops and calls, which ``what_if`` uses repeatedly."""
     return make_graph(profile)
 
 
 def replay_graph(profile: Answers) -> Graph | None:
-    """The graph as far as replays need it: without 0.1 GB of a million kernels' ops and calls.
-
-    It is made as soon as a finding needs it, by the thread that asked for the finding, so that two threads
-    are at work: in a third one the peak was a fifth higher.
-    """
+    """The graph without the parts that replays do not need: 0.1 GB of a million kernels' ops and calls. The
+    thread that asks for a finding makes it when it first needs it, so that only two threads work: with a
+    third one the peak of memory was a fifth higher."""
     if profile._has(full_graph):
         return profile.of(full_graph)
     timeline = make_graph(profile)

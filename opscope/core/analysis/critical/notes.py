@@ -14,11 +14,11 @@ from opscope.core.question.words import columns
 
 
 def answer(profile: Answers, *, critical_path: bool = False) -> pl.DataFrame:
-    """The remarks on the trace by its reader and by what linked kernels to ops: what is missing, inferred
-    or wrong.
+    """The remarks on the trace by its reader and by the linking of kernels to ops: missing, inferred or
+    wrong data.
 
-    They do not depend on what else was asked of the profile. ``critical_path``: also what the critical
-    path takes for granted, which takes the time of the path.
+    They do not depend on other questions asked of the profile. ``critical_path``: also the critical
+    path's assumptions, which need the path to be computed.
     """
     notes = profile._all_notes()
     lost = profile.ask("lost_kernels")

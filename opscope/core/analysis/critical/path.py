@@ -27,9 +27,8 @@ _OF_WORK[[KERNEL, COPY, SET, COMMUNICATION]] = KERNEL_, COPY_, SET_, COMMUNICATI
 class Pieces:
     """The pieces of the path in order of time; each begins where the one before ends (ns since the window's
     start). ``kind``: a place in KINDS. ``lane``: the thread's lane, -1 on a device. ``work``: the place of
-    the device work that it is or waits for, -1 on a thread. ``event``: on a thread the row of ``ranges`` of
-    the op, or -2 - the row of the call, -1 for neither.
-    """
+    the device work that the piece is or waits for, -1 on a thread. ``event``: on a thread the row of
+    ``ranges`` of the op, or -2 - the row of the call, -1 for neither."""
 
     start: Ints
     end: Ints

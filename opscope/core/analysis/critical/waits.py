@@ -15,7 +15,7 @@ from opscope.core.tables.columns import at, compact, matching, pairs
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
-#: Calls that return once the work of the device (or of a stream or an event) is done.
+#: Calls that return when the work of the device (or of a stream or an event) is done.
 _DEVICE: Final = re.compile(r"\A(cuda|hip)(Device|Thread)Synchronize|\A(cu|hip)CtxSynchronize")
 _STREAM: Final = re.compile(r"\A(cuda|cu|hip)StreamSynchronize")
 _EVENT: Final = re.compile(r"\A(cuda|cu|hip)EventSynchronize")
@@ -47,7 +47,7 @@ class Waits:
 
     ``call``, ``source``: a row of ``calls`` and a place of the work; one row for each stream that the call
     waits for. ``before``, ``after``: the work ``after`` begins no sooner than ``before`` ends. ``idle``: the
-    synchronising calls that had nothing to wait for. ``notes``: what was inferred or is missing, with the
+    synchronising calls that had nothing to wait for. ``notes``: the inferred or missing facts, with the
     number of cases.
     """
 
@@ -122,7 +122,7 @@ class _Streams:
 
 
 def waits(trace: Trace, work: Work) -> Waits:
-    """Return what waits for device work in ``trace``."""
+    """Return the calls and work of ``trace`` that wait for device work."""
     calls = trace["calls"]
     codes, names = compact(calls["name"])
     kind = np.array([_kind(name or "") for name in names] or [0], np.uint8)[codes]
@@ -299,7 +299,8 @@ def _of_last_launch(
 def _events(
     trace: Trace, work: Work, streams: _Streams, syncs: pl.DataFrame, notes: dict[str, int]
 ) -> tuple[tuple[Ints, Ints], Ints, Ints]:
-    """Return the calls that wait for an event, and the work that one stream waits for of another."""
+    """Return the calls that wait for an event, and the pairs of work in which one stream waits for
+    another."""
     rows = syncs.filter(pl.col("what").is_in(["wait", "event"]))
     start = trace["calls"]["start"].to_numpy()
     call, recorded, process, device, stream, event_stream = (

@@ -29,7 +29,7 @@ COPY: Final = 2
 _NULL: Final = -(1 << 40)  # not the number of any process, device or stream
 
 
-#: So many kernels, copies and sets without a launch among them: the calls that are there tell nothing.
+#: With this many kernels, copies and sets, none of which has a launch, the recorded calls tell nothing.
 _MANY: Final = 20
 
 

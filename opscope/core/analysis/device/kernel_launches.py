@@ -150,7 +150,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def kernel_launches_table(report: Report, profile: Answers, view: View) -> Table:
-    """Return the configurations, with notes on missing data and on bounds."""
+    """Return the configurations, with notes on missing data and on figures that are bounds."""
     frame = report.frame(profile)
     table = listed(report, frame, view)
     notes = list(table.footnotes)

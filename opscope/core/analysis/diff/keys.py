@@ -15,8 +15,8 @@ from opscope.core.schema import OpCall
 from opscope.core.tables.columns import ahead, at, combinations, compact
 from opscope.core.tables.intervals import NONE, Ints
 
-#: The columns that identify an op. ``named``: no op is known; ``op`` is the name of a kernel, call, copy or
-#: range.
+#: The columns that identify an op. ``named``: the op is unknown, and ``op`` is the name of a kernel, call,
+#: copy or range.
 COLUMNS: Final = ("op", "op_type", "direction", "layer", "inputs", "dtypes", "named")
 _SCHEMA: Final = {
     **dict.fromkeys(COLUMNS, pl.Categorical),

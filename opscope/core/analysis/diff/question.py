@@ -25,8 +25,8 @@ calls_b: value: likewise in the second run
 change: ns: b - a; of a part that one run does not know, the other's time
 compute_change: ns: change of the time in kernels that are no collective's, hidden communication included
 copies_change: ns: change of the time in copies and sets while none of the parts before went on
-cpu_ops_change: ns: likewise in ops on the CPU
-data_loader_change: ns: likewise in waits for the data loader
+cpu_ops_change: ns: change of the time in ops on the CPU
+data_loader_change: ns: change of the time in waits for the data loader
 exposed_communication_change: ns: change of the time in communication while nothing was computed
 inputs_b: text: the inputs in the second run, where they differ
 kernels_a: text: the kernels' names in the first run, the most time first, separated by semicolons
@@ -39,9 +39,9 @@ op_b: text: the op in the second run, where its name differs
 other_change: ns: change of the rest; the parts add up to change
 process_a: number: the rank's process in the first run
 process_b: number: the rank's process in the second run
-property: text: what is told of the runs
+property: text: the compared property of the runs
 ratio: fraction: change / a; null where a is 0
-runtime_change: ns: likewise in calls of the GPU's runtime
+runtime_change: ns: change of the time in calls of the GPU's runtime
 same: yes/no: whether both are equal; null if one is not known
 step_a: number: the step's number in the first run
 step_b: number: the step's number in the second run

@@ -98,11 +98,9 @@ def counted(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
-    """Return the steps that are compared (``RANKED``; ns): warm-up and what was not captured whole are left
-    out where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``timed.exchanged``.
-
-    The parts add up to ``time``; a part that is not known is null, and its time is in ``other``.
-    """
+    """Return the compared steps (``RANKED``; ns): warm-up and steps that were not captured whole are left out
+    where there are others. ``table`` is ``steps.step_table``, ``exchanged`` ``timed.exchanged``. The parts
+    add up to ``time``; an unknown part is null, and its time is in ``other``."""
     steps, kept = table.filter(pl.col("step").is_not_null()), counted(table)
     keys = ("process", "step", "start")
     work = work_by_step(steps, exchanged).select(*keys, "work").unique(keys)
@@ -187,8 +185,8 @@ def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank and step (``RANK_STEPS``; ns), by rank and time.
 
     ``a`` and ``b`` are ``ranked``. Steps of equal number are put beside each other; where a rank's two runs
-    have no number in common, those of equal place. A step that only one job has has no change. Stretches,
-    which have no number, are left out.
+    have no number in common, steps of equal place. A step that only one job has is without a change.
+    Stretches, which have no number, are left out.
     """
     both = [
         _key(side_rows).filter(pl.col("step").is_not_null()).with_row_index("row")

@@ -320,7 +320,7 @@ class Difference:
 
     @once
     def ranks(self) -> pl.DataFrame:
-        """One row per rank (``rankwise.RANKS``): what became of its mean step, and why."""
+        """One row per rank (``rankwise.RANKS``): the change of its mean step, and its cause."""
         return rankwise.rank_table(self.a.ranked, self.b.ranked)
 
     @once

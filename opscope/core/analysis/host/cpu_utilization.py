@@ -348,7 +348,8 @@ def _open(ops: pl.DataFrame, time: Ints) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What the processors did while each process was sampled: the machine's, and those it used itself.
+    """The use of the processors while each process was sampled: by the machine, and by the process
+    itself.
 
     Empty if nothing was sampled.
     """
@@ -367,16 +368,16 @@ def answer_samples(profile: Answers) -> pl.DataFrame:
 
 
 def answer_by_step(profile: Answers) -> pl.DataFrame:
-    """What the processors did during each step, by the samples that hold in it.
+    """The use of the processors during each step, from the samples that hold in it.
 
-    A step shorter than the time between two samples has the mean of the sample that it lies in.
+    A step shorter than the time between two samples has the mean of the sample in which it lies.
     """
     steps = ended(profile.attribution.trace, profile.attribution.meaning)
     return cpu_by_step(profile.trace, steps)
 
 
 def answer_by_op(profile: Answers) -> pl.DataFrame:
-    """What the processors did while an op ran, for ops in which at least three samples fall.
+    """The use of the processors while an op ran, for ops in which at least three samples fall.
 
     An op shorter than the time between two samples shares the sample with its neighbours.
     """

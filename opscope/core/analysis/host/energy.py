@@ -111,7 +111,7 @@ def _area(value: NDArray[np.float64], time: NDArray[np.int64]) -> float:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The energy that each GPU took while it was sampled, and that of a step."""
+    """The energy that each GPU used while it was sampled, and its energy per step."""
     recorded = ended(profile.attribution.trace, profile.attribution.meaning)
     steps = recorded.select("process", "start", "end", weight=pl.lit(1, pl.Int64))
     return energy(profile.trace, pl.concat([light_steps(profile.trace), steps]))

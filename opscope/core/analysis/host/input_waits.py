@@ -508,8 +508,8 @@ def loader_waits(profile: Answers) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """How long each step waited for its input; ``input_bound`` if that is above 5 % of the step.
 
-    A wait between two steps belongs to the later one, whose ``duration`` then begins with it. If no
-    data loader was seen, nobody knows what a step waited for: null, with the reason.
+    A wait between two steps belongs to the later one, whose ``duration`` then begins with it. If no data
+    loader was seen, a step's waits are unknown: null, with the reason.
     """
     attribution = profile.attribution
     return input_waits(attribution.trace, attribution.meaning, profile.of(loader_waits))
@@ -518,7 +518,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 def answer_loaders(profile: Answers) -> pl.DataFrame:
     """The data loaders that the program waited for, the longest waits first; empty if none was seen.
 
-    Queues of batches follow, which the framework looked at: in which step they waited is not known.
+    Queues of batches that the framework sampled follow: it is not known in which step they waited.
     """
     attribution = profile.attribution
     waited = data_preparation(attribution.trace, attribution.meaning, profile.of(loader_waits))

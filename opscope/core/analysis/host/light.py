@@ -171,12 +171,12 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def answer_steps(profile: Answers) -> pl.DataFrame:
-    """Whole steps of a training: the slowest first; of the others the first, the last and some."""
+    """Whole steps of a training: the slowest first; then the first, the last and some of the others."""
     return kept_steps(profile.trace)
 
 
 def answer_cost(profile: Answers) -> pl.DataFrame:
-    """What light mode itself took of a step, how well it knows that, and the spells that it recorded."""
+    """Light mode's own cost per step, the precision of this figure, and the spells that it recorded."""
     return cost(profile.trace)
 
 

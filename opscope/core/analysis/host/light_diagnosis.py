@@ -1,7 +1,5 @@
-"""Diagnose a training in words, from the measurements of light mode; and list what these cannot show.
-
-A finding has the share of the steps' time that it concerns, and the numbers that prove it.
-"""
+"""Diagnose a training in words, from the measurements of light mode; and list questions that they cannot
+answer. A finding has the share of the steps' time that it concerns, and the numbers that prove it."""
 
 from __future__ import annotations
 

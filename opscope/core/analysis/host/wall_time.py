@@ -243,7 +243,8 @@ def longest_life(profile: Answers) -> int:
 _OF_A_PROCESS: Final = ("began", "ended", "recorded")
 
 
-#: The parts of a step by the phases of light mode, which calls what the program itself calls collective.
+#: The parts of a step by the phases of light mode; its phase ``collective`` holds the program's own
+#: collectives.
 _LIGHT_PARTS: Final = {
     **{name: name for name in light_format.PHASES},
     "collective": COMMUNICATION,
@@ -354,7 +355,7 @@ _SESSION: Final = r"\A(?:model_loading|session_initialization)"
 
 
 def compilations(profile: Answers) -> pl.DataFrame:
-    """When each process compiled a program or made what runs a model: process, start, end (ns)."""
+    """When each process compiled a program, or made an object that runs a model: process, start, end (ns)."""
     trace = profile.trace
     phases = trace["ranges"].filter(pl.col("category") == "phase")
     sessions = phases.filter(pl.Series(matching(phases["text"], _SESSION)))

@@ -9,7 +9,7 @@ import polars as pl
 from opscope.core.tables.trace import Trace
 
 _PLACE: Final = ("process", "device")
-#: Why a block has no release, or no allocation.
+#: Reasons why a block has no release, or no allocation.
 NOT_RELEASED = "not released in the trace"
 ALLOCATED_AGAIN = "its release is not in the trace: the address was allocated again"
 BEFORE_TRACE = "allocated before the trace"

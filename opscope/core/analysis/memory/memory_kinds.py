@@ -121,7 +121,7 @@ def _end_of_op(ops: Ops, rows: Ints) -> Ints:
 
 
 class _Process:
-    """The blocks of one process whose kind is asked for, and the passes of the process."""
+    """The blocks of one process whose kind is wanted, and the passes of the process."""
 
     def __init__(
         self, ops: Ops, number: int, ran: Passes, table: pl.DataFrame, op_rows: Ints

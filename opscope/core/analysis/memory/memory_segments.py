@@ -96,7 +96,7 @@ def memory_segments(trace: Trace) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What the allocator had reserved at the snapshot, by pool of segments: used, unused, in pieces."""
+    """The allocator's reserved memory at the snapshot, by pool of segments: used, unused, in pieces."""
     return memory_segments(profile.trace)
 
 

@@ -122,7 +122,7 @@ def _of_device(
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What was in use as each step ended, by how much it grew, and what it left in use."""
+    """The memory in use as each step ended, its growth, and the memory that the step left in use."""
     return of_memory(profile, STEPS, memory_steps)
 
 

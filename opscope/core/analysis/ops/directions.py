@@ -1,4 +1,4 @@
-"""The direction of each op: what its text says, what runs around it, and what autograd differentiated.
+"""The direction of each op, from its text, the ranges around it, and the ops that autograd differentiated.
 
 Forward ops are those run by a model's call or differentiated by a backward pass, and the ops between two of
 these. An op that reads a value back to the host (``.item()``) and the ops around it do not count as such a
@@ -42,8 +42,8 @@ MINDSPORE_LOADER: Final = "dataloader"
 _READS: Final = frozenset(
     {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"}
 )
-#: The domain of forward phases that last, including the loss, until the backward pass begins or the next
-#: batch.
+#: The domain of forward phases that last, including the loss, until the backward pass or the next batch
+#: begins.
 _OPEN: Final = "opscope.torch"
 
 
@@ -72,7 +72,7 @@ def own_directions(attribution: Attribution) -> Codes:
 
 
 def stated(attribution: Attribution, context: Context) -> Codes:
-    """Return the direction of each range row by what its text says and what is around it.
+    """Return the direction of each range row from its text and the ranges around it.
 
     It is the op's own, else that of the nearest op around it, else that of the phase around it, else forward,
     or backward on a thread of autograd's engine. An op that autograd numbers inside an optimizer's step

@@ -264,7 +264,8 @@ def called(calls: pl.DataFrame, call: NDArray[np.int32]) -> tuple[Ints, Ints, In
 
 
 def told_of(profile: Answers, table: str) -> Told:
-    """Tell the op and the costs of any rows of ``kernels`` or ``memops``, without the frames of all."""
+    """Look up the op and the costs of any rows of ``kernels`` or ``memops``, without the frames of all
+    rows."""
     costs = None
     if table == "kernels" and profile._has(kernel_executions):
         costs = profile.of(kernel_executions)

@@ -1,4 +1,4 @@
-"""Which level of a nest of PyTorch's ops does the work, and which ops do none.
+"""Find the level of a nest of PyTorch's ops that does the work, and the ops that do none.
 
 PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and those
 into which a composite op decomposes (``aten::linear``). If a tensor's subclass or a dispatch mode handles the

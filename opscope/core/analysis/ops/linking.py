@@ -462,11 +462,9 @@ def _last(order: Ints, lane: Ints, start: Ints, rows: Ints) -> Ints:
 
 
 def _keys(lane: Ints, start: Ints, order: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """Return one number for lane and start of each of ``order`` and of ``rows``, in their order.
-
-    Times of files of unlike clocks lie so far apart (boot, Unix time) that lanes times their span do not fit
-    into 64 bits: the number has the place of a time among those in question.
-    """
+    """Return one number for lane and start of each of ``order`` and of ``rows``, in their order. Times of
+    files with different clocks (boot, Unix time) are so far apart that lanes times their span do not fit into
+    64 bits, so the number holds the place of the time among all these times."""
     both = np.concatenate([order, rows])
     times, index = np.unique(start[both], return_inverse=True)
     key = lane[both].astype(np.int64) * (len(times) + 1) + index.reshape(-1)

@@ -1,9 +1,9 @@
 """How many calls were made while nothing was recorded, as where a ring wrapped or a file lost its middle, and
 how many kernels lack the record of their launch.
 
-The ids of calls go on while they are not recorded. Calls that no profiler records take ids too, but not
-while a program pauses: of 22 real traces, pauses of up to 30 s took 23 ids at most, and where as many ids
-are missing as here, ops were recorded meanwhile.
+The ids of calls increase while they are not recorded. Calls that no profiler records take ids too, but not
+while a program pauses: in 22 real traces, pauses of up to 30 s took 23 ids at most; where more ids are
+missing, ops were recorded in the meantime.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from .lost_ops import op_names
 
 #: The least of calls, and of their share of all, that are missing in a stretch, and of its share of the time.
 _CALLS, _SHARE, _TIME = 20, 0.02, 0.01
-#: Calls are missing as often as others are recorded, times these: a profiler that replays kernels for their
-#: counters, or loads a library, makes 30 times as many.
+#: Missing calls must be this many times as frequent as recorded ones: a profiler that replays kernels for
+#: their counters, or loads a library, makes 30 times as many.
 _AS_OFTEN: Final = (0.25, 4.0)
-#: Where so many ids make one recorded call, calls were left out all along (two sampled traces: 208 and 215).
+#: If there are this many ids per recorded call, calls were left out throughout (two sampled traces: 208 and
+#: 215).
 _SPARSE: Final = 50
-#: More stretches are not looked at.
+#: No more stretches than this are examined.
 _MOST: Final = 64
 #: From so many ops that launch kernels, before the first call, launches are missing.
 _EARLY: Final = 20
@@ -34,7 +35,7 @@ _EARLY: Final = 20
 
 def unrecorded(trace: Trace, process: int) -> tuple[int, int]:
     """Return how many calls of a process are missing in stretches in which none of its calls and ranges
-    began, and how long these are (ns)."""
+    began, and the length (ns) of these stretches."""
     of = pl.col("process").fill_null(NONE) == process
     calls = trace["calls"].filter(of & pl.col("correlation").is_not_null()).sort("start")
     if len(calls) < _CALLS or len(trace["windows"]) or SELECTED in trace.origin:

@@ -61,13 +61,13 @@ _AT_EDGE: Final = 2
 _DIFFER: Final = 0.005
 #: With fewer repeating kernels, a share is not a reliable estimate.
 _COMPARED: Final = 20
-#: An estimate is near where two standard errors are no more than this share of it.
+#: An estimate is precise if two standard errors are no more than this share of it.
 _NEAR: Final = 0.1
 #: Steps are alike if the numbers of their ops differ by less than this share.
 _ALIKE: Final = 0.01
 #: Texts in which a recorder reports records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: Those of them that concern records in the middle of the run of host and device.
+#: The texts among these that concern records in the middle of the run of host and device.
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
@@ -119,12 +119,12 @@ SCHEMA: Final = {
 def lost_kernels(attribution: Attribution) -> pl.DataFrame:
     """Return one row per process with kernels or launches, or with runs of ONNX Runtime: ``SCHEMA``.
 
-    ``lost_error``: the standard error of it, or of ``lost_ops``, where steps that each lack some tell it.
-    ``lost_calls`` and ``lost_time``: calls that were numbered while nothing was recorded (``unrecorded``).
-    ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell. ``lost_launches``:
-    kernels without a launch record, although later calls were recorded. ``lost_ops``: an estimate from
-    steps that run the same kernels; null where none do. ``lost_steps``: numbers that are
-    missing between those of steps, where the time of such steps is missing too.
+    ``lost_error``: the standard error of ``lost_kernels`` or ``lost_ops``, if the estimate is from steps that
+    each lack some. ``lost_calls`` and ``lost_time``: calls that were numbered while nothing was recorded
+    (``unrecorded``). ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell.
+    ``lost_launches``: kernels without a launch record, although later calls were recorded. ``lost_ops``: an
+    estimate from steps that run the same kernels; null where none do. ``lost_steps``: missing numbers between
+    those of steps, where the time of these steps is missing too.
     """
     trace, links = attribution.trace, attribution.kernels
     calls = trace["calls"]
@@ -174,7 +174,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops, error = (None, 0) if nodes is None else nodes
         else:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
-        # of a trace of chosen rows ids are missing everywhere
+        # in a trace of chosen rows, ids are missing everywhere
         quiet = (0, 0) if reason == NOT_LINKED else unrecorded(trace, process)
         # a launch without a kernel may be that of a kernel without an id
         number = int((of_call[lost] == process).sum())
@@ -201,7 +201,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
 
 
 def _of_onnxruntime(trace: Trace) -> set[int]:
-    """Return the processes that ONNX Runtime's profiles are of, without kernels."""
+    """Return the processes without kernels that ONNX Runtime's profiles describe."""
     origins = [trace.origin, *trace.origin.get("parts", ())]
     if not any(of.get("format") == "onnxruntime" for of in origins):
         return set()
@@ -213,7 +213,8 @@ def _without_launches(
     attribution: Attribution, process: int, fewer: int
 ) -> tuple[int, int, str | None]:
     """Return how many kernels are missing where no launch was recorded, the standard error, and why that is
-    not known: ``fewer`` by steps, by nodes that steps lack, or by the numbers that the profiler gave them."""
+    not known. The estimate is from ``fewer`` kernels in steps, from nodes that steps lack, or from the
+    profiler's numbers of kernels."""
     if fewer:
         return fewer, 0, None
     nodes = lost_graph_kernels(attribution, process, _numbered(attribution, process))
@@ -321,9 +322,9 @@ def _outermost(calls: pl.DataFrame, rows: Ints, executed: Ints) -> Ints:
 def _before_end(
     trace: Trace, rows: Ints, launches: NDArray[np.bool_], executed: NDArray[np.bool_]
 ) -> Ints:
-    """Return the launches of ``rows`` but those at the end of a process, or of one of its windows, whose
-    kernels may have ended after the recording did: few, after all that executed, with no call after them
-    that waited for the device."""
+    """Return the launches of ``rows`` except those at the end of a process, or of one of its windows, whose
+    kernels may have ended after the recording did: a few launches, after all that executed, with no later
+    call that waited for the device."""
     calls = trace["calls"]
     process, start = calls["process"].fill_null(NONE).to_numpy(), calls["start"].to_numpy()
     waits = matching(calls["name"], _WAITS)
@@ -384,8 +385,8 @@ def _numbered(attribution: Attribution, process: int) -> tuple[int, Callable[[In
 @dataclass(frozen=True, slots=True)
 class _Work:
     """The kernels (those without a record by their launches) and ops of each step of a process; ``differ``:
-    the share of kernels whose op differs from that of the same kernel of the next step; ``missing``: the
-    share of ops that steps lack which others have at the same place. None if unknown."""
+    the share of kernels whose op differs from that of the same kernel in the next step; ``missing``: the
+    share of ops that a step lacks and other steps have at the same place. None if unknown."""
 
     kernels: Ints
     ops: Ints
@@ -432,7 +433,8 @@ def _work_of_steps(
 
 
 def _by_chance(attribution: Attribution) -> Ints:
-    """Return the names (``op_names``) of ops of which rounding makes some no ops: they have no duration."""
+    """Return the names (``op_names``) of ops of which some are no ops because rounding left them no
+    duration."""
     ranges = attribution.trace["ranges"]
     return np.unique(
         op_names(attribution, np.flatnonzero((ranges["end"] == ranges["start"]).to_numpy()))
@@ -441,7 +443,7 @@ def _by_chance(attribution: Attribution) -> Ints:
 
 def _differing(attribution: Attribution, rows: Ints, low: Ints, high: Ints) -> float | None:
     """Return the share of the kernels ``rows`` of steps (from ``low`` to ``high``) whose op has another name
-    than that of the same kernel in the next step; None where no two steps run the same kernels."""
+    than that of the same kernel in the next step; None if no two steps run the same kernels."""
     trace, links = attribution.trace, attribution.kernels
     called = trace["calls"]["start"].to_numpy()[links.call[rows]]
     place = np.searchsorted(low, called, side="right") - 1
@@ -464,7 +466,8 @@ def _differing(attribution: Attribution, rows: Ints, low: Ints, high: Ints) -> f
 
 
 def _lost_kernels(work: _Work) -> int:
-    """Return how many kernels steps with as many ops as others lack, beside those that launches show."""
+    """Return how many kernels are missing from steps with as many ops as others, in addition to those that
+    launches show."""
     missing, steps = _fewer(work.kernels, work.ops)
     return 0 if work.inferred and missing <= _AT_EDGE * steps else missing
 
@@ -490,11 +493,8 @@ def _lost_ops(work: _Work | None, ops: int) -> int | None:
 
 
 def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
-    """Return how much less than usual ``counts`` are in steps that are usual by ``beside``, and in how many
-    steps.
-
-    Nothing if fewer than half of these steps agree on the number.
-    """
+    """Return by how much ``counts`` are below the usual number in steps that are usual by ``beside``, and in
+    how many steps. Nothing if fewer than half of these steps have the same number."""
     if counts.min() >= _FEWER * np.median(counts):
         return 0, 0
     alike = np.abs(beside - np.median(beside)) <= _ALIKE * np.median(beside)
@@ -507,8 +507,8 @@ def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
 
 
 def _missing_steps(attribution: Attribution, process: int) -> int:
-    """Return how many numbers are missing between those of steps, where their time is missing too, or is in
-    the step before."""
+    """Return how many numbers are missing between those of steps whose time is missing too, or is part of the
+    step before."""
     trace = attribution.trace
     if len(trace["windows"]) or SELECTED in trace.origin:
         return 0
@@ -530,7 +530,7 @@ def idle_unknown(profile: Answers) -> str | None:
     cut = [text for text in losses(profile) if CUT_OFF in text]
     if cut:
         return _not_known(cut[0])
-    # linking the launches, which finding lost kernels does, made the first of these notes
+    # finding lost kernels links the launches, which makes the first of these notes
     said_of_times = profile.trace["notes"]["what"].cast(pl.String)
     if said_of_times.str.contains(LATE_SAID, literal=True).any():
         return _not_known(LATE.partition(", so")[0])
@@ -593,7 +593,7 @@ def _ops_missing(lost: pl.DataFrame) -> str:
 
 
 def _between(number: int, lost: pl.DataFrame) -> str:
-    """Return between which numbers the estimate is right in 95 of 100 cases; nothing where it is near."""
+    """Return the range that holds the true number in 95 of 100 cases; nothing if the estimate is precise."""
     error = 2 * int(lost["lost_error"].sum() or 0)
     if error <= max(_AT_EDGE, _NEAR * number):
         return ""
@@ -630,7 +630,7 @@ def _drop(trace: Trace) -> pl.DataFrame:
 
 
 def _quiet(lost: pl.DataFrame) -> str | None:
-    """Say how long nothing was recorded while calls were made; None where that was never so."""
+    """Return in words how long nothing was recorded while calls were made; None if that never happened."""
     calls, time = (int(lost[name].sum() or 0) for name in ("lost_calls", "lost_time"))
     if not calls:
         return None

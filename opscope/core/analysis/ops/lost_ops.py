@@ -1,9 +1,10 @@
-"""How many ops or kernels are missing where steps repeat: each step lacks some that most of the others have.
+"""Estimate how many ops or kernels are missing where steps repeat: each step lacks some that most others
+have.
 
 A *slot* is an item that each step has once: an op by its thread, name and the launches before it in the step,
-or a node of a graph by its name. If each record is missing with probability p, of S steps a slot is in k with
-the binomial probability of k successes at 1 - p, of those that any step has. Of ops, slots that most steps
-have give p: which of the others are in every step, and which in a few by nature, cannot be known.
+or a node of a graph by its name. If each record is missing with probability p, a slot that any step has is in
+k of S steps with the binomial probability of k successes at 1 - p. For ops, p is estimated from slots that
+most steps have: of other slots, it is unknown which are in every step and which only in a few.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ _STEPS, _SLOTS = 3, 20
 #: A larger share of missing records than this cannot be estimated.
 _MOST: Final = 0.9
 _HALVINGS: Final = 50
-#: Below this share nothing is missing.
+#: Below this share, nothing counts as missing.
 _SURELY: Final = 1e-9
-#: So many kernels of a step may lie outside its marks.
+#: This many kernels of a step may lie outside its marks.
 _AT_EDGE: Final = 2
 #: A node of MindSpore's static graph, which each step runs once.
 _GRAPH_NODE: Final = r"-op[0-9]+(?:_[0-9]+)?$"
@@ -62,9 +63,9 @@ def share_missing(slots: Sequence[tuple[Ints, int]], all_steps_equal: bool = Fal
 
 
 def error_of(share: float, present: Ints, steps: int) -> float:
-    """Return the standard error of the number of records that steps lack which are all equal, of which
-    ``share`` is missing. What a slot lacks that any step has is known: only slots that no step has are not.
-    """
+    """Return the standard error of the number of records missing in steps that are all equal, with ``share``
+    missing. The missing records of a slot that any step has are counted exactly; only slots that no step has
+    are estimated."""
     if share < _SURELY:
         return 0.0
     seen, step = len(present), min(share, 1 - share) / 100
@@ -78,8 +79,8 @@ def error_of(share: float, present: Ints, steps: int) -> float:
 
 
 def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> float:
-    """Return in how many of the steps a slot is on average, of those that are in ``least`` or more; or the
-    mean of a ``power`` of that."""
+    """Return the mean number of steps that have a slot, over the slots in ``least`` steps or more; or the
+    mean of a ``power`` of that number."""
     at = [
         comb(steps, k) * (1 - missing) ** k * missing ** (steps - k)
         for k in range(least, steps + 1)
@@ -89,7 +90,7 @@ def _mean_present(steps: int, least: int, missing: float, power: int = 1) -> flo
 
 
 def presence(slot: Ints, step: Ints) -> Ints:
-    """Return in how many steps each slot is, of the slots that no step has twice."""
+    """Return in how many steps each slot is, for slots that no step has twice."""
     pairs = np.unique(np.stack([slot, step]), axis=1, return_counts=True)
     (slots, _), times = pairs
     names, steps = np.unique(slots, return_counts=True)
@@ -104,11 +105,9 @@ def ops_among_launches(
     name: Ints,
     left_out: Ints,
 ) -> list[tuple[Ints, int]]:
-    """Return the slots of ops among launches, for ``share_missing``; both as (thread, step, start), where a
-    step below 0 is none. Ops with a name in ``left_out`` have no slot.
-
-    Steps are compared in which a thread launched as often, so that the launches before an op place it.
-    """
+    """Return the slots of ops among launches, for ``share_missing``; ops and launches are (thread, step,
+    start), where a step below 0 is none. Ops with a name in ``left_out`` have no slot. Only steps in which a
+    thread launched equally often are compared, because the launches before an op determine its place."""
     kept = [launch[1] >= 0, (op[1] >= 0) & ~np.isin(name, left_out)]
     thread, step, start = (
         np.concatenate([column[rows] for column, rows in zip(pair, kept, strict=True)])
@@ -142,8 +141,8 @@ def ops_among_launches(
 
 
 def op_names(attribution: Attribution, rows: Ints) -> Ints:
-    """Return a number for the name of the op, and of its node, of each row of ``ranges``; NONE where the row
-    is none."""
+    """Return a number for the name of the op, and of its node, of each row of ``ranges``; NONE for rows that
+    are no ops."""
     meaning = attribution.meaning
     numbers: dict[tuple[object, object], int] = {}
     of_reading = np.array(
@@ -164,8 +163,8 @@ def op_names(attribution: Attribution, rows: Ints) -> Ints:
 
 def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> tuple[int, int] | None:
     """Return how many nodes of ONNX Runtime's graph are missing, and the standard error: each run of a
-    session runs each once, but those in the body of another. ``steps``: their number, and what gives the
-    step at each time (below 0 for none)."""
+    session runs each node once, except nodes in the body of another. ``steps``: their number, and the
+    function that gives the step at each time (below 0 for none)."""
     ranges, meaning = attribution.trace["ranges"], attribution.meaning
     of = (ranges["process"].fill_null(NONE) == process).to_numpy()
     rows = np.flatnonzero(attribution.is_op[: len(ranges)] & of)
@@ -201,8 +200,8 @@ def lost_graph_kernels(
 
 
 def _estimate(rows: int, slot: Ints, step: Ints, steps: int) -> tuple[int, int] | None:
-    """Return how many rows are missing beside ``rows``, and the standard error; None where a step has
-    nothing, as it may not have been recorded."""
+    """Return how many rows are missing beside ``rows``, and the standard error; None if a step has no row,
+    because it may not have been recorded."""
     if not len(slot) or len(np.unique(step)) < steps:
         return None
     slots = [(presence(slot, step), steps)]

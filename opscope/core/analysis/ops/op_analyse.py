@@ -1,8 +1,6 @@
-"""The time of named operators by the shapes of their inputs, as MindSpore's ``op_analyse`` returns it.
-
-The shape of the answer is that of MindSpore 1.8 to 2.10 (``OpAnalyser`` in
-``mindspore/profiler/common/profiler_op_analyse.py``, ``parser/op_intermediate_parser.py`` before).
-"""
+"""The time of named operators by the shapes of their inputs, as MindSpore's ``op_analyse`` returns it. The
+form of the answer is that of MindSpore 1.8 to 2.10 (``OpAnalyser`` in
+``mindspore/profiler/common/profiler_op_analyse.py``, earlier ``parser/op_intermediate_parser.py``)."""
 
 from __future__ import annotations
 
@@ -36,8 +34,8 @@ def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list
     """Return for each name the occurrences and times (µs) of its calls by side and shapes of the inputs.
 
     A name is an op's (``Conv2D``, ``aten::mm``) or that of a node of a prepared graph (``Conv2D-op0``). On
-    the side ``gpu`` the time is that of the kernels and copies that a call, and the ops inside it, launched
-    on ``device``; a call that launched none is on the side ``cpu``, and its time the host's. Raises
+    the side ``gpu``, the time is that of the kernels and copies that a call, and the ops inside it, launched
+    on ``device``. A call that launched none is on the side ``cpu``, with its time on the host. Raises
     NoSuchOperator and NoSuchDevice.
     """
     times = ops.times
@@ -55,7 +53,7 @@ def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list
             raise NoSuchOperator(
                 f"no operator of this profile is named {name!r}; operator_statistics() lists them"
             )
-        # an op inside one of the same name is part of it, and a call on another device is not this one's
+        # an op inside one of the same name is part of it, and a call on another device does not count
         here = wanted & ~forest.inside_alike(wanted.astype(np.int8)) & (works | ~elsewhere)
         rows = np.flatnonzero(here)
         lasted = np.where(works, total, end - start)[rows]
@@ -64,7 +62,8 @@ def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list
 
 
 def _on(ops: Ops, device: int) -> tuple[Ints, Ints]:
-    """Return per op the time of the work that it launched on the device, and how many kernels and copies."""
+    """Return per op the time of the work that it launched on the device, and its number of kernels and
+    copies."""
     attribution, rows = ops.attribution, ops.times.rows
     index = np.full(len(attribution.is_op), NONE, np.int64)
     index[rows] = np.arange(len(rows))

@@ -63,10 +63,8 @@ def pieces_of_sums(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
 
 
 def pieces_of_ops(ops: Ops) -> Iterator[pl.DataFrame]:
-    """Yield the pieces of ``pieces_of_sums`` for ``op_sums(ops)`` without making or keeping that table.
-
-    ``op_sums`` takes 120 bytes for each distinct op, and 80 more while it is made.
-    """
+    """Yield the pieces of ``pieces_of_sums`` for ``op_sums(ops)`` without making or keeping that table, which
+    takes 120 bytes for each distinct op, and 80 more while it is made."""
     identities_of_ops = identities(ops, outlined=True)
     kinds = kinds_of_ops(ops, identities_of_ops)
     reasons = (kinds[part].select("reason") for part in pieces(len(kinds), _ROWS))
@@ -96,7 +94,7 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     """
     packed = _Packed(coded)
     coded.clear()
-    hand_back()  # what making the rows took
+    hand_back()  # release the memory that making the rows took
     by_text, begin = _by_text(packed.keys)
     times = [_add(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
     total = int(times[0].sum())

@@ -128,9 +128,9 @@ def having(frame: pl.DataFrame, text: str) -> pl.DataFrame:
 def answer(profile: Answers, by: str = "type", *, search: str | None = None) -> pl.DataFrame:
     """MindSpore's operator statistics: by ``type`` (op name) or ``operator`` (op at one place), by time.
 
-    A nest's time stands at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
-    op, family, layer or node has this text, in any case; shares stay shares of all. Raises ValueError
-    for any other ``by``.
+    The time of a nest is at the op that counts, as in ``op_totals()``. ``search`` keeps the rows whose
+    op, family, layer or node contains this text, ignoring case; shares stay shares of the whole. Raises
+    ValueError for any other ``by``.
     """
     frame = profile._frame(
         f"operator_statistics {by}",
@@ -151,7 +151,7 @@ operators: count: number of different operators: an op's layers, directions and 
 def answer_kernels(profile: Answers, *, search: str | None = None) -> pl.DataFrame:
     """MindSpore's kernel activities: kernels by name and the op that launched them, by time.
 
-    ``search`` keeps the rows whose kernel or op has this text, in any case.
+    ``search`` keeps the rows whose kernel or op contains this text, ignoring case.
     """
     frame = profile._frame(
         "kernel_activities", lambda: kernel_activities(profile.of(kernel_executions))

@@ -271,8 +271,7 @@ def _sum(ops: Ops, inclusive: Inclusive, group: NDArray[np.int32], count: int) -
 
 
 def _share(part: str, hidden: str, total: str) -> pl.Expr:
-    """A share of the time; null if it is not proven either that some of it or that none of it is such
-    time."""
+    """A share of the time; 0 only if that is proven, null if it may be 0 or more."""
     proved = (pl.col(part) > 0) | (pl.col(hidden) == 0)
     return pl.when((pl.col(total) > 0) & proved).then(pl.col(part) / pl.col(total))
 

@@ -127,15 +127,13 @@ class Ops:
         return costs(self.attribution, self.forward_of, lambda: self.served_steps)
 
     def direction(self, rows: Ints) -> NDArray[np.int8]:
-        """Return the direction of op rows (codes), by rule 4, -1 for none.
-
-        It is the op's own, else that of the nearest op or phase around it, else backward on a thread of
-        autograd's engine, else forward, unless the op is shown to be of no forward pass (``directions``).
-        """
+        """Return the direction of op rows (codes), by rule 4, -1 for none. It is the op's own, else that of
+        the nearest op or phase around it, else backward on a thread of autograd's engine, else forward,
+        unless the op is shown to belong to no forward pass (``directions``)."""
         return at(self._settled.codes, rows)
 
     def cuts(self) -> dict[tuple[int, int], tuple[Ints, Ints]]:
-        """Return per process and thread the time within its forward phases that is no forward pass."""
+        """Return per process and thread the time within its forward phases in which no forward pass ran."""
         return self._settled.cuts
 
     def phase(self, process: Ints, thread: Ints, time: Ints) -> pl.Series:
@@ -155,7 +153,7 @@ class Ops:
 
     @once
     def _stated(self) -> NDArray[np.int8]:
-        """The direction of every range row by its text and what is around it."""
+        """The direction of every range row, from its text and the ranges around it."""
         return stated(self.attribution, self.context)
 
     @once
@@ -544,7 +542,7 @@ def first(preferred: pl.Series, otherwise: pl.Series) -> pl.Series:
 
 
 def op_index(profile: Answers) -> Ops:
-    """The ops of a profile's trace; made once, by ``profile.of``, as the other parts that questions share."""
+    """The ops of a profile's trace, which several questions share through ``profile.of``."""
     return Ops(profile.attribution)
 
 

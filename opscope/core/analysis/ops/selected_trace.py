@@ -20,7 +20,7 @@ from opscope.core.tables.trace import Trace, range_ids
 
 #: The roles of marks that describe a graph's nodes: they are needed whenever they were made.
 _EXPLAINING: Final = ("spec", "graph", "result", "note")
-#: The tables of which rows are chosen by a time, and its column.
+#: The tables whose rows are chosen by a time, with the time's column.
 _TIMED: Final[Mapping[str, str]] = {
     "syncs": "start",
     "allocations": "time",
@@ -32,13 +32,13 @@ _TIMED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What is kept of a trace.
+    """The rows of a trace that are kept.
 
     ``ops``: per range row whether it stays an op; ``forward``: whether it is not one any more and yet the
-    forward op of one that stays; ``steps``: whether it stays a step. ``kernels``,
-    ``memops``: per row. ``processes`` and ``devices``: None for all. ``windows``: the selected steps of each
-    process; None if steps were not selected. ``within``: the times of the selected layers or user ranges;
-    None if neither was selected.
+    forward op of one that stays; ``steps``: whether it stays a step. ``kernels``, ``memops``: per row.
+    ``processes`` and ``devices``: None for all. ``windows``: the selected steps of each process; None if
+    steps were not selected. ``within``: the times of the selected layers or user ranges; None if neither was
+    selected.
     """
 
     ops: Flags
@@ -81,7 +81,8 @@ class Cut:
                 tables[name] = frame.filter(pl.Series(self._chosen(name, frame), dtype=pl.Boolean))
             else:
                 tables[name] = frame
-        if "ranges" in tables:  # without its own number a row would get that of its new place
+        # without a stored number, a row would get the number of its new place
+        if "ranges" in tables:
             tables["ranges"] = tables["ranges"].with_columns(
                 range_ids(trace["ranges"]).gather(self._ranges)
             )
@@ -136,7 +137,8 @@ class Cut:
         )
 
     def _moments(self, process: Ints, thread: Ints, time: Ints) -> Flags:
-        """Return whether each event is in a selected step and, of parts of steps, in an op that is kept."""
+        """Return whether each event is in a selected step and, if parts of steps are selected, in an op that
+        is kept."""
         is_kept = np.ones(len(time), bool)
         if self._kept.processes is not None:
             is_kept &= np.isin(process, list(self._kept.processes))
@@ -147,7 +149,7 @@ class Cut:
         return is_kept
 
     def _range_flags(self) -> Flags:
-        """Return the range rows to keep: ops, steps, what explains graphs, and what is around kept ops."""
+        """Return the range rows to keep: ops, steps, rows that explain graphs, and rows around kept ops."""
         attribution, kept = self._whole, self._kept
         ranges = attribution.trace["ranges"]
         role = np.array([reading.role for reading in attribution.meaning.readings], object)
@@ -174,14 +176,12 @@ class Cut:
         if kept.processes is not None:
             flags &= np.isin(process, list(kept.processes))
         counted = attribution.trace["counters"]["range_id"].drop_nulls().unique()
-        if len(
-            counted
-        ):  # marks have the names of the kernels that were measured, and made-up times
+        if len(counted):  # marks have the names of the measured kernels, and made-up times
             flags |= range_ids(ranges).is_in(counted.implode()).to_numpy()
         return flags
 
     def _call_flags(self) -> Flags:
-        """Return the calls to keep: those of the kept work, and those of the kept time that launched none."""
+        """Return the calls to keep: those of the kept work, and those in the kept time that launched none."""
         calls, kept = self._whole.trace["calls"], self._kept
         used, launching = np.zeros(len(calls), bool), np.zeros(len(calls), bool)
         for launched, flags in (
@@ -206,7 +206,7 @@ class Cut:
             if kept.processes is not None:
                 is_chosen &= np.isin(process, [*kept.processes, NONE])
         if "device" in frame.columns and kept.devices:
-            # what has no device is of all devices
+            # a row without a device belongs to all devices
             is_chosen &= frame["device"].is_in(list(kept.devices)).fill_null(True).to_numpy()
         if name == "counters" and (kept.windows is not None or kept.within is not None):
             is_chosen &= self._of_kept_work(frame)
@@ -257,7 +257,7 @@ def _holding(ops: Flags, process: Ints, thread: Ints, start: Ints, end: Ints) ->
 
 
 def span(trace: Trace, kept: Kept) -> tuple[int, int] | tuple[None, None]:
-    """Return the first and last time (ns) of what is kept; None if that is nothing."""
+    """Return the first and last time (ns) of the kept rows; None if there are none."""
     low: list[int] = []
     high: list[int] = []
     for name, flags in (

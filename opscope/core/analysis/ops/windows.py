@@ -25,7 +25,7 @@ NOT_CAPTURED: Final = "kernels were not captured"
 
 
 def captured(trace: Trace, rows: Ints) -> NDArray[np.bool_] | None:
-    """Return whether each range row is inside a window of its process; None if all was captured."""
+    """Return whether each range row is inside a window of its process; None if the whole run was captured."""
     if trace["windows"].is_empty():
         return None
     return inside(trace, trace["ranges"][rows].select("process", "start", "end"))

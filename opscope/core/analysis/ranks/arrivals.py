@@ -1,9 +1,6 @@
-"""What each rank did before it entered each collective: the table on which the analyses of many ranks are
-based.
-
-A row is one rank's part of one collective and depends only on that rank's trace, so rows of ranks that were
-read separately can be concatenated.
-"""
+"""The work of each rank before it entered each collective: the table on which the analyses of many ranks are
+based. A row is one rank's part of one collective and depends only on that rank's trace, so rows of ranks that
+were read separately can be concatenated."""
 
 from __future__ import annotations
 
@@ -120,7 +117,7 @@ def _divide(happened: Happened, start: Ints, end: Ints) -> dict[str, Ints]:
 
 
 def arrival_table(profile: Answers) -> pl.DataFrame:
-    """What each rank did before it entered each collective."""
+    """The work of each rank before it entered each collective."""
     did = happened(profile.of(op_index), lambda: profile.of(exchanges))
     return arrivals(profile.of(exchanges), did)
 

@@ -1,4 +1,4 @@
-"""Collectives that ranks do not leave together, beyond what their clocks explain."""
+"""Collectives that ranks leave at different times, by more than their clocks explain."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _two(errors: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """Collectives that ranks do not leave together, beyond what their clocks explain."""
+    """Collectives that ranks leave at different times, by more than their clocks explain."""
     errors = machine_errors(profile.trace)
     return collective_ends(profile.of(exchange_pieces), errors, profile.of(rank_names))
 

@@ -79,8 +79,8 @@ NO_CALLS: Final = "they ran, and calls of collectives are not recorded"
 
 
 def collective_faults(entered: Pieces, ranks: pl.DataFrame, ran: Pieces) -> pl.DataFrame:
-    """Return one row per collective and what is wrong with it (``FAULTS``), by group and number; then one row
-    per ``reason`` why others cannot be judged, with a null ``fault``.
+    """Return one row per collective and its fault (``FAULTS``), by group and number; then one row per
+    ``reason`` why others cannot be judged, with a null ``fault``.
 
     ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and ``until``,
     when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. The first and the last are in pieces,
@@ -428,8 +428,8 @@ def call_pieces(profile: Answers) -> Pieces:
 def answer(profile: Answers) -> pl.DataFrame:
     """Collectives that some ranks never entered, or entered with another kind, size or dtype.
 
-    Only ranks that are in the profile are missed. Where collectives cannot be judged, a row without a
-    ``fault`` has the ``reason``: a profile without rows has no fault among its collectives.
+    Only ranks in the profile count as missing. Where collectives cannot be judged, a row without a
+    ``fault`` has the ``reason``; a profile without rows has no faulty collective.
     """
     return collective_faults(
         profile.of(call_pieces), profile.of(rank_ends), profile.of(exchange_pieces)
@@ -437,9 +437,10 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def answer_last(profile: Answers) -> pl.DataFrame:
-    """The last collective that each rank called in each group, whether it ended, and for whom it waits.
+    """The last collective that each rank called in each group, whether it ended, and for which ranks it
+    waits.
 
-    In a hang the ranks that are behind are those that the others wait for.
+    In a hang, the others wait for the ranks that are behind.
     """
     return last_collectives(profile.of(call_pieces), profile.of(rank_ends))
 

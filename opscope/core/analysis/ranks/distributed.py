@@ -366,7 +366,7 @@ def answer_collectives(profile: Answers) -> pl.DataFrame:
 
 
 def answer_clocks(profile: Answers) -> pl.DataFrame:
-    """How each machine's clock was aligned with the first machine's, and how exactly."""
+    """How each machine's clock was aligned with the first machine's, and the possible error."""
     return clocks(profile.trace)
 
 

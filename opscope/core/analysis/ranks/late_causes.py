@@ -49,7 +49,7 @@ _ONE: Final = (*GROUP, "number")
 
 
 def late_causes(arrived: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per process and cause of its being last (``LATE_CAUSES``; ns), by the waiting caused.
+    """Return one row per process and cause of its coming last (``LATE_CAUSES``; ns), by the waiting caused.
 
     ``arrived``: ``arrivals`` of all ranks, in pieces, with ``number``, ``duration``, ``shortest`` and
     ``waiting``. ``ranks``: process and rank. ``more``: how much longer it spent on the cause than the first
@@ -127,7 +127,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     """Why ranks enter collectives last: local compute, input, launch, time outside any op, or a wait.
 
     A rank that came last is compared with the one that came first, over the time since both left the
-    group's collective before; what it did longest beyond the other is the cause.
+    group's previous collective; the activity with the largest additional time is the cause.
     """
     return late_causes(profile.of(arrival_pieces), profile.of(rank_names))
 

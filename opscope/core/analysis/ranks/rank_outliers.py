@@ -129,8 +129,7 @@ def rank_outliers(
 
 
 def speeds_of_kernels(profile: Answers) -> pl.DataFrame:
-    """The times of equal kernels, by process; those of collectives, which take as long as a rank waits, are
-    left out."""
+    """The times of equal kernels, by process, except kernels of collectives, whose times include waiting."""
     talks = communicating(profile.attribution)
     columns = ["process", "device", "name", "grid", "block", "start", "end"]
     kernels = profile.trace["kernels"].select(columns)
@@ -138,15 +137,15 @@ def speeds_of_kernels(profile: Answers) -> pl.DataFrame:
 
 
 def sample_medians(profile: Answers) -> pl.DataFrame:
-    """The medians of what was sampled of each device."""
+    """The medians of the sampled measures of each device."""
     return sampled(profile.trace["samples"])
 
 
 def answer(profile: Answers) -> pl.DataFrame:
     """Ranks that are unlike the others, by median and median absolute deviation.
 
-    Compared are the times of equal kernels (name, grid, block), and the clocks, temperatures and power
-    that were sampled. Fewer than four ranks are not judged.
+    The times of equal kernels (name, grid, block), and the sampled clocks, temperatures and power are
+    compared. Fewer than four ranks are not judged.
     """
     speeds, samples = profile.of(speeds_of_kernels), profile.of(sample_medians)
     return rank_outliers(speeds, samples, profile.of(rank_names))

@@ -102,8 +102,9 @@ def rank_pairs(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def rank_loads(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per kind and rank (``LOADS``): what it sent and received in all, as experts' ranks get
-    unequal numbers of tokens. ``pairs`` is ``rank_pairs``; what a rank sends to itself counts too."""
+    """Return one row per kind and rank (``LOADS``): the bytes that it sent and received in all; ranks that
+    hold experts get unequal numbers of tokens. ``pairs`` is ``rank_pairs``; bytes that a rank sends to itself
+    count too."""
     placed = pairs.drop_nulls(["source_rank", "target_rank"])
     out, back = (
         placed.group_by("kind", pl.col(end).alias("rank")).agg(pl.col("bytes").sum().alias(name))
@@ -192,17 +193,19 @@ def _divide(params: dict[str, Any], side: str, size: int | None) -> list[int]:
 
 
 def messages(profile: Answers) -> pl.DataFrame:
-    """What each rank sent to each other, by collective."""
+    """The bytes that each rank sent to each other rank, by collective."""
     return moved(profile.attribution, profile.of(exchanges), profile.of(rank_names))
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """How much each rank sent to each other: by the splits of all-to-alls, and by messages."""
+    """The bytes that each rank sent to each other rank: from the splits of all-to-alls, and from
+    messages."""
     return rank_pairs(profile.of(messages))
 
 
 def answer_loads(profile: Answers) -> pl.DataFrame:
-    """What each rank sent and received in all-to-alls and messages: uneven where its experts are."""
+    """The bytes that each rank sent and received in all-to-alls and messages: uneven where its experts
+    are."""
     return rank_loads(profile.rank_pairs())
 
 

@@ -1,4 +1,5 @@
-"""Who is late to collectives, how much of a collective is waiting, and how unevenly ranks work.
+"""Find the ranks that are late to collectives, the part of a collective that is waiting, and uneven work of
+ranks.
 
 All ranks leave a synchronising collective together, so the rank that is in it for the shortest time entered
 last: the shortest time is the transfer of data, and the additional time of another rank is waiting. This
@@ -243,7 +244,7 @@ def _once(exchanged: pl.DataFrame) -> pl.DataFrame:
     collectives that the rank entered before: two buckets of gradients in flight wait only once for one late
     rank.
 
-    A rank waits from its entry to a collective on. The waiting of a rank never adds up to more than its time.
+    A rank waits from its entry into a collective. The waiting of a rank never adds up to more than its time.
     """
     until = (pl.col("start") + pl.col("waiting").fill_null(0)).cum_max().shift(1).over("process")
     end = pl.col("start") + pl.col("waiting")

@@ -1,1 +1,1 @@
-"""How near work comes to the device's limits: by the models of costs and by counters."""
+"""How near work comes to the device's limits: from the models of costs and from counters."""

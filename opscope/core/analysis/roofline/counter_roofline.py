@@ -1,6 +1,6 @@
-"""The roofline as counters measured it beside the model's, op by op, with the differences.
+"""The roofline as measured by counters beside the model's, op by op, with the differences.
 
-The model says what an op must do at least; counters say what its kernels did. Both get the same roof: a
+The model gives the least work of an op; counters give the work of its kernels. Both get the same roof: a
 difference of the FLOPs is padding, recomputation, a fast algorithm or an error of the model; one of the bytes
 is cache reuse, spilling or data that is read again.
 """
@@ -54,7 +54,7 @@ _NO_OP: Final = "the kernel's op is not known"
 def counter_roofline(
     ops: Ops, executions: Executions, kernels: pl.DataFrame, device: Device | None
 ) -> pl.DataFrame:
-    """Return one row per op, inputs and direction of which kernels were measured, the most time first.
+    """Return one row per op, inputs and direction with measured kernels, the most time first.
 
     ``kernels`` is ``measured_kernels``. A kernel without an op is in a row of its name. Model and counters
     are of the same ``calls``. FLOPs of counters are those of f64 and f32 instructions and of the Tensor
@@ -254,7 +254,7 @@ def _rate(table: pl.DataFrame, device: Device | None) -> pl.DataFrame:
 def answer(profile: Answers) -> pl.DataFrame:
     """The measured roofline beside the model's, by op and inputs, with the differences.
 
-    Both sides are of the same calls. A side that is not known of all of them is null, with a reason.
+    Both sides are of the same calls. A side that is not known for all of them is null, with a reason.
     """
     executions = profile.of(counter_executions)
     return counter_roofline(profile.of(op_index), executions, profile.counters(), profile.device[0])

@@ -81,7 +81,7 @@ def _prefer(rows: pl.DataFrame, *by: str) -> pl.DataFrame:
 
 def _vector(rows: pl.DataFrame) -> pl.DataFrame:
     mine = _prefer(rows.filter(pl.col("what") == "vector"), "dtype", "parts", "part")
-    # a counter may be in the file under the names of several sections
+    # a counter may occur in the file under several sections' names
     mine = mine.unique(["execution", "name"], keep="first")
     sums = mine.group_by("execution", "dtype", "parts").agg(
         pl.col("amount").sum(),
@@ -188,9 +188,9 @@ def _reasons() -> list[pl.Expr]:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What counters say of each kernel's work: FLOPs by precision, Tensor Cores, bytes of memory.
+    """A kernel's work from its counters: FLOPs by precision, Tensor Cores, bytes of memory.
 
-    Only counters whose meaning is known are used. A number that they do not give is null, with a reason.
+    Only counters with a known meaning are used. A number that they do not give is null, with a reason.
     """
     about = profile.counters().select(
         "process", "device", "stream", "start", "duration", "name", "op_id",

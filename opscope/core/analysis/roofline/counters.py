@@ -29,7 +29,7 @@ from opscope.core.tables.columns import LookUp, at, compact, gather, pairs, spre
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import range_ids
 
-#: What identifies the execution that a row of ``counters`` is of.
+#: The columns that identify the execution to which a row of ``counters`` belongs.
 _KEY: Final = ["process", "device", "correlation", "range_id"]
 #: The most nested ops that a stack names; the outermost ones are left out.
 DEPTH: Final = 64
@@ -141,10 +141,8 @@ def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[In
 
 def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
     """Return one row per execution with counters: the columns COLUMNS, then one per counter, by name.
-
-    ``start`` (ns) is the kernel's, or its launch's where the trace has no kernels; ``duration`` (ns) is null
-    there. A counter that was not measured of a kernel is null.
-    """
+    ``start`` (ns) is the kernel's, or its launch's if the trace has no kernels; ``duration`` (ns) is null
+    then. A counter that was not measured for a kernel is null."""
     trace = ops.attribution.trace
     kernels, calls = trace["kernels"], trace["calls"]
     ranges = trace["ranges"]
@@ -207,7 +205,7 @@ def _wide(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def _reasons(executions: Executions, idle: pl.Series) -> pl.Series:
-    """Return why an execution has no op; null where it has one."""
+    """Return why an execution has no op; null if it has one."""
     unlinked = executions.key["correlation"].is_null().to_numpy()
     reason = np.select(
         [
@@ -223,11 +221,8 @@ def _reasons(executions: Executions, idle: pl.Series) -> pl.Series:
 
 
 def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
-    """Return the names of the ops around each op, and that of the outermost.
-
-    The first are one text, the outermost first and the op itself last, parted by `` | ``. Each distinct stack
-    is written once.
-    """
+    """Return the names of the ops around each op, and the name of the outermost. The names are one text, the
+    outermost first and the op itself last, separated by `` | ``. Each distinct stack is written once."""
     attribution = ops.attribution
     names = ops.readings["op"].cast(pl.String).fill_null("?").to_list()
     here = op.copy()
@@ -254,10 +249,11 @@ def _stacks(ops: Ops, op: Ints) -> tuple[pl.Series, pl.Series]:
 
 
 def counter_totals(executions: Executions, kernels: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per kernel name, innermost op and counter: how many were measured, and the values.
+    """Return one row per kernel name, innermost op and counter: the number of measured kernels, and the
+    values.
 
     ``kernels`` is ``measured_kernels``. ``total`` is null for a counter whose values do not add up (a rate, a
-    percentage, a mean); the mean of these is by the kernels' durations, where the trace has them.
+    percentage, a mean); the mean of these is weighted by the kernels' durations, where the trace has them.
     """
     named = executions.values.select(
         kernels["name"].gather(executions.values["execution"]).alias("name"),
@@ -320,10 +316,8 @@ _CATEGORY: Final = "cuda_profiler_range"
 
 def as_hta(frame: pl.DataFrame) -> pl.DataFrame:
     """Return ``measured_kernels`` with HTA's columns: ``op_stack`` a list, outermost first, times in µs.
-
-    Its frame is one a rank: filter by ``rank``. Where its file has no value, it has -1, this frame null;
-    ``ts`` is the launch's time, not the one that Kineto makes up.
-    """
+    HTA's frame is of one rank: filter by ``rank``. Where HTA's file has -1 for no value, this frame has null;
+    ``ts`` is the launch's time, not the one that Kineto makes up."""
     table = frame.select(
         pl.lit(_CATEGORY).alias("cat"),
         *(pl.col(ours).alias(theirs) for theirs, ours in _NAMES.items() if ours is not None),
@@ -344,8 +338,8 @@ def counter_executions(profile: Answers) -> Executions:
 def answer(profile: Answers, *, names: Literal["opscope", "hta"] = "opscope") -> pl.DataFrame:
     """Every kernel whose hardware counters were measured, with the ops around its launch.
 
-    A column for each counter, named as the counter, follows the columns below; it is null for kernels
-    of which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
+    A column for each counter, named after the counter, follows the columns below; it is null for kernels
+    for which it was not measured. With ``names="hta"`` the columns are those of Holistic Trace Analysis:
     ``op_stack`` is a list, times are in µs. Raises ValueError for other ``names``.
     """
     measured = profile._frame("counters", lambda: _measure(profile))

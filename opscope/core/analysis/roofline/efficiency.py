@@ -1,8 +1,6 @@
-"""The roofline of every op that counts: how near each op, kernel, layer or step comes to its roof.
-
-An op is rated as a whole: the time of all its kernels against its FLOPs and bytes, because no trace shows
-which of the kernels did which part. A kernel's roof is its share, by time, of its op's roof.
-"""
+"""The roofline of every op that counts: how near each op, kernel, layer or step comes to its roof. An op is
+rated as a whole: the time of all its kernels against its FLOPs and bytes, because no trace shows the part of
+each kernel. A kernel's roof is its share, by time, of its op's roof."""
 
 from __future__ import annotations
 

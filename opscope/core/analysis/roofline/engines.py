@@ -1,4 +1,4 @@
-"""TensorRT engines: their layers with times and costs, and what a run of an engine takes."""
+"""TensorRT engines: their layers with times and costs, and the times of an engine's runs."""
 
 from __future__ import annotations
 
@@ -325,14 +325,14 @@ def _statistics(values: pl.Series) -> dict[str, Any]:
 
 
 def engine_specs(profile: Answers) -> pl.DataFrame:
-    """What ranges say of the layers of engines."""
+    """The facts about the layers of engines, from ranges."""
     return Specs.of(profile.attribution.trace, profile.attribution.meaning).table
 
 
 def answer(profile: Answers) -> pl.DataFrame:
     """The layers of TensorRT engines: times, precision, formats, tactic, origin and cost of each.
 
-    Times that trtexec exported are means over many runs; else they are of the layer's kernels.
+    Times that trtexec exported are means over many runs; otherwise they are of the layer's kernels.
     """
     kernels = profile.kernels(categories=True)
     specs, rated = profile.of(engine_specs), profile.of(op_efficiencies)
@@ -340,12 +340,12 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def _by_time(layers: pl.DataFrame) -> pl.DataFrame:
-    """The engine's order, the longest first where times are known."""
+    """Return the rows in the engine's order, or the longest first where times are known."""
     return layers.sort("mean", descending=True, nulls_last=True, maintain_order=True)
 
 
 def answer_runs(profile: Answers) -> pl.DataFrame:
-    """How long runs of a TensorRT engine took: as trtexec recorded them, and as its summary states it."""
+    """The times of a TensorRT engine's runs: as trtexec recorded them, and as its summary states them."""
     return engine_runs(profile.of(engine_specs), profile.trace["samples"])
 
 

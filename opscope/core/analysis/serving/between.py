@@ -1,4 +1,5 @@
-"""What the host does between the engine's steps: scheduling, taking results, detokenising; and its share."""
+"""The host's activities between the engine's steps (scheduling, taking results, detokenising) and their
+share."""
 
 from __future__ import annotations
 
@@ -90,7 +91,7 @@ def _outer_ranges(ops: Ops, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What the host does between a server's engine steps, and how long the device waits for it."""
+    """The host's activities between a server's engine steps, and how long the device waits for them."""
     frame = between(profile.of(op_index), profile.of(engine_steps), profile.of(step_sums))
     return frame.select(*(column.name for column in _COLUMNS))
 

@@ -177,7 +177,7 @@ def _sums(steps: pl.DataFrame, kind: pl.Expr, tokens: pl.Expr) -> pl.DataFrame:
 
 
 def answer(profile: Answers, *, price: float = 0.0) -> pl.DataFrame:
-    """The energy and the money that a server's engine took by kind of step, in all and for each token."""
+    """The energy and the price of a server's engine by kind of step, in all and per token."""
     return costs(profile, price)
 
 

@@ -1,4 +1,4 @@
-"""Which CUDA graph ran which batch size of a server's decode steps, and which work ran outside graphs."""
+"""The CUDA graph that ran each batch size of a server's decode steps, and the work outside graphs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def graphs(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """Which graph ran steps of which batch size, and how much of them ran outside graphs."""
+    """The graph that ran the steps of each batch size, and the part of them outside graphs."""
     return graphs(profile.of(step_sums)).select(*(column.name for column in _COLUMNS))
 
 

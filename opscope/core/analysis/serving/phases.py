@@ -1,4 +1,4 @@
-"""The time of an inference server by phase: prefill, decode, mixed …, and by what ran in each."""
+"""The time of an inference server by phase (prefill, decode, mixed …), and by the work in each."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def phases(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The time of a server's engine by kind of step, and by what ran: attention, experts, products …"""
+    """The time of a server's engine by kind of step, and by its work: attention, experts, products … …"""
     return phases(profile.of(step_sums)).select(*(column.name for column in _COLUMNS))
 
 

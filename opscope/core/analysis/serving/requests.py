@@ -180,7 +180,7 @@ def _alone(logged: pl.DataFrame, reason: str) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What each request of a server's log waited for, and its share of the engine's steps."""
+    """The waits of each request in a server's log, and its share of the engine's steps."""
     if profile.trace["requests"].is_empty():
         return no_rows(_COLUMNS)
     frame = requests_of(profile)

@@ -70,7 +70,8 @@ def _holding(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What prefills cost the requests that decode: time of mixed and prefill steps beyond the usual."""
+    """The cost of prefills for decoding requests: time of mixed and prefill steps beyond the usual
+    time."""
     return stalls(profile.of(step_sums)).select(*(column.name for column in _COLUMNS))
 
 

@@ -1,4 +1,4 @@
-"""The sums of each engine step: its time by part, its device time, what ran in graphs; warm-up marked."""
+"""The sums of each engine step: its time by part, its device time, its work in graphs; warm-up marked."""
 
 from __future__ import annotations
 

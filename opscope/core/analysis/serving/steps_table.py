@@ -17,7 +17,7 @@ from opscope.core.question.words import columns
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The engine steps of an inference server: kind, requests, tokens, times, the graph that ran."""
+    """The engine steps of an inference server: kind, requests, tokens, times, and the replayed graph."""
     return profile.of(step_sums).select(*(column.name for column in _COLUMNS))
 
 

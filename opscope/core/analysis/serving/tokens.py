@@ -1,4 +1,4 @@
-"""Tokens of an inference server: how many a second, the time between two of a request, device time."""
+"""Tokens of an inference server: their rate, the time between two tokens of a request, device time."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def _known(name: str) -> pl.Expr:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """Tokens a second of a server, the time between the tokens of a request, device time for each."""
+    """The tokens per second of a server, the time between a request's tokens, and the device time per
+    token."""
     return tokens(profile.of(step_sums)).select(*(column.name for column in _COLUMNS))
 
 

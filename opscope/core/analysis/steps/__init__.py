@@ -1,1 +1,1 @@
-"""Steps and iterations: what each took, its parts and phases, and which were slow."""
+"""Steps and iterations: their times, parts and phases, and which were slow."""

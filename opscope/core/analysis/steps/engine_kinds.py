@@ -1,13 +1,13 @@
 """Decide which iterations of a process without marked steps are prefills and which are decodes of a language
 model.
 
-The surest of these decides:
+The most certain of these decides:
 
 - attention over a cache: a query of one token with more keys is a decode, as many queries as keys a prefill.
   A process without a decode is no engine: a vision transformer attends to as many keys as it has queries.
 - the rows of most matrix products: where they fall into two groups, a factor of four apart, the smaller are
-  the batches of decodes. A step with both phases cannot be told from a prefill.
-- the device time of the steps, likewise in two groups; there the counts are not known.
+  the batches of decodes. A step with both phases looks like a prefill.
+- the device time of the steps, if it falls into two such groups; there the counts are not known.
 """
 
 from __future__ import annotations
@@ -131,11 +131,9 @@ def _lengths(reading: Reading) -> tuple[int, int, int]:
 
 
 def kinds_of_steps(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the steps of a process with their kinds; None if it is not an inference engine.
-
-    ``bounds`` has start and end (ns), by begin. Its rows come back with kind, requests, new (tokens),
-    all_keys (the keys of all requests) and by (what tells the kind), null where it is not known.
-    """
+    """Return the steps of a process with their kinds; None if it is not an inference engine. ``bounds`` has
+    start and end (ns), by begin. Its rows are returned with kind, requests, new (tokens), all_keys (the keys
+    of all requests) and by (the evidence for the kind), null where it is not known."""
     shapes = _Shapes.of(ops)
     if not (shapes.attention.any() or shapes.products.any()):
         return None
@@ -186,7 +184,8 @@ def _by_attention(seen: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _by_products(seen: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the same from the rows of most products; None if they do not form two groups."""
+    """Return the same as ``_by_attention``, from the rows of most products; None if they do not form two
+    groups."""
     steps = (
         seen.filter(pl.col("rows") > 0)
         .group_by("place")
@@ -207,7 +206,8 @@ def _by_products(seen: pl.DataFrame) -> pl.DataFrame | None:
 
 
 def _by_times(ops: Ops, process: int, bounds: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the same from the device time of the steps; None if it does not form two groups."""
+    """Return the same as ``_by_attention``, from the device time of the steps; None if it does not form two
+    groups."""
     kernels = ops.attribution.trace["kernels"]
     rows = np.flatnonzero((kernels["process"] == process).fill_null(False).to_numpy())
     call = ops.attribution.kernels.call[rows].astype(np.int64)

@@ -77,7 +77,7 @@ def iterations(
     doubts: Mapping[int, str],
     seen_device: bool,
 ) -> pl.DataFrame:
-    """Return the iterations (``ITERATIONS``; ns) of a trace whose steps they are, by process and time.
+    """Return the iterations (``ITERATIONS``; ns) of a trace, which are its steps, by process and time.
 
     ``steps`` are those of ``step_times.steps_of(ops)``. ``is_step``: per process, whether its iterations are
     steps in all reports. ``doubts``: per process the doubt about its iterations, or why it has none; a
@@ -168,7 +168,7 @@ def _attrs(text: str) -> dict[str, Any]:
 def _count(ops: Ops, found: pl.DataFrame, seen_device: bool) -> pl.DataFrame:
     """Return the ops, kernels and device time (ns) of each iteration: those that began or were launched in
     it."""
-    if found.is_empty():  # where each of a million kernels was launched is not asked for nothing
+    if found.is_empty():  # no need to look up a million launches
         return pl.DataFrame(schema=dict.fromkeys(("ops", "kernels", "device_time"), pl.Int64))
     attribution, trace = ops.attribution, ops.attribution.trace
     rows = np.flatnonzero(attribution.is_op)
@@ -292,13 +292,14 @@ def _why(part: pl.DataFrame, kept: pl.DataFrame) -> str:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The iterations of each process: what was in each, which were warm-up, and which are stable.
+    """The iterations of each process: the content of each, which were warm-up, and which are stable.
 
-    They are the steps that the program marks; else what ``key`` ends (``iterations(key="aten::mean")``);
-    else what repeats in the sequence of ops, or of kernels. ``certainty`` says how sure that is; only
-    with ``is_step`` do other frames take them as steps. A process without any has one row and a reason.
-    ``stable`` marks the longest range without warm-up, slow iterations and other work: it is what to
-    compare and to select (``profile.op_totals(steps=(first, last))``).
+    They are the steps that the program marks; else those that ``key`` ends
+    (``iterations(key="aten::mean")``); else those that repeat in the sequence of ops, or of kernels.
+    ``certainty`` says how sure that is; only with ``is_step`` do other frames take them as steps. A
+    process without any has one row and a reason. ``stable`` marks the longest range without warm-up,
+    slow iterations and other work: it is the range to compare and to select
+    (``profile.op_totals(steps=(first, last))``).
     """
     part, is_step, doubts = profile.of(iterated)
     bounds = part.of(step_bounds)
@@ -335,7 +336,7 @@ def iterations_table(report: Report, profile: Answers, view: View) -> Table:
 
 
 def _kinds(frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for each kind of step that a server names: the number, the length, and the device time."""
+    """Yield a line for each kind of step that a server names: their number, length, and device time."""
     named = frame.with_columns(_KIND).drop_nulls("kind")
     for (kind,), part in named.group_by("kind", maintain_order=True):
         middle, busy = part["duration"].median(), part["device_time"]

@@ -2,7 +2,7 @@
 
 A key node runs once in each iteration; an iteration ends when it has ended. On several GPUs it runs once for
 each of them, so the k-th iteration ends when the k-th instance has ended on every one: the rule of DLProf's
-guide (1.4, section 10), which is told in docs/dlprof-reports.md.
+guide (1.4, section 10), explained in docs/dlprof-reports.md.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Why steps were slow: per slow step the parts that were longer than usual, and the ops in them. || Usual
 means the median of the process's other steps that were recorded in the same way. Device work counts in the
-step in which it ran, host work in the step in which it began. An op's excess is that of its own durations,
-so where things overlap it may be more than its part's.
-"""
+step in which it ran, host work in the step in which it began. An op's excess is that of its own durations, so
+where events overlap it may be more than its part's."""
 
 from __future__ import annotations
 
@@ -232,10 +231,8 @@ def _worked(
 
 
 def _compiling(ops: Ops, table: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield the time of each step in which a program was compiled.
-
-    Such phases nest, and may begin before the step: each text counts with what its union covers of the step.
-    """
+    """Yield the time of each step in which a program was compiled. Such phases nest, and may begin before the
+    step: each text counts with the part of the step that its ranges cover."""
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     process = processes_of(ranges["process"])
     for code, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True)):
@@ -323,7 +320,8 @@ def _labels(ops: Ops, rows: NDArray[np.signedinteger], otherwise: pl.Series | No
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The slow steps, and what they had more of than the median of the process's other steps.
+    """The slow steps, and their parts and ops that took longer than the median of the process's other
+    steps.
 
     A step is slow if its modified z-score is above 3.5 and it is 5 % longer than the median; fewer than
     five steps are not judged.

@@ -1,12 +1,13 @@
 """The phases of each step: input, forward, backward, optimizer, and the time outside them.
 
-A process's time is cut into disjoint stretches, by what runs. On a thread the innermost range that marks a
-phase counts, and inside it an op of another direction: a closure's forward pass in an optimizer's step, the
-setting of gradients to zero between forward and backward. (A forward op in the backward pass recomputes, and
-belongs to the backward pass.) Where no range marks a phase, the direction of the ops shows it, and a gap
-between two stretches of one phase belongs to that phase, unless ranges mark this phase, an op of no direction
-runs or a step begins or ends in the gap, or there are no steps. Where threads work in several phases at once,
-the first of ``PHASES`` gets the time: a loader that works ahead hides behind the rest.
+A process's time is cut into disjoint stretches, by the ranges and ops that run. On a thread the innermost
+range that marks a phase counts, and inside it an op of another direction: a closure's forward pass in an
+optimizer's step, the setting of gradients to zero between forward and backward. (A forward op in the backward
+pass recomputes, and belongs to the backward pass.) Where no range marks a phase, the direction of the ops
+shows it, and a gap between two stretches of one phase belongs to that phase, unless ranges mark this phase,
+an op of no direction runs or a step begins or ends in the gap, or there are no steps. Where threads work in
+several phases at once, the first of ``PHASES`` gets the time: a loader that works ahead hides behind the
+rest.
 """
 
 from __future__ import annotations
@@ -198,10 +199,8 @@ class Phases:
         return _by_code(launched.process, launched.code, start, end)
 
     def host(self) -> dict[str, pl.Series]:
-        """Return per phase and outside the time (ns) of each step.
-
-        A phase that never occurs in a process is null, not 0, because the source may not mark it.
-        """
+        """Return per phase, and outside all phases, the time (ns) of each step. A phase that never occurs in
+        a process is null, not 0, because the source may not mark it."""
         count = len(self.steps)
         values = {name: np.zeros(count, np.int64) for name in (*PHASES, OUTSIDE)}
         is_stated = {name: np.zeros(count, bool) for name in values}
@@ -225,9 +224,9 @@ class Phases:
         """Return per step (``row``) and ``phase`` the total duration (ns) of the work launched in it
         (``device_time``), and the number of ``kernels``.
 
-        The op's direction decides; of a forward op that the backward pass runs again, and without a direction
-        (collectives), the phase that was open on the host at the launch; else it is outside. If the source
-        records no launches, the step is the one in which it ran.
+        The op's direction decides. For a forward op that the backward pass runs again, and without a
+        direction (collectives), the phase open on the host at the launch decides; else the work is outside.
+        If the source records no launches, the step is the one in which the work ran.
         """
         launched = self._launched
         code = self._placed(launched.process, launched.time, launched.code)
@@ -237,10 +236,8 @@ class Phases:
         )
 
     def of_ops(self) -> pl.DataFrame:
-        """Return per step (``row``) and ``phase`` the time (ns) of its ops, each without those inside it.
-
-        The op's direction decides, as for what it launched.
-        """
+        """Return per step (``row``) and ``phase`` the time (ns) of its ops, each without those inside it. The
+        op's direction decides, as for the work that it launched."""
         ops = self._ops
         process, thread, start = ops.places(ops.rows)
         with_thread = np.flatnonzero(thread != NONE)  # others stand for kernels

@@ -1,8 +1,9 @@
-"""The steps of a trace, and the wall time of each divided by activity: communication, kernels, copies …
+"""The steps of a trace, and the wall time of each divided by activity: communication, kernels, copies … The
+parts are those of the PyTorch profiler's plug-in for TensorBoard, with the kernels of collectives counted as
+communication, not as kernels.
 
-The parts are those of the PyTorch profiler's plug-in for TensorBoard, with the kernels of collectives counted
-as communication, not as kernels. Where several things happen at once the first of ``PARTS`` gets the time,
-so that the parts of a step add up to its wall time exactly.
+Where several activities happen at once, the first of ``PARTS`` gets the time, so that the parts of a step add
+up to its wall time exactly.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def _whole(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("end") > pl.col("start"))
         .sort("process")
     )
-    if len(trace["windows"]):  # a process that was captured in parts is not complete
+    if len(trace["windows"]):  # the row of a process that was captured in parts is not complete
         complete = complete.filter(pl.Series(inside(trace, complete), dtype=pl.Boolean))
     return _with_ranks(
         trace,

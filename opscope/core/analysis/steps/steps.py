@@ -122,7 +122,7 @@ def slow_ones() -> pl.Expr:
 
 
 def step_summary(table: pl.DataFrame) -> pl.DataFrame:
-    """Return per process and part, and per phase, what its steps took (``SUMMARY``; ns).
+    """Return per process and part, and per phase, the times of its steps (``SUMMARY``; ns).
 
     ``table`` is ``step_table``. Steps during which the device was not captured throughout are left out
     (``left_out``) unless there are no others. Warm-up counts only in the total and in ``share``, not in the
@@ -232,7 +232,7 @@ def phase_table(table: pl.DataFrame, phases: Phases, on_gpu: bool, has_ops: bool
     some = (pl.col(name).is_not_null() for name in ("device_time", "op_time", "time"))
     ran = pl.any_horizontal(*some)
     is_seen = pl.col("seen") & pl.lit(on_gpu) & ran
-    # as columns, not by an expression: where all rows are of one step, Polars takes its time for a scalar and
+    # as columns, not by an expression: if all rows are of one step, Polars takes its time for a scalar and
     # multiplies by the reciprocal, which may differ in the last bit
     share = long["time"] / long["whole"]
     long = long.with_columns(pl.when(pl.col("whole") > 0).then(share.alias("share")).alias("share"))
@@ -261,7 +261,7 @@ def table_of_steps(profile: Answers) -> pl.DataFrame:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """What each step of each process took: by what the process did, and by phase.
+    """The time of each step of each process: by activity, and by phase.
 
     The parts, ``communication_part`` to ``other_part``, add up to ``time`` exactly: each is the time of
     its kind in which nothing of an earlier column happened. A null part counts in the later ones:
@@ -272,7 +272,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def answer_summary(profile: Answers) -> pl.DataFrame:
-    """What steps usually take, by process: the whole step, each part and each phase.
+    """The usual times of steps, by process: the whole step, each part and each phase.
 
     Steps that a capture's window does not hold whole are left out, unless there are no others.
     """
@@ -280,7 +280,7 @@ def answer_summary(profile: Answers) -> pl.DataFrame:
 
 
 def answer_phases(profile: Answers) -> pl.DataFrame:
-    """The phases of each step, with the device time of what was launched in each.
+    """The phases of each step, with the device time of the work launched in each.
 
     The times of a step's five rows add up to the step, the op times to the ``self_time`` of all ops that
     began in it. Device times are summed durations: they may be longer than the step where kernels run at

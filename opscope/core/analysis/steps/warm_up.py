@@ -1,9 +1,9 @@
 """Decide which steps at the beginning of a process are warm-up: slower than the later ones, and soon over.
 
 The later steps are the second half. The first steps are warm-up as long as each is an outlier by the modified
-z-score (``outliers``) and takes a fifth longer than their median. If more than a third of the steps would be
-warm-up, the process is gradually getting faster, and no step counts. With fewer than five steps, none is
-judged.
+z-score (``outliers``) and takes a fifth longer than the later steps' median. If more than a third of the
+steps would be warm-up, the process is gradually getting faster, and no step is warm-up. With fewer than five
+steps, none is judged.
 """
 
 from __future__ import annotations

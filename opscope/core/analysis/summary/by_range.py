@@ -24,10 +24,8 @@ _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
 
 
 def range_sums(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> pl.DataFrame:
-    """Return the sums of which ``range_totals`` is made, with ``kernel`` (null without a GPU) and ``many``.
-
-    ``frame``: without a GPU the profile's ops. Of parts of a job they may be joined.
-    """
+    """Return the sums from which ``range_totals`` is made, with ``kernel`` (null without a GPU) and ``many``.
+    ``frame``: without a GPU the profile's ops. The sums of parts of a job may be joined."""
     if frame is None:
         return _ran(ops, executed)
     return (
@@ -77,7 +75,8 @@ def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums of kernels, copies and sets by range, ``many`` counting them; a piece at a time."""
+    """Return the sums of kernels, copies and sets by range, computed a piece at a time; ``many`` is their
+    number."""
     attribution = ops.attribution
     copies = attribution.trace["memops"].select((pl.col("end") - pl.col("start")).alias("duration"))
     executed = executed.select("duration", "matrix_flops", "vector_flops", ALL_FLOPS, "bytes")

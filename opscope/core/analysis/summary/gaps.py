@@ -73,8 +73,8 @@ def _launched_in(ops: Ops, launched: Launched, rows: Ints) -> dict[str, pl.Serie
     phase = ops.phase(process, thread, time)
     alone = launched.reason[rows] == NO_RANGES_ON_THREAD
     if alone.any():
-        # XLA compiles on threads of its own, where it runs kernels to choose among them: on an H100, 97 % of
-        # the device time of JAX's first step
+        # XLA compiles on threads of its own, on which it runs kernels to choose among them: on an H100, 97 %
+        # of the device time of JAX's first step
         compiling = alone & phase.is_null().to_numpy() & _while_compiling(ops, process, time)
         phase = pl.Series(compiling).replace_strict({True: COMPILE}, default=phase)
     return {"range": ops.context.user(process, thread, time).cast(pl.String), "phase": phase}

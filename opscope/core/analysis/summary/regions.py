@@ -145,7 +145,8 @@ def _of_forward(ops: Ops, outer: Ints, is_region: NDArray[np.bool_]) -> Ints:
 
 
 def answer(profile: Answers) -> pl.DataFrame:
-    """The regions that torch.compile made: the kernels that ran in each, and the ops that they fuse."""
+    """The regions that torch.compile made: the kernels that ran in each, and the ops that these kernels
+    fuse."""
     return compiled_regions(region_sums(profile.of(op_index)))
 
 
@@ -154,7 +155,7 @@ COUNTED: Final = "torch.compile: "
 
 
 def compiled_table(report: Report, profile: Answers, view: View) -> Table:
-    """Return the compiled regions, and below them what the compiler counted."""
+    """Return the compiled regions, with the compiler's counts below them."""
     table = listed(report, report.frame(profile), view)
     counted = [
         f"{units.text(row['what']).removeprefix(COUNTED)}: {units.count(row['how_many'])}"

@@ -124,7 +124,7 @@ def summary_sums(
 
 
 def _most_of_a_rank(trace: Trace, steps: pl.DataFrame) -> int | None:
-    """Return the largest number of steps of a rank; None without ranks that have steps."""
+    """Return the largest number of steps of any rank; None if no rank has steps."""
     ranks = trace["processes"].select("process", "rank").drop_nulls().unique("process")
     counts = steps.join(ranks, on="process").group_by("process").len()["len"]
     return None if counts.is_empty() else int(counts.max())  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 The rules are those of NVIDIA's CUDA Occupancy Calculator, and for AMD's CDNA 2 to 4 those of LLVM, by which
 ROCm's compiler works; the limits by compute capability and where each comes from are in ``devices.toml``
-(``limits``, ``allocation``). All functions take arrays, a launch configuration a place.
+(``limits``, ``allocation``). All functions take arrays with one launch configuration per position.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from opscope.core.tables.intervals import Ints
 
 from .peaks import tables
 
-#: Threads of a warp, threads that a block may have: CUDA C++ Programming Guide, "Technical Specifications per
-#: Compute Capability". A thread may have 255 registers; the calculator lets 256 pass.
+#: Threads of a warp, and the most threads of a block: CUDA C++ Programming Guide, "Technical Specifications
+#: per Compute Capability". A thread may have 255 registers; the calculator accepts 256.
 WARP: Final = 32
 MOST_THREADS: Final = 1024
 MOST_REGISTERS: Final = 256
-#: A launch is checked as if every multiprocessor had 4 partitions, though that of GP100 (6.0) has 2.
+#: A launch is checked as if every multiprocessor had 4 partitions, although GP100's (6.0) has 2.
 _CHECKED_PARTITIONS: Final = 4
 #: The resources that limit how many blocks fit, in the order of the columns of ``Residency.by``.
 LIMITS: Final = ("block size", "registers", "shared memory", "blocks per SM")
@@ -33,10 +33,11 @@ UNLIMITED: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Multiprocessor:
-    """What one multiprocessor holds. Shared memory in bytes; ``partitions`` share the registers equally.
+    """The capacity of one multiprocessor. Shared memory is in bytes; ``partitions`` share the registers
+    equally.
 
-    Registers are given to a warp in units of ``register_unit``, shared memory to a block in units of
-    ``shared_unit`` bytes, ``reserved`` bytes of it to the system. ``block_shared`` is the most shared memory
+    Registers are allocated to a warp in units of ``register_unit``, and shared memory to a block in units of
+    ``shared_unit`` bytes; the system reserves ``reserved`` bytes. ``block_shared`` is the most shared memory
     that a block may ask for.
     """
 
@@ -105,8 +106,8 @@ def resident(sm: Multiprocessor, threads: Ints, registers: Ints, shared: Ints) -
     """Return how many blocks of ``threads`` threads, ``registers`` registers a thread and ``shared`` bytes of
     shared memory one multiprocessor holds, if as much of it as possible is shared memory.
 
-    A warp's registers come out of one partition, so that what is left of each partition is lost. A block
-    can be launched only if its warps, rounded up to the partitions, have registers.
+    A warp's registers come from one partition, so the unused rest of each partition is lost. A block can be
+    launched only if its warps, rounded up to the partitions, have registers.
     """
     warps = _rounded_up(threads, sm.warp) // sm.warp
     a_warp = _rounded_up(registers * sm.warp, sm.register_unit)
@@ -119,7 +120,7 @@ def resident(sm: Multiprocessor, threads: Ints, registers: Ints, shared: Ints) -
     by_shared = np.where(given > 0, sm.shared // np.maximum(given, 1), UNLIMITED)
     by_shared = np.where(shared <= sm.block_shared, by_shared, 0)
     by_size = np.where(threads <= MOST_THREADS, sm.warps // np.maximum(warps, 1), 0)
-    # on AMD a group of one wavefront needs no barrier, which is what limits their number
+    # on AMD a group of one wavefront needs no barrier, and barriers are what limits the number of groups
     alone = (warps == 1) & (sm.warp != WARP)
     slots = np.where(alone, sm.warps, sm.blocks)
     by = np.stack((by_size, by_registers, by_shared, slots), axis=1).astype(np.int64)

@@ -270,8 +270,9 @@ def _varlen(
 def _bounds(count: int, queries: int, keys: int, most_q: int, most_k: int) -> tuple[int, int]:
     """Return the fewest and the most pairs of a query and a key of one sequence, of ``count`` sequences.
 
-    With as many keys as queries each sequence is taken to have the same of both: the sum of their squares is
-    least if all are equal, and greatest if as many as can be are the longest.
+    If there are as many keys as queries, each sequence is assumed to have as many keys as queries: the sum of
+    squares is least if all sequences are equally long, and greatest if as many as possible have the longest
+    length.
     """
     if queries != keys:
         return 0, min(queries * most_k, keys * most_q)

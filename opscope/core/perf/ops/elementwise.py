@@ -391,7 +391,7 @@ def rotary(call: OpCall) -> Cost:
     return cost([*turned, *positions], turned, vector=flops, dtype=turned[0].dtype)
 
 
-#: The products and quotients that a gradient is multiplied or divided by a factor of.
+#: Products and quotients: their gradient is multiplied or divided by one of their factors.
 _SCALED: Final = frozenset({"aten::mul", "aten::div", "aten::true_divide"})
 
 

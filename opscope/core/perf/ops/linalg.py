@@ -214,7 +214,7 @@ def solve(call: OpCall) -> Cost:
         b = tensors(call)[-1]
     left, right = sizes(a), sizes(b)
     m, n = left[-2], left[-1]
-    # of a batch of vectors only linalg_solve's kinds know: the others take matrices, repeated over the batch
+    # only linalg_solve's kinds take a batch of vectors: the others take matrices, repeated over the batch
     vector = len(right) == 1 or (right == left[:-1] and not variant(call, "factored"))
     k = 1 if vector else right[-2 if call.param("left") is False else -1]  # X·A = B: B's rows
     batch = max(product(left[:-2]), product(right[:-2]) if not vector else 1)

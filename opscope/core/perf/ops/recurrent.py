@@ -115,9 +115,7 @@ def layer(call: OpCall) -> Cost:
     else:
         matrix, units = _from_parameters(call, gates, shape[-1], tokens)
     out = outputs(call)
-    if variant(
-        call, "onednn"
-    ):  # one layer a call; what it writes into its workspace is its own affair
+    if variant(call, "onednn"):  # one layer per call; the layout of its workspace is not known
         states = tensors(call)[-2:]
         out = (
             out[:3] if out else [TensorSpec(x.dtype, (*shape[:-1], sizes(states[0])[-1])), *states]

@@ -30,7 +30,7 @@ from opscope.core.schema import OpCall, TensorSpec
 
 from .attention import attention_cost, live_pairs, tokens_first
 
-#: The reason for an attention whose step tells no sums.
+#: The reason for an attention whose step gives no sums.
 LENGTHS: Final = "the cached keys' lengths are data that no trace records"
 _PAGES: Final = "which pages are read is data that no trace records"
 
@@ -95,7 +95,7 @@ def _sequences(call: OpCall) -> int | None:
     return product(sizes(offsets[0])) - 1 if offsets else None
 
 
-#: The layouts of the arguments of attention over a cache that is the layer's, or whose lengths are data.
+#: Layouts of the arguments of attention whose cache belongs to the layer, or whose lengths are data.
 _LAYOUTS: Final = {
     "plain": words(
         """
@@ -138,8 +138,8 @@ def of_the_cache(call: OpCall) -> Cost:
 
 
 class Heads(NamedTuple):
-    """Of one attention: its heads, the sizes of a query and of a value for prefill and for decode, the
-    elements that each cached token has, and the tensors of queries, keys and result."""
+    """Sizes of one attention: its heads, the sizes of a query and of a value in prefill and in decode, the
+    elements per cached token, and the tensors of queries, keys and result."""
 
     heads: int
     prefill: tuple[int, int]
