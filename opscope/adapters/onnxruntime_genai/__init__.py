@@ -135,10 +135,10 @@ class GenAIAdapter(Adapter):
 
         def around(original: Any) -> Any:
             @functools.wraps(original)
-            def __init__(made: Any, *args: Any, **kwargs: Any) -> None:
-                original(made, *args, **kwargs)
+            def __init__(model: Any, /, *args: Any, **kwargs: Any) -> None:
+                original(model, *args, **kwargs)
                 try:
-                    note(made, *args, **kwargs)
+                    note(model, *args, **kwargs)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self.failed("an object of the program could not be described")
 
@@ -154,9 +154,9 @@ class GenAIAdapter(Adapter):
             @functools.wraps(original)
             def change(config: Any, *args: Any, **kwargs: Any) -> Any:
                 result = original(config, *args, **kwargs)
-                known = self._configs.get(config)
-                if known is not None:
-                    known.calls.append((name, args, kwargs))
+                seen = self._configs.get(config)
+                if seen is not None:
+                    seen.calls.append((name, args, kwargs))
                 return result
 
             return change
@@ -173,7 +173,7 @@ class GenAIAdapter(Adapter):
 
     def _around_model(self, original: Any) -> Any:
         @functools.wraps(original)
-        def __init__(model: Any, *args: Any, **kwargs: Any) -> None:
+        def __init__(model: Any, /, *args: Any, **kwargs: Any) -> None:
             steps = self._steps
             if steps is None:
                 original(model, *args, **kwargs)
@@ -202,18 +202,21 @@ class GenAIAdapter(Adapter):
         try:
             given = args[0]
             is_config = isinstance(given, self._config)
-            known = self._configs.get(given) if is_config else _Config(Path(given))
-            if known is None:
+            config_seen = self._configs.get(given) if is_config else _Config(Path(given))
+            if config_seen is None:
                 return None
-            told = [(known.path / _CONFIG).read_text(encoding="utf-8"), repr(known.calls)]
-            if any("enable_profiling" in text for text in told):
+            texts = [
+                (config_seen.path / _CONFIG).read_text(encoding="utf-8"),
+                repr(config_seen.calls),
+            ]
+            if any("enable_profiling" in text for text in texts):
                 return None  # the program profiles it itself
             assert recorder is not None
             part = recorder.written_folder()
             if part is None:
                 return None
-            config = self._config(str(known.path))
-            for name, values, named in known.calls:
+            config = self._config(str(config_seen.path))
+            for name, values, named in config_seen.calls:
                 getattr(config, name)(*values, **named)
             folder = part / ONNX_FOLDER.format(next(self._numbers))
             folder.mkdir(exist_ok=True)
@@ -271,20 +274,20 @@ class GenAIAdapter(Adapter):
         """Open the ranges of a call that runs the model, and return whose they are. Never raises."""
         steps, runs = self._steps, self._runs
         try:
-            known = self._generators.get(generator)
-            if steps is None or runs is None or known is None or not steps.active:
+            running = self._generators.get(generator)
+            if steps is None or runs is None or running is None or not steps.active:
                 return ()
-            fresh, known.fresh = known.fresh, name in ("append_tokens", "get_logits")
+            fresh, running.fresh = running.fresh, name in ("append_tokens", "get_logits")
             if name == "rewind_to" or (fresh and name != "append_tokens"):
                 return ()  # the model does not run: logits are there to choose from
             cached = int(generator.token_count())
             if name == "append_tokens":
-                new = _count(args[0] if args else next(iter(kwargs.values()))) // known.rows
-                text = range_name(self.name, [(new, cached + new)] * known.rows, ())
+                new = _count(args[0] if args else next(iter(kwargs.values()))) // running.rows
+                text = range_name(self.name, [(new, cached + new)] * running.rows, ())
             else:
-                text = range_name(self.name, (), [(1, cached)] * known.rows)
+                text = range_name(self.name, (), [(1, cached)] * running.rows)
             steps.push(steps.prepare(text))
-            call = OpCall(f"Generator.{name}", (), None, known.params, "cpu")
+            call = OpCall(f"Generator.{name}", (), None, running.params, "cpu")
             runs.push(runs.prepare(call, "forward"))
             return runs, steps
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program

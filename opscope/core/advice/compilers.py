@@ -26,10 +26,10 @@ _REASONS: Final = 3
 _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
 
 
-def stated(answers: Answers, what: str) -> str:
+def stated(answers: Answers, kind: str) -> str:
     """Return the reasons that torch.compile itself gave for ``what``, the most often first; empty if none."""
     notes = answers.trace["notes"].select(pl.col("what").cast(pl.String), "how_many")
-    begin = f"{COUNTED}{what}: "
+    begin = f"{COUNTED}{kind}: "
     of_kind = notes.filter(pl.col("what").str.starts_with(begin)).sort("how_many", descending=True)
     reasons = [
         f"{text.removeprefix(begin)}{f' ({count:,} times)' if count > 1 else ''}"

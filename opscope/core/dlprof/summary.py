@@ -317,28 +317,30 @@ def all_ops(model: Model) -> pl.DataFrame:
         }
     )
     uses, could = pl.col("using").fill_null(False), pl.col("eligible").fill_null(False)
-    told = not _unproven(each["using"])
+    is_proven = not _unproven(each["using"])
     rows = {
         "All ops": (pl.lit(True), True),
-        "Ops using TC": (uses, told),
-        "Ops eligible for TC but not using": (could & ~uses, told),
-        "All other ops": (~could & ~uses, told),
+        "Ops using TC": (uses, is_proven),
+        "Ops eligible for TC but not using": (could & ~uses, is_proven),
+        "All other ops": (~could & ~uses, is_proven),
     }
     return pl.concat(
         [
             each.filter(chosen).select(
                 pl.lit(name).alias(""),
-                _if_known(pl.col("gpu").sum(), known and _has_device(model)).alias("GPU Time (ns)"),
-                _if_known(pl.col("cpu").sum(), known).alias("CPU Time (ns)"),
-                _if_known(pl.len(), known).alias("# Ops"),
+                _if_known(pl.col("gpu").sum(), is_known and _has_device(model)).alias(
+                    "GPU Time (ns)"
+                ),
+                _if_known(pl.col("cpu").sum(), is_known).alias("CPU Time (ns)"),
+                _if_known(pl.len(), is_known).alias("# Ops"),
             )
-            for name, (chosen, known) in rows.items()
+            for name, (chosen, is_known) in rows.items()
         ]
     )
 
 
-def _if_known(value: pl.Expr, known: bool) -> pl.Expr:
-    return (value if known else pl.lit(None)).cast(pl.Int64)
+def _if_known(value: pl.Expr, is_known: bool) -> pl.Expr:
+    return (value if is_known else pl.lit(None)).cast(pl.Int64)
 
 
 def all_kernels(model: Model) -> pl.DataFrame:
@@ -349,26 +351,26 @@ def all_kernels(model: Model) -> pl.DataFrame:
     kernels, memops, trace = model.kernels, model.memops, model.source.trace
     used = kernels["tensor_core"].fill_null(False)
     ran, moved = trace.has("kernels"), trace.has("memops")
-    told = ran and not _unproven(kernels["tensor_core"])
+    is_proven = ran and not _unproven(kernels["tensor_core"])
 
-    def row(name: str, known: bool, *parts: tuple[pl.DataFrame, str]) -> dict[str, Any]:
+    def row(name: str, is_known: bool, *parts: tuple[pl.DataFrame, str]) -> dict[str, Any]:
         total, api = (
             sum(table[key].sum() for table, _ in parts) for key in ("duration", "api_time")
         )
         distinct = sum(table[key].n_unique() for table, key in parts)
         return {
             "": name,
-            "GPU Time (ns)": total if known else None,
-            "CPU Time (ns)": api if known and trace.has("calls") else None,
-            "# Kernels": distinct if known else None,
+            "GPU Time (ns)": total if is_known else None,
+            "CPU Time (ns)": api if is_known and trace.has("calls") else None,
+            "# Kernels": distinct if is_known else None,
         }
 
     return pl.DataFrame(
         [
             row("All kernels", ran and moved, (kernels, "short"), (memops, "name")),
-            row("Kernels using TC", told, (kernels.filter(used), "short")),
+            row("Kernels using TC", is_proven, (kernels.filter(used), "short")),
             row("Memory", moved, (memops, "name")),
-            row("All other kernels", told, (kernels.filter(~used), "short")),
+            row("All other kernels", is_proven, (kernels.filter(~used), "short")),
         ],
         schema={
             "": pl.String, "GPU Time (ns)": pl.Int64, "CPU Time (ns)": pl.Int64,

@@ -87,10 +87,10 @@ def _once_a_stream(trace: Trace) -> Trace:
         return trace
     left = np.ones(len(kernels), bool)
     left[again] = False
-    what = (
+    note = (
         "kernels that a stream runs again at one and the same time, under other ids: counted once"
     )
-    trace.note("warning", what, len(again))
+    trace.note("warning", note, len(again))
     return trace.replace(kernels=kernels.filter(pl.Series(left)))
 
 

@@ -317,8 +317,8 @@ def _copies(files: Sequence[Facts]) -> Conflict | None:
         )
         other = seen.setdefault((each.events, who), each.path)
         if other is not each.path:
-            what = f"has the same events as {other}: it would count twice; leave one out"
-            return Conflict(each.path, what)
+            reason = f"has the same events as {other}: it would count twice; leave one out"
+            return Conflict(each.path, reason)
     return None
 
 

@@ -58,8 +58,8 @@ def read(path: Path) -> Trace:
         "paths": [str(path)],
     }
     trace = sound_trace(tables, origin)
-    held = sizes[int(total.argmax())]
-    parts = [(int(held[place]), name) for place, name in enumerate(_CATEGORIES) if held[place]]
+    peak = sizes[int(total.argmax())]
+    parts = [(int(size), name) for size, name in zip(peak, _CATEGORIES, strict=True) if size]
     said = ", ".join(f"{size:,} {name}" for size, name in sorted(parts, reverse=True))
     trace.note(
         "info",

@@ -212,11 +212,11 @@ def _trace(path: Path, log: Log) -> Trace:
             )
         )
     reasons: Counter[str] = Counter()
-    for what, count in log.counted.most_common():
-        kind = what.partition(":")[0]
+    for counted, count in log.counted.most_common():
+        kind = counted.partition(":")[0]
         reasons[kind] += 1
         if reasons[kind] <= _REASONS:
-            notes.append(("info", f"torch.compile: {what}", count))
+            notes.append(("info", f"torch.compile: {counted}", count))
     ranges = frame_of(log.ranges, _RANGE, notes, "ranges").sort("start", maintain_order=True)
     process = {"process": pl.lit(0, pl.Int32), "thread": pl.lit(_THREAD, pl.Int64)}
     pid = next(iter(log.pids)) if len(log.pids) == 1 else None
@@ -248,8 +248,8 @@ def _trace(path: Path, log: Log) -> Trace:
 
 def _ns(time: float) -> int:
     """Return µs as ns; a double holds no Unix time in ns."""
-    whole = int(time)
-    return whole * 1000 + round((time - whole) * 1000)
+    microseconds = int(time)
+    return microseconds * 1000 + round((time - microseconds) * 1000)
 
 
 def _number(about: Mapping[str, Any]) -> str:
