@@ -17,8 +17,8 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: system, sampled counters and MindSpore's datasets: 3,300. Servers, agents, performance tests and baselines,
 #: snapshots, flight recorders, Perfetto and Proton, and the viewer's search and timeline: 10,800.
 MOST = {
-    "files": 1_147,
-    "lines of code": 146_960,
+    "files": 1_155,
+    "lines of code": 148_600,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,
