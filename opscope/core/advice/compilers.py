@@ -26,7 +26,7 @@ _REASONS: Final = 3
 _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
 
 
-def stated(answers: Answers, what: str) -> str:
+def reasons_of(answers: Answers, what: str) -> str:
     """Return the reasons that torch.compile itself gave for ``what``, the most often first; empty if none."""
     notes = answers.trace["notes"].select(pl.col("what").cast(pl.String), "how_many")
     begin = f"{COUNTED}{what}: "
