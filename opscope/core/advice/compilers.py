@@ -26,8 +26,8 @@ _REASONS: Final = 3
 _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
 
 
-def stated(answers: Answers, kind: str) -> str:
-    """Return the reasons that torch.compile itself gave for ``what``, the most often first; empty if none."""
+def reasons_of(answers: Answers, kind: str) -> str:
+    """Return the reasons that torch.compile itself gave for ``kind``, the most often first; empty if none."""
     notes = answers.trace["notes"].select(pl.col("what").cast(pl.String), "how_many")
     begin = f"{COUNTED}{kind}: "
     of_kind = notes.filter(pl.col("what").str.starts_with(begin)).sort("how_many", descending=True)

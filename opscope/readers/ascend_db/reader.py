@@ -102,10 +102,10 @@ class _Read:
 
     def tables(self) -> dict[str, pl.DataFrame]:
         """Return the tables of the trace."""
-        api = self._named(self._rows("PYTORCH_API", _API), "name")
-        cann = self._named(self._rows("CANN_API", _CALL), "name")
+        api = self._with_texts(self._rows("PYTORCH_API", _API), "name")
+        cann = self._with_texts(self._rows("CANN_API", _CALL), "name")
         api = api.join(self._connections(), left_on="connectionId", right_on="id", how="left")
-        queued = _queued(api, cann)
+        queued = _queue_of_launches(api, cann)
         tasks = self._rows("TASK", _TASK).join(queued, on="connectionId", how="left")
         tasks = tasks.with_columns(pl.coalesce("queued", "connectionId").alias("correlation"))
         pids = pl.concat([api["globalTid"], cann["globalTid"]]).drop_nulls() // (1 << 32)
@@ -113,7 +113,7 @@ class _Read:
         process = pl.lit(0, pl.Int32).alias("process")
         made = {
             "kernels": pl.concat(
-                [self._computed(tasks), self._collectives(tasks)], how="diagonal_relaxed"
+                [self._kernels(tasks), self._collectives(tasks)], how="diagonal_relaxed"
             ),
             "syncs": self._waits(tasks),
             "memops": self._copies(tasks),
@@ -142,7 +142,7 @@ class _Read:
         rows = self._rows("CONNECTION_IDS", {"id": "int", "connectionId": "int"}).drop_nulls()
         return rows.unique("id", keep="first").rename({"connectionId": "queue"})
 
-    def _named(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    def _with_texts(self, rows: pl.DataFrame, *columns: str) -> pl.DataFrame:
         """Return the rows with the texts of columns that are numbers of ``STRING_IDS``."""
         for name in columns:
             texts = self._strings.rename({"id": name, "value": f"{name}_text"})
@@ -150,13 +150,15 @@ class _Read:
             rows = rows.drop(name).rename({f"{name}_text": name})
         return rows
 
-    def _computed(self, tasks: pl.DataFrame) -> pl.DataFrame:
+    def _kernels(self, tasks: pl.DataFrame) -> pl.DataFrame:
         """The kernels: tasks with a line in ``COMPUTE_TASK_INFO``."""
         info = self._rows(
             "COMPUTE_TASK_INFO", {"globalTaskId": "int", "name": "int", "blockDim": "int"}
         )
         of_task = tasks.unique("globalTaskId", keep="first")
-        joined = self._named(info, "name").join(of_task, on="globalTaskId", maintain_order="left")
+        joined = self._with_texts(info, "name").join(
+            of_task, on="globalTaskId", maintain_order="left"
+        )
         grid = pl.format("{},1,1", "blockDim").alias("grid")
         return joined.select(*_PLACE, "name", "correlation", grid)
 
@@ -169,7 +171,7 @@ class _Read:
         where = tasks.drop_nulls("connectionId").group_by("connectionId").agg(
             pl.col("device").first(), pl.col("stream").min(), pl.col("correlation").first()
         )  # fmt: skip
-        joined = self._named(ops, "opName").join(
+        joined = self._with_texts(ops, "opName").join(
             where, on="connectionId", how="left", maintain_order="left"
         )
         return joined.select(
@@ -180,7 +182,9 @@ class _Read:
     def _waits(self, tasks: pl.DataFrame) -> pl.DataFrame:
         """The device's waits and signals, which are no work."""
         kinds = self._strings.filter(pl.col("value").str.contains(TASKS))["id"]
-        waits = self._named(tasks.filter(pl.col("taskType").is_in(kinds.implode())), "taskType")
+        waits = self._with_texts(
+            tasks.filter(pl.col("taskType").is_in(kinds.implode())), "taskType"
+        )
         return waits.select(*_PLACE, pl.col("taskType").str.to_lowercase().alias("kind"))
 
     def _copies(self, tasks: pl.DataFrame) -> pl.DataFrame:
@@ -209,7 +213,7 @@ class _Read:
 
     def _ranges(self, api: pl.DataFrame) -> pl.DataFrame:
         """The framework's ops with shapes, Python's frames, the program's marks, and steps."""
-        rows = self._named(api.filter(pl.col("type") != _QUEUE), "inputDtypes", "inputShapes")
+        rows = self._with_texts(api.filter(pl.col("type") != _QUEUE), "inputDtypes", "inputShapes")
         rows = rows.filter(pl.col("name").is_not_null())
         distinct = rows.select("type", "name", "inputShapes", "inputDtypes").unique(
             maintain_order=True
@@ -274,7 +278,7 @@ def _thread() -> pl.Expr:
     return pl.col("globalTid") % (1 << 32)
 
 
-def _queued(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
+def _queue_of_launches(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
     """Return for each connection of a launch within a ``Dequeue`` that of its ``Enqueue``."""
     taken = api.filter((pl.col("type") == _QUEUE) & pl.col("name").str.starts_with("Dequeue"))
     taken = taken.select("start", "globalTid", pl.col("end").alias("until"), "queue").drop_nulls()

@@ -38,7 +38,7 @@ def read(path: Path) -> Trace:
     try:
         _, _, rest = data.partition(b"]")
         is_summed = rest[:64].lstrip(b" \t\r\n,").startswith(b"[[")
-        time, sizes, total = _summed(data) if is_summed else _single(data)
+        time, sizes, total = _sums(data) if is_summed else _changes(data)
     except (msgspec.DecodeError, OverflowError, ValueError, RecursionError) as error:
         raise BadInput(path, f"no memory timeline of torch.profiler: {error}") from error
     if not len(time):
@@ -81,32 +81,32 @@ def _data(path: Path) -> bytes:
     return b"".join(parts)
 
 
-def _summed(data: bytes) -> tuple[Any, Any, Any]:
+def _sums(data: bytes) -> tuple[Any, Any, Any]:
     """Return times (ns), bytes by category and their sums, of the form with sums. The first column is 0."""
     times, sizes = msgspec.json.decode(data, type=tuple[list[int], list[list[int]]])
     width = len(_CATEGORIES) + 1
     if len(times) != len(sizes) or any(len(row) != width for row in sizes):
         raise ValueError("its times and its sizes do not go together")
     by_category = np.array(sizes, np.int64).reshape(-1, width)[:, 1:]
-    time = _bounded(np.array(times, np.int64), _LAST_TIME // 1000) * 1000
-    return time, _bounded(by_category, _LARGEST), by_category.sum(axis=1)
+    time = _check(np.array(times, np.int64), _LAST_TIME // 1000) * 1000
+    return time, _check(by_category, _LARGEST), by_category.sum(axis=1)
 
 
-def _single(data: bytes) -> tuple[Any, Any, Any]:
+def _changes(data: bytes) -> tuple[Any, Any, Any]:
     """Return the same of the form with single changes; what was there before begins with the first."""
     rows = np.array(msgspec.json.decode(data, type=list[tuple[int, int, int, int]]), np.int64)
     time, action, size, category = rows.reshape(-1, 4).T
     timed = time[time >= 0]
-    time = _bounded(np.where(time >= 0, time, timed.min() if len(timed) else 0), _LAST_TIME)
-    _bounded(category, len(_CATEGORIES) - 1)
+    time = _check(np.where(time >= 0, time, timed.min() if len(timed) else 0), _LAST_TIME)
+    _check(category, len(_CATEGORIES) - 1)
     by_category = np.zeros((len(rows), len(_CATEGORIES)), np.int64)
-    by_category[np.arange(len(rows)), category] = _bounded(size, _LARGEST)
+    by_category[np.arange(len(rows)), category] = _check(size, _LARGEST)
     by_category = by_category.cumsum(axis=0)
     kept = np.flatnonzero(action != _CHANGE)
     return time[kept], by_category[kept], by_category[kept].sum(axis=1)
 
 
-def _bounded(values: Any, most: int) -> Any:
+def _check(values: Any, most: int) -> Any:
     """Return the integers, none of which is larger than ``most``. Raises ValueError."""
     if values.size and int(np.abs(values).max()) > most:
         raise ValueError("a number that is none of PyTorch's times, sizes or categories")

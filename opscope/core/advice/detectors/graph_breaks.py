@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import polars as pl
 
-from opscope.core.advice.compilers import stated
+from opscope.core.advice.compilers import reasons_of
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms, share
@@ -131,7 +131,7 @@ def _finding(answers: Answers, places: list[Place]) -> Finding:
         what=f"torch.compile split functions at {len(places):,} place{'s' * (len(places) != 1)}{cost}",
         evidence="; ".join(said[:5])
         + (f"; and {len(said) - 5:,} more" if len(said) > 5 else "")
-        + stated(answers, "graph breaks"),
+        + reasons_of(answers, "graph breaks"),
         recommendation=_RECOMMENDED,
         time=time,
         saving_least=0,

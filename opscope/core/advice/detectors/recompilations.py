@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from opscope.core.advice.changes import Named, fit
-from opscope.core.advice.compilers import stated
+from opscope.core.advice.compilers import reasons_of
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Edit, Finding
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
@@ -168,7 +168,7 @@ def _finding(
         of="run",
         what=f"programs were compiled again {len(table):,} times after the first steps or uses:"
         f" {ms(time)}{inside}",
-        evidence=f"{causes}{cause}; compilations in all: {len(ran):,}{stated(answers, 'recompilations')}",
+        evidence=f"{causes}{cause}; compilations in all: {len(ran):,}{reasons_of(answers, 'recompilations')}",
         recommendation=fit(answers, _RECOMMENDED, _GENERAL),
         time=time,
         saving_least=0,
