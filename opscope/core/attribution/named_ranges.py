@@ -1,4 +1,4 @@
-"""Give each range that carries only the name of a prepared graph's node the call in the node's spec."""
+"""Find ranges with only the name of a prepared graph's node, and give them the call in the node's spec."""
 
 from __future__ import annotations
 

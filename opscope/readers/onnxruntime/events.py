@@ -188,7 +188,7 @@ def _gap(block: bytes) -> int:
 
 
 def _all_timed(events: list[Event]) -> bool:
-    """Whether no event lacks its time: two passes over the times cost less than a call for each event."""
+    """Whether all events have a time: two passes over the times cost less than a call for each event."""
     times: list[Any] = [event.ts for event in events]
     durations = [event.dur for event in events]
     if None in times or not events:

@@ -132,7 +132,7 @@ def _outermost(ops: Ops, name: str | None) -> NDArray[np.int64]:
     here = attribution.climb(launched, wanted)
     rows = np.flatnonzero(here >= 0)
     best = here.copy()
-    while len(rows):  # as many rounds as wanted ops nest
+    while len(rows):  # the depth of nested wanted ops is the number of rounds
         above = attribution.climb(attribution.parent[best[rows]].astype(np.int64), wanted)
         best[rows[above >= 0]] = above[above >= 0]
         rows = rows[above >= 0]
