@@ -24,12 +24,7 @@ from opscope.core.advice.finding import EVIDENCE, Answers
 from opscope.core.advice.marked_steps import marked_steps
 from opscope.core.advice.rest import with_rest
 from opscope.core.advice.saying import ms
-from opscope.core.analysis.device.device_work import (
-    COPY,
-    DeviceWork,
-    device_work,
-    linked_work,
-)
+from opscope.core.analysis.device.device_work import COPY, DeviceWork, device_work, linked_work
 from opscope.core.analysis.device.idle import HOST, Gaps, gaps_between
 from opscope.core.analysis.device.idle_ops import pieces_of_waits
 from opscope.core.analysis.host.input_waits import waits

@@ -75,9 +75,7 @@ def _once_a_stream(trace: Trace) -> Trace:
     if len(kernels) < _SOME or (np.diff(begun.to_numpy()) > 0).all():
         return trace
     key = ["process", "device", "context", "stream", "name", "start", "end"]
-    linked = pl.col("correlation").is_in(
-        trace["calls"]["correlation"].drop_nulls().unique().implode()
-    )
+    linked = pl.col("correlation").is_in(trace["calls"]["correlation"].unique().implode())
     timed = own & (pl.col("end") > pl.col("start")) & pl.col("correlation").is_not_null()
     rows = kernels.select(*key, "correlation", "graph_node").with_row_index("row")
     rows = rows.filter(timed & pl.Series(begun.is_duplicated()))
@@ -85,13 +83,9 @@ def _once_a_stream(trace: Trace) -> Trace:
     again = np.setdiff1d(rows["row"].to_numpy(), kept["row"].to_numpy())
     if len(again) < max(_SOME, len(kernels) / _SHARE):
         return trace
-    left = np.ones(len(kernels), bool)
-    left[again] = False
-    note = (
-        "kernels that a stream runs again at one and the same time, under other ids: counted once"
-    )
+    note = "kernels that a stream runs again at the same time, under other ids: counted once"
     trace.note("warning", note, len(again))
-    return trace.replace(kernels=kernels.filter(pl.Series(left)))
+    return trace.replace(kernels=kernels[np.setdiff1d(np.arange(len(kernels)), again)])
 
 
 def _is_wholly(table: pl.DataFrame, again: pl.Series) -> bool:

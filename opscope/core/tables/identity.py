@@ -312,9 +312,7 @@ def _copies(files: Sequence[Facts]) -> Conflict | None:
         if each.events is None or each.events[0] < _FEW:
             continue
         # no two ranks have equal times, but made ones: of one process it is one file, whatever its rank
-        who = frozenset(
-            (member.pid, member.rank if member.pid is None else None) for member in each.members
-        )
+        who = frozenset(one.rank if one.pid is None else (one.pid,) for one in each.members)
         other = seen.setdefault((each.events, who), each.path)
         if other is not each.path:
             reason = f"has the same events as {other}: it would count twice; leave one out"

@@ -56,23 +56,8 @@ NEVER_SURE: Final = frozenset(
 #: Detectors whose findings may put all other figures in doubt, which the first row of the diagnosis says too.
 DOUBTING: Final = frozenset({"starved"})
 #: Detectors that look at no kernel's duration, and so can tell where these are not known.
-ON_HOST: Final = frozenset(
-    (
-        "cpu_decoding",
-        "data_loader",
-        "data_parallel",
-        "ddp_without_nccl",
-        "fragmentation",
-        "graph_breaks",
-        "host_sampling",
-        "late_scheduler",
-        "memory_growth",
-        "memory_near_limit",
-        "no_iterations",
-        "no_ranges",
-        "recompilations",
-        "slow_api_flags",
-        "starved",
-        "warm_up",
-    )
-)
+ON_HOST: Final = frozenset((
+    "cpu_decoding", "data_loader", "data_parallel", "ddp_without_nccl", "fragmentation", "graph_breaks",
+    "host_sampling", "late_scheduler", "memory_growth", "memory_near_limit", "no_iterations", "no_ranges",
+    "recompilations", "slow_api_flags", "starved", "warm_up",
+))  # fmt: skip

@@ -36,6 +36,7 @@ from .lost_calls import unrecorded, without_launch
 from .lost_ops import (
     lost_graph_kernels,
     lost_nodes,
+    of_onnxruntime,
     op_names,
     ops_among_launches,
     share_missing,
@@ -100,6 +101,7 @@ _NOUNS: Final = {
     "lost_launches": ("launch of a kernel", "launches of kernels"),
     "lost_steps": ("step", "steps"),
 }
+TOO_FEW: Final = "ops are missing in the file, and too few runs repeat to say how many"
 SCHEMA: Final = {
     "process": pl.Int32,
     "kernels": pl.Int64,
@@ -132,7 +134,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         table["process"].fill_null(NONE).to_numpy()
         for table in (trace["kernels"], calls, trace["ranges"])
     )
-    runs = _of_onnxruntime(trace)
+    runs = of_onnxruntime(trace)
     if not len(of_kernel) and not len(of_call) and not runs:
         return pl.DataFrame(schema=SCHEMA)
     launches = _launches(trace)
@@ -172,6 +174,9 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         if process in runs:
             nodes = lost_nodes(attribution, process, _numbered(attribution, process))
             ops, error = (None, 0) if nodes is None else nodes
+            between = None if ops is None else _between(ops, error)
+            if between:
+                ops, reason = None, f"{TOO_FEW}: {between}"
         else:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
         # in a trace of chosen rows, ids are missing everywhere
@@ -198,15 +203,6 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             }
         )
     return pl.DataFrame(rows, schema=SCHEMA)
-
-
-def _of_onnxruntime(trace: Trace) -> set[int]:
-    """Return the processes without kernels that ONNX Runtime's profiles describe."""
-    origins = [trace.origin, *trace.origin.get("parts", ())]
-    if not any(of.get("format") == "onnxruntime" for of in origins):
-        return set()
-    own = trace["ranges"].filter(pl.col("domain").cast(pl.String) == "opscope.onnxruntime")
-    return set(own["process"].drop_nulls().unique()) - set(trace["kernels"]["process"].unique())
 
 
 def _without_launches(
@@ -565,12 +561,19 @@ def _left_out(lost: pl.DataFrame) -> pl.DataFrame:
     return lost.filter(pl.col("reason").str.starts_with(LEFT_OUT).fill_null(False))
 
 
+def _reasons(lost: pl.DataFrame, begin: str) -> list[str]:
+    return [text for text in lost["reason"].drop_nulls() if text.startswith(begin)]
+
+
 def ops_unknown(profile: Answers) -> str | None:
     """Why it is not known what ran outside any op: ops are missing. None if less than 1 % of them are."""
     said = profile.trace["notes"]["what"].cast(pl.String)
     if said.str.starts_with(ONLY_RANGES).any():
         return ONLY_RANGES
     lost = profile.ask("lost_kernels")
+    unsure = _reasons(lost, TOO_FEW)
+    if unsure:
+        return unsure[0]
     missing = int(lost["lost_ops"].sum() or 0)
     if not missing or missing < LEAST * (missing + int(profile.attribution.is_op.sum())):
         return None
@@ -588,16 +591,15 @@ def launches_unknown(profile: Answers) -> str | None:
 def _ops_missing(lost: pl.DataFrame) -> str:
     number = int(lost["lost_ops"].sum() or 0)
     verb = "is" if number == 1 else "are"
-    said = units.counted(number, "op", "ops")
-    return f"about {said}{_between(number, lost)} {verb} missing in the file"
+    return f"about {units.counted(number, 'op', 'ops')} {verb} missing in the file"
 
 
-def _between(number: int, lost: pl.DataFrame) -> str:
-    """Return the range that holds the true number in 95 of 100 cases; nothing if the estimate is precise."""
-    error = 2 * int(lost["lost_error"].sum() or 0)
-    if error <= max(_AT_EDGE, _NEAR * number):
+def _between(number: int, error: int) -> str:
+    """Return between which numbers an estimate with this standard error is right in 95 of 100 cases; nothing
+    where it is near."""
+    if 2 * error <= max(_AT_EDGE, _NEAR * number):
         return ""
-    return f" ({units.count(max(number - error, 0))} to {units.count(number + error)})"
+    return f"{units.count(max(number - 2 * error, 0))} to {units.count(number + 2 * error)}"
 
 
 def not_comparable(profile: Answers) -> str | None:
@@ -648,9 +650,10 @@ def in_words(lost: pl.DataFrame) -> str | None:
         return None
     whole = missing + kernels
     verb = "is" if missing == 1 else "are"
+    between = _between(missing, int(known.filter(pl.col("lost_kernels") > 0)["lost_error"].sum()))
     return (
         f"about {units.count(missing)} of {units.count(whole)} kernels ({units.share(missing / whole)})"
-        f"{_between(missing, known)}"
+        f"{between and f' ({between})'}"
         f" {verb} missing in the file"
     )
 
@@ -668,7 +671,7 @@ def losses(profile: Answers) -> list[str]:
     found.append(_ops_missing(lost) if lost["lost_ops"].sum() else None)
     found += [_missing(name, lost) for name in _NOUNS]
     found.append(_quiet(lost))
-    found += _left_out(lost)["reason"].to_list()
+    found += [*_reasons(lost, LEFT_OUT), *_reasons(lost, TOO_FEW)]
     for what, number in _drop(profile.trace).select("what", "how_many").rows():
         found.append(units.text(what) + (f" ({units.count(number)})" if (number or 0) > 1 else ""))
     return [text for text in found if text]

@@ -19,6 +19,7 @@ import polars as pl
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, Ints, merge
+from opscope.core.tables.trace import Trace
 
 #: The number of steps, and a function that gives the step at each time, below 0 for none.
 Steps: TypeAlias = "tuple[int, Callable[[Ints], Ints]]"
@@ -159,6 +160,15 @@ def op_names(attribution: Attribution, rows: Ints) -> Ints:
     )
     names = at(of_reading, at(meaning.reading, rows, 0), 0)
     return np.where(rows >= 0, names, NONE).astype(np.int64)
+
+
+def of_onnxruntime(trace: Trace) -> set[int]:
+    """Return the processes that ONNX Runtime's profiles are of, without kernels."""
+    origins = [trace.origin, *trace.origin.get("parts", ())]
+    if not any(of.get("format") == "onnxruntime" for of in origins):
+        return set()
+    own = trace["ranges"].filter(pl.col("domain").cast(pl.String) == "opscope.onnxruntime")
+    return set(own["process"].drop_nulls().unique()) - set(trace["kernels"]["process"].unique())
 
 
 def lost_nodes(attribution: Attribution, process: int, steps: Steps) -> tuple[int, int] | None:
