@@ -41,8 +41,8 @@ def _nothing(column: pl.Series) -> bool:
 
 
 def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
-    """Return the columns that no row has a value of its own in, parts of steps that took no time, and of a run on
-    CPUs alone those of GPUs."""
+    """Return the columns that no row has a value of its own in, parts of steps that took no time, and of a
+    run on CPUs alone those of GPUs."""
     if frame.is_empty():
         return frozenset()
     empty = {name for name in frame.columns if frame[name].null_count() == frame.height}
