@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
-from opscope.reports import vendor_words
 from opscope.viewer.flame import BY, bounded, tree
 from opscope.viewer.question import Asked, BadParameter, Question
 
@@ -44,17 +43,7 @@ def answer(asked: Asked) -> dict[str, Any]:
         "total": found["time"][0] if found["time"] else 0,
         "family": _families(profile, ops),
         **found,
-        "names": _in_words(found, vendor_words.vendor(profile)),
     }
-
-
-def _in_words(found: dict[str, Any], vendor: str | None) -> list[str]:
-    """Return the nodes' names, reasons for time without an op in the words of the devices' vendor."""
-    reasons = {n for n, kind in zip(found["name"], found["kind"], strict=True) if kind == "reason"}
-    return [
-        vendor_words.said(name, vendor) if n in reasons else name
-        for n, name in enumerate(found["names"])
-    ]
 
 
 def _families(profile: Profile, ops: set[str]) -> dict[str, str]:
