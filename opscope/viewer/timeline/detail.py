@@ -10,6 +10,7 @@ import polars as pl
 from opscope.core.analysis.ops.op_frame import ops_frame
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.tables.trace import range_ids
+from opscope.reports import vendor_words
 from opscope.viewer.question import BadParameter
 
 from .index import Timeline
@@ -87,6 +88,9 @@ def detail(
     else:
         details, ties = _of_range(timeline, lane, level, index)
     flows = [flow for flow in (_locate(timeline, *tie) for tie in ties[:FLOWS]) if flow is not None]
+    of = vendor_words.vendor(timeline.profile)
+    for name in vendor_words.OURS & details.keys():
+        details[name] = vendor_words.said(str(details[name]), of)
     answer |= {"told": details, "flows": flows, "more": max(0, len(ties) - FLOWS)}
     return (
         answer

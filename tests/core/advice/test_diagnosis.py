@@ -124,7 +124,7 @@ def test_without_launches_it_is_not_told_why_the_device_is_idle():
     ran = [Ran(n * 100 * US, n * 100 * US + 40 * US) for n in range(20)]
     row = first(profiled(ran))
     assert row["finding"] == "cannot tell"
-    assert "what the device waited for" in row["text"]
+    assert "why the device was idle" in row["text"]
     assert "launches" in row["to_try"]
 
 

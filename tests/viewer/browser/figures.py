@@ -6,7 +6,8 @@ import math
 import re
 
 from opscope.core.question.registry import reports
-from opscope.core.vendors import WORDS, said
+from opscope.core.vendors import WORDS
+from opscope.reports.vendor_words import said
 from opscope.viewer import fitting
 
 #: The units of quantities, of which an unknown value says so.

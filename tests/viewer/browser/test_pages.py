@@ -347,3 +347,101 @@ def test_a_measured_cpu_has_roofs_and_a_part_of_a_step_no_unknown_counts(
         if "phase:" in row.inner_text():
             assert row.locator(".unknown").count() == 0
     seen.fine()
+
+
+#: The short texts of a page's tables that are cut all the same: cells, headings, reasons in an op's place.
+CUT = """() => [...document.querySelectorAll('.grid [role=gridcell] .head:only-child, .grid [role=gridcell] .none, .grid [role=columnheader] span')]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1 && one.clientWidth && one.textContent.length < 16)
+  .map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("width", [700, 1400])
+def test_a_short_text_of_a_table_is_never_cut(look, training, width):
+    seen = look(training, "overview", width=width)
+    drawn = 0
+    for page in ("operators", "kernels", "steps", "roofline", "notes"):
+        seen.go(page)
+        drawn += seen.page.locator("[role=gridcell] .head").count()
+        assert not seen.page.evaluate(CUT), page
+    assert drawn > 40
+    seen.fine()
+
+
+def test_a_column_in_which_nothing_happened_is_not_shown_and_a_reason_of_all_rows_is_a_sentence(
+    look, viewing, trace_of, tmp_path
+):
+    place = {"process": 0, "thread": 1, "domain": "opscope.torch"}
+    rows = []
+    for step in range(3):
+        begin = step * 10_000_000
+        rows.append(
+            {
+                **place,
+                "category": "step",
+                "text": f"step {step}",
+                "start": begin,
+                "end": begin + 9_000_000,
+            }
+        )
+        rows.append({**place, "category": "forward", "text": "aten::mm(f32[8,8], f32[8,8])", "start": begin + 1, "end": begin + 5_000_000})  # fmt: skip
+    Profile(trace_of(ranges=rows)).save(tmp_path / "steps.opscope")
+    seen = look(viewing(tmp_path / "steps.opscope"), "steps")
+    heads = seen.page.get_by_role("grid", name="Each step").locator("[role=columnheader]")
+    names = [text.replace("\n", " ") for text in heads.all_inner_texts()]
+    assert any(name.startswith("op part") for name in names), names
+    assert not any(name.startswith("communication part") for name in names), names
+    section = seen.page.locator("section.table", has_text="Input of each step")
+    assert section.get_by_role("grid").count() == 0
+    assert "no data loader" in section.locator(".no-rows").inner_text()
+    seen.go("roofline")
+    heads = seen.page.get_by_role("grid").first.locator("[role=columnheader]").all_inner_texts()
+    assert not any(text.startswith("rated") for text in heads), heads
+    seen.fine()
+
+
+def test_source_lines_are_shown_without_their_folders_and_stay_apart(
+    look, viewing, trace_of, tmp_path
+):
+    folder = "/home/somebody/projects/a_long_name_of_a_project/training"
+    place = {"process": 0, "thread": 1, "domain": "opscope.torch", "category": "forward"}
+    rows = [
+        {**place, "start": n * 1_000, "end": n * 1_000 + 900,
+         "text": f"aten::add(f32[4], f32[4]) @{folder}/net.py:{n + 10} < {folder}/train.py:70"}
+        for n in range(5)
+    ]  # fmt: skip
+    Profile(trace_of(ranges=rows)).save(tmp_path / "lines.opscope")
+    seen = look(viewing(tmp_path / "lines.opscope"), "source", width=700)
+    cells = seen.page.get_by_role("grid").first.locator(".body .cell:first-child .mid")
+    shown = [one.inner_text().replace("\n", "") for one in cells.all()]
+    assert sorted(shown) == [f"net.py:{n + 10} < train.py:70" for n in range(5)]
+    assert all(folder in one.get_attribute("title") for one in cells.all())
+    files = seen.page.locator(".files-table tbody tr")
+    assert files.count() == 2
+    assert all(row.bounding_box()["height"] < 40 for row in files.all())
+    seen.narrow()
+    seen.fine()
+
+
+def test_pages_have_the_words_of_the_vendor_of_the_devices(look, viewing, trace_of, tmp_path):
+    at = {"process": 0, "device": 0}
+    kernels = [{**at, "stream": 7, "start": 230, "end": 290, "name": "Cijk_Ailk_Bljk_HHS_BH_MT64x64x32_MI16x16x16", "correlation": 1, "graph": 3, "graph_node": 9}]  # fmt: skip
+    calls = [{"process": 0, "thread": 1, "start": 210, "end": 220, "name": "hipGraphLaunch", "correlation": 1}]  # fmt: skip
+    devices = [{**at, "name": "AMD Instinct MI300X"}]
+    Profile(trace_of(kernels=kernels, calls=calls, devices=devices)).save(tmp_path / "amd.opscope")
+    seen = look(viewing(tmp_path / "amd.opscope"), "overview")
+    texts = []
+    for page in ("overview", "operators", "kernels", "notes", "timeline?sel=d0:0:0"):
+        seen.go(page)
+        texts.append(seen.page.inner_text("main").replace("\n", " "))
+        assert not re.search("tensor core|CUDA graph", texts[-1], re.IGNORECASE), page
+        seen.fine()
+    assert "replayed from a HIP graph" in texts[0]
+    assert "matrix core" in texts[2]
+
+
+def test_no_name_of_a_report_lies_over_the_next_column(look, training):
+    seen = look(training, "reports", width=1400)
+    wide = "() => [...document.querySelectorAll('.reports li')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    assert seen.page.locator(".reports li").count() > 50
+    assert seen.page.evaluate(wide) == 0
+    seen.fine()
