@@ -137,8 +137,9 @@ def _csv(file: Path, text: str, notes: Notes) -> pl.DataFrame:
 
 def _whole_numbers(texts: pl.Series) -> pl.Series:
     """Return the integers that texts tell; tools that lack one of a column write all as ``12.0``."""
-    whole: pl.Series = texts.str.strip_chars().str.replace(r"\.0*$", "")
-    return whole.cast(pl.Int64, strict=False)
+    whole = texts.str.strip_chars().str.replace(r"\.0*$", "")
+    numbers: pl.Series = whole.cast(pl.Int64, strict=False)
+    return numbers
 
 
 def _is_vllm(text: str) -> bool:

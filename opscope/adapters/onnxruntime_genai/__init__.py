@@ -231,9 +231,11 @@ class GenAIAdapter(Adapter):
         """Remember a model, and note in the recording that it has a profile. Never raises."""
         try:
             given = args[0] if args else None
-            is_path = isinstance(given, (str, os.PathLike))
-            known = _Config(Path(given)) if is_path else self._configs.get(given)
-            path = None if known is None else known.path
+            if isinstance(given, (str, os.PathLike)):
+                path: Path | None = Path(given)
+            else:
+                known = self._configs.get(given)
+                path = None if known is None else known.path
             name = (path or Path()).name or "model"
             number = next(self._numbers) if folder is None else _number_of(folder)
             with self._lock:
