@@ -203,7 +203,6 @@ def test_run_profiles_an_unchanged_script(example, tmp_path):
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert {"conv": "hlo::convolution", "gemm": "hlo::fusion:dot"}[example.op_type] in done.stderr
     assert "Where the time went: " in done.stderr
     told = subprocess.run(
         [sys.executable, "-m", "opscope", "report", str(target), "--json"],
@@ -214,5 +213,7 @@ def test_run_profiles_an_unchanged_script(example, tmp_path):
         timeout=120,
     )
     assert json.loads(told.stdout)["summary"]
-    flops = opscope.load(target).ops()["matrix_flops"].sum()
-    assert flops == STEPS * sum(example.flops.values())
+    ops = opscope.load(target).ops()
+    # the report's few rows have it unless a busy machine makes others longer
+    assert {"conv": "hlo::convolution", "gemm": "hlo::fusion:dot"}[example.op_type] in set(ops["op"])
+    assert ops["matrix_flops"].sum() == STEPS * sum(example.flops.values())
