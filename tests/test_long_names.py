@@ -31,7 +31,8 @@ UNITS = (
 )  # fmt: skip
 READERS = (
     "nsys SQLite", "nsys Parquet", "nvprof", "DLProf", "Kineto JSON", "ONNX Runtime JSON", "TensorRT", "XPlane",
-    "profile", "recording", *fuzz_seeds.beside_tests(),
+    "profile", "recording",
+    *(name for name in fuzz_seeds.beside_tests() if name != "PyTorch's memory timelines"),  # it has no names
 )  # fmt: skip
 EXPORTS = ("perfetto", "chrome", "speedscope", "flamegraph", "otlp", "prometheus", "html")
 

@@ -203,7 +203,8 @@ def test_a_wrong_mode_in_the_environment_does_not_reach_the_program(tmp_path: Pa
 def test_dlprof_s_modes_are_known_by_its_names() -> None:
     assert modes.frameworks("auto") is None
     assert modes.frameworks("simple") == ()
-    assert modes.frameworks("pytorch") == modes.frameworks("torch") == ("torch", "keras")
+    torch = ("torch", "keras", "transformers")
+    assert modes.frameworks("pytorch") == modes.frameworks("torch") == torch
     assert modes.frameworks("tensorflow2") == ("tensorflow", "keras")
     for mode in modes.names()[2:]:
         assert modes.frameworks(mode), mode

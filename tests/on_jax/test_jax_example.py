@@ -215,5 +215,7 @@ def test_run_profiles_an_unchanged_script(example, tmp_path):
     assert json.loads(told.stdout)["summary"]
     ops = opscope.load(target).ops()
     # the report's few rows have it unless a busy machine makes others longer
-    assert {"conv": "hlo::convolution", "gemm": "hlo::fusion:dot"}[example.op_type] in set(ops["op"])
+    assert {"conv": "hlo::convolution", "gemm": "hlo::fusion:dot"}[example.op_type] in set(
+        ops["op"]
+    )
     assert ops["matrix_flops"].sum() == STEPS * sum(example.flops.values())

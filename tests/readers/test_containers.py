@@ -186,9 +186,9 @@ def test_a_packed_file_whose_end_is_lost_is_read_up_to_there(tmp_path, suffix):
 def test_ranks_that_are_complete_are_not_joined_with_one_that_is_cut_off(tmp_path):
     paths = []
     for rank in range(3):
-        text = json.dumps(
-            {"distributedInfo": {"rank": rank, "world_size": 3}, "traceEvents": EVENTS}
-        )
+        info = {"rank": rank, "world_size": 3}
+        own = [event | {"ts": event["ts"] + rank} if "ts" in event else event for event in EVENTS]
+        text = json.dumps({"distributedInfo": info, "traceEvents": own})
         paths.append(
             write(tmp_path, f"rank{rank}.json", text.encode()[: -30 if rank == 1 else None])
         )

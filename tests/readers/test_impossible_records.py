@@ -309,7 +309,7 @@ def test_of_the_same_files_without_a_wrong_time_nothing_is_doubted(
         "rocpd",
     ):  # the file has kernels alone: that is the one thing that is not known
         assert (verdict["finding"], verdict["share"]) == ("cannot tell", pytest.approx(39 / 79))
-        assert "does not record the launches" in verdict["text"]
+        assert "the trace has no launches" in verdict["text"]
     else:
         assert verdict["finding"] != "cannot tell"
 

@@ -28,10 +28,11 @@ def seeds(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def traces(seeds):
-    """The seeds by the reader that takes them; a rank's partial is no trace."""
+    """The seeds by the reader that takes them; what only a command of its own takes is no trace."""
+    others = {"profile", *pytest.importorskip("fuzz_commands").OF}
     traces = {reader: [] for reader in READERS}
     for name, paths in seeds.items():
-        for path in paths if name not in ("profile", "partial") else ():
+        for path in paths if name not in others else ():
             traces[find(path).name].append(path)
     return traces
 

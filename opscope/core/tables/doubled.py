@@ -76,7 +76,12 @@ def _once_a_stream(trace: Trace) -> Trace:
         return trace
     key = ["process", "device", "context", "stream", "name", "start", "end"]
     linked = pl.col("correlation").is_in(trace["calls"]["correlation"].unique().implode())
-    timed = own & (pl.col("end") > pl.col("start")) & pl.col("correlation").is_not_null()
+    timed = (
+        own
+        & (pl.col("end") > pl.col("start"))
+        & (pl.col("start") > 0)
+        & pl.col("correlation").is_not_null()
+    )
     rows = kernels.select(*key, "correlation", "graph_node").with_row_index("row")
     rows = rows.filter(timed & pl.Series(begun.is_duplicated()))
     kept = rows.sort(linked.not_(), maintain_order=True).unique(key, keep="first")

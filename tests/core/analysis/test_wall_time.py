@@ -154,7 +154,9 @@ def test_a_killed_process_has_its_events():
 
 def test_lines_that_were_sampled_say_where_the_time_outside_ops_went():
     sampled = pl.DataFrame(
-        [(0, 10, 40, "a.py:1"), (0, 40, 90, "b.py:2")], schema=LINES, orient="row"
+        [(0, 10, 40, "a.py:1", "python"), (0, 40, 90, "b.py:2", "python")],
+        schema=LINES,
+        orient="row",
     )
     life = Life(0, 100, spans((0, 100)))
     layers = [("between", None, spans((0, 100)))]

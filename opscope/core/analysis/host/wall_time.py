@@ -77,7 +77,13 @@ SCHEMA: Final = {
     "reason": pl.String,
 }
 #: Intervals (ns) of a process's time outside any op, each with its source line.
-LINES: Final = {"process": pl.Int32, "start": pl.Int64, "end": pl.Int64, "line": pl.String}
+LINES: Final = {
+    "process": pl.Int32,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "line": pl.String,
+    "kind": pl.String,
+}
 #: Reasons why the time before or after is unknown, for a trace and for a recording; and the texts for an exit
 #: status.
 EXIT_STATUS: Final = "exit status "
