@@ -90,7 +90,8 @@ def read(path: str | os.PathLike[str], *, gpu: str | None = None) -> Trace:
                 raise BadInput(path, _refusal(database))
             raise BadInput(path, "not a database of DLProf (it lacks DLProf's tables)")
         warnings = [_warning(database), _lacks(database)]
-        words = dict(_rows(database, "dictionary", {"id": "int", "string": "text"}).iter_rows())
+        texts = _rows(database, "dictionary", {"id": "int", "string": "text"})
+        words = dict(texts.select("id", "string").iter_rows())
         kernels = _launch(
             database,
             "read_only_kernels",

@@ -116,6 +116,8 @@ def busiest_line(
     if lines.is_empty() or not len(within[0]):
         return None, 0, None
     line, time = _longest(within, lines.drop_nulls("line"), "line")
+    if line is None:
+        return None, 0, None
     kind, _ = _longest(within, lines.filter(pl.col("line") == line), "kind")
     return line, time, kind
 
