@@ -32,6 +32,8 @@ _NUMBER: Final = "id"
 #: 25,545 are equal.
 _SOME: Final = 10
 _SHARE: Final = 100
+#: A trace that was written again has each kernel so often at most.
+_COPIES: Final = 4
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -76,14 +78,10 @@ def _once_a_stream(trace: Trace) -> Trace:
         return trace
     key = ["process", "device", "context", "stream", "name", "start", "end"]
     linked = pl.col("correlation").is_in(trace["calls"]["correlation"].unique().implode())
-    timed = (
-        own
-        & (pl.col("end") > pl.col("start"))
-        & (pl.col("start") > 0)
-        & pl.col("correlation").is_not_null()
-    )
+    timed = own & (pl.col("end") > pl.col("start")) & pl.col("correlation").is_not_null()
     rows = kernels.select(*key, "correlation", "graph_node").with_row_index("row")
     rows = rows.filter(timed & pl.Series(begun.is_duplicated()))
+    rows = rows.filter(pl.len().over(key) <= _COPIES)  # more at one time have no time of their own
     kept = rows.sort(linked.not_(), maintain_order=True).unique(key, keep="first")
     again = np.setdiff1d(rows["row"].to_numpy(), kept["row"].to_numpy())
     if len(again) < max(_SOME, len(kernels) / _SHARE):
