@@ -7,6 +7,7 @@ then one of the generator), and where one trains after the other.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -73,7 +74,7 @@ def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     rounds = [tuple(part.tolist()) for part in np.split(optimizer, marked + 1)]
     if not rounds[-1]:
         rounds.pop()
-    usual = max(rounds.count(part) for part in set(rounds[:-1])) if len(rounds) > 1 else 0
+    usual = max(Counter(rounds[:-1]).values(), default=0)
     if usual >= ALIKE * (len(rounds) - 1):
         return None
     last_of_batch = np.flatnonzero(np.diff(batches, append=batches[-1] + 1))

@@ -111,7 +111,7 @@ class _Read:
         pids = pl.concat([api["globalTid"], cann["globalTid"]]).drop_nulls() // (1 << 32)
         pid = next(iter(pids.mode()), None)
         process = pl.lit(0, pl.Int32).alias("process")
-        made = {
+        work = {
             "kernels": pl.concat(
                 [self._kernels(tasks), self._collectives(tasks)], how="diagonal_relaxed"
             ),
@@ -121,7 +121,7 @@ class _Read:
             "ranges": self._ranges(api),
             "allocations": self._allocations(),
         }
-        tables = {name: frame.with_columns(process) for name, frame in made.items()}
+        tables = {name: frame.with_columns(process) for name, frame in work.items()}
         tables["processes"] = self._process(pid)
         tables["clocks"] = pl.DataFrame({"clock_domain": [0], "kind": ["unix"], "to_unix_ns": [0]})
         tables["devices"] = self._devices(tables["kernels"]).with_columns(process)

@@ -218,8 +218,8 @@ def _kernels(database: Database, frame: pl.DataFrame, words: Mapping[int, str]) 
     extents = {
         row[0]: f"{row[1]},{row[2]},{row[3]}" for row in sizes.iter_rows() if None not in row
     }
-    known = pl.col("long_name_id").is_in(pl.Series(list(words), dtype=pl.Int64).implode())
-    named = frame.select(pl.when(known).then("long_name_id").otherwise("name_id")).to_series()
+    has_text = pl.col("long_name_id").is_in(pl.Series(list(words), dtype=pl.Int64).implode())
+    named = frame.select(pl.when(has_text).then("long_name_id").otherwise("name_id")).to_series()
     extent = [
         labels(frame[f"{name}_id"], extents, "?").alias(name)
         for name in ("grid", "block")

@@ -109,13 +109,13 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 def _words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
     """Return by column what opscope's own texts are in the words of a vendor, where these are others."""
-    made = {}
+    vendors = {}
     for name in vendor_words.OURS & set(page.columns):
         if page.schema[name] == pl.String:
             texts = page[name].drop_nulls().unique().to_list()
             words = {text: vendor_words.said(text, vendor) for text in texts}
-            made[name] = {text: said for text, said in words.items() if said != text}
-    return {name: words for name, words in made.items() if words}
+            vendors[name] = {text: said for text, said in words.items() if said != text}
+    return {name: words for name, words in vendors.items() if words}
 
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:

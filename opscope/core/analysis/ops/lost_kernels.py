@@ -164,12 +164,12 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             fewer, error, reason = _without_launches(attribution, process, fewer)
         numbered = called or numbers_of(trace, process)[0] is not None
         seen = None if numbered else ANY_STREAM
-        known = (
+        may_tell = (
             (reason is None and called)
             or (reason == NO_LAUNCHES and process in numbered_calls)
             or (reason == NOT_LINKED and not replays and linked[mine].mean() >= _LINKED)
         )
-        bare = np.flatnonzero(mine & ~linked & ~graphed) if known else None
+        bare = np.flatnonzero(mine & ~linked & ~graphed) if may_tell else None
         without = None if bare is None else without_launch(attribution, bare, process)
         if process in runs:
             nodes = lost_nodes(attribution, process, _numbered(attribution, process))
