@@ -310,7 +310,10 @@ def test_parameters_stand_in_the_order_of_the_ops_definition(recorded):
     assert (by["n"] == 2).all()
     for params in by["params"]:
         assert params[0] == params[1]
-    assert ops.filter(op="Conv2D")["params"].item().startswith("strides=[1, 1, 1, 1], padding=")
+    # some processors run the graph's convolution under a name of oneDNN's, others under its own
+    convolutions = ops.filter(op="Conv2D")["params"]
+    assert len(convolutions)
+    assert convolutions.str.starts_with("strides=[1, 1, 1, 1], padding=").all()
 
 
 def test_each_read_of_values_is_a_range_with_its_line_once(recorded):
