@@ -228,7 +228,9 @@ def _fit(tables: list[_Table], room: int) -> None:
         shrinking = [table for table in tables if table.kept > _LEAST]
         if size <= room or not shrinking:
             return
-        share = _share(sorted(len(table.packed) for table in tables), room)
+        # of what the tables that cannot shrink leave: a share of all of it could be more than each that can
+        room_left = room - size + sum(len(table.packed) for table in shrinking)
+        share = _share(sorted(len(table.packed) for table in shrinking), room_left)
         for one in shrinking:
             if len(one.packed) > share:
                 # a little less than in proportion: the first rows tend to be longer
