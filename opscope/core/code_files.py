@@ -92,6 +92,11 @@ def is_internal_package(name: str) -> bool:
     return name in _INTERNALS
 
 
+def has_models(name: str) -> bool:
+    """Whether a package is a library of models, though it has an adapter: of its files some define a model."""
+    return f"{name}/" in _OF_MODELS
+
+
 def is_library_s(path: str) -> bool:
     """Whether the file belongs to an installed package, internals included."""
     return bool(_INSTALLED.match(path)) or path.startswith(_OF_MODELS)

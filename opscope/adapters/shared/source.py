@@ -15,7 +15,7 @@ from typing import Any, Final
 from opscope.adapters import known
 from opscope.core.capture import source_files
 from opscope.core.cells import cell
-from opscope.core.code_files import GENERATED, LIMIT, is_library_s, library_file, select_frames
+from opscope.core.code_files import GENERATED, LIMIT, has_models, is_library_s, library_file, select_frames
 from opscope.core.schema import Frame
 
 #: The folder of opscope's own code.
@@ -52,8 +52,9 @@ class Sources:
     def __init__(self) -> None:
         self._foreign = tuple(folder + os.sep for folder in _library_folders())
         self._here = os.getcwd() + os.sep
-        #: Packages that run every model: each framework with an adapter, also one of another package.
-        self._frameworks = frozenset(known.available())
+        #: Packages that run every model: each framework with an adapter, also one of another package. Of
+        #: transformers, whose adapter is for its generation, ``core/code_files.py`` says which files do.
+        self._frameworks = frozenset(name for name in known.available() if not has_models(name))
         #: A code object's file name → the name in the range text, None if frames in it are left out.
         self._files: dict[str, str | None] = {}
         #: The files that are notebook cells: a cell's name changes when it runs again.

@@ -26,6 +26,8 @@ from opscope.core.tables.intervals import NONE, Ints, nest
 
 _Codes: TypeAlias = NDArray[np.integer[Any]]
 
+#: Ops that set gradients to zero, where no range of ``zero_grad`` is around them.
+_FILLS: Final = frozenset(("aten::zero_", "aten::_foreach_zero_"))
 #: Events of a loop's body besides ops, and the phases among them. Other events contain steps, or are not in
 #: every step.
 _ROLES: Final = [ROLE[name] for name in ("layer", "phase", "graph", "loader")]
@@ -116,7 +118,7 @@ class Loops:
         self._optimizes, self._differentiates = (
             np.array(
                 [
-                    "zero_grad" not in text[:64]
+                    not _zeroes_gradients(reading, text)
                     and (reading.direction == name or (reading.role == "phase" and text == name))
                     for reading, text in said
                 ],
@@ -362,6 +364,11 @@ def _called(reading: Reading, text: str) -> str | None:
         if session is not None:
             return f"session {reading.call.param('model') or session}"
     return None
+
+
+def _zeroes_gradients(reading: Reading, text: str) -> bool:
+    """Whether a range sets gradients to zero: the optimizer's, but no step of it."""
+    return "zero_grad" in text[:64] or (reading.call is not None and reading.call.name in _FILLS)
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:

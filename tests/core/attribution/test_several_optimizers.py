@@ -52,3 +52,12 @@ def test_steps_of_a_recorded_critic_and_generator(trace_of):
     notes = [{"severity": "info", "what": OPTIMIZER_STEPS, "how_many": 1}]
     steps = Profile(trace_of(ranges=rows, notes=notes)).iterations()
     assert (len(steps), set(steps["found_by"])) == (4, {"optimizer"})
+
+
+def test_gradients_that_are_filled_with_zeros_are_no_step_of_another_optimizer(trace_of):
+    """``zero_grad(set_to_none=False)`` runs ops of the optimizer's, at another line than its steps."""
+    fill = {"domain": "opscope.torch", "category": "optimizer", "text": "aten::zero_(f32[4]) -> =0"}
+    rows = program("-init f1 b1 oA | " + "-data -zero f1 b1 oA | " * 3)
+    rows = [row | fill if row["text"].startswith("x::zero") else row for row in rows]
+    notes = [{"severity": "info", "what": OPTIMIZER_STEPS, "how_many": 1}]
+    assert len(Profile(trace_of(ranges=rows, notes=notes)).iterations()) == 4
