@@ -183,3 +183,16 @@ def test_what_modules_took_themselves_adds_up_to_the_whole(trace_of, made):
     inside = profile.modules().filter(pl.col("row_kind").is_in(["module", "outside"]))
     found = dict(inside.select("layer", "device_self").iter_rows())
     assert {layer: time for layer, time in found.items() if layer in wanted} == wanted
+
+
+def test_a_module_costs_nothing_only_where_the_cost_of_all_its_ops_is_known(trace_of):
+    """Beside an op of which nobody knows the FLOPs, a 0 would say that the module computes nothing."""
+    ranges = [
+        layer("Net.free", 0, 10), op("aten::view", 1, 9),
+        layer("Net.own", 20, 40), op("aten::view", 21, 29), op("mine::attention", 30, 39),
+        layer("Net.both", 50, 70), op("mine::attention", 51, 55),
+        {**op("aten::mm", 56, 69), "text": "aten::mm(f32[2,3], f32[3,4]) -> f32[2,4]"},
+    ]  # fmt: skip
+    by_layer = rows(Profile(trace_of(ranges=ranges)).modules())
+    flops = {path: by_layer[path]["flops"] for path in ("Net.free", "Net.own", "Net.both", "Net")}
+    assert flops == {"Net.free": 0, "Net.own": None, "Net.both": 48, "Net": 48}

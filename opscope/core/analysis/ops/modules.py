@@ -43,6 +43,8 @@ _TOTALS: Final = {
     "allocated": "allocated",
     "at_peak": "at_peak",
 }
+#: Costs, and the number of ops whose cost is unknown.
+_UNPRICED: Final = {"flops": "unpriced_flops", "bytes": "unpriced_bytes"}
 COLUMNS: Final = (
     *(
         "module_id",
@@ -121,8 +123,8 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
         part(~(forward | backward).fill_null(False), "other_self"),
         pl.col("self_time").sum().alias("host_self"),
         pl.col("kernels").sum(),
-        known_sum("flops"),
-        known_sum("bytes"),
+        *map(known_sum, _UNPRICED),
+        *(pl.col(name).null_count().cast(pl.Int64).alias(_UNPRICED[name]) for name in _UNPRICED),
     )
     on_gpu = (memory["device"] >= 0).any()
     direct = (
@@ -247,6 +249,11 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         pl.Series("inside", forest.with_inside(modules) - modules),
         *(_total(frame[own], forest).alias(name) for name, own in _TOTALS.items()),
     ]
+    # a sum of 0 says nothing of a module in which an op's cost is unknown
+    unknown = [
+        pl.when((pl.col(cost) != 0) | (_total(frame[unpriced], forest) == 0)).then(cost).alias(cost)
+        for cost, unpriced in _UNPRICED.items()
+    ]
     # a module that called no op itself has a known own time of 0, unlike an op on a GPU whose kernels were
     # not captured
     without = pl.col("row_kind").is_in([GROUP, WHOLE, MODULE]) & pl.col("host_self").is_null()
@@ -257,7 +264,7 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         .alias(own)
         for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
     ]
-    table = frame.with_columns(totals).with_columns(alone)
+    table = frame.with_columns(totals).with_columns(*alone, *unknown)
     total = pl.col("device_total")
     of = total.first()
     # Polars multiplies by the reciprocal of a scalar: the whole would be 0.9999…
