@@ -93,7 +93,7 @@ def is_internal_package(name: str) -> bool:
 
 
 def has_models(name: str) -> bool:
-    """Whether a package is a library of models, though it has an adapter: of its files some define a model."""
+    """Whether a package is a library of models though it has an adapter: some of its files define a model."""
     return f"{name}/" in _OF_MODELS
 
 

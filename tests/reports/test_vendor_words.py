@@ -17,6 +17,10 @@ from opscope.core.question.registry import reports
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.reports import console, vendor_words
+from opscope.viewer.question import Asked
+from opscope.viewer.questions import flame as ask_flame
+from opscope.viewer.questions import table as ask_table
+from opscope.viewer.viewed import Viewed
 from tests import traces
 
 FOREIGN = re.compile(r"CUDA (graph|call|code)|Tensor Core|\bSM efficiency\b|blocks/SM|\bTC\b")
@@ -139,6 +143,19 @@ def test_a_graph_of_hip_is_no_cuda_graph_and_what_the_program_wrote_stays():
     assert "matrix cores" in text
     assert "my CUDA graph kernel" in text
     assert not FOREIGN.search(text.replace("my CUDA graph kernel", ""))
+
+
+@pytest.mark.parametrize(
+    ("device", "api"), [("AMD Instinct MI300X", "HIP"), ("NVIDIA H100 PCIe", "CUDA")]
+)
+def test_the_viewers_pages_name_the_graphs_of_the_vendor(device, api):
+    viewed = Viewed(profile(device, f"{api.lower()}GraphLaunch"), ("made",))
+    for by in ("layer", "source"):
+        names = ask_flame.answer(Asked(viewed, {"by": by}))["names"]
+        assert names == ["(all)", f"({REPLAYED.replace('CUDA', api)})"]
+    words = ask_table.answer(Asked(viewed, {"name": "modules"}))["words"]
+    reason = f"({REPLAYED})"
+    assert words == ({"module": {reason: reason.replace("CUDA", api)}} if api == "HIP" else {})
 
 
 def test_reports_of_nvidia_s_devices_keep_their_words():

@@ -15,7 +15,14 @@ from typing import Any, Final
 from opscope.adapters import known
 from opscope.core.capture import source_files
 from opscope.core.cells import cell
-from opscope.core.code_files import GENERATED, LIMIT, has_models, is_library_s, library_file, select_frames
+from opscope.core.code_files import (
+    GENERATED,
+    LIMIT,
+    has_models,
+    is_library_s,
+    library_file,
+    select_frames,
+)
 from opscope.core.schema import Frame
 
 #: The folder of opscope's own code.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import polars as pl
 
+from opscope.reports import vendor_words
 from opscope.viewer.flame import BY, bounded, tree
 from opscope.viewer.question import Asked, BadParameter, Question
 
@@ -32,11 +33,13 @@ def answer(asked: Asked) -> dict[str, Any]:
     profile = asked.profile
     nodes, measure = tree(profile, by)
     found = bounded(nodes, most)
-    ops = {
-        found["names"][n]
-        for n, kind in zip(found["name"], found["kind"], strict=True)
-        if kind == "op"
-    }
+    kinds = list(zip(found["name"], found["kind"], strict=True))
+    ops = {found["names"][n] for n, kind in kinds if kind == "op"}
+    reasons, of = {n for n, kind in kinds if kind == "reason"}, vendor_words.vendor(profile)
+    found["names"] = [
+        vendor_words.said(name, of) if n in reasons else name
+        for n, name in enumerate(found["names"])
+    ]
     return {
         "by": by,
         "measure": measure,

@@ -16,6 +16,7 @@ from typing import Any, Final
 import polars as pl
 
 from opscope.core import progress
+from opscope.core.analysis.ops.modules import REASON
 from opscope.core.not_merged import NotMerged
 from opscope.core.question import suggest
 from opscope.reports import vendor_words
@@ -109,12 +110,17 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 def _words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
     """Return by column what opscope's own texts are in the words of a vendor, where these are others."""
+    texts = {
+        name: page[name]
+        for name in vendor_words.OURS & set(page.columns)
+        if page.schema[name] == pl.String
+    }
+    if "row_kind" in page.columns:  # in the tree of modules, rows of device time without an op
+        texts["module"] = page.filter(pl.col("row_kind") == REASON)["module"]
     vendors = {}
-    for name in vendor_words.OURS & set(page.columns):
-        if page.schema[name] == pl.String:
-            texts = page[name].drop_nulls().unique().to_list()
-            words = {text: vendor_words.said(text, vendor) for text in texts}
-            vendors[name] = {text: said for text, said in words.items() if said != text}
+    for name, column in texts.items():
+        words = {text: vendor_words.said(text, vendor) for text in column.drop_nulls().unique()}
+        vendors[name] = {text: said for text, said in words.items() if said != text}
     return {name: words for name, words in vendors.items() if words}
 
 
