@@ -58,7 +58,7 @@ WAYS: dict[str, Way] = {
         ("mindspore",),
         versions={"numpy": "<2"},
         environ={"NET_MODE": "graph"},
-        without={"line": "MindSpore's graphs do not tell the lines of their operators"},
+        without={"line": "MindSpore's graphs do not record the lines of their operators"},
     ),
     "Keras on TensorFlow": Way(
         "keras_net", ("tensorflow", "keras"), environ={"KERAS_BACKEND": "tensorflow"}
@@ -213,15 +213,15 @@ compares the recorded values with it.
 The frameworks differ in these points:
 
 - An activation that a framework fuses into the convolution before it has no forward op of its own.
-- All FLOP are those of the ops that a framework runs: a bias counts if an op of its own adds it, and does not
-  count within a product. XLA fuses more than the activation into the operation that has its name.
-- The dtypes are those of numbers: sizes that a framework hands over as tensors of integers are left out.
-- Keras's ops are on the line of `fit`: the program has no other.
-- In JAX the program marks no steps: opscope infers them, as the profile's notes say.
+- The column *all FLOP* counts the ops that a framework runs: a bias counts if a separate op adds it, but not
+  inside a product. XLA fuses more than the activation into the operation with the activation's name.
+- The dtypes leave out sizes that a framework passes as integer tensors.
+- Keras's ops have the line of `fit`: no other line of the program runs them.
+- The JAX program marks no steps: opscope infers them, as the profile's notes say.
 """
 TAIL = """
 TensorRT has no rows: it runs on NVIDIA GPUs only, and this page is written on machines without one. A stack
-without an adapter has none either: no op of it is known, only its kernels ([simple.md](simple.md)).
+without an adapter has none either: opscope knows its kernels, but not its ops ([simple.md](simple.md)).
 
 """
 
