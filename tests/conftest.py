@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tests.draws  # noqa: F401  the profile of property tests
+from tests.full_run import LEFT_OUT, left_out, parts
 
 pytest.register_assert_rewrite("tests.keras_runs")
 # workers of xdist have the width of the terminal here, which commands take for that of a pipe
@@ -33,9 +34,12 @@ def group_of(item: pytest.Item) -> str:
 def pytest_collection_modifyitems(config, items):
     """Let a worker have all tests of a trace, or of a file (``--dist loadgroup``); leave out the full run's."""
     if os.environ.get("OPSCOPE_TESTS") != "full":
-        rare = [item for item in items if item.get_closest_marker("full")]
-        config.hook.pytest_deselected(items=rare)
-        items[:] = [item for item in items if item not in rare]
+        named = tuple(argument for argument in config.args if "::" in argument)
+        rare = left_out((item.nodeid for item in items), parts())
+        rare = {node for node in rare if not node.startswith(named)}  # who names a test has it run
+        config.stash[LEFT_OUT] = (len(rare), len(items))
+        config.hook.pytest_deselected(items=[item for item in items if item.nodeid in rare])
+        items[:] = [item for item in items if item.nodeid not in rare]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
 

@@ -28,7 +28,7 @@ def seeds(fuzz, tmp_path_factory):
     return fuzz.fuzz_seeds.made(tmp_path_factory.mktemp("seeds"))
 
 
-@pytest.mark.parametrize("files", [60, pytest.param(600, marks=pytest.mark.full)])
+@pytest.mark.parametrize("files", [60, 600])
 def test_damaged_traces_are_read_or_refused(files, fuzz, seeds, tmp_path: Path) -> None:
     # the test waits for a busy machine, the script does not
     counts = fuzz.run(seeds, files=files, seed=1, keep=tmp_path / "found", most_seconds=300)

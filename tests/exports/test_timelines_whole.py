@@ -258,7 +258,7 @@ def test_speedscopes_file_has_the_same_slices(both):
     assert slices == Counter(lasting)
 
 
-@pytest.mark.parametrize("name", [pytest.param(TRACES[0], marks=pytest.mark.full), TRACES[4]])
+@pytest.mark.parametrize("name", [TRACES[0], TRACES[4]])
 def test_written_in_pieces_a_file_holds_the_same(name, shared, monkeypatch):
     """Long tracks are written part by part, between which nothing is open or only what is held: here parts of
     some 50 slices."""

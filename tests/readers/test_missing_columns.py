@@ -17,7 +17,7 @@ from tests.script import ROOT
 sys.path.insert(0, str(ROOT / "scripts"))
 
 
-@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.full)])
+@pytest.mark.parametrize("every", [3, 1])
 @pytest.mark.parametrize("make", ["nsys_sqlite", "nvprof", "dlprof"])
 def test_each_column_may_be_missing(make: str, every: int, tmp_path: Path) -> None:
     seeds = pytest.importorskip("fuzz_seeds")
