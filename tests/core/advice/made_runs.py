@@ -88,6 +88,7 @@ def on_cpu(
     return Profile(Trace.of(tables, origin or {}))
 
 
-def find(name: str, profile: Profile) -> Any:
+def find(name: str, profile: Profile, **thresholds: float) -> Any:
     """What a detector answers."""
-    return import_module(f"opscope.core.advice.detectors.{name}").DETECTOR.find(profile)
+    detector = import_module(f"opscope.core.advice.detectors.{name}").DETECTOR
+    return detector.find(profile, **thresholds)
