@@ -209,6 +209,11 @@ def by_family(*families: str) -> Callable[[Profile, dict[str, Any]], Recount]:
     return recount
 
 
+def double_precision(profile: Profile, row: dict[str, Any]) -> Recount:
+    table = kernels(profile).filter(pl.col("dtypes").str.contains("f64|c128"))
+    yield ms(table["took"].sum()), "kernels(): dtypes"
+
+
 def no_fusion(profile: Profile, row: dict[str, Any]) -> Recount:
     table = kernels(profile).filter(
         pl.col("op_type").is_in(["elementwise", "activation", "dropout"]),
@@ -502,6 +507,7 @@ RECOUNTS: dict[str, Callable[[Profile, dict[str, Any]], Recount]] = {
     "ddp_without_nccl": of_ranges("^(gloo|mpi|ucc):"),
     "evaluation_share": evaluation_share,
     "decode_outside_graphs": decode_outside_graphs,
+    "double_precision": double_precision,
     "elementwise_chains": by_family("elementwise", "activation", "dropout"),
     "fp32_under_autocast": by_family("elementwise", "activation", "dropout", "norm", "softmax"),
     "fragmentation": of_memory,
