@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class NotMerged(LookupError):
-    """A profile merged from partials lacks what was asked for, which ``what`` names: it has sums, and no single
-    events."""
+    """A profile merged from partials lacks what was asked for, which ``what`` names: it has sums, and no
+    single events."""
 
     def __init__(self, noun: str) -> None:
         self.what = noun
