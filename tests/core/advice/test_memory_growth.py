@@ -88,7 +88,7 @@ def test_allocations_that_vary_with_the_batch_do_not_grow():
 
 
 def test_it_cannot_tell_of_few_steps_or_without_memory():
-    for profile in (run(), run(resident=lambda n: 300 + 9 * n, steps=5)):
+    for profile in (run(), run(resident=lambda n: 300 + 9 * n, steps=8)):
         answer = find(profile)
         assert isinstance(answer, CannotTell)
         assert "opscope run --memory" in answer.reason

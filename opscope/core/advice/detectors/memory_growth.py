@@ -31,6 +31,8 @@ from opscope.core.tables.intervals import NONE, Ints
 #: The fewest steps to judge by, and the part of all steps, before them, in which caches fill.
 FEWEST: Final = 6
 _SETTLES: Final = 1 / 4
+#: The fewest steps to judge the process's memory by: in any order, one of 24 runs of 6 steps seems to grow.
+_FEWEST_READ: Final = 12
 #: The least growth (bytes) over these steps: of ops' memory, and of the process's, which other things change
 #: too.
 LEAST: Final = 1 << 20
@@ -164,7 +166,7 @@ def _resident(answers: Answers) -> list[_Growth] | str:
         inside = (time >= begin) & (time <= end)
         # samples must be spread over the steps
         at: Ints = np.searchsorted(judged["start"].to_numpy(), time[inside], side="right")
-        if len(judged) < FEWEST or len(np.unique(at)) < FEWEST:
+        if min(len(judged), len(np.unique(at))) < _FEWEST_READ:
             continue
         judged_any = True
         by_step = np.array([value[inside][at == n].max() for n in np.unique(at)])
@@ -172,7 +174,7 @@ def _resident(answers: Answers) -> list[_Growth] | str:
         if grew is not None:
             grown.append(_growth(process, None, judged, grew, float(by_step[-1]), exact=False))
     if not judged_any:
-        return f"the process's memory was read in fewer than {FEWEST} steps: {_RECORD}"
+        return f"the process's memory was read in fewer than {_FEWEST_READ} steps: {_RECORD}"
     return grown
 
 
