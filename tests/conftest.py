@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tests.draws  # noqa: F401  the profile of property tests
-from tests.full_run import LEFT_OUT, left_out, parts
+from tests.full_run import COLLECTED, Collected, gone, left_out, parts
 
 pytest.register_assert_rewrite("tests.keras_runs")
 # workers of xdist have the width of the terminal here, which commands take for that of a pipe
@@ -33,11 +33,17 @@ def group_of(item: pytest.Item) -> str:
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(config, items):
     """Let a worker have all tests of a trace, or of a file (``--dist loadgroup``); leave out the full run's."""
-    if os.environ.get("OPSCOPE_TESTS") != "full":
-        named = tuple(argument for argument in config.args if "::" in argument)
-        rare = left_out((item.nodeid for item in items), parts())
-        rare = {node for node in rare if not node.startswith(named)}  # who names a test has it run
-        config.stash[LEFT_OUT] = (len(rare), len(items))
+    # who chooses tests (FILE::TEST, -k, --lf) has those run
+    chosen = config.option.keyword or getattr(config.option, "lf", False)
+    if os.environ.get("OPSCOPE_TESTS") != "full" and not chosen:
+        named = tuple(
+            os.path.relpath(config.invocation_params.dir / argument, config.rootpath)
+            for argument in config.args
+            if "::" in argument
+        )
+        nodes = [item.nodeid for item in items]
+        rare = {node for node in left_out(nodes, parts()) if not node.startswith(named)}
+        config.stash[COLLECTED] = Collected(len(nodes), len(rare), gone(nodes, parts()))
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in rare])
         items[:] = [item for item in items if item.nodeid not in rare]
     for item in items:

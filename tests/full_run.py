@@ -6,13 +6,23 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 LIST = Path(__file__).with_suffix(".toml")
-#: How many tests CI leaves out, and of how many that were collected.
-LEFT_OUT = pytest.StashKey[tuple[int, int]]()
+
+
+class Collected(NamedTuple):
+    """How many tests pytest collected, how many of them CI leaves out, and the listed cases that are gone."""
+
+    tests: int
+    left_out: int
+    gone: set[str]
+
+
+#: Where conftest.py keeps what it collected.
+COLLECTED = pytest.StashKey[Collected]()
 
 
 def parts() -> list[dict[str, Any]]:
@@ -38,3 +48,14 @@ def left_out(nodes: Iterable[str], entries: Sequence[Mapping[str, Any]]) -> set[
                 every = entry.get("every")
                 out |= set(of_test) - set(of_test[::every] if every else ())
     return out
+
+
+def gone(nodes: Iterable[str], entries: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the listed cases that are none of these ids, of tests of which other cases are."""
+    ids = set(nodes)
+    missing: set[str] = set()
+    for entry in entries:
+        for test in entry["test"]:
+            names = {f"{test}[{case}]" for case in entry.get("cases", ())}
+            missing |= names - ids if names & ids else set()
+    return missing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.full_run import LEFT_OUT, left_out, parts
+from tests.full_run import COLLECTED, Collected, gone, left_out, parts
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,9 +53,18 @@ def test_no_test_is_listed_twice():
     assert len(tests) == len(set(tests))
 
 
-def test_at_most_a_twentieth_of_the_tests_is_left_out(request):
+def test_a_listed_case_that_is_gone_is_known_where_others_of_its_test_are_there():
+    entries = [
+        {"test": ["a.py::some"], "cases": ["y", "z"]},
+        {"test": ["a.py::elsewhere"], "cases": ["y"]},
+    ]
+    assert gone(["a.py::some[x]", "a.py::some[y]"], entries) == {"a.py::some[z]"}
+
+
+def test_at_most_a_twentieth_of_the_tests_is_left_out_and_no_listed_case_is_gone(request):
     """Of all that an environment collects; of a file or two the share says nothing."""
-    left, collected = request.config.stash.get(LEFT_OUT, (0, 0))  # a full run leaves nothing out
-    if collected < 2_000:
-        pytest.skip("a few files alone were collected")
-    assert left <= collected / 20
+    collected = request.config.stash.get(COLLECTED, Collected(0, 0, set()))
+    if collected.tests < 2_000:
+        pytest.skip("a full run, or a few files alone")
+    assert collected.left_out <= collected.tests / 20
+    assert not collected.gone

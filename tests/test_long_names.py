@@ -100,6 +100,7 @@ def test_a_layer_of_many_parts(seeds, tmp_path: Path) -> None:
     read("report", trace, "--reports", "modules", "--json")
 
 
+@pytest.mark.timeout(3_600)  # all forms of names, of up to four files
 @pytest.mark.parametrize("reader", READERS)
 def test_names_of_a_megabyte_in_all_answers(reader: str, seeds, tmp_path: Path) -> None:
     for number, (unit, source) in enumerate(product(UNITS, seeds[reader])):
@@ -115,3 +116,4 @@ def test_names_of_a_megabyte_in_all_answers(reader: str, seeds, tmp_path: Path) 
         read("diff", trace, source)
         for to in EXPORTS:
             read("export", trace, "--to", to, "-o", folder / f"out-{to}")
+        shutil.rmtree(folder)  # of all forms they would be gigabytes

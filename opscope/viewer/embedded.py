@@ -16,6 +16,7 @@ import msgspec
 import polars as pl
 
 from opscope.core.not_merged import NotMerged
+from opscope.reports import vendor_words
 
 from . import rows, tables
 from .axes import Axes, axes_of
@@ -208,6 +209,7 @@ def _ask(viewed: Viewed, question: Question) -> Iterator[tuple[dict[str, str], b
 
 
 def _tables(viewed: Viewed) -> Iterator[_Table]:
+    vendor = vendor_words.vendor(viewed.profile)
     for kind in tables.kinds().values():
         asked = Asked(viewed, {"name": kind.name, "rows": "0"})
         try:
@@ -218,6 +220,7 @@ def _tables(viewed: Viewed) -> Iterator[_Table]:
         summed = list(page["sums_all"])
         for name in ("from", "matching", "sums", "values"):
             del page[name]
+        page["words"] = table.words(frame, vendor)  # the page was asked for no rows
         yield _Table(kind.name, page, frame, summed)
 
 

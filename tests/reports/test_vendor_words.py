@@ -17,6 +17,7 @@ from opscope.core.question.registry import reports
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.reports import console, vendor_words
+from opscope.viewer import embedded
 from opscope.viewer.question import Asked
 from opscope.viewer.questions import flame as ask_flame
 from opscope.viewer.questions import table as ask_table
@@ -156,6 +157,9 @@ def test_the_viewers_pages_name_the_graphs_of_the_vendor(device, api):
     words = ask_table.answer(Asked(viewed, {"name": "modules"}))["words"]
     reason = f"({REPLAYED})"
     assert words == ({"module": {reason: reason.replace("CUDA", api)}} if api == "HIP" else {})
+    # the page in one file asks for the whole table
+    (page,) = [table.page for table in embedded._tables(viewed) if table.name == "modules"]
+    assert page["words"] == words
 
 
 def test_reports_of_nvidia_s_devices_keep_their_words():

@@ -104,11 +104,11 @@ def answer(asked: Asked) -> dict[str, Any]:
         "sums_all": sums_of_all,
         "from": start,
         "values": {name: rows.values(page[name]) for name in page.columns},
-        "words": _words(page, of),
+        "words": words(page, of),
     }
 
 
-def _words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
+def words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
     """Return by column what opscope's own texts are in the words of a vendor, where these are others."""
     texts = {
         name: page[name]
@@ -119,9 +119,11 @@ def _words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
         texts["module"] = page.filter(pl.col("row_kind") == REASON)["module"]
     vendors = {}
     for name, column in texts.items():
-        words = {text: vendor_words.said(text, vendor) for text in column.drop_nulls().unique()}
-        vendors[name] = {text: said for text, said in words.items() if said != text}
-    return {name: words for name, words in vendors.items() if words}
+        texts_of_vendor = {
+            text: vendor_words.said(text, vendor) for text in column.drop_nulls().unique()
+        }
+        vendors[name] = {text: said for text, said in texts_of_vendor.items() if said != text}
+    return {name: changed for name, changed in vendors.items() if changed}
 
 
 def frame_of(kind: tables.Kind, asked: Asked) -> pl.DataFrame:

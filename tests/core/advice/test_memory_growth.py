@@ -87,6 +87,12 @@ def test_allocations_that_vary_with_the_batch_do_not_grow():
     assert find(run(kept=lambda n: MB if n < 3 else 8)) == []
 
 
+def test_what_varies_as_much_as_it_grows_is_no_growth():
+    """In each quarter of the steps more than in the one before, but far from a line."""
+    up = [0, 60, 10, 5, 70, 20, 0, 80, 30, 10, 90, 40]
+    assert find(run(resident=lambda n: 300 + up[max(n - 4, 0)])) == []
+
+
 def test_it_cannot_tell_of_few_steps_or_without_memory():
     for profile in (run(), run(resident=lambda n: 300 + 9 * n, steps=8)):
         answer = find(profile)

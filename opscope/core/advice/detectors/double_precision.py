@@ -10,8 +10,18 @@ import polars as pl
 from opscope.core.advice.changes import Named, fit
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import evidence, ms, places, share
-from opscope.core.advice.work import blind, device_time, edit_of, holds, tensors, work
+from opscope.core.advice.work import (
+    CASTS,
+    blind,
+    device_time,
+    edit_of,
+    holds,
+    numel,
+    tensors,
+    work,
+)
 from opscope.core.question import parameters
+from opscope.core.tables.columns import matching
 
 #: The part of the device's time from which such work is worth a change.
 LEAST: Final = 0.05
@@ -37,23 +47,28 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     counted = ran.filter(
         pl.Series(~holds(ran["direction"], lambda text: text == "communication"), dtype=pl.Boolean)
     )
-    rows = counted.filter(pl.Series(holds(counted["inputs"], _is_double), dtype=pl.Boolean))
+    rows = counted.filter(
+        pl.Series(holds(counted["inputs"], _is_double), dtype=pl.Boolean),
+        ~pl.Series(matching(counted["op"], CASTS), dtype=pl.Boolean),
+    )
     time, total = int(rows["duration"].sum()), device_time(answers)
     if not time or time < least * total:
+        unseen = blind(ran)
+        if unseen:
+            return CannotTell(unseen)
         unknown = int(counted["duration"].filter(counted["inputs"].is_null()).sum())
         if unknown >= least * total and unknown:
             return CannotTell(
                 f"the number formats of {ms(unknown)} were not recorded: record with shapes"
             )
-        unseen = blind(ran)
-        return CannotTell(unseen) if unseen else []
+        return []
     noun = "ops" if answers.cpu_only else "kernels"
     ratio = _ratio(answers)
     saved = None if ratio is None else int(time * (1 - 1 / max(ratio, 2.0)))
     return [
         Finding(
             what=f"work in f64 takes {ms(time)} ({share(time, total)} of the device's time)"
-            + ("" if ratio is None else f"; the device's peak in f32 is {ratio:.3g} × that in f64"),
+            + _words(ratio),
             evidence=places(rows, noun),
             recommendation=fit(answers, _RECOMMENDED, _GENERAL) + _UNLESS,
             time=time,
@@ -63,7 +78,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             + (
                 " is unknown: the device's peaks are not known."
                 if ratio is None
-                else " what the ratio of the device's peaks in f32 and f64, or half the bytes, would save."
+                else " what the ratio of the device's highest peaks in f32 (or TF32) and f64 would save, or"
+                " half the bytes."
             )
             + " The replay halves these ops. Columns: inputs, duration, direction.",
             confidence="medium" if ratio is not None else "low",
@@ -74,8 +90,15 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 
 
 def _is_double(text: str | None) -> bool:
-    """Whether an op takes an array in f64; a number alone (a loss, a step's size) does not count."""
-    return any(dtype in _DOUBLE and dims for dtype, dims in tensors(text))
+    """Whether an op takes an array in f64; a single number (a loss, a step's size) does not count."""
+    return any(dtype in _DOUBLE and numel(dims) > 1 for dtype, dims in tensors(text))
+
+
+def _words(ratio: float | None) -> str:
+    """Return what the ratio of the peaks adds to the finding: nothing where f64 is as fast."""
+    if ratio is None or ratio <= 1:
+        return ""
+    return f"; the device's highest peak in f32 or TF32 is {ratio:.3g} × that in f64"
 
 
 def _ratio(answers: Answers) -> float | None:
@@ -97,7 +120,7 @@ DETECTOR = Detector(
     fires="{least} of the device's time",
     thresholds={"least": parameters.share("the least share of the device time")},
     looks_at="It looks at the number formats (inputs) of ops in kernels() or ops(), without communication."
-    " An op with an array in f64 or c128 counts; an op with a number in f64 does not. The bound is the"
-    " device's peaks in f32 and f64.",
+    " An op with an array in f64 or c128 counts; an op with one number in f64 and a cast do not. The bound is"
+    " the device's peaks in f32 and f64.",
     abstains="Where the number formats were not recorded, or more than 5 % of the kernels' time has no op.",
 )

@@ -15,6 +15,7 @@ from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.ops.totals import summed_columns
 from opscope.core.analysis.ops.trees import Shape, folded
 from opscope.core.attribution.enclosing import Context
+from opscope.core.perf.tensorcore import MATRIX_FAMILIES
 from opscope.core.question import lacking, parameters
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
@@ -43,8 +44,9 @@ _TOTALS: Final = {
     "allocated": "allocated",
     "at_peak": "at_peak",
 }
-#: Costs, and the number of ops whose cost is unknown.
-_UNPRICED: Final = {"flops": "unpriced_flops", "bytes": "unpriced_bytes"}
+#: The number of ops that may compute, at unknown cost. Composite operators (``aten::to``) have no cost
+#: either: that of the ops inside them counts.
+_UNPRICED: Final = "unpriced"
 COLUMNS: Final = (
     *(
         "module_id",
@@ -61,7 +63,9 @@ COLUMNS: Final = (
     *("kernels", "flops", "bytes", "allocated", "at_peak"),
 )
 #: The columns of ``sums`` that are needed.
-NEEDED: Final = ("layer", "direction", "device_time", "self_time", "kernels", "flops", "bytes")
+NEEDED: Final = (
+    *("layer", "direction", "device_time", "self_time", "kernels", "flops", "bytes", "op_type"),
+)
 #: A path with more parts than this is merged below its first parts: the trace is untrusted data.
 _DEEPEST: Final = 64
 _CLASS: Final = re.compile(r"(.+?)(?:_\d+)?\Z")
@@ -123,8 +127,9 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
         part(~(forward | backward).fill_null(False), "other_self"),
         pl.col("self_time").sum().alias("host_self"),
         pl.col("kernels").sum(),
-        *map(known_sum, _UNPRICED),
-        *(pl.col(name).null_count().cast(pl.Int64).alias(_UNPRICED[name]) for name in _UNPRICED),
+        known_sum("flops"),
+        known_sum("bytes"),
+        (pl.col("flops").is_null() & _computes()).sum().cast(pl.Int64).alias(_UNPRICED),
     )
     on_gpu = (memory["device"] >= 0).any()
     direct = (
@@ -136,6 +141,12 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
     return ops.with_columns(pl.col("layer").cast(pl.String)).join(
         direct, on="layer", how="full", coalesce=True, nulls_equal=True
     )
+
+
+def _computes() -> pl.Expr:
+    """Whether an op is a product of matrices, or one that nobody knows."""
+    family = pl.col("op_type").cast(pl.String)
+    return family.is_null() | family.is_in(list(MATRIX_FAMILIES))
 
 
 def module_calls(context: Context) -> pl.DataFrame:
@@ -250,10 +261,7 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         *(_total(frame[own], forest).alias(name) for name, own in _TOTALS.items()),
     ]
     # a sum of 0 says nothing of a module in which an op's cost is unknown
-    unknown = [
-        pl.when((pl.col(cost) != 0) | (_total(frame[unpriced], forest) == 0)).then(cost).alias(cost)
-        for cost, unpriced in _UNPRICED.items()
-    ]
+    is_told = (pl.col("flops") != 0) | (_total(frame[_UNPRICED], forest) == 0)
     # a module that called no op itself has a known own time of 0, unlike an op on a GPU whose kernels were
     # not captured
     without = pl.col("row_kind").is_in([GROUP, WHOLE, MODULE]) & pl.col("host_self").is_null()
@@ -264,7 +272,8 @@ def _with_totals(frame: pl.DataFrame) -> pl.DataFrame:
         .alias(own)
         for own, total in (("device_self", "device_total"), ("host_self", "host_total"))
     ]
-    table = frame.with_columns(totals).with_columns(*alone, *unknown)
+    flops = pl.when(is_told).then("flops").alias("flops")
+    table = frame.with_columns(totals).with_columns(*alone, flops)
     total = pl.col("device_total")
     of = total.first()
     # Polars multiplies by the reciprocal of a scalar: the whole would be 0.9999…
