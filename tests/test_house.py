@@ -16,10 +16,10 @@ COUNTER = ROOT / "scripts" / "count_house.py"
 #: Exit statuses of ranks, reads and saves of all frameworks, secrets, DLProf's guide, refusals of the
 #: system, sampled counters and MindSpore's datasets: 3,300. Servers, agents, performance tests and baselines,
 #: snapshots, flight recorders, Perfetto and Proton, and the viewer's search and timeline: 10,800. GenAI, the
-#: compiler's log, torch_npu's databases and memory timelines: 1,500. A detector: a file.
+#: compiler's log, torch_npu's databases and memory timelines: 1,500. A detector: a file, 90 lines.
 MOST = {
     "files": 1_156,
-    "lines of code": 148_600,
+    "lines of code": 148_650,
     "largest file, lines": 735,
     "function lines, median": 9,
     "function lines, p95": 35,
