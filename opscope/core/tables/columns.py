@@ -377,6 +377,15 @@ def known_sum(name: str) -> pl.Expr:
     return pl.when(column.is_not_null().any()).then(column.sum()).alias(name)
 
 
+def cost_sum(name: str, executed: pl.Expr | None = None) -> pl.Expr:
+    """Return the sum of a group's costs as ``known_sum`` does, but null if it is 0 and the cost of a row is
+    unknown: such a 0 would say that nothing was computed. ``executed``: the rows of which the cost counts."""
+    column = pl.col(name)
+    unknown = column.is_null() if executed is None else column.is_null() & executed
+    is_told = column.is_not_null().any() & ((column.sum() != 0) | ~unknown.any())
+    return pl.when(is_told).then(column.sum()).alias(name)
+
+
 def at(values: NDArray[Any], places: NDArray[Any], otherwise: int = -1) -> NDArray[Any]:
     """Return for each place the value there; ``otherwise`` where the place is negative."""
     is_known = places >= 0

@@ -10,6 +10,7 @@ from polars.testing import assert_frame_equal
 
 from opscope.core.analysis.ops import op_totals, totals
 from opscope.core.analysis.ops.ops import op_index
+from opscope.profile import Profile
 from tests import traces
 
 TEXTS = (*totals.SAME_OP, "reason")
@@ -69,3 +70,40 @@ def test_totals_by_numbers_are_those_by_texts(file, shared):
     profile = traces.load(shared / file)
     found = pl.concat(op_totals.pieces_of_ops(profile.of(op_index)))
     assert_frame_equal(found, op_totals.op_totals(totals.op_sums(profile.of(op_index))))
+
+
+def test_nothing_computes_0_flop_where_the_cost_of_a_kernel_is_unknown(trace_of):
+    """A kernel of a view is known to cost nothing; one of an op that nobody knows costs nobody knows what."""
+    place = {
+        "process": 0,
+        "thread": 1,
+        "kind": "pushpop",
+        "domain": "opscope.torch",
+        "category": "forward",
+    }
+    ops = [
+        ("aten::view(f32[4])", "a"),
+        ("mine::attention(f32[4])", "b"),
+        ("aten::view(f32[4])", "c"),
+    ]
+    user = {**place, "domain": "opscope.user", "category": None}
+    profile = Profile(
+        trace_of(
+            ranges=[
+                {**user, "text": "mixed", "start": 0, "end": 190},
+                {**user, "text": "free", "start": 200, "end": 290},
+                *({**place, "text": text, "start": 100 * n, "end": 100 * n + 50} for n, (text, _) in enumerate(ops)),
+            ],
+            calls=[
+                {"process": 0, "thread": 1, "start": 100 * n + 10, "end": 100 * n + 20,
+                 "name": "cudaLaunchKernel", "correlation": n} for n in range(3)
+            ],
+            kernels=[
+                {"process": 0, "device": 0, "stream": 7, "start": 100 * n + 30, "end": 100 * n + 40,
+                 "name": "k" if n < 2 else "view", "correlation": n} for n in range(3)
+            ],
+        )
+    )  # fmt: skip
+    ranges = {row["range"]: row["flops"] for row in profile.range_totals().to_dicts()}
+    assert ranges == {"mixed": None, "free": 0}
+    assert dict(profile.kernel_totals().select("name", "flops").rows()) == {"k": None, "view": 0}

@@ -21,7 +21,7 @@ from opscope.core.question.layout import Table
 from opscope.core.question.record import Question, Report, Sums, View
 from opscope.core.question.tables import listed, running
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import distinct_values, gather, known_sum, pieces
+from opscope.core.tables.columns import cost_sum, distinct_values, gather, pieces
 from opscope.core.tables.intervals import Ints
 
 #: Two op instances are the same op in a table of totals if these columns are equal.
@@ -56,8 +56,8 @@ def kernel_sums(kernels: pl.DataFrame) -> pl.DataFrame:
             duration.min().alias("min"),
             duration.max().alias("max"),
             pl.col("tensor_core").any(ignore_nulls=False),
-            known_sum("flops"),
-            known_sum("bytes"),
+            cost_sum("flops"),
+            cost_sum("bytes"),
         )
         .collect()
     )
@@ -101,8 +101,8 @@ _ADDED: Final = (
     pl.col("min").min(),
     pl.col("max").max(),
     pl.col("tensor_core").any(ignore_nulls=False),
-    known_sum("flops"),
-    known_sum("bytes"),
+    cost_sum("flops"),
+    cost_sum("bytes"),
 )
 
 

@@ -17,7 +17,7 @@ from opscope.core.dialects import serving
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import gather, known_sum, pieces
+from opscope.core.tables.columns import cost_sum, gather, known_sum, pieces
 from opscope.core.tables.intervals import NONE
 
 _SUMS: Final = ("matrix_flops", "vector_flops", "flops", "bytes")
@@ -43,7 +43,7 @@ def range_sums(ops: Ops, executed: pl.DataFrame, frame: pl.DataFrame | None) -> 
 def added_ranges(sums: pl.DataFrame) -> pl.DataFrame:
     """Return the ``range_sums`` of parts of a job, joined, with one row per range and kind of work."""
     return sums.group_by("range", "kernel").agg(
-        pl.col("time", "many").sum(), *map(known_sum, _SUMS)
+        pl.col("time", "many").sum(), *_costs(pl.col("kernel").fill_null(False))
     )
 
 
@@ -52,7 +52,8 @@ def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
     kernels, copies, matrix_flops, vector_flops, flops, bytes.
 
     ``calls`` counts kernels, copies and sets; without a GPU it counts ops, and ``device_time`` is their self
-    time. A sum is null if none of its values is known. ``sums`` is ``range_sums``.
+    time. A sum is null if none of its values is known, or if it is 0 and the cost of a kernel is unknown.
+    ``sums`` is ``range_sums``.
     """
     kernel, count = pl.col("kernel"), pl.col("many")
     return (
@@ -65,7 +66,7 @@ def range_totals(sums: pl.DataFrame) -> pl.DataFrame:
                 pl.when(kernel.is_not_null().any()).then(count.filter(chosen).sum()).alias(name)
                 for name, chosen in (("kernels", kernel), ("copies", ~kernel))
             ),
-            *map(known_sum, _SUMS),
+            *_costs(kernel.fill_null(False)),
         )
         .with_columns((pl.col("device_time") / _or_none("device_time")).alias("share"))
         .sort("device_time", "range", descending=[True, False], nulls_last=True)
@@ -92,12 +93,17 @@ def _ran(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
         .agg(
             pl.col("duration").sum().alias("time"),
             pl.len().cast(pl.Int64).alias("many"),
-            *map(known_sum, _SUMS),
+            *_costs(pl.lit(kernel)),
         )
         .with_columns(pl.lit(kernel).alias("kernel"))
         for table, launched, kernel in tables
         for part in pieces(len(table))
     )
+
+
+def _costs(kernels: pl.Expr) -> list[pl.Expr]:
+    """Return the sums of costs; ``kernels``: which rows are kernels. Copies have no costs here."""
+    return [cost_sum(name, kernels) for name in _SUMS]
 
 
 def _or_none(name: str) -> pl.Expr:
