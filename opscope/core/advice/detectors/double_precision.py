@@ -64,7 +64,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
         return []
     noun = "ops" if answers.cpu_only else "kernels"
     ratio = _ratio(answers)
-    saved = None if ratio is None else int(time * (1 - 1 / max(ratio, 2.0)))
+    most = None if ratio is None else int(time * (1 - 1 / max(ratio, 2.0)))
     return [
         Finding(
             what=f"work in f64 takes {ms(time)} ({share(time, total)} of the device's time)"
@@ -73,7 +73,7 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             recommendation=fit(answers, _RECOMMENDED, _GENERAL) + _UNLESS,
             time=time,
             saving_least=0,
-            saving_most=saved,
+            saving_most=most,
             reasoning="At least nothing: the program may need f64, and other work may set the pace. At most"
             + (
                 " is unknown: the device's peaks are not known."
