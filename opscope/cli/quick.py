@@ -41,13 +41,13 @@ def answer(words: Sequence[str]) -> int | None:
     from .commands import KNOWN
 
     command_row = KNOWN.get(words[0]) if words else None
-    if command_row is None or not command_row.interspersed or command_row.verbatim:
+    if command_row is None or command_row.verbatim:
         return None
-    if "-h" in words or "--help" in words:
+    if command_row.interspersed and ("-h" in words or "--help" in words):
         return None
     command = command_row.function()
     try:
-        given = parse(command, words[1:])
+        given = parse(command, words[1:], command_row.interspersed)
     except NotPlain:
         return None
     return _call(command, given)
@@ -161,13 +161,15 @@ class _Parameter:
         self.values.append(value)
 
 
-def parse(command: Callable[..., Any], words: Sequence[str]) -> dict[str, Any]:
+def parse(
+    command: Callable[..., Any], words: Sequence[str], interspersed: bool = True
+) -> dict[str, Any]:
     """Return the arguments with which Typer would call the command. Raises ``NotPlain`` if Typer must read
-    the line."""
+    the line. Unless ``interspersed``, all that follows the first word without a name is another command."""
     signature = signature_of(command).parameters
     parameters = {name: _Parameter(each.annotation) for name, each in signature.items()}
     named, switches = _names(signature, parameters)
-    typed = _read(words, named, switches)
+    typed = _read(words, named, switches, interspersed)
     arguments = [each for each in parameters.values() if each.argument]
     for position, word in enumerate(typed):
         last = len(arguments) - 1
@@ -214,12 +216,17 @@ def _names(
 
 
 def _read(
-    words: Sequence[str], named: dict[str, _Parameter], switches: dict[str, bool]
+    words: Sequence[str],
+    named: dict[str, _Parameter],
+    switches: dict[str, bool],
+    interspersed: bool,
 ) -> list[str]:
     """Give each option its value; return the words without a name."""
     typed = []
     rest = iter(words)
     for word in rest:
+        if not interspersed and (word == "--" or not word.startswith("-") or word == "-"):
+            return [*([] if word == "--" else [word]), *rest]
         if not word.startswith("-") or word == "-":
             typed.append(word)
             continue

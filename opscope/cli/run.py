@@ -37,7 +37,7 @@ class Options:
     ] = None
     delay: Annotated[
         float, declared.Option("--delay", min=0, help="Start recording after this many seconds.")
-    ] = 0
+    ] = 0.0
     duration: Annotated[
         float | None, declared.Option("--duration", min=0, help="Record for this many seconds.")
     ] = None

@@ -38,6 +38,10 @@ PLAIN = [
     "attach 12 --steps 3 --duration 1.5",
     "attach --no-report",
     "build torch",
+    "run python train.py --help",
+    "run -- python train.py -o x",
+    "run -f --steps 3:6 --no-report -o out python -- train.py",
+    "run --delay=1.5 --no-stacks - x",
 ]
 NOT_PLAIN = [
     "report",
@@ -52,6 +56,11 @@ NOT_PLAIN = [
     "diff a.json b.json c.json",
     "attach 12 --steps 0",
     "report --reports= -x",
+    "run",
+    "run --",
+    "run --help",
+    "run --steps",
+    "run --stepz 3 python train.py",
 ]
 
 
@@ -74,7 +83,7 @@ def by_typer(monkeypatch: pytest.MonkeyPatch, name: str, words: list[str]) -> di
 @pytest.mark.parametrize("line", PLAIN)
 def test_a_plain_line_is_read_as_typer_reads_it(monkeypatch, line):
     name, *words = line.split()
-    given = quick.parse(KNOWN[name].function(), words)
+    given = quick.parse(KNOWN[name].function(), words, KNOWN[name].interspersed)
     assert given == by_typer(monkeypatch, name, words)
     assert {key: type(value) for key, value in given.items()} == {
         key: type(value) for key, value in by_typer(monkeypatch, name, words).items()
@@ -85,7 +94,7 @@ def test_a_plain_line_is_read_as_typer_reads_it(monkeypatch, line):
 def test_what_is_not_plain_is_left_to_typer(line):
     name, *words = line.split()
     with pytest.raises(quick.NotPlain):
-        quick.parse(KNOWN[name].function(), words)
+        quick.parse(KNOWN[name].function(), words, KNOWN[name].interspersed)
 
 
 def test_the_help_that_lies_ready_is_typer_s():
@@ -96,7 +105,15 @@ def test_the_help_that_lies_ready_is_typer_s():
     assert stored == module.help_text(), "run scripts/make_help.py"
 
 
-@pytest.mark.parametrize("line", [["--version"], ["report", "nowhere.json"], ["--help"]])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["--version"],
+        ["report", "nowhere.json"],
+        ["--help"],
+        ["run", "--no-report", "true", "--help"],
+    ],
+)
 def test_a_plain_line_loads_no_typer(line):
     code = (
         "import sys; from opscope.cli import main\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.memory.memory import BEFORE, OUTSIDE
+from opscope.core.analysis.memory.memory import BEFORE, NO_ADDRESS, NO_DEVICE, OUTSIDE
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 
@@ -77,7 +77,8 @@ def test_devices_without_numbers_may_be_several(trace_of):
     changes = [change(12, 1, 100, 100, device=None), change(13, 2, 30, 5000, device=None)]
     profile = Profile(trace_of(ranges=[op("mm", 10, 20)], allocations=changes))
     assert profile.memory()["peak_memory"].to_list() == [5000]
-    assert profile.memory_by_op().select("op", "at_peak", "bytes").rows() == [("mm", None, 130)]
+    rows = profile.memory_by_op().select("op", "at_peak", "bytes", "reason").rows()
+    assert rows == [("mm", None, 130, NO_DEVICE)]
 
 
 def test_a_profile_without_memory_has_no_rows(trace_of):
@@ -90,7 +91,16 @@ def test_without_addresses_what_was_held_is_not_known(trace_of):
     trace = trace_of(ranges=[op("mm", 10, 20)], allocations=[change(12, 1, 8), change(13, 1, -8)])
     allocations = trace["allocations"].with_columns(address=None)
     rows = Profile(trace.replace(allocations=allocations)).memory_by_op()
-    assert rows.select("op", "at_peak", "bytes").rows() == [("mm", None, 8)]
+    assert rows.select("op", "at_peak", "bytes", "reason").rows() == [("mm", None, 8, NO_ADDRESS)]
+
+
+def test_outside_any_op_both_reasons_are_said(trace_of):
+    trace = trace_of(ranges=[op("mm", 10, 20)], allocations=[change(50, 1, 8)])
+    allocations = trace["allocations"].with_columns(address=None)
+    rows = Profile(trace.replace(allocations=allocations)).memory_by_op()
+    assert rows.select("op", "at_peak", "reason").rows() == [
+        (None, None, f"{OUTSIDE}; {NO_ADDRESS}")
+    ]
 
 
 @st.composite

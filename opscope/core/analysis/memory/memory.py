@@ -24,6 +24,8 @@ from opscope.core.tables.trace import Trace
 _PLACE: Final = ("process", "device")
 #: Reasons why memory in use at the peak has no op.
 OUTSIDE, BEFORE = "allocated outside any op", "in use before the first event"
+#: Reasons why it is not known whether an op's blocks were in use at the peak.
+NO_ADDRESS, NO_DEVICE = "the trace has no addresses of blocks", "the trace numbers no device"
 PEAKS: Final = {
     "process": pl.Int32,
     "device": pl.Int32,
@@ -98,8 +100,9 @@ def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     ``at_peak``: the bytes of its blocks that were in use at the device's peak; the rows of a device add up
     to the peak exactly. ``bytes``: all bytes that it allocated, in ``allocations`` allocations. The op is
     the innermost open on the thread that allocated; if the source names no thread (a GPU's history), the
-    innermost on the only thread with an open op. ``reason`` says why there is no op. ``at_peak`` is null
-    if the source gives no addresses or no number of the device. ``changes`` are ``memory_changes``.
+    innermost on the only thread with an open op. ``at_peak`` is null if the source gives no addresses or
+    no number of the device. ``reason`` says why there is no op, or no ``at_peak``. ``changes`` are
+    ``memory_changes``.
     """
     if changes.is_empty():
         return pl.DataFrame(schema=BY_OP)
@@ -112,6 +115,11 @@ def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
         .alias("at_peak"),
         pl.len().cast(pl.Int64).alias("allocations"),
         size.sum(),
+    )
+    why = pl.when(pl.col("device").is_null()).then(pl.lit(NO_DEVICE)).otherwise(pl.lit(NO_ADDRESS))
+    reasons = ["reason", pl.when(pl.col("at_peak").is_null()).then(why)]
+    rows = rows.with_columns(
+        pl.concat_str(reasons, separator="; ", ignore_nulls=True).replace("", None).alias("reason")
     )
     peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
     held_blocks = pl.concat([rows, _from_before(rows, peak)], how="diagonal_relaxed").join(
@@ -289,6 +297,7 @@ QUESTION = (
                     """
                     share: fraction: at_peak / the device's peak
                     bytes: bytes: sum of everything that the op allocated
+                    reason: text: why it has no op, or why at_peak is not known, from a closed list
                     """,
                 ),
             ),
