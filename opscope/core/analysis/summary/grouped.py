@@ -336,7 +336,7 @@ QUESTION = Question(
         Report(
             name="by_kind",
             title="Where the time went",
-            empty="not known: no kernels and no ops were recorded",
+            empty="not known: no kernels were recorded, nor ops of a run without a GPU",
             asked={"by": "kind"},
             table=by_kind_table,
             by="kind",
