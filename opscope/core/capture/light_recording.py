@@ -79,7 +79,6 @@ class LightRecording:
         self._retry = 0
         self._written_ns = 0
         self._writes = 0
-        self._seen_ns = 0
         self.clock.started = self._begin
 
     # ------------------------------------------------------------------- start and stop

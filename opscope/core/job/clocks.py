@@ -258,10 +258,6 @@ def _met(pieces: Pieces, on: pl.DataFrame, names: list[str]) -> Met:
     return Met(ends, exchanged.filter(pl.col("sender_node") != pl.col("receiver_node")))
 
 
-def _shifted(times: Ints, by: Offset) -> Ints:
-    return _moved_by(times, by.origin, by.offset, by.drift)
-
-
 def _moved_by(
     times: Ints, origin: Ints | int, offset: Ints | int, drift: NDArray[np.float64] | float
 ) -> Ints:

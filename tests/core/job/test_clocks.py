@@ -37,7 +37,7 @@ class Job:
 
 def right(job, found, offset=0, drift=0.0):
     """Every end is put where it truly was, to within the error (and the rounding of both clocks)."""
-    moved = clocks._shifted(job.seen(1, offset, drift)[1], found)
+    moved = clocks._moved_by(job.seen(1, offset, drift)[1], found.origin, found.offset, found.drift)
     return np.abs(moved - job.left[1]).max() <= found.error + 2
 
 

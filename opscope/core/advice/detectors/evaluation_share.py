@@ -36,6 +36,8 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
     steps = marked_steps(answers)
     if steps.is_empty():
         return CannotTell(NO_STEPS)
+    if not _has_room(answers, steps, least):
+        return []
     ops = answers.ops(categories=True)
     direction = pl.col("direction").cast(pl.String)
     outer = ops.filter(pl.col("parent_id").is_null(), direction.is_not_null())
@@ -53,6 +55,17 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
             findings.append(_finding(answers, mine, spans, time, steps_time))
     findings.sort(key=lambda finding: -finding.time)
     return findings[:1]
+
+
+def _has_room(answers: Answers, steps: pl.DataFrame, least: float) -> bool:
+    """Whether the time between and after a process's steps, where evaluations are, suffices for a finding."""
+    last = answers.trace["ranges"].group_by("process").agg(pl.col("end").max().alias("last"))
+    times = steps.group_by("process").agg(
+        pl.col("time").sum(), (pl.max("end") - pl.min("start")).alias("all"), pl.max("end")
+    )
+    times = times.join(last, on="process", how="left", nulls_equal=True)
+    room = pl.col("all") - pl.col("time") + (pl.col("last") - pl.col("end")).clip(0).fill_null(0)
+    return bool(times.select((room > least * (room + pl.col("time"))).any()).item())
 
 
 def _evaluations(steps: pl.DataFrame, ops: pl.DataFrame) -> tuple[Ints, Ints]:

@@ -32,8 +32,6 @@ _RULES: Final = (
     ),
 )
 _PATTERNS: Final = tuple((part, re.compile(pattern, re.IGNORECASE)) for part, pattern in _RULES)
-#: Layers and ranges in which tokens are chosen.
-_SAMPLER: Final = re.compile(r"(?<![a-z])sampl(?:e|er|ing)(?![a-z])", re.IGNORECASE)
 _OF_KINDS: Final = {
     kinds.COMMUNICATION: COMMUNICATION,
     kinds.ATTENTION: ATTENTION,
@@ -67,8 +65,3 @@ def parts_of(
             kind = named
         parts.append(part_of(op, family, kernel, kind))
     return parts
-
-
-def in_sampler(text: str | None) -> bool:
-    """Whether tokens are chosen in a layer or range."""
-    return text is not None and _SAMPLER.search(text) is not None
