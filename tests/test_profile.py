@@ -114,6 +114,9 @@ def test_unknown_is_null_with_a_reason(profile):
     launched = missing.filter(pl.col("why") != "no launch record")
     assert launched["share"].sum() == pytest.approx(1 - row["flops_share"])
     assert row["bytes_share"] == row["flops_share"]
+    assert missing.filter(pl.col("op") == "k3")["share"].to_list() == [
+        None
+    ]  # of the launched time, no part
     kernels = profile.kernels()
     assert kernels["flops"].to_list() == [48, None, None, None]
     assert kernels["reason"].cast(pl.String).to_list() == [

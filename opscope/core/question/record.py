@@ -38,8 +38,8 @@ class Job:
     cpu_only: bool
     #: The time (ns) spent in compilers; 0 if a GPU was used.
     compiling: int
-    #: The total time (ns) of which missing costs are given as shares.
-    costs_of: int
+    #: Which time missing costs are shares of (``coverage.shares_of``), and how much it is (ns).
+    costs_of: tuple[str, int]
     #: Returns the job's answer to another question, by its name.
     answer: Callable[[str], pl.DataFrame]
 

@@ -13,7 +13,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.summary.summary import FREE
-from opscope.core.attribution.attribute import REASONS
+from opscope.core.attribution.reasons import NO_LAUNCH, REASONS
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
@@ -106,19 +106,21 @@ def costs_of(profile: Answers) -> dict[str, int]:
     }
 
 
-def missing_costs(sums: pl.DataFrame, total: int) -> pl.DataFrame:
+def missing_costs(sums: pl.DataFrame, whole: str, total: int) -> pl.DataFrame:
     """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
     why.
 
     ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. ``calls`` counts kernels. ``share`` is of the
     device time with a launch record, as in the summary (``total``; where the source records no launches, of
-    all): over the rows that lack FLOPs it adds up to 1 − ``flops_share``, apart from the kernels without a
-    launch record, which are listed too (``why`` says so). For kernels over lists of tensors ``why`` ends
-    with the bounds of their grids (``chunks``). ``sums`` is ``missing_sums``.
+    all: ``whole`` is ``shares_of``). Over the rows that lack FLOPs it adds up to 1 − ``flops_share``. Kernels
+    without a launch record are listed too; they are no part of that time, so they have no share. For kernels
+    over lists of tensors ``why`` ends with the bounds of their grids (``chunks``). ``sums`` is
+    ``missing_sums``.
     """
+    is_part = pl.col("why").ne_missing(REASONS[NO_LAUNCH]) if whole == "launched" else pl.lit(True)
     ranked = (
         added_missing(sums)
-        .with_columns((pl.col("time") / (total or None)).alias("share"))
+        .with_columns(pl.when(is_part).then(pl.col("time") / (total or None)).alias("share"))
         .sort("time", "op", "lacks", "why", descending=[True, False, False, False])
     )
     limits = pl.Series([bound(*pair) for pair in ranked.select(*SCHEMA).rows()], dtype=pl.String)
@@ -282,7 +284,8 @@ def answer(profile: Answers) -> pl.DataFrame:
     The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
     launch record are listed in addition.
     """
-    return missing_costs(_sums(profile), costs_of(profile)[shares_of(profile.attribution.trace)])
+    whole = shares_of(profile.attribution.trace)
+    return missing_costs(_sums(profile), whole, costs_of(profile)[whole])
 
 
 def shares_of(trace: Trace) -> str:
@@ -310,8 +313,8 @@ QUESTION = Question(
                 lacks: text: which part of the cost is not known: FLOPs, bytes, or both
                 calls: count: kernels, copies and sets; without a GPU, calls of the op
                 time: ns: their device time; without a GPU, self time
-                share: fraction: time / device time that has a launch record; without a GPU, time / self
-                    time of all ops
+                share: fraction: time / device time that has a launch record, null for kernels without one;
+                    without a GPU, time / self time of all ops
                 why: text: why the cost is not known
                 """,
             ),
@@ -321,13 +324,13 @@ QUESTION = Question(
         table="missing",
         of=_sums,
         added=added_missing,
-        finished=lambda sums, job: missing_costs(sums, job.costs_of),
+        finished=lambda sums, job: missing_costs(sums, *job.costs_of),
     ),
     reports=(
         Report(
             name="missing",
             title="Ops without known FLOPs or bytes",
-            empty="none: the FLOPs and bytes of every op are known",
+            empty="none: the FLOPs and bytes of every op are known, or no op was recorded",
             aliases=("missing_costs",),
         ),
     ),

@@ -213,7 +213,7 @@ QUESTION = Question(
         Report(
             name="gaps",
             title="Time without an op, in detail",
-            empty="none: all time has an op",
+            empty="no time without an op: all of it has one, or none was recorded",
             sums="time kernels copies",
         ),
     ),

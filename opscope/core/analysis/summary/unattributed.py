@@ -63,7 +63,7 @@ QUESTION = Question(
         Report(
             name="unattributed",
             title="Time without an op, by reason",
-            empty="none: all time has an op",
+            empty="no time without an op: all of it has one, or none was recorded",
             sums="time kernels copies",
         ),
     ),
