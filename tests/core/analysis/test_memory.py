@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opscope.core.analysis.memory.memory import BEFORE, NO_ADDRESS, NO_DEVICE, OUTSIDE
+from opscope.core.analysis.memory.memory import BEFORE, NO_ADDRESS, NO_DEVICE, OUTSIDE, SHARED
 from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 
@@ -162,3 +162,28 @@ def test_a_cpu_has_no_unused_memory_and_a_gpu_none_below_0(trace_of):
     assert peaks.select("device", "peak_unused", "most_unused").rows() == [
         (-1, None, None), (0, 50, 50), (1, None, None),
     ]  # fmt: skip
+
+
+def test_shared_memory_is_no_part_of_the_allocators_total(trace_of):
+    """PyTorch reports a tensor in shared memory, as from a loader's worker, with a total of 0."""
+    trace = trace_of(
+        ranges=[op("mm", 10, 20), op("receive", 30, 40)],
+        allocations=[
+            change(12, 1, 100, 100),
+            change(32, 8, 24_576, 0, reserved=24_576),
+            change(50, 2, 60, 160),
+            change(60, 8, -24_576, 0),
+            change(70, 1, -100, 60),
+            change(71, 2, -60, 0),  # a total of 0 that is the allocator's
+        ],
+    )
+    profile = Profile(trace)
+    assert profile.memory().select("peak_memory", "in_use").row(0) == (160, 0)
+    rows = profile.memory_by_op().select("op", "at_peak", "reason").rows()
+    assert rows == [
+        ("mm", 100, None),
+        (None, 60, OUTSIDE),
+        ("receive", None, SHARED),
+    ]
+    assert profile.memory_kinds()["at_peak"].sum() == 160
+    assert profile.memory_curve()["in_use"].to_list() == [100, 100, 160, 160, 60, 0]

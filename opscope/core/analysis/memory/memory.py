@@ -26,6 +26,7 @@ _PLACE: Final = ("process", "device")
 OUTSIDE, BEFORE = "allocated outside any op", "in use before the first event"
 #: Reasons why it is not known whether an op's blocks were in use at the peak.
 NO_ADDRESS, NO_DEVICE = "the trace has no addresses of blocks", "the trace numbers no device"
+SHARED = "in shared memory, which the allocator's total leaves out"
 PEAKS: Final = {
     "process": pl.Int32,
     "device": pl.Int32,
@@ -101,28 +102,32 @@ def memory_by_op(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     to the peak exactly. ``bytes``: all bytes that it allocated, in ``allocations`` allocations. The op is
     the innermost open on the thread that allocated; if the source names no thread (a GPU's history), the
     innermost on the only thread with an open op. ``at_peak`` is null if the source gives no addresses or
-    no number of the device. ``reason`` says why there is no op, or no ``at_peak``. ``changes`` are
-    ``memory_changes``.
+    no number of the device, and of shared memory. ``reason`` says why there is no op, or no ``at_peak``.
+    ``changes`` are ``memory_changes``.
     """
     if changes.is_empty():
         return pl.DataFrame(schema=BY_OP)
     events = _with_held(changes.with_row_index("row"))
     blocks = _with_ops(ops, events.filter(pl.col("bytes") > 0))
     size = pl.col("bytes")
-    rows = blocks.group_by(*_PLACE, *_OP, "reason").agg(
+    rows = blocks.group_by(*_PLACE, *_OP, "reason", "counted").agg(
         pl.when(pl.col("held").is_not_null().all())
         .then(size.filter(pl.col("held")).sum())
         .alias("at_peak"),
         pl.len().cast(pl.Int64).alias("allocations"),
         size.sum(),
     )
-    why = pl.when(pl.col("device").is_null()).then(pl.lit(NO_DEVICE)).otherwise(pl.lit(NO_ADDRESS))
+    nameless = (
+        pl.when(pl.col("device").is_null()).then(pl.lit(NO_DEVICE)).otherwise(pl.lit(NO_ADDRESS))
+    )
+    why = pl.when("counted").then(nameless).otherwise(pl.lit(SHARED))
     reasons = ["reason", pl.when(pl.col("at_peak").is_null()).then(why)]
     rows = rows.with_columns(
         pl.concat_str(reasons, separator="; ", ignore_nulls=True).replace("", None).alias("reason")
     )
     peak = events.group_by(_PLACE).agg(pl.col("total").max().alias("peak"))
-    held_blocks = pl.concat([rows, _from_before(rows, peak)], how="diagonal_relaxed").join(
+    early = _from_before(rows.filter("counted"), peak)
+    held_blocks = pl.concat([rows, early], how="diagonal_relaxed").join(
         peak, on=_PLACE, how="left", nulls_equal=True
     )
     return (
@@ -146,7 +151,7 @@ def _with_held(events: pl.DataFrame) -> pl.DataFrame:
     first = pl.col("row").get(pl.col("total").arg_max()).over(_PLACE)
     until = pl.col("row").shift(-1).over(*_PLACE, "address")
     # without a device number, one list may contain the events of several allocators
-    has_place = pl.col("address").is_not_null() & pl.col("device").is_not_null()
+    has_place = pl.all_horizontal(pl.col("address", "device").is_not_null(), "counted")
     return events.with_columns(first.alias("peak_row")).with_columns(
         pl.when(has_place)
         .then(

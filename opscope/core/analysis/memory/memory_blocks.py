@@ -33,14 +33,23 @@ def ordered(trace: Trace) -> pl.DataFrame:
     """Return the events by process, device and time, with a running total if the source has no total.
 
     If a source reports 0 reserved bytes throughout, as PyTorch's profiler does for the CPU, they are unknown.
+    ``counted``: whether the total counts the event's block. PyTorch reports shared memory on the CPU, as of a
+    loader's workers, with a total of 0: the total is then that of the event before.
     """
     changes = trace["allocations"].filter(pl.col("bytes").is_not_null())
     in_order = changes.sort(*_PLACE, "time", maintain_order=True)
+    total = pl.col("total")
+    before = pl.when(total != 0).then(total).shift().forward_fill().fill_null(0).over(_PLACE)
+    counted = ((pl.col("device") != -1) | (total != 0) | (before + pl.col("bytes") == 0)).fill_null(
+        True
+    )
+    own = pl.when(counted).then(total).forward_fill().fill_null(0).over(_PLACE)
     return in_order.with_columns(
-        pl.when(pl.col("total").is_not_null().all().over(_PLACE))
-        .then("total")
+        pl.when(total.is_not_null().all().over(_PLACE))
+        .then(own)
         .otherwise(pl.col("bytes").cum_sum().over(_PLACE))
         .alias("total"),
+        counted.alias("counted"),
         pl.when((pl.col("reserved") != 0).any().over(_PLACE)).then("reserved").alias("reserved"),
     )
 

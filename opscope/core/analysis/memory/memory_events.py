@@ -135,6 +135,7 @@ def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
         )
     )
     block_rows = blocks(changes).select("row", "end_row")
+    counted = changes["counted"].gather(block_rows["row"])
     held_blocks = (
         pl.concat([events, block_rows], how="horizontal")
         .join(peaks, on=_PLACE, how="left", nulls_equal=True)
@@ -142,6 +143,7 @@ def memory_kinds(events: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
             (pl.col("row") <= pl.col("peak_row"))
             & (pl.col("end_row").fill_null(len(changes)) > pl.col("peak_row"))
             & (pl.col("kind_reason").cast(pl.String) != RULES[UNTOLD][1])
+            & counted
         )
     )
     rows = (
