@@ -29,6 +29,7 @@ from opscope.core.dialects.launches import LAUNCH, SHARED_IDS
 from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
 from opscope.core.tables.columns import matching, utf8
 from opscope.core.tables.impossible import ONLY_RANGES
+from opscope.core.tables.other_unit import APART
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers import foreign
 from opscope.readers.errors import TRUNCATED, BadInput, cut_off
@@ -363,6 +364,7 @@ def _note_damage(
             columns.endless,
             "warning",
         ),
+        (APART, links.calls_apart(columns), "warning"),
         (
             "begin events without an end, or ends without a begin, were left out",
             unpaired,

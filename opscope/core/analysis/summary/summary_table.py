@@ -17,7 +17,7 @@ from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.step_notes import source_of_steps
 from opscope.core.schema import COMPILE
-from opscope.core.tables.recorded_by import recorded_by
+from opscope.core.tables.trace import recorded_by
 
 _DAY: Final = 24 * 3600 * 10**9
 
