@@ -47,7 +47,7 @@ def notes(trace: Trace) -> list[tuple[str, int]]:
 
 
 def calls_at(*starts: int) -> list[dict[str, Any]]:
-    return [{"process": 0, "thread": 1, "start": start, "end": start + 10, "name": "cudaLaunchKernel",
+    return [{"process": 0, "thread": 1, "start": start, "end": start + 1_000, "name": "cudaLaunchKernel",
              "correlation": start} for start in starts]  # fmt: skip
 
 
