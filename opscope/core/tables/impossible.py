@@ -33,20 +33,7 @@ from numpy.typing import NDArray
 from opscope.core.question import units
 
 from .intervals import Ints
-from .other_unit import (
-    APART_SAID,
-    AT_ONCE_SAID,
-    AT_ZERO_SAID,
-    BARE_SAID,
-    CROSSING_SAID,
-    NOT_KNOWN,
-    TOO_LONG_SAID,
-    TOO_SHORT_SAID,
-    note_host_unit,
-    note_other_unit,
-    note_untimed,
-    short,
-)
+from .other_unit import NOT_KNOWN, SAID, TOO_LONG_SAID, TOO_SHORT_SAID, note_units, short
 from .trace import Trace
 
 #: Key in the attrs of a kernel whose time is not known, only an upper bound of it.
@@ -89,7 +76,7 @@ _NULL: Final = -(1 << 40)
 #: The reader's note on a trace that has ranges of the program but no op, call or kernel.
 ONLY_RANGES: Final = "the file has ranges alone, and no ops"
 NO_TIME: Final = "left out: their times were not recorded"
-IMPOSSIBLE: Final = f"{NOT_KNOWN}|{AT_ZERO_SAID}|{AT_ONCE_SAID}|{NO_TIME}|clocks differ, so idle"
+IMPOSSIBLE: Final = f"{NOT_KNOWN}|when they ran is not known|{NO_TIME}|clocks differ, so idle"
 #: If this share of a device's records, or of ops, has no time, results that rest on idle time are unknown; so
 #: they are if this share of the kernels' time may be too long.
 _MATTERS, _LONG_MATTERS = 0.01, 0.1
@@ -101,10 +88,7 @@ def without_impossible(trace: Trace) -> Trace:
         return trace  # a file of totals: its reader placed the times end to end
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
     trace = _without_launched_later(trace)
-    if len(trace["kernels"]) and not _has_nests(trace):
-        note_untimed(trace)
-        note_other_unit(trace)
-    note_host_unit(trace)
+    note_units(trace, nests=_has_nests(trace))
     trace = _without_overlaps(trace)
     trace = _clip_at_end(_clip_host_at_end(_clip_outliving(trace)))
     return _without_long(trace)
@@ -123,14 +107,9 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     if count and count >= _MATTERS * (count + kept):
         verb = "has" if count == 1 else "have"
         return f"{units.count(count)} of {units.count(count + kept)} {noun} {verb} no time"
-    for why in (BARE_SAID, AT_ZERO_SAID, AT_ONCE_SAID, TOO_SHORT_SAID, TOO_LONG_SAID):
-        if said.str.contains(f"^{of} {why}: ").any():
-            return f"kernels {why}"
-    host = said.filter(
-        said.str.contains(f"^(ranges|calls) ({CROSSING_SAID}|{APART_SAID}|{TOO_SHORT_SAID})")
-    )
-    if len(host):
-        return str(host[0]).partition(":")[0]
+    of_all = said.filter(said.str.contains(f"^({'|'.join(names)}|ranges|calls) ({SAID})"))
+    if len(of_all):
+        return str(of_all[0]).partition(":")[0]
     kernels = trace["kernels"] if "kernels" in names else trace["kernels"].clear()
     lasted = kernels["end"] - kernels["start"]
     most = int(lasted.filter(clip_marks(trace, kernels)).sum())
@@ -142,9 +121,8 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
 def durations_unknown(trace: Trace) -> str | None:
     """Why no duration of a kernel is known; None if they are."""
     said = trace["notes"]["what"].cast(pl.String)
-    whys = (TOO_SHORT_SAID, TOO_LONG_SAID)
-    why = next((why for why in whys if said.str.contains(f"^kernels {why}: ").any()), None)
-    return None if why is None else f"kernels {why}: {NOT_KNOWN}"
+    why = said.filter(said.str.contains(f"^kernels ({TOO_SHORT_SAID}|{TOO_LONG_SAID}): "))
+    return f"{str(why[0]).partition(':')[0]}: {NOT_KNOWN}" if len(why) else None
 
 
 # ------------------------------------------------------------------------------ far from all else

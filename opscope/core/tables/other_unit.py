@@ -46,10 +46,30 @@ CROSSING_SAID: Final = "end within the next of their thread"
 APART_SAID: Final = (
     "lie at other times than what ran in them: times are in two units or of two clocks, so"
 )
+#: What notes say of a whole table.
+SAID: Final = "|".join(
+    (
+        BARE_SAID,
+        AT_ZERO_SAID,
+        AT_ONCE_SAID,
+        TOO_SHORT_SAID,
+        TOO_LONG_SAID,
+        CROSSING_SAID,
+        APART_SAID,
+    )
+)
 APART: Final = f"ranges {APART_SAID} {NOT_KNOWN}"
 
 
-def note_other_unit(trace: Trace) -> None:
+def note_units(trace: Trace, nests: bool) -> None:
+    """Note tables in doubt. ``nests``: the kernels nest, as on a TPU."""
+    if len(trace["kernels"]) and not nests:
+        _note_untimed(trace)
+        _note_kernels(trace)
+    _note_host(trace)
+
+
+def _note_kernels(trace: Trace) -> None:
     """Note kernels most of which are shorter than a launch takes on a GPU, or longer than a stream allows."""
     kernels = trace["kernels"]
     if len(kernels) < _MANY:
@@ -72,7 +92,7 @@ def _is_short(table: pl.DataFrame) -> bool:
     return len(table) >= _MANY and usual is not None and usual < _SHORTEST
 
 
-def note_host_unit(trace: Trace) -> None:
+def _note_host(trace: Trace) -> None:
     """Note ranges and calls that end within the next of their thread although what a thread does nests, and
     launches shorter than any is."""
     calls = trace["calls"]
@@ -94,7 +114,7 @@ def note_host_unit(trace: Trace) -> None:
             trace.note("warning", text, count)
 
 
-def note_untimed(trace: Trace) -> None:
+def _note_untimed(trace: Trace) -> None:
     """Note kernels without a duration (no kernel takes less than a clock's tick, but times may be
     rounded), and tables in which most kernels began at time 0 although the host did not."""
     kernels = trace["kernels"]

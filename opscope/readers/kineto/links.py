@@ -293,9 +293,9 @@ def calls_apart(columns: Columns) -> int:
     rows = np.flatnonzero((external != NONE) & (external != calls.column("correlation")))
     rows = rows[:: max(1, len(rows) // _SAMPLE)]
     called = pl.DataFrame({"id": external[rows], "called": calls.column("start")[rows]})
-    names = {"id": "external", "start": "start", "end": "end"}
-    of_ids = pl.DataFrame({name: ops.column(column) for name, column in names.items()})
-    both = called.join(of_ids.join(called, on="id", how="semi").unique("id", keep="none"), on="id")
+    own = pl.DataFrame({name: ops.column(name) for name in ("external", "start", "end")})
+    own = own.rename({"external": "id"}).join(called, on="id", how="semi")
+    both = called.join(own.unique("id", keep="none"), on="id")
     within = pl.col("called").is_between(pl.col("start") - _ROUNDED, pl.col("end") + _ROUNDED)
     outside = len(both.filter(~within))
     return outside if outside >= _FEWEST and 2 * outside > len(both) else 0

@@ -64,9 +64,9 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     """Return the trace in a profile. Raises BadInput, for ``model`` too if it is not the profile's."""
     events_read = events.read(path)
     frame = events_read.frame.with_columns((pl.col("start") + pl.col("duration")).alias("end"))
-    is_run, again = (pl.col("cat") == "Session") & (pl.col("name") == RUN), 0
-    if (ran := frame.filter(is_run)).height and ran.is_duplicated().all():
-        frame, again = once(frame)
+    is_run = (pl.col("cat") == "Session") & (pl.col("name") == RUN)
+    twice = frame.filter(is_run).is_duplicated()
+    frame, again = once(frame) if len(twice) and twice.all() else (frame, 0)
     on_host = frame.filter(pl.col("cat") != "Kernel")
     is_node = (pl.col("cat") == "Node") & (pl.col("kind") == "kernel_time")
     nodes = on_host.filter(is_node).sort(
