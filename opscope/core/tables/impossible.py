@@ -413,9 +413,8 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
     after = np.searchsorted(start, end - _ROUNDED, side="left")
     long = np.flatnonzero(after - np.arange(len(start)) > 1)
     inside = np.zeros(len(start), np.int64)
-    with_own = (
-        inside.copy()
-    )  # work of the same launch too, which a CUDA graph may run at the same time
+    # work of the same launch too, which a CUDA graph may run at the same time
+    with_own = inside.copy()
     like_it = inside.copy()  # kernels in a kernel, copies in a copy: clocks of both may differ
     is_copy = work.row >= len(trace["kernels"])
     following = np.full(len(start), -1, np.int64)

@@ -14,15 +14,7 @@ from numpy.typing import NDArray
 from opscope.core.tables.columns import spread
 from opscope.core.tables.intervals import Ints
 
-from .columns import (
-    CATEGORIES,
-    LAUNCH_FLOWS,
-    NONE,
-    Codes,
-    Columns,
-    Gathered,
-    id_number,
-)
+from .columns import CATEGORIES, LAUNCH_FLOWS, NONE, Codes, Columns, Gathered, id_number
 from .groups import with_members
 
 

@@ -137,9 +137,8 @@ class Strip:
         rows = _spans(block * _BLOCK, counts)
         length = np.minimum(self.lasted(rows), times[owner] - self.start[rows])
         cell = place_of[self.kind[rows]] * len(times) + owner
-        if (
-            len(length) and length.max() < _EXACT
-        ):  # then float64 adds up exactly, in a fifth of the time
+        # then float64 adds up exactly, in a fifth of the time
+        if len(length) and length.max() < _EXACT:
             sums_by_kind += (
                 np.bincount(cell, length, sums_by_kind.size)
                 .astype(np.int64)
