@@ -574,9 +574,8 @@ class Recorder:
         kept: list[_Thread] = []
         living = living_threads()
         for thread in self._threads:
-            records = bytes(
-                thread.log
-            )  # the thread may append meanwhile: delete only what was copied
+            # the thread may append meanwhile: delete only what was copied
+            records = bytes(thread.log)
             del thread.log[: len(records)]
             if records:
                 self._records += len(records) // RECORD_BYTES

@@ -95,9 +95,8 @@ def read(path: str | PathLike[str]) -> Trace:
     empty &= not len(sampled)
     if empty and file.truncated:
         raise BadInput(path, file.truncated)
-    if empty and (
-        left_out or not _KINETO & set(file.meta)
-    ):  # other tools' files may have no events
+    # other tools' files may have no events
+    if empty and (left_out or not _KINETO & set(file.meta)):
         complaint = foreign.of_json(start)
         what = "traceEvents has nothing that torch.profiler records"
         raise BadInput(path, complaint or what + _hold(columns))

@@ -381,9 +381,8 @@ def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
         last = int(ended[-1])
     if marked.all():
         return None
-    if _is_chain(
-        start, end, marked
-    ):  # this is so where slices nest: the others lie inside those taken
+    # this is so where slices nest: the others lie inside those taken
+    if _is_chain(start, end, marked):
         return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, count + 1))
     jump = np.append(jump, count)

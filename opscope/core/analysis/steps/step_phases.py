@@ -254,9 +254,8 @@ class Phases:
             index = np.searchsorted(first, time[here], side="right") - 1
             inside = (index >= 0) & (time[here] < at(last, index, -1))
             around = np.where(inside, at(phase, index), NONE)
-            takes = (code[here] < 0) | (
-                around == _BACKWARD
-            )  # a backward pass recomputes forward ops
+            # a backward pass recomputes forward ops
+            takes = (code[here] < 0) | (around == _BACKWARD)
             placed[here[takes]] = around[takes]
         return placed
 
