@@ -175,7 +175,7 @@ def test_a_last_kernel_ends_with_the_trace(last: int) -> None:
     kernels = row_of(10)
     kernels[-1]["end"] = last
     trace = without_impossible(traced(kernels, calls=calls_at(0, 25 * MS)))
-    assert trace["kernels"]["end"][9] == 25 * MS + 10
+    assert trace["kernels"]["end"][9] == 25 * MS + 1_000
     ((what, count),) = notes(trace)
     assert count == 1
     assert "after the end of the trace" in what
