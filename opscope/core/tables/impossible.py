@@ -107,9 +107,10 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     if count and count >= _MATTERS * (count + kept):
         verb = "has" if count == 1 else "have"
         return f"{units.count(count)} of {units.count(count + kept)} {noun} {verb} no time"
-    of_all = said.filter(said.str.contains(f"^({'|'.join(names)}|ranges|calls) ({SAID})"))
-    if len(of_all):
-        return str(of_all[0]).partition(":")[0]
+    for tables in (of, "(ranges|calls)"):
+        of_all = said.filter(said.str.contains(f"^{tables} ({SAID})"))
+        if len(of_all):
+            return str(of_all[0]).partition(":")[0]
     kernels = trace["kernels"] if "kernels" in names else trace["kernels"].clear()
     lasted = kernels["end"] - kernels["start"]
     most = int(lasted.filter(clip_marks(trace, kernels)).sum())
