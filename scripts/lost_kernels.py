@@ -41,6 +41,7 @@ TRACES: Final = (
     "nsys/fsdp_h100x2_2026.sqlite",
     "nvprof/language_model.sqlite",
     "rocm/rpd/matmul_result.rpd",
+    "xplane/jax_conv_mi300.xplane.pb",
 )
 SHARES: Final = (0.001, 0.01, 0.05, 0.1, 0.3, 0.5)
 #: Traces with at least three steps that run the same kernels.

@@ -54,9 +54,8 @@ def when_jax_begins(function: Callable[[], None]) -> None:
 
     def imported(bridge: Any) -> None:
         original = getattr(bridge, "backends", None)
-        if (
-            original is None
-        ):  # private to JAX, so a version may lack it: no operations are recorded then
+        # private to JAX, so a version may lack it: no operations are recorded then
+        if original is None:
             _log.warning(
                 "opscope: operations are not recorded: this version of JAX has no xla_bridge.backends"
             )

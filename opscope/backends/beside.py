@@ -365,9 +365,8 @@ class Beside:
         if failed is not None:
             self._lost(recorder, failed)
         elif open_recorder is not None:
-            is_complete = (
-                window.over is None
-            )  # a recording that ends before its bounds is kept completely
+            # a recording that ends before its bounds is kept completely
+            is_complete = window.over is None
             begin = window.opened if is_complete or window.begin is None else window.begin
             chosen = self._bounds.chosen and window.begin is not None
             open_recorder.fact(

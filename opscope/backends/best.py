@@ -45,9 +45,8 @@ class Best:
         """Return the choice, which may change as long as the capture has not begun."""
         while self._one is None:
             assert self._tries is not None
-            choice, self._one = next(
-                self._tries
-            )  # the recorder is last, and ``_give_up`` raises there
+            # the recorder is last, and ``_give_up`` raises there
+            choice, self._one = next(self._tries)
             self.choice = choice.instead_of(self._failed)
             try:
                 self.inner = None if self._one.outside else self._one.capture(self.folder, EXACT)

@@ -51,9 +51,8 @@ class Methods:
             self._captures.begins(graph)
             try:
                 return original(graph, *args, **kwargs)
-            except (
-                BaseException
-            ):  # also after an interrupt: otherwise it would count as being captured for ever
+            except BaseException:
+                # also after an interrupt: otherwise it would count as being captured for ever
                 self._captures.ends(graph)
                 raise
 

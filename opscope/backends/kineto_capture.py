@@ -99,10 +99,8 @@ class KinetoCapture(Beside):
         try:
             with _ours():
                 getattr(self._profiler, name)()
-        except (
-            RuntimeError,
-            AssertionError,
-        ) as error:  # CUPTI in use, a profiler running, no activity
+        except (RuntimeError, AssertionError) as error:
+            # CUPTI in use, a profiler running, no activity
             self._profiler = None
             raise SessionError(f"torch.profiler cannot start: {error}") from error
 

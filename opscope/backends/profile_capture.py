@@ -146,9 +146,8 @@ def capture(
     finally:
         if outside is not None and os.getpid() == owner:
             outside.stop()
-        if (
-            os.getpid() != owner
-        ):  # a forked child leaves the block: the profile belongs to its parent
+        # a forked child leaves the block: the profile belongs to its parent
+        if os.getpid() != owner:
             session.finish()
         elif folder is not None:
             try:

@@ -248,8 +248,7 @@ def left_over(root: Path) -> list[tuple[Path, dict[str, Any]]]:
     dumps = []
     for _, _, path in ring_dump.dumps(root):
         details = ring_dump.ready(path)
-        if (
-            details is not None and details.get("made_by") != ATTACH
-        ):  # the attached process converts this dump
+        # the attached process converts this dump
+        if details is not None and details.get("made_by") != ATTACH:
             dumps.append((path, details))
     return dumps

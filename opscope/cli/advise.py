@@ -169,7 +169,7 @@ def _show(
         )
         first = [
             Table(title, [Column("what", "")], (), sentences=sentences)
-            for title, sentences in (("Missing", lacks), ("Impossible times", impossible))
+            for title, sentences in (("Missing", lacks), ("Impossible records", impossible))
             if sentences
         ]
         common.show([*first, told(table, vendor(profile))], asked.width)

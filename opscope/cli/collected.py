@@ -89,8 +89,8 @@ def of_nsight(nsys: nsight_run.UnderNsight, task: Task) -> tuple[Profile, Path] 
 def _save(task: Task, trace: Trace, closing: Iterable[str]) -> tuple[Profile, Path]:
     """Write the profile of a trace, and print where it is; see ``collect_profile``."""
     from opscope.core import redaction
-    from opscope.core.tables.recorded_by import recorded_by
     from opscope.core.tables.redacted import redacted
+    from opscope.core.tables.trace import recorded_by
     from opscope.profile import Profile
 
     parts, command, private = task.parts, task.command, task.private

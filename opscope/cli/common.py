@@ -118,9 +118,8 @@ def stream(write: Callable[[TextIO], object]) -> None:
         with progress_bar.aside() if sys.stdout.isatty() else contextlib.nullcontext():
             write(sys.stdout)
             sys.stdout.flush()
-    except (
-        BrokenPipeError
-    ):  # the reader has ended (``opscope ops x | head``): exit as other tools do
+    except BrokenPipeError:
+        # the reader has ended (``opscope ops x | head``): exit as other tools do
         discard(sys.stdout)
         raise declared.Exit from None
     except OSError as error:

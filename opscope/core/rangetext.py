@@ -291,9 +291,8 @@ class _Parser:
         except _CutHere:
             truncated, self.may_be_cut = True, False
             self.at += len(CUT)
-            if self.at < len(
-                self.text
-            ):  # else an older opscope wrote it and cut everything from here on
+            # else an older opscope wrote it and cut everything from here on
+            if self.at < len(self.text):
                 device, frames = self.place()
             if self.at < len(self.text):
                 self.fail("unexpected text")

@@ -264,9 +264,8 @@ def _join(
         where, _, message = none.rpartition(": ")
         raise BadInput(where or "()", message)
     of_engines, paths = _of_engines([path if is_url(path) else Path(path) for path in paths])
-    _refuse_twice(
-        of_engines, content=False
-    )  # two engines may have been built with the same options
+    # two engines may have been built with the same options
+    _refuse_twice(of_engines, content=False)
     _refuse_twice(paths)
     parts: list[Trace] = []
     names: list[str] = []

@@ -90,9 +90,8 @@ def at_hand(url: str, file: Found | None = None) -> Iterator[Path]:
         try:
             yield local
         except BadInput as error:
-            if is_url(
-                error.path
-            ):  # the error names a file already, perhaps another one: several copies may exist
+            # the error names a file already, perhaps another one: several copies may exist
+            if is_url(error.path):
                 raise
             raise _rename(error, folder, local, url) from error
 

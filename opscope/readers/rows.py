@@ -22,6 +22,8 @@ MOST_COLUMNS: Final = 10_000
 _LONGEST_HEADER: Final = 16 << 20
 #: The note on lines that ``csv_rows`` leaves out.
 UNEVEN: Final = "lines of {} with fewer or more fields than its header were left out"
+#: The note on rows that ``once`` leaves out.
+TWICE: Final = "rows that stand in the file again, equal in all columns: counted once"
 
 #: Values that JSON does not have and many programs write.
 _NO_NUMBER: Final = re.compile(rb"(?i)([:\[,]\s*)[-+]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])")
@@ -62,6 +64,13 @@ def frame_of(
             notes.append(("warning", f"values of {table}.{name} out of range, read as null", lost))
         columns.append(column)
     return pl.DataFrame(columns)
+
+
+def once(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Return the rows of a table in which no two can be equal, as in totals by name, each once; and how many
+    that leaves out."""
+    kept = frame.unique(maintain_order=True)
+    return kept, len(frame) - len(kept)
 
 
 def of_successful(correlation: pl.Series, result: pl.Series) -> pl.Series:

@@ -197,9 +197,8 @@ class Pages:
         the columns ``seldom`` is not null. ``tell`` is called with the bytes of each block that is decoded.
         Raises Unusual."""
         step = max(1, _BLOCK // self._size)
-        memory = self._buffer(
-            min(step, len(piece.pages))
-        )  # new memory costs more than what is read
+        # new memory costs more than what is read
+        memory = self._buffer(min(step, len(piece.pages)))
         blocks = []
         for start in range(0, len(piece.pages), step):
             pages = piece.pages[start : start + step]

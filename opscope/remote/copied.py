@@ -52,9 +52,8 @@ def copied(listed_file: Found, folder: Path) -> Path:
 def _copy(listed_file: Found, target: Path, opened_store: Any = None) -> None:
     opened_store = opened_store or store(listed_file.url)
     path = path_in(opened_store, listed_file.url)
-    listed_file = look(
-        listed_file.url, opened_store
-    )  # a listing may be older, and name its versions in another way
+    # a listing may be older, and name its versions in another way
+    listed_file = look(listed_file.url, opened_store)
     for last in (False, True):
         _room(listed_file.url, listed_file.size or 0, target.parent)
         _get(listed_file, opened_store, path, target)

@@ -39,10 +39,8 @@ def dask(address: str) -> Iterator[tuple[Executor, int | None]]:
     if address.startswith("tls:"):
         try:
             certified = Security().get_connection_args("client").get("ssl_context") is not None
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # a certificate file is missing or holds no certificate
+        except (OSError, ValueError) as error:
+            # a certificate file is missing or holds no certificate
             raise EngineError(f"{address}: Dask's certificates: {_say(error)}") from error
         if not certified:
             raise EngineError(

@@ -49,9 +49,8 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
     empty |= {name for name in frame.columns if _PART.fullmatch(name) and _nothing(frame[name])}
     if {"op", "reason"} <= set(frame.columns) and frame["reason"].null_count():
         of_ops = frame.filter(pl.col("op").is_not_null())["reason"]
-        if of_ops.null_count() == len(
-            of_ops
-        ):  # a row without an op shows its reason in the op's place
+        # a row without an op shows its reason in the op's place
+        if of_ops.null_count() == len(of_ops):
             empty.add("reason")
     if not cpu_only:
         return frozenset(empty)

@@ -127,9 +127,8 @@ def server_of(
 def _prepare(viewed: Viewed | Runs) -> None:
     """Load the modules of the first answers while the browser starts (0.3 s); large tables stay unread."""
     questions()
-    if (
-        isinstance(viewed, Runs) or viewed.profile.merged_of is None
-    ):  # a merged profile has no kernels
+    # a merged profile has no kernels
+    if isinstance(viewed, Runs) or viewed.profile.merged_of is None:
         schema_of("kernels")
 
 

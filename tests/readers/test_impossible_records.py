@@ -20,6 +20,7 @@ from opscope.core.advice.detectors import ON_HOST
 from opscope.core.analysis.ops.lost_kernels import idle_unknown
 from opscope.core.analysis.summary.doubts import doubts
 from opscope.readers import BadInput
+from opscope.readers.rows import TWICE
 from tests.readers.cupti_xplane import H200, Cupti
 from tests.readers.rocm import made as rocm
 from tests.script import module_at
@@ -467,3 +468,102 @@ def test_durations_in_another_unit_carry_no_cause(shared, tmp_path, factor, says
     kept = advice.filter(pl.col("outcome") == "found")["detector"].to_list()
     assert not set(kept) - ON_HOST
     assert says in advice.filter(detector="slow_gemms")["reason"][0]
+
+
+def torch_trace(path: Path, factor: float, *, ids_of_ops: bool = True) -> opscope.Profile:
+    """Write 30 ops with a launch and a kernel each, in us; the ops are in another unit."""
+    events = []
+    for n in range(30):
+        at = 1_000 + 100 * n
+        op = {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 7, "tid": 7, "ts": at * factor,
+              "dur": 40 * factor, "args": {"External id": 500 + n}}  # fmt: skip
+        ids = {"correlation": n + 1, "External id": 500 + n if ids_of_ops else n + 1}
+        call = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7, "ts": at + 10,
+                "dur": 6, "args": ids}  # fmt: skip
+        kernel = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": at + 30, "dur": 50,
+                  "args": {"device": 0, "stream": 7, **ids}}  # fmt: skip
+        events += [op, call, kernel]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return opscope.load(path)
+
+
+@pytest.mark.parametrize("factor", [1000, 0.001, 1])
+def test_ops_that_lie_apart_from_the_calls_that_they_made_carry_no_cause(tmp_path, factor):
+    profile = torch_trace(tmp_path / "t.json", factor)
+    apart = [text for text in profile.of(doubts) if text.startswith("ranges lie at other times")]
+    assert bool(apart) == (factor != 1)
+    assert (profile.of(idle_unknown) is None) == (factor == 1)
+    assert (profile.diagnosis()["finding"][0] == "cannot tell") == (factor != 1)
+
+
+def test_an_id_that_is_the_calls_own_shows_no_op(tmp_path):
+    profile = torch_trace(tmp_path / "t.json", 1000, ids_of_ops=False)
+    assert profile.of(doubts) == []
+
+
+def onnxruntime(path: Path, of_session: float, of_node: float, runs: int = 4) -> opscope.Profile:
+    """Write runs of six nodes each; times of nodes and of the session are multiplied."""
+
+    def one(cat: str, name: str, ts: int, dur: int, factor: float, **args: str) -> dict[str, Any]:
+        times = {"ts": ts * factor, "dur": dur * factor}
+        times = {key: int(value) if value == int(value) else value for key, value in times.items()}
+        return {"cat": cat, "pid": 1, "tid": 1, **times, "ph": "X", "name": name, "args": args}
+
+    events = []
+    for run in range(runs):
+        begin = 5_001 + 2_000 * run
+        for n in range(6):
+            events.append(one("Node", f"n{n}_kernel_time", begin + 300 * n, 201, of_node, op_name="Relu",
+                              provider="CPUExecutionProvider"))  # fmt: skip
+        events.append(one("Session", "model_run", begin, 1_900, of_session))
+    path.write_text(json.dumps(events))
+    return opscope.load(path)
+
+
+@pytest.mark.parametrize(
+    ("of_session", "of_node", "says"),
+    [
+        (1, 1, None),
+        (1000, 1000, "all times are whole milliseconds"),
+        (0.001, 0.001, "times have fractions of a microsecond"),
+        (1, 1000, "ranges lie at other times"),
+        (1000, 1, "ranges lie at other times"),
+    ],
+)
+def test_times_of_onnxruntime_in_another_unit_are_told(tmp_path, of_session, of_node, says):
+    profile = onnxruntime(tmp_path / "a.json", of_session, of_node)
+    told = profile.of(doubts)
+    assert [text for text in told if text.startswith(says or "")] == told
+    assert bool(told) == (says is not None)
+    apart = of_session != of_node
+    assert (profile.diagnosis()["text"][0].startswith("what bounds the run: ranges lie")) == apart
+
+
+def test_runs_of_onnxruntime_that_a_file_holds_again_are_steps_once(tmp_path):
+    path = tmp_path / "a.json"
+    whole = onnxruntime(path, 1, 1)
+    path.write_text(json.dumps(json.loads(path.read_text()) * 2))
+    twice = opscope.load(path)
+    assert twice.summary()["steps"].to_list() == whole.summary()["steps"].to_list() == [4]
+    assert twice.of(doubts) == [f"{TWICE} (28)"]
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "rows"),
+    [
+        ("results.stats.csv", '"Name","Calls","TotalDurationNs","AverageNs","Percentage"',
+         ['"k1(int)",10,5000,500,50', '"k2(int)",10,5000,500,50']),
+        ("aicore_intermediate_0_detail.csv", "full_kernel_name,execution_time",
+         ["Default/a/MatMul-op1,0.002", "Default/a/MatMul-op2,0.002"]),
+    ],
+)  # fmt: skip
+def test_totals_that_a_file_holds_again_count_once(tmp_path, name, head, rows):
+    sums = []
+    for copies in (1, 2):
+        folder = tmp_path / str(copies)
+        folder.mkdir()
+        (folder / name).write_text("\n".join([head, *rows * copies]) + "\n")
+        profile = opscope.load(folder / name)
+        sums.append(profile.summary()["kernel_time"][0])
+        assert profile.of(doubts) == ([f"{TWICE} (2)"] if copies == 2 else [])
+    assert sums[0] == sums[1] > 0

@@ -198,9 +198,8 @@ class _Attempt:
             prefix = self._turn_on(undo)
             try:
                 yield
-            except (
-                BaseException
-            ):  # the program's error, or an interrupt: its session shows the options it was given
+            except BaseException:
+                # the program's error, or an interrupt: its session shows the options it was given
                 session._sess_options = given
                 raise
         if prefix is None:

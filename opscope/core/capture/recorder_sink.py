@@ -474,9 +474,8 @@ class Recorder:
         ranges = int(left * record_ns(RECORD.pack)) if left else 0
         self._fact(cost="other ranges", time=ranges, calls=left, one_in=None)
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
-        until = (
-            perf_counter_ns()
-        )  # the last call comes after ``stop``, later by the time of writing
+        # the last call comes after ``stop``, later by the time of writing
+        until = perf_counter_ns()
         said = None if self._stacks is None else self._stacks.facts()
         if said is not None:
             self._fact(stacks=said)
@@ -575,9 +574,8 @@ class Recorder:
         kept: list[_Thread] = []
         living = living_threads()
         for thread in self._threads:
-            records = bytes(
-                thread.log
-            )  # the thread may append meanwhile: delete only what was copied
+            # the thread may append meanwhile: delete only what was copied
+            records = bytes(thread.log)
             del thread.log[: len(records)]
             if records:
                 self._records += len(records) // RECORD_BYTES

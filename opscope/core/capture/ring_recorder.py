@@ -392,9 +392,8 @@ class RingRecorder(Recorder):
         return min(left, max(self._look_due - perf_counter_ns(), 0))
 
     def _maintain(self, now: int) -> None:
-        if not self._lock.acquire(
-            timeout=0.05
-        ):  # ``stop`` has the lock while it waits for this thread
+        # ``stop`` has the lock while it waits for this thread
+        if not self._lock.acquire(timeout=0.05):
             return
         try:
             if not self.running or self._busy or self.folder is None or self._room < 0:

@@ -69,9 +69,8 @@ def arguments(
     overloads = _overloads(name.removeprefix("aten::").partition(".")[0], arity)
     if not overloads:
         return None
-    typed = (
-        tensors is not None and False in tensors
-    )  # then an absent tensor is an optional one, not ``out``
+    # then an absent tensor is an optional one, not ``out``
+    typed = tensors is not None and False in tensors
     for overload in overloads if tensors else ():
         if all(
             is_tensor == (argument.kind != "scalar")

@@ -34,6 +34,8 @@ _SOME: Final = 10
 _SHARE: Final = 100
 #: A trace that was written again has each kernel so often at most.
 _COPIES: Final = 4
+#: How the notes on repeated records end, those of readers included.
+COUNTED: Final = ": counted (once|each)$"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -231,9 +231,8 @@ def join(parts: Sequence[Trace], paths: Sequence[str], unrelated: bool) -> Trace
             for part, low, high in _windows(parts, first)
             for number in part
         ]
-        if (
-            windows and SESSION not in parts[decision.same[0][0]].origin
-        ):  # sessions run beside each other
+        # sessions run beside each other
+        if windows and SESSION not in parts[decision.same[0][0]].origin:
             trace = _window(trace, rows)
         names = ", ".join(
             sorted({os.path.basename(files[other].path) for _, other in decision.same})

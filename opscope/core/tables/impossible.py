@@ -16,8 +16,7 @@ Rules, each counted and named in the notes of the trace:
   a second, and a hundred times.
 * What a thread does nests. An op or call that outlives a range that it began in, and is ten times as long,
   is clipped where the thread's next range begins.
-* A kernel without a duration took an unknown time. One that lasts over an hour is left out. Where most take
-  less than 100 ns, or last until four others of their stream have begun, durations are in another unit.
+* A kernel that lasts over an hour is left out. Tables in another unit are only noted (``other_unit.py``).
 * Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
   and calls, from an hour on; sooner where they outlive a range of their thread that they began in.
 """
@@ -34,6 +33,7 @@ from numpy.typing import NDArray
 from opscope.core.question import units
 
 from .intervals import Ints
+from .other_unit import NOT_KNOWN, SAID, TOO_LONG_SAID, TOO_SHORT_SAID, note_units, short
 from .trace import Trace
 
 #: Key in the attrs of a kernel whose time is not known, only an upper bound of it.
@@ -72,29 +72,11 @@ _TIMED: Final = {
     "allocations": "time",
 }
 _SPANS: Final = ("ranges", "calls", "kernels", "memops", "syncs")
-#: From this share of kernels without a duration on, it is not chance; with rounded times, not rounding.
-_BARE, _ROUNDED_OFF = 0.01, 0.5
-#: From this many kernels of one stream with equal begin on, it is not chance.
-_FEWEST: Final = 3
-#: Most kernels take at least this long (ns); and the number of kernels that suffices to judge it.
-_SHORTEST, _MANY = 100, 20
-#: No kernel of 30 real traces of three vendors lasts until so many others of its stream have begun; of
-#: durations a thousand times too long 73 % do at least.
-_OTHERS_BEGUN: Final = 4
 _NULL: Final = -(1 << 40)
-_NAME: Final = 60
 #: The reader's note on a trace that has ranges of the program but no op, call or kernel.
 ONLY_RANGES: Final = "the file has ranges alone, and no ops"
-#: How the notes on impossible times begin, including those of readers and of linking (``early_kernels``).
-_NOT_KNOWN: Final = "how long they took is not known"
 NO_TIME: Final = "left out: their times were not recorded"
-BARE_SAID: Final = "have no duration"
-AT_ZERO_SAID: Final = "begin at time 0"
-AT_ONCE_SAID: Final = "begin at one and the same time"
-#: Of durations in another unit than the starts.
-TOO_SHORT_SAID: Final = "take less than 100 ns, most of them"
-TOO_LONG_SAID: Final = "last until four others of their stream have begun, most of them"
-IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{AT_ZERO_SAID}|{AT_ONCE_SAID}|{NO_TIME}|clocks differ, so idle"
+IMPOSSIBLE: Final = f"{NOT_KNOWN}|when they ran is not known|{NO_TIME}|clocks differ, so idle"
 #: If this share of a device's records, or of ops, has no time, results that rest on idle time are unknown; so
 #: they are if this share of the kernels' time may be too long.
 _MATTERS, _LONG_MATTERS = 0.01, 0.1
@@ -106,8 +88,7 @@ def without_impossible(trace: Trace) -> Trace:
         return trace  # a file of totals: its reader placed the times end to end
     trace = _without_crossing_at_zero(_without_far(_without_lone(_without_spans(trace))))
     trace = _without_launched_later(trace)
-    _note_untimed(trace)
-    _note_other_unit(trace)
+    note_units(trace, nests=_has_nests(trace))
     trace = _without_overlaps(trace)
     trace = _clip_at_end(_clip_host_at_end(_clip_outliving(trace)))
     return _without_long(trace)
@@ -126,9 +107,10 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
     if count and count >= _MATTERS * (count + kept):
         verb = "has" if count == 1 else "have"
         return f"{units.count(count)} of {units.count(count + kept)} {noun} {verb} no time"
-    for why in (BARE_SAID, AT_ZERO_SAID, AT_ONCE_SAID, TOO_SHORT_SAID, TOO_LONG_SAID):
-        if said.str.contains(f"^{of} {why}: ").any():
-            return f"kernels {why}"
+    for tables in (of, "(ranges|calls)"):
+        of_all = said.filter(said.str.contains(f"^{tables} ({SAID})"))
+        if len(of_all):
+            return str(of_all[0]).partition(":")[0]
     kernels = trace["kernels"] if "kernels" in names else trace["kernels"].clear()
     lasted = kernels["end"] - kernels["start"]
     most = int(lasted.filter(clip_marks(trace, kernels)).sum())
@@ -140,52 +122,8 @@ def lack_of_times(trace: Trace, *names: str) -> str | None:
 def durations_unknown(trace: Trace) -> str | None:
     """Why no duration of a kernel is known; None if they are."""
     said = trace["notes"]["what"].cast(pl.String)
-    whys = (TOO_SHORT_SAID, TOO_LONG_SAID)
-    why = next((why for why in whys if said.str.contains(f"^kernels {why}: ").any()), None)
-    return None if why is None else f"kernels {why}: {_NOT_KNOWN}"
-
-
-def _note_other_unit(trace: Trace) -> None:
-    """Note kernels most of which are shorter than a launch takes on a GPU, or longer than a stream allows."""
-    kernels = trace["kernels"]
-    if len(kernels) < _MANY or _has_nests(trace):
-        return
-    lasted = kernels["end"] - kernels["start"]
-    usual: Any = lasted.filter(lasted > 0).median()
-    why = TOO_SHORT_SAID if usual is not None and usual < _SHORTEST else None
-    lane = ["process", "device", "context", "stream"]
-    own = pl.col("graph_node").is_null() & pl.col("stream").is_not_null()
-    begun = pl.col("start").shift(-_OTHERS_BEGUN).over(lane)
-    later = kernels.filter(own).sort("start").select(pl.col("end") > begun + _ROUNDED)
-    if 2 * int(later["end"].sum()) > len(kernels):
-        why = TOO_LONG_SAID
-    if why is not None:
-        text = f"kernels {why}: durations may be in another unit, so {_NOT_KNOWN}"
-        trace.note("warning", text, len(kernels))
-
-
-def _note_untimed(trace: Trace) -> None:
-    """Note kernels without a duration (no kernel takes less than a clock's tick, but times may be
-    rounded), and tables in which most kernels began at time 0 although the host did not."""
-    kernels = trace["kernels"]
-    if not len(kernels) or _has_nests(trace):
-        return
-    bare = (kernels["end"] == kernels["start"]).fill_null(False)
-    rounded = int(trace.origin.get("resolution_ns") or 1) > 1
-    count = int(bare.sum())
-    if count and count >= (_ROUNDED_OFF if rounded else _BARE) * len(kernels):
-        name = _short(kernels["name"].filter(bare)[0])
-        trace.note("warning", f"kernels {BARE_SAID}: {_NOT_KNOWN} ({name})", count)
-    usual: Any = kernels["start"].median()
-    host: Any = trace["calls"]["start"].min()
-    at_once = kernels.filter(pl.col("start") == int(usual or 0))
-    if 2 * len(at_once) <= len(kernels) or len(at_once) < 2:
-        return
-    streams = at_once.select("process", "device", "context", "stream").n_unique()
-    if usual == 0 and (host or 0) > 0:
-        trace.note("warning", f"kernels {AT_ZERO_SAID}: when they ran is not known", len(at_once))
-    elif len(at_once) >= _FEWEST and 2 * streams <= len(at_once):
-        trace.note("warning", f"kernels {AT_ONCE_SAID}: when they ran is not known", len(at_once))
+    why = said.filter(said.str.contains(f"^kernels ({TOO_SHORT_SAID}|{TOO_LONG_SAID}): "))
+    return f"{str(why[0]).partition(':')[0]}: {NOT_KNOWN}" if len(why) else None
 
 
 # ------------------------------------------------------------------------------ far from all else
@@ -223,7 +161,7 @@ def _leave_out(
         return trace
     rows = table.filter(wrong)
     column = next((one for one in ("name", "text", "kind") if one in rows.columns), None)
-    named = "" if column is None else f" ({_short(rows[column][0])})"
+    named = "" if column is None else f" ({short(rows[column][0])})"
     trace.note("warning", f"{name} {where}, {NO_TIME}{named}", count)
     return trace.replace(**{name: table.filter(~wrong)})
 
@@ -476,9 +414,8 @@ def _clips(trace: Trace, work: _Work) -> dict[int, int]:
     after = np.searchsorted(start, end - _ROUNDED, side="left")
     long = np.flatnonzero(after - np.arange(len(start)) > 1)
     inside = np.zeros(len(start), np.int64)
-    with_own = (
-        inside.copy()
-    )  # work of the same launch too, which a CUDA graph may run at the same time
+    # work of the same launch too, which a CUDA graph may run at the same time
+    with_own = inside.copy()
     like_it = inside.copy()  # kernels in a kernel, copies in a copy: clocks of both may differ
     is_copy = work.row >= len(trace["kernels"])
     following = np.full(len(start), -1, np.int64)
@@ -551,7 +488,7 @@ def _clip(trace: Trace, clips: dict[int, int]) -> Trace:
 def clip_marks(trace: Trace, table: pl.DataFrame) -> pl.Series:
     """Return which rows of a table of device work were clipped, so their time is not known."""
     none: pl.Series = pl.Series([False]).new_from_index(0, len(table))
-    noted = trace["notes"]["what"].cast(pl.String).str.contains(_NOT_KNOWN, literal=True).any()
+    noted = trace["notes"]["what"].cast(pl.String).str.contains(NOT_KNOWN, literal=True).any()
     if not noted or "attrs" not in table.columns:  # a search in a million texts takes 20 ms
         return none
     marked: pl.Series = table["attrs"].str.contains(CLIPPED, literal=True).fill_null(False)
@@ -591,7 +528,7 @@ def _note_clipped(trace: Trace, name: str, ends: dict[int, int]) -> None:
         what = (
             f"{name} that say they ran while {queue} of device {device} ran others, which cannot be:"
             f" clipped at the start of the next (the longest said {units.time(longest['lasted'])}:"
-            f" {_short(which)}); {_NOT_KNOWN}"
+            f" {short(which)}); {NOT_KNOWN}"
         )
         trace.note("warning", what, len(here))
 
@@ -606,7 +543,7 @@ def _bounds(table: pl.DataFrame) -> tuple[Any, Any]:
 def _beyond(name: str, lasted: int, which: object) -> str:
     return (
         f"{name} that say they ran long after the end of the trace: clipped there (the longest said"
-        f" {units.time(lasted)}: {_short(which)}); {_NOT_KNOWN}"
+        f" {units.time(lasted)}: {short(which)}); {NOT_KNOWN}"
     )
 
 
@@ -639,7 +576,7 @@ def _clip_outliving(trace: Trace) -> Trace:
         which = table["text" if name == "ranges" else "name"][longest]
         what = (
             f"{name} that outlive a range that they began in, which cannot be: clipped at the start of the"
-            f" next (the longest said {units.time(int(lasted[longest]))}: {_short(which)}); {_NOT_KNOWN}"
+            f" next (the longest said {units.time(int(lasted[longest]))}: {short(which)}); {NOT_KNOWN}"
         )
         trace.note("warning", what, len(ends))
         changed[name] = with_ends(table, ends, mark=False)
@@ -719,8 +656,3 @@ def _endless(start: Ints, end: Ints) -> Ints:
     rest = np.delete(np.arange(len(start)), rows)
     beside = int(end[rest].max() - start[rest].min()) if len(rest) else _DAY
     return rows[(lasted[rows] > _NEVER * beside) | (lasted[rows] > _DAY)]
-
-
-def _short(name: object) -> str:
-    text = str(name)
-    return text if len(text) <= _NAME else text[: _NAME - 1] + "…"

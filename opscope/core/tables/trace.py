@@ -248,3 +248,22 @@ def unite(trace: Trace, same: Mapping[int, int]) -> Trace:
             )
             tables[name] = tables[name].unique(key, keep="first", maintain_order=True)
     return trace.replace(**tables)
+
+
+def recorded_by(origin: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return the backend of most processes and why it was chosen; None if the trace does not say.
+
+    The reason also names the backends of other processes.
+    """
+    backends = [backend for backend in origin.get("backends") or () if isinstance(backend, Mapping)]
+    if not backends:
+        return None
+    first, others = backends[0], backends[1:]
+    # processes of one backend may have several reasons
+    counts: dict[str, int] = {}
+    for other in others:
+        if other.get("backend") != first.get("backend"):
+            name = str(other.get("backend"))
+            counts[name] = counts.get(name, 0) + int(other.get("processes") or 0)
+    more = [f"{name} in {n} process{'es' if n > 1 else ''}" for name, n in counts.items()]
+    return str(first.get("backend")), "; ".join((str(first.get("reason") or ""), *more))

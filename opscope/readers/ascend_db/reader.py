@@ -294,11 +294,12 @@ def _calls(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
     """The calls of CANN, and both ends of the task queue; only ``Enqueue`` launches something."""
     ends = api.filter(pl.col("type") == _QUEUE)
     puts = pl.col("name").str.starts_with("Enqueue")
+    span = pl.struct("start", "end")
     both = [
         ends.with_columns(correlation=pl.when(puts).then(pl.col("queue") + _QUEUED)),
         # of a call and those within it, which may share a connection, the outermost launches
         cann.sort("start", "end", descending=[False, True]).with_columns(
-            correlation=pl.when(pl.col("connectionId").is_first_distinct()).then("connectionId")
+            correlation=pl.when(span == span.first().over("connectionId")).then("connectionId")
         ),
     ]
     return pl.concat(

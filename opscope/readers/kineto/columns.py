@@ -330,6 +330,7 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
     args = rows.args()
     data["seq"] = ints([a.seq for a in args])
     data["fwd"] = ints([a.fwd for a in args])
+    data["external"] = ints([a.external for a in args])
     data["text"] = _texts(columns, rows.events, args, data["name"])
     data["attrs"] = columns.attrs_of(args)
     if kind == "python" and any(a.called_from is not ABSENT for a in args):

@@ -128,9 +128,8 @@ def _call(
                 value = _SCALAR_TYPES.get(value, value)
             params.append((key, value))
         elif argument is not None and argument.name == "reduce" and not label:
-            params.append(
-                ("reduce", "?")
-            )  # a text, whose value is not recorded; its presence selects the overload
+            # a text, whose value is not recorded; its presence selects the overload
+            params.append(("reduce", "?"))
     while inputs and inputs[-1] is None:
         inputs.pop()
     if (

@@ -29,6 +29,7 @@ from opscope.core.dialects.launches import LAUNCH, SHARED_IDS
 from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
 from opscope.core.tables.columns import matching, utf8
 from opscope.core.tables.impossible import ONLY_RANGES
+from opscope.core.tables.other_unit import APART
 from opscope.core.tables.trace import Trace, conform
 from opscope.readers import foreign
 from opscope.readers.errors import TRUNCATED, BadInput, cut_off
@@ -94,9 +95,8 @@ def read(path: str | PathLike[str]) -> Trace:
     empty &= not len(sampled)
     if empty and file.truncated:
         raise BadInput(path, file.truncated)
-    if empty and (
-        left_out or not _KINETO & set(file.meta)
-    ):  # other tools' files may have no events
+    # other tools' files may have no events
+    if empty and (left_out or not _KINETO & set(file.meta)):
         complaint = foreign.of_json(start)
         what = "traceEvents has nothing that torch.profiler records"
         raise BadInput(path, complaint or what + _hold(columns))
@@ -363,6 +363,7 @@ def _note_damage(
             columns.endless,
             "warning",
         ),
+        (APART, links.calls_apart(columns), "warning"),
         (
             "begin events without an end, or ends without a begin, were left out",
             unpaired,

@@ -53,6 +53,9 @@ _TOTALS_TOO: Final = (
 _OTHER_RANKS: Final = (
     "files of the dataset left out: they are not of as many ranks as the files of ops here"
 )
+_WITHOUT_TASK: Final = f"{LOST}ops in the table of totals beside, which no task ran"
+#: From this share on, ops of the table of totals have the names of tasks.
+_SAME_NAMES: Final = 0.1
 _TWO_CLOCKS: Final = (
     "tasks left out: the times of their timeline begin at 0, and those of another one here do not"
 )
@@ -238,6 +241,8 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
             rank, of, device, any(line.relative for line in lines) and offset is None, bool(timed)
         )
     timed = sum(len(ran) for ran in rank.ran)
+    if timed and of["aicore"]:
+        _compare(rank, totals.read(of["aicore"][0], "aicore", device).ran["node"])
     if not timed and not (of["cpu"] or rank.cpu):
         _totals(rank, of, device)
     for path in of["shapes"]:
@@ -346,6 +351,14 @@ def _steps(
             rank.points |= tables.gpu_points(path)
 
 
+def _compare(rank: _Rank, listed: pl.Series) -> None:
+    """Note the ops in the table of totals that no task ran, unless the table has other names."""
+    nodes_ran = pl.concat([ran["node"] for ran in rank.ran])
+    there = listed.is_in(nodes_ran.implode())
+    if _SAME_NAMES * len(listed) <= there.sum() < len(listed):
+        rank.notes.append(("warning", _WITHOUT_TASK, len(listed) - int(there.sum())))
+
+
 def _totals(rank: _Rank, of: dict[str, list[Path]], device: int) -> None:
     """Add totals without times: the first kind that exists."""
     for kind in TOTALS:
@@ -374,15 +387,7 @@ def _describe(rank: _Rank, folder: Path, number: int | None) -> None:
             about = json.loads(path.read_bytes())
             cores = about["DeviceInfo"][0]["ai_core_num"]
             host, pid = about.get("hostname"), str(about.get("pid"))
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            IndexError,
-            TypeError,
-            RecursionError,
-            AttributeError,
-        ):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError):
             rank.notes.append(
                 ("info", f"{name} cannot be read: the device's cores are not known", 1)
             )

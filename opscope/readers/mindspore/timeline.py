@@ -161,9 +161,8 @@ def _events(path: Path, kind: type[_Event]) -> list[Any]:
         try:
             events: list[Any] = decode(data, list[kind])  # type: ignore[valid-type]
             return events
-        except (
-            msgspec.ValidationError
-        ):  # an event with a value of an unexpected type: only that event is left out
+        except msgspec.ValidationError:
+            # an event with a value of an unexpected type: only that event is left out
             values = decode(data, list[Any])
             return [event for value in values if (event := _sound(value, kind)) is not None]
     except msgspec.DecodeError as error:

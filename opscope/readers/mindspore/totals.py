@@ -22,7 +22,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
-from opscope.readers.rows import Note
+from opscope.readers.rows import TWICE, Note, once
 
 from . import nodes
 from .tables import csv_frame, text
@@ -49,7 +49,8 @@ def read(path: Path, kind: str, device: int) -> Totals:
     if kind == "dynamic":
         return _dynamic(path, device)
     uneven: list[Note] = []
-    frame = csv_frame(path, uneven)
+    frame, again = once(csv_frame(path, uneven))
+    uneven += [("warning", TWICE, again)] if again else []
     totals_read = _read(path, kind, device, frame)
     totals_read.notes += [(what, counts) for _, what, counts in uneven]
     return totals_read

@@ -135,9 +135,8 @@ class Folder:
     def _open(self, file: Path) -> pl.LazyFrame:
         try:
             if file.suffix.lower() in (".parquet", ".pqt"):
-                frame = pl.scan_parquet(
-                    to_read(file), glob=False
-                )  # a file name may contain brackets
+                # a file name may contain brackets
+                frame = pl.scan_parquet(to_read(file), glob=False)
             else:
                 frame = _scan_arrow(file)
             frame.collect_schema()

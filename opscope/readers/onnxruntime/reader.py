@@ -17,8 +17,11 @@ from opscope.core.rangetext import format_call
 from opscope.core.tables.columns import spread, utf8
 from opscope.core.tables.identity import SESSION, session_start
 from opscope.core.tables.impossible import NO_TIME
+from opscope.core.tables.intervals import Ints
+from opscope.core.tables.other_unit import APART, NOT_KNOWN
 from opscope.core.tables.trace import Trace
 from opscope.readers.errors import TRUNCATED
+from opscope.readers.rows import TWICE, once
 from opscope.readers.sound import sound_trace
 
 from . import beside, events
@@ -33,6 +36,8 @@ _RUNTIME: Final = "runtime"
 RUN: Final = "model_run"
 _SET_UP: Final = r"^(?:model_loading|session_initialization)"
 _MICROSECOND: Final = 1000
+#: So many times are not whole milliseconds by chance.
+_FEWEST: Final = 20
 WHOLE: Final = "times are whole microseconds"
 STEPS: Final = "steps are the runs of the session (inferred), because ONNX Runtime marks none"
 NO_STEPS: Final = "runs of the session overlap in time, so they are not shown as steps"
@@ -59,6 +64,9 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     """Return the trace in a profile. Raises BadInput, for ``model`` too if it is not the profile's."""
     events_read = events.read(path)
     frame = events_read.frame.with_columns((pl.col("start") + pl.col("duration")).alias("end"))
+    is_run = (pl.col("cat") == "Session") & (pl.col("name") == RUN)
+    twice = frame.filter(is_run).is_duplicated()
+    frame, again = once(frame) if len(twice) and twice.all() else (frame, 0)
     on_host = frame.filter(pl.col("cat") != "Kernel")
     is_node = (pl.col("cat") == "Node") & (pl.col("kind") == "kernel_time")
     nodes = on_host.filter(is_node).sort(
@@ -74,7 +82,7 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     else:
         calls = explained(nodes)
     on_host, extended = _nest(on_host)
-    runs = on_host.filter((pl.col("cat") == "Session") & (pl.col("name") == RUN)).sort("start")
+    runs = on_host.filter(is_run).sort("start")
     stepped = not _overlap(runs)
     device = device_tables(frame)
     # the ranges of ``nodes``, with extended ends
@@ -108,6 +116,11 @@ def read(path: str | os.PathLike[str], model: str | os.PathLike[str] | None = No
     }
     trace = sound_trace(tables, origin)
     _note(trace, events_read, nodes, calls, of_model, extended)
+    if again:
+        trace.note("warning", TWICE, again)
+    complete = not (events_read.truncated or events_read.dropped)
+    if complete and len(runs) and (apart := _apart(nodes["start"].to_numpy(), runs)):
+        trace.note("warning", APART, apart)
     if model is None and of_model is not None:
         trace.note("info", f"the model beside the profile was used: {Path(of_model).name}")
     if len(runs):
@@ -132,6 +145,30 @@ def _process(frame: pl.DataFrame, path: str | os.PathLike[str]) -> pl.DataFrame:
             "framework": ["onnxruntime"],
         },
         schema_overrides={"process": pl.Int32, "pid": pl.Int64, "clock_domain": pl.Int32},
+    )
+
+
+def _apart(start: Ints, runs: pl.DataFrame) -> int:
+    """Return how many nodes began in no run, if most did. Behind the last run a run may have been going on as
+    the profile ended."""
+    begun, reach = runs["start"].to_numpy(), np.maximum.accumulate(runs["end"].to_numpy())
+    last = np.searchsorted(begun, start, side="right") - 1
+    outside = (last < 0) | (start > reach[last] + _MICROSECOND)
+    outside &= (start < reach[-1]) | (start > 2 * reach[-1])
+    return int(outside.sum()) if 2 * outside.sum() > len(start) else 0
+
+
+def _other_unit(frame: pl.DataFrame) -> str | None:
+    """Return what shows that times may not be in µs, of which ONNX Runtime writes whole ones."""
+    times = pl.concat([frame["start"], frame["duration"]])
+    times = times.filter(times != 0)
+    if (times % _MICROSECOND != 0).any():
+        return "times have fractions of a microsecond, which ONNX Runtime does not write"
+    whole = len(times) >= _FEWEST and bool((times % (1000 * _MICROSECOND) == 0).all())
+    return (
+        "all times are whole milliseconds, while ONNX Runtime writes microseconds"
+        if whole
+        else None
     )
 
 
@@ -231,6 +268,7 @@ def _note(
             "warning", "the profiler stops at a million events: what ran later is not in the file"
         )
     names = ", ".join(calls.missing[:3]) + (" …" if len(calls.missing) > 3 else "")
+    unit = _other_unit(found.frame)
     shapeless = nodes["inputs"].is_null().all() and len(nodes)
     for severity, message, count in (
         ("warning", f"events with damaged JSON or without a time, {NO_TIME}", found.left_out),
@@ -240,7 +278,8 @@ def _note(
             "ends of runs and loops were moved by 1 µs, to which the profiler rounds",
             extended,
         ),
-        ("info", WHOLE, 1),
+        ("info", WHOLE, int(unit is None)),
+        ("warning", f"{unit}: they may be in another unit, so {NOT_KNOWN}", int(unit is not None)),
         ("info", _NO_SHAPES, int(model is None and bool(shapeless))),
         ("info", _NO_MODEL, int(model is None and not shapeless and len(nodes) > 0)),
         ("warning", _NOT_IN_MODEL.format(names=names), len(calls.missing) if model else 0),

@@ -230,9 +230,8 @@ class _Operators:
                 continue
             mine = np.flatnonzero(self.which == number)
             theirs = np.flatnonzero(np.isin(self.which, names[of]))
-            if len(theirs) == len(
-                mine
-            ):  # a run of the graph may return the loss after the first gradient
+            # a run of the graph may return the loss after the first gradient
+            if len(theirs) == len(mine):
                 node_of_row[mine] = theirs
                 continue
             at = np.searchsorted(theirs, mine) - 1

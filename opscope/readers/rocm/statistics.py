@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from opscope.readers.errors import BadInput
+from opscope.readers.rows import TWICE, once
 
 from .parts import Parts, kernel_names
 from .table import Table
@@ -49,7 +50,9 @@ def totals(path: Path) -> pl.DataFrame:
 def read(path: Path, parts: Parts) -> None:
     """Add the executions that the statistics are of. Raises BadInput if they are not of kernels."""
     parts.tool = "rocprof"
-    rows = totals(path)
+    rows, again = once(totals(path))
+    if again:
+        parts.note("warning", TWICE, again)
     name = pl.col("name")
     kernels = rows.filter(
         ~(name.str.contains(_CALL) | name.str.contains(_COPY) | name.str.contains(_OTHER))

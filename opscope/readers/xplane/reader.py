@@ -22,6 +22,7 @@ import polars as pl
 from opscope.core import progress
 from opscope.core.hlo.wire import WireError
 from opscope.core.perf.devices.vendors import VENDOR, vendor_of_events
+from opscope.core.tables.identity import decide, facts_of
 from opscope.core.tables.trace import Trace, concat
 from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
@@ -58,6 +59,9 @@ def read(path: str | os.PathLike[str]) -> Trace:
         if not paths:
             raise BadInput(path, f"a folder without a {SUFFIX} file")
         traces = [read(path) for path in paths]
+        facts = [facts_of(str(path), one) for path, one in zip(paths, traces, strict=True)]
+        if (conflict := decide(facts, unrelated=True).conflict) is not None:
+            raise BadInput(*conflict)
         trace = traces[0] if len(traces) == 1 else concat(traces)
         if len(others := runs(location)) > 1:
             newest = f"{paths[0].parent.name}, the newest of {len(others)} runs in this folder"

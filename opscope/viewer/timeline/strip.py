@@ -137,9 +137,8 @@ class Strip:
         rows = _spans(block * _BLOCK, counts)
         length = np.minimum(self.lasted(rows), times[owner] - self.start[rows])
         cell = place_of[self.kind[rows]] * len(times) + owner
-        if (
-            len(length) and length.max() < _EXACT
-        ):  # then float64 adds up exactly, in a fifth of the time
+        # then float64 adds up exactly, in a fifth of the time
+        if len(length) and length.max() < _EXACT:
             sums_by_kind += (
                 np.bincount(cell, length, sums_by_kind.size)
                 .astype(np.int64)
@@ -382,9 +381,8 @@ def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
         last = int(ended[-1])
     if marked.all():
         return None
-    if _is_chain(
-        start, end, marked
-    ):  # this is so where slices nest: the others lie inside those taken
+    # this is so where slices nest: the others lie inside those taken
+    if _is_chain(start, end, marked):
         return marked[:-1]
     jump = np.maximum(np.searchsorted(start, end), np.arange(1, count + 1))
     jump = np.append(jump, count)

@@ -120,15 +120,21 @@ def test_gaps_in_correlation_ids_are_no_evidence():
     assert lost(profiled(work)) == 0
 
 
-def test_without_launches_without_kernels_and_in_xla_it_cannot_tell():
+def test_without_launches_and_without_kernels_it_cannot_tell():
     assert reason(profiled([Ran(0, 10), Ran(50, 60)])) == lost_kernels.NO_LAUNCHES
     assert reason(profiled([], calls=[launch(1, 0)])) == lost_kernels.NO_KERNELS
-    assert reason(run_of(10, 5, origin={"format": "xplane"})) == lost_kernels.XLA
     unlinked = [Ran(number * 20, number * 20 + 5, correlation=number) for number in range(1, 11)]
     assert reason(profiled(unlinked, calls=[launch(500, 5)])) == lost_kernels.NOT_LINKED
-    for profile in (profiled([Ran(0, 10)]), run_of(10, 5, origin={"format": "xplane"})):
-        assert lost(profile) is None
-        assert losses(profile) == []
+    bare = profiled([Ran(0, 10)])
+    assert (lost(bare), losses(bare)) == (None, [])
+
+
+def test_in_xla_launches_tell_where_kernels_have_them():
+    """Of 198 launches of a real trace each has its kernel; a TPU has none."""
+    origin = {"format": "xplane"}
+    assert lost(run_of(10, 5, origin=origin)) == 5
+    bare = profiled([Ran(0, 10), Ran(50, 60)], origin=origin)
+    assert (lost(bare), reason(bare), losses(bare)) == (None, lost_kernels.XLA, [])
 
 
 def test_kernels_of_cuda_graphs_cannot_be_counted():

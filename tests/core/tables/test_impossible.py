@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from opscope import readers
 from opscope.cli import start as application
-from opscope.core.tables.impossible import durations_unknown, without_impossible
+from opscope.core.tables.impossible import durations_unknown, lack_of_times, without_impossible
 from opscope.core.tables.trace import Trace, conform
 from opscope.profile import Profile
 from opscope.readers.sound import sound_trace
@@ -47,7 +47,7 @@ def notes(trace: Trace) -> list[tuple[str, int]]:
 
 
 def calls_at(*starts: int) -> list[dict[str, Any]]:
-    return [{"process": 0, "thread": 1, "start": start, "end": start + 10, "name": "cudaLaunchKernel",
+    return [{"process": 0, "thread": 1, "start": start, "end": start + 1_000, "name": "cudaLaunchKernel",
              "correlation": start} for start in starts]  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def test_a_last_kernel_ends_with_the_trace(last: int) -> None:
     kernels = row_of(10)
     kernels[-1]["end"] = last
     trace = without_impossible(traced(kernels, calls=calls_at(0, 25 * MS)))
-    assert trace["kernels"]["end"][9] == 25 * MS + 10
+    assert trace["kernels"]["end"][9] == 25 * MS + 1_000
     ((what, count),) = notes(trace)
     assert count == 1
     assert "after the end of the trace" in what
@@ -500,3 +500,38 @@ def test_durations_a_thousand_times_too_long_are_told_of_any_vendor(
     assert durations_unknown(without_impossible(traced(right, format))) is None
     unknown = [dict(row, stream=None) for row in rows]
     assert durations_unknown(without_impossible(traced(unknown, format))) is None
+
+
+def nested(of_call: int, of_op: int, domain: str = "kineto") -> Trace:
+    """Thirty ops of 40 us, each with a launch of 5 us, whose durations are multiplied."""
+    starts = [100_000 * n for n in range(30)]
+    calls = [dict(row, end=row["start"] + 5_000 * of_call // 1000) for row in calls_at(*starts)]
+    ranges = [{"id": start, "process": 0, "thread": 1, "start": start - 9_000, "text": "aten::add", "domain": domain,
+               "end": start - 9_000 + 40_000 * of_op // 1000 + n, "kind": "pushpop"}
+              for n, start in enumerate(starts)]  # fmt: skip
+    return without_impossible(traced(row_of(30), calls=calls, ranges=ranges))
+
+
+@pytest.mark.parametrize(
+    ("of_call", "of_op", "says"),
+    [
+        (10**6, 1000, ["calls end within the next"]),
+        (1000, 10**6, ["ranges end within the next"]),
+        (1, 1000, ["calls take less than 100 ns"]),
+        (1000, 1000, []),
+    ],
+)
+def test_of_a_host_whose_durations_are_in_another_unit_nothing_is_concluded(
+    of_call: int, of_op: int, says: list[str]
+) -> None:
+    trace = nested(of_call, of_op)
+    told = [what for what, _ in notes(trace) if "in another unit" in what]
+    assert [bool(what.startswith(begin)) for what, begin in zip(told, says, strict=True)] == [
+        True
+    ] * len(says)
+    lack = lack_of_times(trace, "kernels", "memops")
+    assert lack == (told[0].partition(":")[0] if told else None)
+
+
+def test_ranges_of_the_user_may_cross() -> None:
+    assert notes(nested(1000, 10**6, "user")) == []

@@ -258,3 +258,14 @@ def test_a_folder_of_torch_npu_is_its_database_and_several_are_the_ranks_of_a_jo
     for folder in (tmp_path / f"node-1_{PID}_20261130000000000_ascend_pt", inside):
         assert ("aten::mm", 2) in opscope.load(folder).op_totals().select("op", "kernels").rows()
     assert opscope.load(tmp_path).trace["processes"]["rank"].to_list() == [0, 1]
+
+
+def test_rows_that_stand_twice_count_once(tmp_path):
+    def counts(copies: int) -> list[int]:
+        all_of = made()
+        all_of.rows = {name: rows * copies for name, rows in all_of.rows.items()}
+        trace = opscope.load(all_of.write(tmp_path / f"{copies}.db")).trace
+        tables = ("kernels", "memops", "syncs", "calls", "ranges")
+        return [len(trace[name]) for name in tables]
+
+    assert counts(1) == counts(2)

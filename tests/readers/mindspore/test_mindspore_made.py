@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
 from opscope.errors import BadInput
 from opscope.readers.mindspore import tables
 from opscope.readers.mindspore.nodes import dtype_of
@@ -303,3 +304,18 @@ def test_huge_numbers_are_left_out_and_take_no_memory(tmp_path):
 )  # fmt: skip
 def test_dtypes_of_all_spellings_are_known(name, dtype):
     assert dtype_of(name) == dtype
+
+
+@pytest.mark.parametrize(("ran", "missing"), [("123", 0), ("1", 2)])
+def test_ops_of_the_totals_that_no_task_ran_are_lost(tmp_path, ran, missing):
+    lines = [f"Default/Mul-op{n},519,{n}.5,0.25" for n in ran]
+    head = "op_name, stream_id, start_time(ms), duration(ms)"
+    (tmp_path / "output_timeline_data_0.txt").write_text("\n".join([head, *lines]) + "\n")
+    totals = "".join(f"Default/Mul-op{n},0.25\n" for n in "123")
+    (tmp_path / "aicore_intermediate_0_detail.csv").write_text(
+        f"full_op_name,execution_time\n{totals}"
+    )
+    profile = opscope.load(tmp_path)
+    lost = [text for text in losses(profile) if "table of totals" in text]
+    assert [text.endswith("which no task ran (2)") for text in lost] == [True] * bool(missing)
+    assert (profile.of(idle_unknown) is None) == (missing == 0)

@@ -12,7 +12,7 @@ from opscope.backends import Choice
 from opscope.backends.recorder import RecorderCapture
 from opscope.backends.recording_folder import parts
 from opscope.core.capture import session
-from opscope.core.tables.recorded_by import recorded_by
+from opscope.core.tables.trace import recorded_by
 from opscope.readers.errors import BadInput
 from opscope.readers.recording.reader import collect
 

@@ -46,7 +46,7 @@ def write(folder: Path, data: bytes, name: str = "trace.xplane.pb") -> Path:
     return path
 
 
-def made() -> bytes:
+def made(begun: int = 1_000) -> bytes:
     """A GPU stream and a host thread: a kernel, a copy, their calls, a step, a Python frame."""
     host = plane(
         "/host:CPU",
@@ -61,7 +61,7 @@ def made() -> bytes:
             line(
                 77,
                 "python",
-                1_000,
+                begun,
                 event(2, 0, 90_000_000, step_num=4),
                 event(1, 1_000_000, 2_000_000, correlation_id=9),
                 event(3, 500_000, 60_000_000),
@@ -77,7 +77,7 @@ def made() -> bytes:
             line(
                 20,
                 "Stream #20(Compute,Memcpy)",
-                1_000,
+                begun,
                 event(
                     1, 5_000_000, 3_000_500, correlation_id=9, hlo_op="dot.1", hlo_module="jit_f",
                     program_id=5,
@@ -86,7 +86,7 @@ def made() -> bytes:
                 event(2, 9_000_000, 1_000_000, correlation_id=10,
                       memcpy_details="kind_src:pageable kind_dst:device size:4096 dest:1 async:1"),
             ),
-            line(1, "XLA Ops", 1_000, event(1, 5_000_000, 3_000_500)),
+            line(1, "XLA Ops", begun, event(1, 5_000_000, 3_000_500)),
         ],
     )  # fmt: skip
     task = plane(
@@ -156,10 +156,17 @@ def test_which_of_several_runs_is_read_is_told(tmp_path):
 
 
 def test_a_folder_of_several_hosts_is_one_job(tmp_path):
-    for host in ("a", "b"):
-        write(tmp_path, made(), f"{host}.xplane.pb")
+    for host, begun in (("a", 1_000), ("b", 1_500)):
+        write(tmp_path, made(begun), f"{host}.xplane.pb")
     trace = readers.open(tmp_path)
     assert trace["kernels"]["process"].n_unique() == 2
+
+
+def test_a_host_whose_file_is_a_copy_of_anothers_is_refused(tmp_path):
+    for host in ("a", "b"):
+        write(tmp_path, made(), f"{host}.xplane.pb")
+    with pytest.raises(BadInput, match=r"b\.xplane\.pb: has the same events as .*a\.xplane\.pb"):
+        readers.open(tmp_path)
 
 
 # ------------------------------------------------------------------------------ the real file

@@ -120,9 +120,8 @@ def _finding(
 def _confidence(off: pl.DataFrame, proven: int, time: int) -> str:
     if proven * 2 > time:
         return "high"
-    unshaped = waiting(
-        off.filter(pl.col("matrix_flops").is_null())
-    )  # some may be products of a vector
+    # some may be products of a vector
+    unshaped = waiting(off.filter(pl.col("matrix_flops").is_null()))
     return "low" if unshaped * 2 > time else "medium"
 
 

@@ -204,9 +204,8 @@ class Difference:
     def _pieces(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[pl.DataFrame]]:
         """Part and group (NONE: the rest) of each piece, and per run the time of each unit and piece."""
         groups = (self.matched.a, self.matched.b)
-        if not (
-            self.a.has_ops and self.b.has_ops
-        ):  # parts only: without ops on one side, there is no matching of ops
+        # parts only: without ops on one side, there is no matching of ops
+        if not (self.a.has_ops and self.b.has_ops):
             groups = (np.full_like(groups[0], NONE), np.full_like(groups[1], NONE))
         parts = []
         for side, group in zip((self.a, self.b), groups, strict=True):

@@ -55,9 +55,8 @@ def identities(ops: Ops, *, outlined: bool = False) -> Identities:
         rows = part.start + np.flatnonzero(attribution.is_op[part])
         reading, *others = ops.outline(rows)
         places = ops.costs.priced(rows)
-        own = np.where(
-            places == reading, len(ops.costs.catalogue), places
-        )  # one value in most rows
+        # one value in most rows
+        own = np.where(places == reading, len(ops.costs.catalogue), places)
         return rows, [reading, own, *others, seen[rows]]
 
     # compute the cached properties that all pieces need before threads use them

@@ -7,7 +7,7 @@ nothing: calls that are not recorded take ids too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,7 +79,7 @@ CUT_OFF: Final = "what follows is missing"
 LATER: Final = "later"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
-#: Why the number is unknown: a closed list.
+#: Why the number is unknown: a closed list. XLA's traces of GPUs record launches, one a kernel (198 of 198).
 NO_KERNELS: Final = "no kernel was recorded, so the process ran none or none was captured"
 NO_LAUNCHES: Final = "the trace records no launches"
 NOT_LINKED: Final = "most kernels have no launch record"
@@ -101,7 +101,7 @@ _NOUNS: Final = {
     "lost_launches": ("launch of a kernel", "launches of kernels"),
     "lost_steps": ("step", "steps"),
 }
-TOO_FEW: Final = "ops are missing in the file, and too few runs repeat to say how many"
+TOO_FEW: Final = "ops are missing in the file (95 % interval): too few runs repeat to say more"
 SCHEMA: Final = {
     "process": pl.Int32,
     "kernels": pl.Int64,
@@ -151,15 +151,11 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         mine = of_kernel == process
         replays = bool((by_graph & (of_call == process)).any())
         kernels, called = int(mine.sum()), int((launches & (of_call == process)).sum())
-        reason = _unknown(
-            trace,
-            kernels,
-            called,
-            int((mine & graphed).sum()),
-            int((mine & (linked | graphed)).sum()),
-        )
+        of_graphs, tied = int((mine & graphed).sum()), int((mine & (linked | graphed)).sum())
+        reason = _unknown(trace, kernels, called, of_graphs, tied)
         work = _work_of_steps(attribution, process, launches, lost)
-        fewer, error = 0 if work is None else _lost_kernels(work), 0
+        # steps of XLA's programs need not run the same kernels
+        fewer, error = 0 if work is None or _is_xla(trace) else _lost_kernels(work), 0
         if reason == NO_LAUNCHES:
             fewer, error, reason = _without_launches(attribution, process, fewer)
         numbered = called or numbers_of(trace, process)[0] is not None
@@ -176,7 +172,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
             ops, error = (None, 0) if nodes is None else nodes
             between = None if ops is None else _between(ops, error)
             if between:
-                ops, reason = None, f"{TOO_FEW}: {between}"
+                ops, reason = None, f"{between} {TOO_FEW}"
         else:
             ops = _lost_ops(work, int((attribution.is_op & (of_range == process)).sum()))
         # in a trace of chosen rows, ids are missing everywhere
@@ -227,8 +223,7 @@ def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int)
 
     ``graphed``: kernels of CUDA graphs; ``linked``: these, and kernels whose launch is in the trace.
     """
-    origins = [trace.origin, *trace.origin.get("parts", ())]
-    if any(origin.get("format") == "xplane" for origin in origins):
+    if _is_xla(trace) and not (called and 2 * linked >= kernels):
         return XLA
     for holds, reason in (
         (SELECTED in trace.origin, A_PART),
@@ -240,6 +235,14 @@ def _unknown(trace: Trace, kernels: int, called: int, graphed: int, linked: int)
         if holds:
             return reason
     return None
+
+
+def _is_xla(trace: Trace) -> bool:
+    return "xplane" in [origin.get("format") for origin in _origins(trace)]
+
+
+def _origins(trace: Trace) -> list[Mapping[str, Any]]:
+    return [trace.origin, *trace.origin.get("parts", ())]
 
 
 def _launches(trace: Trace) -> NDArray[np.bool_]:
@@ -553,16 +556,15 @@ def idle_unknown(profile: Answers) -> str | None:
 
 def totals_only(trace: Trace) -> bool:
     """Return whether a reader of totals laid the work end to end, as its note says."""
-    origins = [trace.origin, *trace.origin.get("parts", ())]
-    return any(origin.get("times") for origin in origins)
+    return any(origin.get("times") for origin in _origins(trace))
 
 
 def _left_out(lost: pl.DataFrame) -> pl.DataFrame:
     return lost.filter(pl.col("reason").str.starts_with(LEFT_OUT).fill_null(False))
 
 
-def _reasons(lost: pl.DataFrame, begin: str) -> list[str]:
-    return [text for text in lost["reason"].drop_nulls() if text.startswith(begin)]
+def _reasons(lost: pl.DataFrame, part: str) -> list[str]:
+    return [text for text in lost["reason"].drop_nulls() if part in text]
 
 
 def ops_unknown(profile: Answers) -> str | None:

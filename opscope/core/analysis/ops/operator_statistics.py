@@ -58,9 +58,8 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
         pl.col(alike).cast(pl.String),
         pl.col("params").cast(pl.String).str.extract(_NODE).alias("operator"),
     )
-    location = pl.concat_str(
-        pl.col(name).fill_null("\0") for name in BY["operator"]
-    )  # \0 is in no name
+    # \0 is in no name
+    location = pl.concat_str(pl.col(name).fill_null("\0") for name in BY["operator"])
     totals = named.group_by(keys).agg(
         pl.col("op_type").drop_nulls().first(),
         pl.col("calls").sum().cast(pl.Int64),

@@ -431,9 +431,8 @@ class Ops:
         """Return the texts of ``_own_lines`` for op rows as numbers, -1 for none; a text may have several."""
         reading = at(self.attribution.meaning.reading, rows)
         around = self.context.numbers(kind, *self.places(rows))
-        named = reading.astype(np.int64) + self.context.many(
-            kind
-        )  # above the numbers of ``around``
+        # above the numbers of ``around``
+        named = reading.astype(np.int64) + self.context.many(kind)
         return np.where(at(self._names_line[kind], reading, False), named, around)
 
     def layers(self, rows: Ints) -> pl.Series:

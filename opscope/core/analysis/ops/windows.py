@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.tables.columns import pieces
-from opscope.core.tables.impossible import AT_ONCE_SAID, AT_ZERO_SAID, FAR
+from opscope.core.tables.impossible import FAR
 from opscope.core.tables.intervals import Ints, merge, union_length
+from opscope.core.tables.other_unit import AT_ONCE_SAID, AT_ZERO_SAID
 from opscope.core.tables.trace import Trace
 
 _ENDS: Final = (pl.col("start").min(), pl.col("end").max())

@@ -167,9 +167,8 @@ class Phases:
         top = (above < 0) | (at(code, above) != code) | at(is_closure, above, False)
         top &= ~is_closure & ((code >= 0) | (ops.direction(ops.rows) == NONE))
         rows, code = ops.rows[top], code[top]
-        is_known = (
-            ranges["thread"].gather(rows).is_not_null().to_numpy()
-        )  # the others stand for kernels
+        # the others stand for kernels
+        is_known = ranges["thread"].gather(rows).is_not_null().to_numpy()
         rows, code = rows[is_known], code[is_known]
         process = processes_of(ranges["process"].gather(rows))
         thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
@@ -255,9 +254,8 @@ class Phases:
             index = np.searchsorted(first, time[here], side="right") - 1
             inside = (index >= 0) & (time[here] < at(last, index, -1))
             around = np.where(inside, at(phase, index), NONE)
-            takes = (code[here] < 0) | (
-                around == _BACKWARD
-            )  # a backward pass recomputes forward ops
+            # a backward pass recomputes forward ops
+            takes = (code[here] < 0) | (around == _BACKWARD)
             placed[here[takes]] = around[takes]
         return placed
 

@@ -17,7 +17,7 @@ from opscope.core.question import units
 from opscope.core.question.layout import Column, Table
 from opscope.core.question.step_notes import source_of_steps
 from opscope.core.schema import COMPILE
-from opscope.core.tables.recorded_by import recorded_by
+from opscope.core.tables.trace import recorded_by
 
 _DAY: Final = 24 * 3600 * 10**9
 
@@ -384,9 +384,8 @@ def _parts_of(gaps: pl.DataFrame, gap: Mapping[str, Any]) -> list[tuple[str, Map
         return []
     if gap["reason"] == COMPILING and [name for name, _ in named] == [COMPILE]:
         return []  # the phase says the same as the reason
-    most = (
-        len(named) if len(named) <= _PARTS + 1 else _PARTS
-    )  # a fourth part takes the line that "1 more" would take
+    # a fourth part takes the line that "1 more" would take
+    most = len(named) if len(named) <= _PARTS + 1 else _PARTS
     shown: list[tuple[str, Mapping[str, Any]]] = [
         (name or "no phase, no range", row) for name, row in named[:most]
     ]

@@ -97,9 +97,8 @@ def _flops(function: str, call: OpCall, a: TensorSpec, writes: list[TensorSpec])
     if function in _FACTORS:
         factor, values = _FACTORS[function]
         vectors = sum(len(write.shape) == len(a.shape) for write in writes)
-        own = (
-            1 if any(write == a for write in writes) else 0
-        )  # the overwritten input is a result too
+        # the overwritten input is a result too
+        own = 1 if any(write == a for write in writes) else 0
         return batch * (values if values is not None and vectors <= own else factor)(m, n)
     if function in ("trsm", "triangularSolve"):
         return n * numel(need(call, 1, "right-hand side"))

@@ -49,9 +49,8 @@ def attention_backward(call: OpCall) -> Cost:
     gradients = [q, k, v] if results is None else results[:3]
     result_shape = sizes(q)[:-1] + sizes(v)[-1:]
     result = [t for t in tensors(call)[3:] if t.dtype == q.dtype and t.shape == result_shape][:2]
-    figures = _price(
-        call, q, k, v, backward=True, writes=gradients, grads=(softmax, *result)
-    )  # the result and its gradient are both read
+    # the result and its gradient are both read
+    figures = _price(call, q, k, v, backward=True, writes=gradients, grads=(softmax, *result))
     return replace(figures, note=_MASK)
 
 
@@ -96,9 +95,8 @@ def _price(
 ) -> Cost:
     *batch, queries, heads, dim = sizes(q)
     pairs = product(batch) * heads * queries * sizes(k)[-3]
-    bare = OpCall(
-        call.name, tuple(tensors(call)[:3])
-    )  # lengths, seeds and empty operands do not count as traffic
+    # lengths, seeds and empty operands do not count as traffic
+    bare = OpCall(call.name, tuple(tensors(call)[:3]))
     dims = dim, sizes(v)[-1]
     return attention_cost(
         bare, q, k, v, (pairs, pairs), dims, backward=backward, writes=writes, grads=grads

@@ -98,9 +98,8 @@ def resize(call: OpCall) -> Cost:
     x, out = need(call, 0, "input"), need_output(call)
     mode = str(call.param("mode", call.name)).lower()
     each = 35 if "cubic" in mode else 0 if "nearest" in mode else 7
-    if variant(
-        call, "grad"
-    ):  # a product and a sum for each tap of each gradient; nearest only adds
+    # a product and a sum for each tap of each gradient; nearest only adds
+    if variant(call, "grad"):
         return cost([x], [out], vector={35: 32, 0: 1, 7: 8}[each] * numel(x), dtype=x.dtype)
     return cost([x], [out], vector=each * max(numel(out), 0), dtype=x.dtype)
 

@@ -28,9 +28,8 @@ def batch_norm(call: OpCall) -> Cost:
     """Statistics 4, normalise 1, affine 2; in evaluation: subtract, multiply, affine."""
     x = need(call, 0, "input")
     training = call.param("is_training", call.param("training_mode"))
-    if (
-        training is None
-    ):  # the default is training in TensorFlow, evaluation in ONNX and deployed graphs
+    # the default is training in TensorFlow, evaluation in ONNX and deployed graphs
+    if training is None:
         training = call.name not in ("BatchNormalization",)
     each = 7 if training or variant(call, "instance") else 4
     return cost(tensors(call), outputs(call) or [x], vector=each * numel(x), dtype=x.dtype)

@@ -116,9 +116,8 @@ def live_pairs(call: OpCall, queries: int, keys: int, bottom_right: bool) -> int
     if call.param("is_causal", call.param("causal", False)) is True:
         return causal_pairs(queries, keys, bottom_right)
     kind = call.param("custom_mask_type", 0)
-    if kind in (1, 2) and not isinstance(
-        kind, bool
-    ):  # efficient attention: 1 top left, 2 bottom right
+    # efficient attention: 1 top left, 2 bottom right
+    if kind in (1, 2) and not isinstance(kind, bool):
         return causal_pairs(queries, keys, kind == 2)
     return queries * keys
 

@@ -333,9 +333,8 @@ def cat(call: OpCall) -> Cost:
     writes = outputs(call)
     try:
         parts = next((parts_listed for parts_listed in lists(call) if parts_listed), None)
-        if (
-            parts is None
-        ):  # a prepared graph's node has the parts as separate inputs, and a scalar axis
+        # a prepared graph's node has the parts as separate inputs, and a scalar axis
+        if parts is None:
             flat = [t for t in tensors(call) if t.shape] or tensors(call)
             parts = flat if len(flat) > 1 else tensor_list(call)
         count = sum(map(numel, parts))

@@ -118,9 +118,8 @@ def embedding_bag(call: OpCall) -> Cost:
     if weights is not None:
         flops += count * width
     writes = outputs(call) or [TensorSpec(weight.dtype, (bags, width))]
-    if outputs(call) is None and variant(
-        call, "with_positions"
-    ):  # offset2bag, bag_size, max_indices
+    # offset2bag, bag_size, max_indices
+    if outputs(call) is None and variant(call, "with_positions"):
         largest = bags * width if mode == "max" else bags
         writes += [TensorSpec("i64", (n,)) for n in (count, bags, largest)]
     touched = span(weight, min(count, sizes(weight)[0]) * width)

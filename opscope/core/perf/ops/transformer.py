@@ -22,9 +22,8 @@ def multi_head(call: OpCall) -> Cost:
     qs, ks = sizes(q), sizes(k)
     if len(qs) != 3:
         raise CannotKnow("the trace does not record the layer's inner sizes")
-    first = variant(
-        call, "native_call"
-    )  # [B, N, E]; multi_head_attention_forward's default is [N, B, E]
+    # [B, N, E]; multi_head_attention_forward's default is [N, B, E]
+    first = variant(call, "native_call")
     batch, queries, keys = (qs[0], qs[1], ks[1]) if first else (qs[1], qs[0], ks[0])
     embed = qs[2]
     projections = 2 * batch * embed * embed * (2 * queries + 2 * keys)
