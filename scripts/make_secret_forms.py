@@ -188,7 +188,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "login( auth( authenticate(",
-        r"(?i)\.(?:auth|login|authenticate)\((?:[\"'][^\"'\n]{1,80}[\"'],\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
+        r"(?i)\.(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
         r"[\"']\s?[,)]",
     ),
     (
@@ -265,8 +265,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "password hash",
-        "pbkdf2 bcrypt scrypt argon2 {ss {cr {pb",
-        r"(?:\b(?:pbkdf2|bcrypt|scrypt|argon2)[\w:]{0,30}\$|\{(?:SSHA\d{0,3}|CRYPT|PBKDF2[\w-]{0,12})\})"
+        "pbkdf2 bcrypt scrypt argon2 {s {md5 {cr {pb",
+        r"(?:\b(?:pbkdf2|bcrypt|scrypt|argon2)[\w:]{0,30}\$|\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]{0,12})\})"
         r"(?P<value>[^\s\"']{16,})",
     ),
     # the private part of a JSON web key
@@ -279,7 +279,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "hmac.new( jwt. signer( serializer( aes.new( chacha20.new(",
         r"\b(?:hmac\.new|\w{0,30}Signer|\w{0,30}Serializer|(?:AES|ChaCha20)\.new|jwt\.(?:en|de)code\([\w.\[\]]{1,80},"
-        r"|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
+        r"|jwt\.(?:en|de)code\(\{[^{}\n]{0,200}\},|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
     ),
     ("login", "net user", r"(?i)\bnet\s+user\s+\S{1,80}\s+(?P<value>[^\s/*$%]\S*)"),
     (
@@ -302,8 +302,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # host, user and password, in this order
     (
         "login",
-        "connect( connection( ftp( ftp_tls(",
-        r"(?:\b|[a-z])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.]{1,80}),\s?(?:\d{1,5},\s?)?"
+        "connect( connection( ftp( ftp_tls( mysqli( pdo(",
+        r"(?:\b|[a-z])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS|mysqli|PDO)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.]{1,80}),\s?(?:\d{1,5},\s?)?"
         r"[\"'][\w.@\-]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
     ),
     (
@@ -351,7 +351,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "sqlplus sqlldr impdp expdp rman",
-        r"\b(?:sqlplus|sqlldr|impdp|expdp|rman)\s+(?:-\w+\s+){0,4}[^\s/]{1,80}/(?P<value>[^@\s]+)",
+        r"\b(?:sqlplus|sqlldr|impdp|expdp|rman)\s+(?:-?\w+[\s=]){0,4}[^\s/]{1,80}/(?P<value>[^@\s]+)",
     ),
     # a program that reads a password, from a text
     (
@@ -383,7 +383,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "passw passphrase secret api_key apikey",
-        r"(?im)^\s*(?:#\s?define\s+)?\w{0,40}(?:passw(?:or)?d|passphrase|secret|api_?key)\s+"
+        r"(?im)^[ \t]{0,40}(?:#\s?define\s+)?\w{0,40}(?:passw(?:or)?d|passphrase|secret|api_?key)\s+"
         r"\"(?P<value>[^\"\n]{3,})\"\s*;?$",
     ),
     (
@@ -402,10 +402,116 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "identified",
         r"(?i)\buser\s+\S{1,80}\s+identified\s+by\s+(?P<value>[^\s'\"$<{%*&:;]{3,})",
     ),
+    ("login", ".logon", r"(?<!\w)\.logon\s+\S{1,80},(?P<value>[^\s;]+)"),
+    # DOMAIN/user:password@host
+    (
+        "user and password",
+        "@",
+        r"(?<![\w/@.:\-])[A-Za-z][\w.\-]{0,40}[/\\]{1,2}[A-Za-z][\w.\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])"
+        r"(?P<value>[^\s/@:'\"]{6,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)",
+    ),
+    # a user, and the word before the password: user me pass S, user me using S
+    (
+        "login",
+        "user login",
+        r"(?i)\b(?:user(?:name)?|login)\s+[\w.@\-]{1,80}\s+(?:pass(?:word|wd)?|pw|pwd|using|secret)\s+"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"']{4,200})(?P=quote)",
+    ),
+    # commands that set a password, which is their last word
+    (
+        "login",
+        "password passwd setpass",
+        r"(?i)\b(?:reset|set|change|user|update)[\-:_](?:[a-z]{1,20}[\-:_]){0,3}(?:password|passwd|pass)\s+(?:[\w.@]{1,80}\s+)?"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"'\-/=][^\s\"'=]{5,200})(?P=quote)\s*$",
+    ),
+    (
+        "login",
+        "user account",
+        r"\b(?:user|account|users)\s+(?:create|add|new)\s+[\w.\-]{1,80}\s+"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'\-/=@][^\s\"'=@/]{5,200})(?P=quote)\s*$",
+    ),
+    # commands that hand a key over
+    (
+        "login",
+        "auth author activate register signin apikey init connect license",
+        r"(?:^|[;&|\n]\s{0,8}|\x1f)[\w./\-]{1,60}\s+(?:\w{1,20}\s+)?"
+        r"(?:auth|authori[sz]e|activate|register|signin|apikey|init|connect|licen[cs]e)(?:\s+(?:add|set|-\w|--\w+))?\s+"
+        r"(?P<value>(?=[A-Za-z_\-]{0,60}\d)(?=[\d_\-]{0,60}[A-Za-z])[\w\-]{24,200})(?!\S)",
+    ),
+    ("option", "pass:", r"(?i)(?<![^\s=])-{1,2}[\w\-]{0,40}pass(?:in|out)?[\s=][\"']?pass:(?P<value>[^\s\"']{2,200})"),
+    # user:password after an option of one letter
+    (
+        "user and password",
+        ":",
+        r"(?<!\S)-[aAcnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]*\d)(?=[^\s\"':]*[a-z])(?=[^\s\"':]*[A-Z!#$^&*?])"
+        r"[^\s\"':/]{6,200})(?![^\s\"'])",
+    ),
+    # -U USER … -P PASSWORD, but not a partition's, a database's or a Python program's -p
+    (
+        "option",
+        "-u -l",
+        r"\b(?:s(?:queue|info|acct|alloc|batch|run|cancel)|pdsh|clush|mysql\w*|mariadb\w*|python[\d.]*)\b[^\n;&|]*"
+        r"|(?<!\S)-{1,2}(?:[uUl]|user(?:name)?|login)[\s=][\"']?[A-Za-z][^\s\"':/]{0,63}[\"']?"
+        r"(?:\s(?!\S{0,200}(?:python|\.py\b|\.sh\b))[^\s;&|]{1,200}){0,6}?\s-{1,2}(?:[pPW]|pw|pass)[\s=]?"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/:=\-@][^\s\"'/:=@]{5,200})(?P=quote)(?!\S)",
+    ),
+    # config set HOST user:password
+    (
+        "user and password",
+        "config",
+        r"\bconfig\s(?:set\s)?(?:--\w{1,20}\s)?[\w.\-]{1,80}\s[A-Za-z][\w.\-]{0,40}:(?P<value>(?=[^\s\"':]*\d)"
+        r"(?=[^\s\"':]*[A-Za-z])[^\s\"':/]{6,200})(?!\S)",
+    ),
+    # what has letters, digits and signs that names lack
+    (
+        "option",
+        "-p -w",
+        r"(?<!\S)-[pPwW]\s[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])(?=[^\s\"']*[\w][!#^&])[^\s\"'/=<>()$@*]{6,200})(?![^\s\"'])",
+    ),
+    # lines of routers, and of chap-secrets and ipsec.secrets
+    (
+        "named value",
+        "secret community tacacs radius pre-shared",
+        r"(?im)^[ \t]{0,40}(?:enable\s(?:secret|password)|snmp-server\s(?:community|user)|(?:tacacs|radius)[\w\s.\-]{0,80}\skey"
+        r"|(?:crypto[\w\s.\-]{0,80}\s)?pre-shared-key(?:\s(?:local|remote|ascii-text|address\s\S{1,80}))?|username\s\S{1,80}\s(?:privilege\s\d{1,2}\s)?secret)"
+        r"(?:\s\d)?\s(?P<value>[^\s\"]{4,200}|\"[^\"\n]{4,200}\")",
+    ),
+    ("named value", "* ", r"(?m)^[^\s#]{1,80}[ \t]+\*[ \t]+(?P<quote>\"?)(?P<value>[^\s\"*]{4,200})(?P=quote)[ \t]+(?:\*|\d{1,3}\.\d[\d.]*)\s*$"),
+    ("named value", "psk eap xauth ntlm", r"\s?:\s(?:PSK|EAP|XAUTH|NTLM|RSA)\s+\"(?P<value>[^\"\n]{2,200})\""),
+    ("named value", "$ansible_vault", r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256[;\w]{0,40}\s+(?P<value>[0-9a-f\s]{10,})"),
+    # what a program that asks for a password is given
+    (
+        "login",
+        "input=",
+        r"\b(?:sudo|passwd|kinit|su|gpg|cryptsetup|login|chpasswd|ssh-add)\b[^\n]{0,200}?\binput=b?f?[\"'](?P<value>[^\"'\\\n]{3,80})",
+    ),
+    # a value, and the name behind it
+    (
+        "named value",
+        "passw secret token api",
+        r"(?i)[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'/(){}<>]{8,200})[\"'][)\]]?[,;]?[ \t]{0,8}(?:#|//|--)[ \t]{0,4}"
+        r"(?:(?:the|my|our|\w{1,20})\s){0,2}(?:password|passphrase|secret|api[ _]?key|(?:api|access|auth|hf|bot) token)\b(?! file| path)",
+    ),
+    (
+        "named value",
+        "%s {}",
+        r"(?i)(?:token|passw(?:or)?d|secret|api[ _]?key|credentials?)\b[^\"'\n]{0,20}(?:%s|\{\})[^\"'\n]{0,20}[\"'](?:,\s?|\s?%\s?\(?|\.format\()[\"']"
+        r"(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"']{8,200})[\"']",
+    ),
+    (
+        "URL",
+        "signature= sig= hmac=",
+        r"(?i)[?&](?:[\w.\-]{0,20}signature|sig|hmac)=(?P<value>(?=[a-z_\-.+/%]{0,80}\d)[\w\-.%/+=]{16,})",
+    ),
+    ("option", "securestring", r"\bSecureString\b[^\n]{0,200}?--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)"),
+    ("option", "securestring", r"--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)(?=[^\n]{0,200}\bSecureString\b)"),
+    ("login", "radtest", r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}\S{1,80}\s(?P<value>\S{2,200})"),
+    ("login", "radtest", r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}(?:\S{1,80}\s){4}(?P<value>\S{2,200})"),
+    ("login", "hdbuserstore", r"(?i)\bhdbuserstore\s(?:-\S+\s){0,3}set\s(?:\S{1,80}\s){3}(?P<value>\S{2,200})"),
     (
         "named value",
         "securestring add-mask",
-        r"(?i)(?:convertto-securestring\s{1,4}(?:-\w{1,20}\s{1,4}){0,3}|::add-mask::)(?P<quote>[\"']?)(?P<value>[^\"'\n]+?)(?=(?P=quote)(?:\s|$|[)]))",
+        r"(?i)(?:convertto-securestring\s{1,4}(?:-\w{1,20}\s{1,4}){0,3}|::add-mask::)(?P<quote>[\"']?)(?P<value>[^\"'\n]+?)(?=[\"']?(?:\s|$|[)]))",
     ),
 )
 #: Rules of the detector whose forms say less than they cost.
@@ -432,7 +538,7 @@ HARMLESS: Final = (
 #: Names: docs of ``opscope/core/redaction.py`` say what each list does.
 WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
-    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials"
+    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials cred"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
     " masterauth kennwort geheimnis contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
@@ -447,12 +553,12 @@ WORDS: Final[dict[str, str]] = {
     " fjalëkalim slaptazodis סיסמא गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه",
     # of words written as one: dbpassword, 数据库密码
     "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
-    " كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
+    " jeton_acces jeton_accès jeton_api كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
     " passphrase passcode pwd secret credentials credential apikey apikeys security_answer seed_phrase recovery_phrase pass_phrase",
     # also a word with a digit
-    "mixed": "token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
+    "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -478,7 +584,7 @@ WORDS: Final[dict[str, str]] = {
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
-    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent",
+    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -508,7 +614,13 @@ OPTIONS: Final[dict[str, str]] = {
     "doctl": "-t",
     "secret": "-b|--body",
     "plink pscp putty psftp": "-pw",
-    "beeline poetry ncftp useradd": "-p",
+    "beeline poetry ncftp useradd steghide unlock-keychain create-keychain": "-p",
+    "vsql kadmin add-generic-password add-internet-password": "-w",
+    "pdftotext pdftoppm pdfinfo pdftohtml pdfimages pdftocairo": "-upw|-opw",
+    "codecov codecovcli": "-t",
+    "choco nuget": "--key|-k|-ApiKey",
+    "swift": "-K",
+    "sendEmail sendemail": "-xp",
 }
 #: Options whose value is ``user:password``, and words after which a name and its value follow.
 LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth"
@@ -531,7 +643,7 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
     "else": (
-        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?,\s?(?:default\s?=\s?)?|\b(?:or|else)\s)"
+        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|\b(?:or|else)\s)"
         r"(?=[rbf]?[\"'])"
     ),
     "phrase": (

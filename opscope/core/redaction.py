@@ -30,6 +30,8 @@ LEFT_OUT: Final = "<arguments left out>"
 CUT_END: Final = " more characters left out>"
 #: Characters of a text that are searched; the rest is left out. A source file is searched in such pieces.
 _LONGEST: Final = 1 << 16
+#: Stands between the words of a command while forms are searched in all of it; patterns take it for a space.
+_BETWEEN: Final = "\x1f"
 #: Stands for the names of secrets among the numbers of forms.
 _NAMED: Final = -1
 #: A value is judged by this many of its characters.
@@ -199,10 +201,11 @@ def is_secret(name: str) -> bool:
 
 def redact(command: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of a command with all secrets hidden; their number stays the same."""
-    hidden = _arguments(command, Counter())
-    return tuple(
-        redact_text(old) if old == new else new for old, new in zip(command, hidden, strict=True)
-    )
+    pairs = zip(command, _arguments(command, Counter()), strict=True)
+    words = tuple(redact_text(old) if old == new else new for old, new in pairs)
+    line = _BETWEEN.join(words)
+    shown = _formed(line, Counter()).split(_BETWEEN) if len(line) <= _LONGEST else []
+    return tuple(shown) if len(shown) == len(words) else words
 
 
 def redact_text(text: str) -> str:
@@ -250,22 +253,26 @@ def private_text(text: str) -> str:
 
 def _search(text: str, counts: Counter[str]) -> str:
     """Return ``text`` with the secrets hidden, counting each by its kind."""
-    lower = _lower(text)
-    forms, named = _likely(lower)
-    for number in forms:
+    text = _formed(text, counts)
+    if _likely(_lower(text))[1]:
+        text = _hide(text, list(_headers(text)), counts)
+        text = _hide(text, list(_named(text)), counts)
+    return _in_words(text, counts) if _pattern("needs words").search(text) else text
+
+
+def _formed(text: str, counts: Counter[str]) -> str:
+    """Return ``text`` with the secrets hidden that have a form or a place of their own."""
+    for number in _likely(_lower(text))[0]:
         kind, _, pattern = _data()["forms"][number]
         form = _re(pattern)
         group = "value" if form.groupindex else 0
         spans = [
             (kind, *match.span(group))
             for match in form.finditer(text)
-            if not _pattern("placeholder").fullmatch(match[group].rpartition(":")[2])
+            if not _pattern("placeholder").fullmatch((match[group] or "").rpartition(":")[2])
         ]
         text = _hide(text, spans, counts)
-    if named:
-        text = _hide(text, list(_headers(text)), counts)
-        text = _hide(text, list(_named(text)), counts)
-    return _in_words(text, counts) if _pattern("needs words").search(text) else text
+    return text
 
 
 def _in_words(text: str, counts: Counter[str]) -> str:
@@ -642,7 +649,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
             # PROGRAM -u USER -p PASSWORD, but not -p PORT
             port = re.fullmatch(r"[\d.:/\-]*", [*command[number + 1 : number + 2], ""][0])
-            if word == "-p" and not port and "-p=" not in options:
+            if word in ("-p", "-P") and not port and "-p=" not in options:
                 user = command[max(0, number - 2)] in _data()["logins"]
                 takes = Sureness.SURE if user and command[number - 1][-3:] != ".py" else takes
             several = word.endswith("s") and not shell
@@ -651,7 +658,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
                 after = [*command[number + 2 : number + 3], "-"][0]
                 if not shell or after in _ENDS or after[0] == "-":
                     takes = max(takes, sureness(word))
-            if shell and not takes and _is_known(word):
+            if not takes and _is_known(word):
                 takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
             login = word in _data()["logins"] and options != _ACCOUNTS
             login = login or bool({f":{word}", f",{word}"}.intersection(options))
@@ -727,6 +734,7 @@ def _login(word: str, options: tuple[str, ...] = ()) -> str:
         harmless
         or not password
         or "//" in word
+        or (sign == "%" and not user[:1].isalnum())
         or bool(_pattern("placeholder").fullmatch(password))
     )
     return f"{user}{sign}{HIDDEN}" if sign and not harmless else ""
