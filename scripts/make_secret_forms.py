@@ -285,7 +285,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "command cmd askpass",
-        r"(?i)pass(?:word|phrase)?_?-?(?:command|cmd|)[= ][\"']?echo\s+(?P<value>[^\s\"'|;$]+)",
+        r"(?i)pass(?:word|phrase)?_?-?(?:command|cmd|)[= ][\"']?echo\s+(?:-\w\s+)?(?P<value>[^\s\"'|;$]+)",
     ),
     (
         "named value",
@@ -303,7 +303,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "connect( connection( ftp( ftp_tls( mysqli( pdo(",
-        r"(?:\b|[a-z])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS|mysqli|PDO)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.]{1,80}),\s?(?:\d{1,5},\s?)?"
+        r"(?:\b|[a-z_])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS|mysqli|PDO)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.$>\-]{1,80}),\s?(?:\d{1,5},\s?)?"
         r"[\"'][\w.@\-]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
     ),
     (
@@ -340,8 +340,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "named value",
-        "mnemonic seed phrase",
-        r"(?i)(?:mnemonic|seed|phrase)\W{1,6}(?P<value>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})",
+        "mnemonic seed phrase paper",
+        r"(?i)(?:mnemonic|seed|phrase|paper[-_ ]?key)\W{1,6}(?P<value>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})",
     ),
     (
         "named value",
@@ -436,14 +436,18 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "auth author activate register signin apikey init connect license",
         r"(?:^|[;&|\n]\s{0,8}|\x1f)[\w./\-]{1,60}\s+(?:\w{1,20}\s+)?"
         r"(?:auth|authori[sz]e|activate|register|signin|apikey|init|connect|licen[cs]e)(?:\s+(?:add|set|-\w|--\w+))?\s+"
-        r"(?P<value>(?=[A-Za-z_\-]{0,60}\d)(?=[\d_\-]{0,60}[A-Za-z])[\w\-]{24,200})(?!\S)",
+        r"(?P<value>(?=[A-Za-z_\-]{0,60}\d[\d]{0,60}[A-Za-z_\-][A-Za-z_\-]{0,60}\d)[\w\-]{24,200})(?!\S)",
     ),
-    ("option", "pass:", r"(?i)(?<![^\s=])-{1,2}[\w\-]{0,40}pass(?:in|out)?[\s=][\"']?pass:(?P<value>[^\s\"']{2,200})"),
+    (
+        "option",
+        "pass:",
+        r"(?i)(?<![^\s=])-{1,2}[\w\-]{0,40}pass(?:in|out)?[\s=][\"']?pass:(?P<value>[^\s\"']{2,200})",
+    ),
     # user:password after an option of one letter
     (
         "user and password",
         ":",
-        r"(?<!\S)-[aAcnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]*\d)(?=[^\s\"':]*[a-z])(?=[^\s\"':]*[A-Z!#$^&*?])"
+        r"(?<!\S)-[aAnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]*\d)(?=[^\s\"':]*[a-z])(?=[^\s\"':]*[A-Z!#$^&*?])"
         r"[^\s\"':/]{6,200})(?![^\s\"'])",
     ),
     # -U USER … -P PASSWORD, but not a partition's, a database's or a Python program's -p
@@ -476,9 +480,21 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         r"|(?:crypto[\w\s.\-]{0,80}\s)?pre-shared-key(?:\s(?:local|remote|ascii-text|address\s\S{1,80}))?|username\s\S{1,80}\s(?:privilege\s\d{1,2}\s)?secret)"
         r"(?:\s\d)?\s(?P<value>[^\s\"]{4,200}|\"[^\"\n]{4,200}\")",
     ),
-    ("named value", "* ", r"(?m)^[^\s#]{1,80}[ \t]+\*[ \t]+(?P<quote>\"?)(?P<value>[^\s\"*]{4,200})(?P=quote)[ \t]+(?:\*|\d{1,3}\.\d[\d.]*)\s*$"),
-    ("named value", "psk eap xauth ntlm", r"\s?:\s(?:PSK|EAP|XAUTH|NTLM|RSA)\s+\"(?P<value>[^\"\n]{2,200})\""),
-    ("named value", "$ansible_vault", r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256[;\w]{0,40}\s+(?P<value>[0-9a-f\s]{10,})"),
+    (
+        "named value",
+        "* ",
+        r"(?m)^[^\s#]{1,80}[ \t]+\*[ \t]+(?P<quote>\"?)(?P<value>[^\s\"*]{4,200})(?P=quote)[ \t]+(?:\*|\d{1,3}\.\d[\d.]*)\s*$",
+    ),
+    (
+        "named value",
+        "psk eap xauth ntlm",
+        r"\s?:\s(?:PSK|EAP|XAUTH|NTLM|RSA)\s+\"(?P<value>[^\"\n]{2,200})\"",
+    ),
+    (
+        "named value",
+        "$ansible_vault",
+        r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256[;\w]{0,40}\s+(?P<value>[0-9a-f\s]{10,})",
+    ),
     # what a program that asks for a password is given
     (
         "login",
@@ -489,7 +505,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "passw secret token api",
-        r"(?i)[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'/(){}<>]{8,200})[\"'][)\]]?[,;]?[ \t]{0,8}(?:#|//|--)[ \t]{0,4}"
+        r"(?i)[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'/(){}<>]{8,200})[\"'][\w.()\]]{0,30}[,;]?[ \t]{0,8}(?:#|//|--)[ \t]{0,4}"
         r"(?:(?:the|my|our|\w{1,20})\s){0,2}(?:password|passphrase|secret|api[ _]?key|(?:api|access|auth|hf|bot) token)\b(?! file| path)",
     ),
     (
@@ -503,11 +519,89 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "signature= sig= hmac=",
         r"(?i)[?&](?:[\w.\-]{0,20}signature|sig|hmac)=(?P<value>(?=[a-z_\-.+/%]{0,80}\d)[\w\-.%/+=]{16,})",
     ),
-    ("option", "securestring", r"\bSecureString\b[^\n]{0,200}?--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)"),
-    ("option", "securestring", r"--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)(?=[^\n]{0,200}\bSecureString\b)"),
+    (
+        "option",
+        "securestring",
+        r"\bSecureString\b[^\n]{0,200}?--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)",
+    ),
+    (
+        "option",
+        "securestring",
+        r"--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)(?=[^\n]{0,200}\bSecureString\b)",
+    ),
     ("login", "radtest", r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}\S{1,80}\s(?P<value>\S{2,200})"),
-    ("login", "radtest", r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}(?:\S{1,80}\s){4}(?P<value>\S{2,200})"),
-    ("login", "hdbuserstore", r"(?i)\bhdbuserstore\s(?:-\S+\s){0,3}set\s(?:\S{1,80}\s){3}(?P<value>\S{2,200})"),
+    (
+        "login",
+        "radtest",
+        r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}(?:\S{1,80}\s){4}(?P<value>\S{2,200})",
+    ),
+    (
+        "login",
+        "hdbuserstore",
+        r"(?i)\bhdbuserstore\s(?:-\S+\s){0,3}set\s(?:\S{1,80}\s){3}(?P<value>\S{2,200})",
+    ),
+    # NAME:password after what says how it is proved
+    (
+        "user and password",
+        "digest plain basic scram user=",
+        r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]*\d)"
+        r"(?=[^\s\"':,]*[A-Za-z])[^\s\"':/,]{6,200})",
+    ),
+    # the command that says the password
+    (
+        "option",
+        "echo printf",
+        r"(?i)(?:pass|secret|token)[\w\-]{0,40}[=\s][\"'<(]{0,3}\s?(?:echo|printf)\s(?:-\w\s)?[\"']?(?P<value>[^\s\"'$()|]{4,200})",
+    ),
+    ("option", "-hp", r"\brar\s[^\n]{0,200}?\s-hp(?P<value>\S{2,200})"),
+    # put NAME-OF-A-SECRET VALUE, /set a.b.password VALUE
+    (
+        "named value",
+        "password passwd secret api token",
+        r"(?i)\b(?:write|put|set|add|store|insert|update|edit)\s(?:[\w/.\-]{1,80}\s){0,2}?[\w/.\-]{0,60}(?:password|passwd|secret|api[_\-]?key|token)\s"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/=\-@$<{(][^\s\"'=(){}]{6,200})(?P=quote)[\"']?\s*$",
+    ),
+    (
+        "named value",
+        "password( passwd( pwd(",
+        r"(?i)[,\s](?:password|passwd|pwd)\((?P<value>(?=[^\s()\"']*\d)(?=[^\s()\"']*[A-Za-z])[^\s()\"',=\[\]]{8,200})\)",
+    ),
+    (
+        "login",
+        "identify /oper",
+        r"(?i)(?:\bnickserv\s+identify|(?<!\S)/oper)\s+(?:\S{1,80}\s+)?(?P<value>\S{4,200})\s*$",
+    ),
+    (
+        "named value",
+        "ssid",
+        r"(?i)\bssid[^\n]{0,80}?\b(?:key|psk)[\"'>=:\s]{1,4}(?P<value>[^\s<>\"',;]{6,80})",
+    ),
+    (
+        "login",
+        "oracle",
+        r"\b\w*[oO]racle\w*\.(?:connect|connect_async|create_pool|SessionPool)\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    # username_pw_set("user", "…"), set_credentials("user", "…")
+    (
+        "login",
+        "pw pass credential",
+        r"(?i)\b(?!get|read|check|verify)\w{0,30}(?:_pw|pass|passwd|password|credentials?)(?:_?set)?\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?"
+        r"[\"'](?P<value>(?=[^\"'\n]*\d)(?=[^\"'\n]*[A-Za-z])[^\s\"']{6,80})[\"']\s?[,)]",
+    ),
+    # def password(): return "…"
+    (
+        "named value",
+        "return",
+        r"(?i)\b(?:def|function|func|fn)\s\w{0,40}(?:password|passwd|token|secret|api_?key)\w{0,10}\([^)\n]{0,80}\)[^:{\n]{0,40}[:{]\s{0,40}"
+        r"return\s[rbf]?[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>\[\]]{8,200})[\"']",
+    ),
+    (
+        "named value",
+        "with us",
+        r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|token|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']*\d)"
+        r"(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}=:]{7,200})",
+    ),
+    ("URL", "hooks.zapier", r"hooks\.zapier\.com/hooks/catch/\d{1,12}/(?P<value>\w{4,40})"),
     (
         "named value",
         "securestring add-mask",
@@ -544,7 +638,7 @@ WORDS: Final[dict[str, str]] = {
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
     " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
     " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
-    " пасворд парола parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
+    " пасворд парола parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto гасло iphasiwedi salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
     # at the beginning of a name as well: passwort_datenbank
     "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenya senha"
     " passe motdepasse parolă şifre sifre hasło haslo wachtwoord lösenord losenord passord jelszó jelszo salasana"
@@ -553,12 +647,12 @@ WORDS: Final[dict[str, str]] = {
     " fjalëkalim slaptazodis סיסמא गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه",
     # of words written as one: dbpassword, 数据库密码
     "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
-    " jeton_acces jeton_accès jeton_api كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
+    " 비번 비밀키 秘钥 私钥 授权码 访问令牌 合言葉 シークレット chave_api clave_api api_chave api_clave jeton_acces jeton_accès jeton_api كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
     " passphrase passcode pwd secret credentials credential apikey apikeys security_answer seed_phrase recovery_phrase pass_phrase",
     # also a word with a digit
     "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -584,7 +678,7 @@ WORDS: Final[dict[str, str]] = {
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
-    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario",
+    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -618,6 +712,10 @@ OPTIONS: Final[dict[str, str]] = {
     "vsql kadmin add-generic-password add-internet-password": "-w",
     "pdftotext pdftoppm pdfinfo pdftohtml pdfimages pdftocairo": "-upw|-opw",
     "codecov codecovcli": "-t",
+    "ttyd gotty": ":-c|:--credential",
+    "coap-client": "-k",
+    "vncdo vncdotool": "-p",
+    "squeue sinfo sacct salloc sbatch srun scancel pdsh clush": "no -p",
     "choco nuget": "--key|-k|-ApiKey",
     "swift": "-K",
     "sendEmail sendemail": "-xp",
@@ -628,7 +726,8 @@ SETTERS: Final = "set setx setenv config modify %env %set_env env ENV ARG obscur
 #: Names of several words.
 PHRASES: Final = (
     r"mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
-    r"|(?:passwor[dt]|passphrase|pwd|contraseña|senha|wachtwoord|hasło|пароль)\s(?:for|für|of|de|da|del|di|voor|for|för|til|do|для|от|к)\s"
+    r"|(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
+    r"\s(?:for|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
     r"(?:the\s)?[\w.\-@]{1,40}(?=\s?[:=])"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
     r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
@@ -694,7 +793,7 @@ PATTERNS: Final[dict[str, str]] = {
 }
 #: Names in one case that end in "pass", "key", "token" or "auth".
 JOINED: Final = (
-    r"(?:admin|app|bind|cert|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
+    r"(?:admin|app|bind|cert|remote|local|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
     r"|redis|rabbit|rabbitmq|elastic|kafka|mqtt|sftp|ssl|jdbc|dba|sys|svc|service|account|owner|guest|backup|nexus|jenkins"
     r"|minio|grafana|vault|docker|registry|postgres|mssql|maria|mariadb|influx|clickhouse|cassandra|neo4j|couch|solr|ipmi"
     r"|bmc|snmp|radius|rdp|samba|smb|nas|truststore|keystore"

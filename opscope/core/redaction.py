@@ -92,7 +92,8 @@ _SIGN: Final = (
     r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|-v)\b"
     r"[\"']?[ \t]{0,4}[:= ][ \t]{0,4})"
     r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
-    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
+    r"|(?P<prose>\b(?:is|ist|lautet|est|es|é|è|är|jest|was)\b\s?:?[ \t]"
+    r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
     r"(?=\S{0,99}\d)"
     r")"
 )
@@ -363,21 +364,13 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         near = text[max(0, name.start() - _JUDGED) : name.start()]
         if name[0].lower() in ("pass", "pw") and _pattern("user").search(near):
             sure = Sureness.SURE
-        if (
-            sign["colon"]
-            and before == " "
-            and sure == Sureness.IF_MIXED
-            and text[name.start() - 2].isalnum()
-        ):
+        follows = sign["colon"] and before == " " and text[name.start() - 2].isalnum()
+        if follows and sure == Sureness.IF_MIXED:
             sure = Sureness.IF_DRAWN  # "backward pass: layer3" is prose
         if before == " " and sure == Sureness.IF_DRAWN and _is_of_table(text, name.start()):
             continue  # "cache key: 5f2a…"
-        if (
-            sign["element"]
-            and before not in ("<", ":")
-            and not sign["close"]
-            and "</" not in sign[0]
-        ):
+        inner = sign["element"] and not sign["close"] and "</" not in sign[0]
+        if inner and before not in ("<", ":"):
             continue
         if sign["call"] and _pattern("reads").search(name[0]):
             continue
@@ -470,7 +463,7 @@ def _values(
     yield from spans[-1:] if sign["call"] else spans
     if not first or sign["comma"] or sign["call"]:
         return
-    if inside and sign["equal"]:
+    if inside and sign["equal"] and " " in sign[0]:
         return  # user, password = args
     other = _pattern("else").match(text, at)
     if other is not None and (quote := _re(_QUOTE).match(text, other.end())):
@@ -649,7 +642,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
             # PROGRAM -u USER -p PASSWORD, but not -p PORT
             port = re.fullmatch(r"[\d.:/\-]*", [*command[number + 1 : number + 2], ""][0])
-            if word in ("-p", "-P") and not port and "-p=" not in options:
+            if word in ("-p", "-P") and not port and not {"-p=", "no -p"}.intersection(options):
                 user = command[max(0, number - 2)] in _data()["logins"]
                 takes = Sureness.SURE if user and command[number - 1][-3:] != ".py" else takes
             several = word.endswith("s") and not shell
