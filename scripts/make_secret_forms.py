@@ -188,7 +188,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "login( auth( authenticate(",
-        r"(?i)\.(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
+        r"(?i)(?:\.|\bcall\s)(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
         r"[\"']\s?[,)]",
     ),
     (
@@ -362,7 +362,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "echo printf",
-        rf"\b(?:echo|printf)\s+(?:-\w+\s+)?(?P<quote>[\"']?)(?P<value>[^\s$\"'|][^\"'|\n]*?)(?P=quote)\s*\|\s*(?:sudo\s+)?(?:{READERS})\b",
+        rf"\b(?:echo|printf)\s+(?:-\w+\s+)?(?:[\"']%s[\\n]{{0,4}}[\"']\s+)?(?P<quote>[\"']?)(?P<value>[^\s$\"'|][^\"'|\n]{{0,200}}?)(?P=quote)\s*\|\s*(?:sudo\s+)?(?:{READERS})\b",
     ),
     (
         "login",
@@ -378,7 +378,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "密码 密碼 口令 パスワード 비밀번호",
-        r"(?:密码|密碼|口令|パスワード|비밀번호)(?:是|为|為|は|는|은)[:：\s]?(?P<value>[!-~]{4,})",
+        r"(?:密码|密碼|口令|パスワード|비밀번호)(?:是|为|為|は|는|은)[:：\s「『“]?(?P<value>[!-~]{4,})",
     ),
     (
         "named value",
@@ -394,8 +394,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ("login", "wpa_passphrase", r"\bwpa_passphrase\s+\S+\s+(?P<value>\S+)"),
     (
         "login",
-        "htpasswd",
-        r"\bhtpasswd\s+(?:-\w+\s+){0,3}-\w*b\w*\s+(?:\S+\s+){1,2}(?P<value>\S+)$",
+        "htpasswd mosquitto_passwd",
+        r"\b(?:htpasswd|mosquitto_passwd)\s+(?:-\w+\s+){0,3}-\w*b\w*\s+(?:\S+\s+){1,2}(?P<value>\S+)$",
     ),
     (
         "named value",
@@ -414,7 +414,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "user login",
-        r"(?i)\b(?:user(?:name)?|login)\s+[\w.@\-]{1,80}\s+(?:pass(?:word|wd)?|pw|pwd|using|secret)\s+"
+        r"(?i)\b(?:user(?:name)?|login)\s+[\"']?[\w.@\-]{1,80}[\"']?\s+(?:pass(?:word|wd)?|pw|pwd|using(?!\s\S{0,7}(?:\s|$))|secret)\s+"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"']{4,200})(?P=quote)",
     ),
     # commands that set a password, which is their last word
@@ -427,7 +427,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "user account",
-        r"\b(?:user|account|users)\s+(?:create|add|new)\s+[\w.\-]{1,80}\s+"
+        r"\b(?:user|account|users)\s+(?:create|add|new)\s+(?:[\w.\-]{1,80}\s+){1,2}?"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'\-/=@][^\s\"'=@/]{5,200})(?P=quote)\s*$",
     ),
     # commands that hand a key over
@@ -435,7 +435,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "auth author activate register signin apikey init connect license",
         r"(?:^|[;&|\n]\s{0,8}|\x1f)[\w./\-]{1,60}\s+(?:\w{1,20}\s+)?"
-        r"(?:auth|authori[sz]e|activate|register|signin|apikey|init|connect|licen[cs]e)(?:\s+(?:add|set|-\w|--\w+))?\s+"
+        r"(?:auth|authori[sz]e|activate|register|signin|apikey|init|connect|licen[cs]e)(?:\s+(?:add|set|-\w|--\w+|\w{6,20}))?\s+"
         r"(?P<value>(?=[A-Za-z_\-]{0,60}\d[\d]{0,60}[A-Za-z_\-][A-Za-z_\-]{0,60}\d)[\w\-]{24,200})(?!\S)",
     ),
     (
@@ -454,7 +454,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "option",
         "-u -l",
-        r"\b(?:s(?:queue|info|acct|alloc|batch|run|cancel)|pdsh|clush|mysql\w*|mariadb\w*|python[\d.]*)\b[^\n;&|]*"
+        r"\b(?:s(?:queue|info|acct|alloc|batch|run|cancel)|pdsh|clush|[bq]sub|oarsub|mysql\w*|mariadb\w*|python[\d.]*)\b[^\n;&|]*"
         r"|(?<!\S)-{1,2}(?:[uUl]|user(?:name)?|login)[\s=][\"']?[A-Za-z][^\s\"':/]{0,63}[\"']?"
         r"(?:\s(?!\S{0,200}(?:python|\.py\b|\.sh\b))[^\s;&|]{1,200}){0,6}?\s-{1,2}(?:[pPW]|pw|pass)[\s=]?"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/:=\-@][^\s\"'/:=@]{5,200})(?P=quote)(?!\S)",
@@ -540,11 +540,48 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "hdbuserstore",
         r"(?i)\bhdbuserstore\s(?:-\S+\s){0,3}set\s(?:\S{1,80}\s){3}(?P<value>\S{2,200})",
     ),
+    # one word that a program reads
+    (
+        "login",
+        "<<<",
+        r"<<<\s?(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=<>{}$\[\]]{7,200})(?P=quote)\s*$",
+    ),
+    (
+        "login",
+        "login",
+        r"\b(?:\w{1,20}[-_])?login\s[\w.\-]{1,64}@[\w.\-]{1,80}\s(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=]{6,200})(?P=quote)",
+    ),
+    ("login", "ipmitool", r"(?i)\bsmcipmitool\s\S{1,80}\s\S{1,80}\s(?P<value>\S{4,200})"),
+    ("option", "community", r"--community[\s=](?P<value>[^\s\"'$<{]{4,200})"),
+    ("login", "obfuscate", r"\bsss_obfuscate\s(?:-\w\s\S{1,80}\s){0,4}(?P<value>[^\s\-]\S{4,200})"),
+    # an option and its value as items of a list in YAML, and pairs of elements
+    (
+        "option",
+        "pass secret token key",
+        r"(?i)(?:^|\n)[ \t]{0,40}-[ \t][\"']?--?[\w\-]{0,40}(?:password|passwd|secret|token|api-?key)[\"']?[ \t]{0,8}\n[ \t]{0,40}-[ \t]"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*[A-Za-z])[^\s\"'$<{\-][^\s\"']{4,200})(?P=quote)",
+    ),
+    (
+        "named value",
+        "password< passwd< token< secret< key<",
+        r"(?i)>[\w .\-]{0,40}(?:password|passwd|secret|token|api[ _-]?key)</(?P<quote>\w{1,40})>\s{0,40}<(?P=quote)>(?P<value>[^<>\s][^<>]{3,400})</",
+    ),
+    (
+        "named value",
+        "password{ passwd{ secret{ token{ key{",
+        r"(?i)\b\w{0,40}(?:password|passwd|secret|token|key)\{\s?[\"'](?P<value>(?=[^\"'\n]*\d)[^\s\"']{6,200})[\"']\s?\}",
+    ),
+    (
+        "named value",
+        "created generated issued",
+        r"(?i)(?:api key|token|secret|password|passphrase)s?\s(?:(?:was|is|has been)\s)?(?:created|generated|issued|reset|changed|set to)\s?[:=]?\s"
+        r"[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}]{8,200})",
+    ),
     # NAME:password after what says how it is proved
     (
         "user and password",
         "digest plain basic scram user=",
-        r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]*\d)"
+        r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)(?!md5|sha)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]*\d)"
         r"(?=[^\s\"':,]*[A-Za-z])[^\s\"':/,]{6,200})",
     ),
     # the command that says the password
@@ -598,7 +635,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "with us",
-        r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|token|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']*\d)"
+        r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']*\d)"
         r"(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}=:]{7,200})",
     ),
     ("URL", "hooks.zapier", r"hooks\.zapier\.com/hooks/catch/\d{1,12}/(?P<value>\w{4,40})"),
@@ -634,7 +671,7 @@ WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
     "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials cred"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
-    " masterauth kennwort geheimnis contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
+    " masterauth kennwort geheimnis passe tilgangskode şifreniz şifresi parolanız passordet lösenordet пароля паролем contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
     " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
     " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
@@ -652,7 +689,7 @@ WORDS: Final[dict[str, str]] = {
     # also a word with a digit
     "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -678,7 +715,7 @@ WORDS: Final[dict[str, str]] = {
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
-    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices",
+    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -693,7 +730,7 @@ OPTIONS: Final[dict[str, str]] = {
     "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd": "-w",
     "mongo mongosh mongodump mongorestore cqlsh twine snowsql kinit": "-p",
     "docker podman nerdctl crane helm az oc buildah skopeo": "login -p",
-    "redis-cli": "-a|AUTH|auth",
+    "redis-cli valkey-cli keydb-cli": "-a|AUTH|auth|--pass",
     "xfreerdp rdesktop": "/p:|-p",
     "openssl": "-k|-K|-pass|-passin|-passout",
     "kaggle": "-v",
@@ -709,13 +746,14 @@ OPTIONS: Final[dict[str, str]] = {
     "secret": "-b|--body",
     "plink pscp putty psftp": "-pw",
     "beeline poetry ncftp useradd steghide unlock-keychain create-keychain": "-p",
-    "vsql kadmin add-generic-password add-internet-password": "-w",
+    "vsql kadmin ldapvi add-generic-password add-internet-password": "-w",
     "pdftotext pdftoppm pdfinfo pdftohtml pdfimages pdftocairo": "-upw|-opw",
     "codecov codecovcli": "-t",
     "ttyd gotty": ":-c|:--credential",
     "coap-client": "-k",
+    "gbak isql-fb": "-pas",
     "vncdo vncdotool": "-p",
-    "squeue sinfo sacct salloc sbatch srun scancel pdsh clush": "no -p",
+    "squeue sinfo sacct salloc sbatch srun scancel pdsh clush bsub qsub oarsub": "no -p",
     "choco nuget": "--key|-k|-ApiKey",
     "swift": "-K",
     "sendEmail sendemail": "-xp",
@@ -725,10 +763,10 @@ LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth"
 SETTERS: Final = "set setx setenv config modify %env %set_env env ENV ARG obscure"
 #: Names of several words.
 PHRASES: Final = (
-    r"mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
-    r"|(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
+    r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
     r"\s(?:for|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
-    r"(?:the\s)?[\w.\-@]{1,40}(?=\s?[:=])"
+    r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
+    r"|parola d'ordine|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
     r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
 )
