@@ -173,5 +173,5 @@ def test_a_partial_can_be_read_by_any_parquet_reader(tmp_path):
 
 
 def test_half_a_character_in_what_a_partial_says_of_itself_is_refused():
-    with pytest.raises(BadInput, match="p: damaged: .*surrogates"):
+    with pytest.raises(BadInput, match=r"p: damaged: .*surrogates"):
         sound.check("p", {"\ud800": 1}, {})
