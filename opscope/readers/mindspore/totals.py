@@ -49,7 +49,7 @@ def read(path: Path, kind: str, device: int) -> Totals:
     if kind == "dynamic":
         return _dynamic(path, device)
     uneven: list[Note] = []
-    frame = csv_frame(path, uneven)
+    frame = csv_frame(path, uneven, totals=True)
     totals_read = _read(path, kind, device, frame)
     totals_read.notes += [(what, counts) for _, what, counts in uneven]
     return totals_read
