@@ -213,7 +213,8 @@ def test_lines_that_a_table_of_statistics_holds_again_are_counted_once(tmp_path,
     folder = made.dataset_folder(made.gpu_folder(tmp_path))
     texts = {
         "op_statistic.csv": made.OP_STATISTIC,
-        "step_trace_raw_0_detail_time.csv": "step_num,start_point,end_point\n1,100,200\n2,200,300\n",
+        "step_trace_raw_0_detail_time.csv": "step_num,start_point,end_point,total,fp_point,bp_point\n"
+        "1,100,200,100,110,190\n2,200,300,100,210,290\n",
     }
     if name in texts:
         (folder / name).write_text(texts[name])
