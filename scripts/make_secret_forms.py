@@ -413,27 +413,27 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # a user, and the word before the password: user me pass S, user me using S
     (
         "login",
-        "user login",
+        "user␣ username␣ login␣",
         r"(?i)\b(?:user(?:name)?|login)\s+[\"']?[\w.@\-]{1,80}[\"']?\s+(?:pass(?:word|wd)?|pw|pwd|using(?!\s\S{0,7}(?:\s|$))|secret)\s+"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"']{4,200})(?P=quote)",
     ),
     # commands that set a password, which is their last word
     (
         "login",
-        "password passwd setpass",
+        "password␣ passwd␣ pass␣",
         r"(?i)\b(?:reset|set|change|user|update)[\-:_](?:[a-z]{1,20}[\-:_]){0,3}(?:password|passwd|pass)\s+(?:[\w.@]{1,80}\s+)?"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"'\-/=][^\s\"'=]{5,200})(?P=quote)\s*$",
     ),
     (
         "login",
-        "user account",
+        "user␣ users␣ account␣",
         r"\b(?:user|account|users)\s+(?:create|add|new)\s+(?:[\w.\-]{1,80}\s+){1,2}?"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'\-/=@][^\s\"'=@/]{5,200})(?P=quote)\s*$",
     ),
     # commands that hand a key over
     (
         "login",
-        "auth author activate register signin apikey init connect license",
+        "auth␣ authorize␣ authorise␣ activate␣ register␣ signin␣ apikey␣ init␣ connect␣ license␣ licence␣",
         r"(?:^|[;&|\n]\s{0,8}|\x1f)[\w./\-]{1,60}\s+(?:\w{1,20}\s+)?"
         r"(?:auth|authori[sz]e|activate|register|signin|apikey|init|connect|licen[cs]e)(?:\s+(?:add|set|-\w|--\w+|\w{6,20}))?\s+"
         r"(?P<value>(?=[A-Za-z_\-]{0,60}\d[\d]{0,60}[A-Za-z_\-][A-Za-z_\-]{0,60}\d)[\w\-]{24,200})(?!\S)",
@@ -446,14 +446,14 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # user:password after an option of one letter
     (
         "user and password",
-        ":",
+        "-a -n -u",
         r"(?<!\S)-[aAnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]*\d)(?=[^\s\"':]*[a-z])(?=[^\s\"':]*[A-Z!#$^&*?])"
         r"[^\s\"':/]{6,200})(?![^\s\"'])",
     ),
     # -U USER … -P PASSWORD, but not a partition's, a database's or a Python program's -p
     (
         "option",
-        "-u -l",
+        "-u␣ -u= -l␣ -l= --user --login -user -login",
         r"\b(?:s(?:queue|info|acct|alloc|batch|run|cancel)|pdsh|clush|[bq]sub|oarsub|mysql\w*|mariadb\w*|python[\d.]*)\b[^\n;&|]*"
         r"|(?<!\S)-{1,2}(?:[uUl]|user(?:name)?|login)[\s=][\"']?[A-Za-z][^\s\"':/]{0,63}[\"']?"
         r"(?:\s(?!\S{0,200}(?:python|\.py\b|\.sh\b))[^\s;&|]{1,200}){0,6}?\s-{1,2}(?:[pPW]|pw|pass)[\s=]?"
@@ -462,32 +462,32 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # config set HOST user:password
     (
         "user and password",
-        "config",
+        "config␣",
         r"\bconfig\s(?:set\s)?(?:--\w{1,20}\s)?[\w.\-]{1,80}\s[A-Za-z][\w.\-]{0,40}:(?P<value>(?=[^\s\"':]*\d)"
         r"(?=[^\s\"':]*[A-Za-z])[^\s\"':/]{6,200})(?!\S)",
     ),
     # what has letters, digits and signs that names lack
     (
         "option",
-        "-p -w",
+        "-p␣ -w␣",
         r"(?<!\S)-[pPwW]\s[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])(?=[^\s\"']*[\w][!#^&])[^\s\"'/=<>()$@*]{6,200})(?![^\s\"'])",
     ),
     # lines of routers, and of chap-secrets and ipsec.secrets
     (
         "named value",
-        "secret community tacacs radius pre-shared",
+        "secret␣ password␣ community␣ user␣ tacacs radius pre-shared",
         r"(?im)^[ \t]{0,40}(?:enable\s(?:secret|password)|snmp-server\s(?:community|user)|(?:tacacs|radius)[\w\s.\-]{0,80}\skey"
         r"|(?:crypto[\w\s.\-]{0,80}\s)?pre-shared-key(?:\s(?:local|remote|ascii-text|address\s\S{1,80}))?|username\s\S{1,80}\s(?:privilege\s\d{1,2}\s)?secret)"
         r"(?:\s\d)?\s(?P<value>[^\s\"]{4,200}|\"[^\"\n]{4,200}\")",
     ),
     (
         "named value",
-        "* ",
+        "␣*",
         r"(?m)^[^\s#]{1,80}[ \t]+\*[ \t]+(?P<quote>\"?)(?P<value>[^\s\"*]{4,200})(?P=quote)[ \t]+(?:\*|\d{1,3}\.\d[\d.]*)\s*$",
     ),
     (
         "named value",
-        "psk eap xauth ntlm",
+        ":␣psk :␣eap :␣xauth :␣ntlm :␣rsa",
         r"\s?:\s(?:PSK|EAP|XAUTH|NTLM|RSA)\s+\"(?P<value>[^\"\n]{2,200})\"",
     ),
     (
@@ -548,16 +548,16 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "login",
-        "login",
+        "login␣",
         r"\b(?:\w{1,20}[-_])?login\s[\w.\-]{1,64}@[\w.\-]{1,80}\s(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=]{6,200})(?P=quote)",
     ),
     ("login", "ipmitool", r"(?i)\bsmcipmitool\s\S{1,80}\s\S{1,80}\s(?P<value>\S{4,200})"),
-    ("option", "community", r"--community[\s=](?P<value>[^\s\"'$<{]{4,200})"),
+    ("option", "--community", r"--community[\s=](?P<value>[^\s\"'$<{]{4,200})"),
     ("login", "obfuscate", r"\bsss_obfuscate\s(?:-\w\s\S{1,80}\s){0,4}(?P<value>[^\s\-]\S{4,200})"),
     # an option and its value as items of a list in YAML, and pairs of elements
     (
         "option",
-        "pass secret token key",
+        "-␣- -␣\"- -␣'-",
         r"(?i)(?:^|\n)[ \t]{0,40}-[ \t][\"']?--?[\w\-]{0,40}(?:password|passwd|secret|token|api-?key)[\"']?[ \t]{0,8}\n[ \t]{0,40}-[ \t]"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*[A-Za-z])[^\s\"'$<{\-][^\s\"']{4,200})(?P=quote)",
     ),
@@ -573,14 +573,14 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "named value",
-        "created generated issued",
+        "created generated issued reset␣ changed␣ set␣to",
         r"(?i)(?:api key|token|secret|password|passphrase)s?\s(?:(?:was|is|has been)\s)?(?:created|generated|issued|reset|changed|set to)\s?[:=]?\s"
         r"[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}]{8,200})",
     ),
     # NAME:password after what says how it is proved
     (
         "user and password",
-        "digest plain basic scram user=",
+        "digest␣ plain␣ basic␣ scram user=",
         r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)(?!md5|sha)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]*\d)"
         r"(?=[^\s\"':,]*[A-Za-z])[^\s\"':/,]{6,200})",
     ),
@@ -594,7 +594,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # put NAME-OF-A-SECRET VALUE, /set a.b.password VALUE
     (
         "named value",
-        "password passwd secret api token",
+        "password␣ passwd␣ secret␣ api_key␣ api-key␣ apikey␣ token␣",
         r"(?i)\b(?:write|put|set|add|store|insert|update|edit)\s(?:[\w/.\-]{1,80}\s){0,2}?[\w/.\-]{0,60}(?:password|passwd|secret|api[_\-]?key|token)\s"
         r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/=\-@$<{(][^\s\"'=(){}]{6,200})(?P=quote)[\"']?\s*$",
     ),
@@ -621,7 +621,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # username_pw_set("user", "…"), set_credentials("user", "…")
     (
         "login",
-        "pw pass credential",
+        "pw( pass( password( passwd( credential( credentials( _set( pwset( passwordset(",
         r"(?i)\b(?!get|read|check|verify)\w{0,30}(?:_pw|pass|passwd|password|credentials?)(?:_?set)?\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?"
         r"[\"'](?P<value>(?=[^\"'\n]*\d)(?=[^\"'\n]*[A-Za-z])[^\s\"']{6,80})[\"']\s?[,)]",
     ),
@@ -634,7 +634,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "named value",
-        "with us",
+        "password␣ passphrase␣ passcode␣ api␣key api-key",
         r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']*\d)"
         r"(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}=:]{7,200})",
     ),
@@ -761,12 +761,13 @@ OPTIONS: Final[dict[str, str]] = {
 #: Options whose value is ``user:password``, and words after which a name and its value follow.
 LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth"
 SETTERS: Final = "set setx setenv config modify %env %set_env env ENV ARG obscure"
-#: Names of several words.
+#: Names of several words: those that are always the same, and all.
+FIXED: Final = r"parola d'ordine|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
 PHRASES: Final = (
     r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
     r"\s(?:for|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
     r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
-    r"|parola d'ordine|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
+    rf"|{FIXED}"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
     r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
 )
@@ -952,16 +953,21 @@ def hints() -> list[str]:
         "ty code",
         "ry code",
         "me code",
-        *PHRASES.partition("|(")[0].split("|"),
+        *FIXED.split("|"),
     }
     return sorted(name for name in names if not any(other in name for other in names - {name}))
+
+
+def spaced(words: str) -> list[str]:
+    """Return the keywords, in which ␣ is a space."""
+    return [word.replace("␣", " ") for word in words.split()]
 
 
 def main() -> None:
     """Write the data, and say which rules are left out."""
     rules, source, why = of_file(Path(sys.argv[1])) if sys.argv[1:] else (*of_data(), {})
     ours = [(name, word.split(), bounded(pattern)) for name, (word, pattern) in OURS.items()]
-    places = [(kind, words.split(), pattern) for kind, words, pattern in PLACES]
+    places = [(kind, spaced(words), pattern) for kind, words, pattern in PLACES]
     forms = [*places, *rules, *ours]
     made = {
         "source": source,

@@ -206,7 +206,8 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
     pairs = zip(command, _arguments(command, Counter()), strict=True)
     words = tuple(redact_text(old) if old == new else new for old, new in pairs)
     line = _BETWEEN.join(words)
-    shown = _formed(line, Counter()).split(_BETWEEN) if len(line) <= _LONGEST else []
+    numbers, _ = _likely(_lower(" ".join(words))) if len(line) <= _LONGEST else ([], False)
+    shown = _formed(line, numbers, Counter()).split(_BETWEEN)
     return tuple(shown) if len(shown) == len(words) else words
 
 
@@ -224,8 +225,7 @@ def redact_text(text: str) -> str:
 
 def redact_source(text: str) -> tuple[str, dict[str, int]]:
     """Return the text of a source file with its secrets hidden, and how many were hidden of which kind."""
-    counts: Counter[str] = Counter()
-    pieces, at = [], 0
+    counts, pieces, at = Counter[str](), list[str](), 0
     while at < len(text):
         end = len(text) if len(text) - at <= _LONGEST else text.rfind("\n", at, at + _LONGEST) + 1
         end = end if end > at else at + _LONGEST
@@ -255,16 +255,17 @@ def private_text(text: str) -> str:
 
 def _search(text: str, counts: Counter[str]) -> str:
     """Return ``text`` with the secrets hidden, counting each by its kind."""
-    text = _formed(text, counts)
-    if _likely(_lower(text))[1]:
+    numbers, named = _likely(_lower(text))
+    text = _formed(text, numbers, counts)
+    if named:
         text = _hide(text, list(_headers(text)), counts)
         text = _hide(text, list(_named(text)), counts)
     return _in_words(text, counts) if _pattern("needs words").search(text) else text
 
 
-def _formed(text: str, counts: Counter[str]) -> str:
-    """Return ``text`` with the secrets hidden that have a form or a place of their own."""
-    for number in _likely(_lower(text))[0]:
+def _formed(text: str, numbers: list[int], counts: Counter[str]) -> str:
+    """Return ``text`` with the secrets hidden that have one of these forms, or a place of its own."""
+    for number in numbers:
         kind, _, pattern = _data()["forms"][number]
         form = _re(pattern)
         group = "value" if form.groupindex else 0
@@ -496,10 +497,10 @@ def _bare(
     )
     if sure == Sureness.IF_MIXED and _words(name)[-1:] == ["auth"] and _login(value[0]):
         sure = Sureness.SURE
-    if typed or value[0] in ("pw", "pwd", "passwd", "creds", "credentials"):
-        return
     if (
-        _is_name(value[0], name)
+        typed
+        or value[0] in ("pw", "pwd", "passwd", "creds", "credentials")
+        or _is_name(value[0], name)
         or (sign["typed"] and _words(value[0])[-1:] == _words(name)[-1:])
         or not _worth(value[0], sure, False)
     ):
