@@ -374,15 +374,7 @@ def _describe(rank: _Rank, folder: Path, number: int | None) -> None:
             about = json.loads(path.read_bytes())
             cores = about["DeviceInfo"][0]["ai_core_num"]
             host, pid = about.get("hostname"), str(about.get("pid"))
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            IndexError,
-            TypeError,
-            RecursionError,
-            AttributeError,
-        ):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError):
             rank.notes.append(
                 ("info", f"{name} cannot be read: the device's cores are not known", 1)
             )

@@ -133,15 +133,9 @@ def _lacking(layers: Sequence[LayerTime]) -> list[tuple[str, str, int]]:
     total = sum(shares)
     if not shares or abs(total - 100) <= max(1, ROUNDED_SHARE * len(shares)):
         return []
-    if not total < 100:
-        return [
-            (
-                "warning",
-                "layers whose shares add up to over 100 %: some may be there twice",
-                len(shares),
-            )
-        ]
     note = f"layers whose shares add up to {total:.3g} %: the file lacks layers, and totals lack their time"
+    if not total < 100:
+        note = "layers whose shares add up to over 100 %: some may be there twice"
     return [("warning", note, len(shares))]
 
 
