@@ -347,7 +347,7 @@ def _refused(message: str, case: Case) -> tuple[str, str]:
 
     named = (case.file, case.sound, case.folder)
     merged = message.startswith("opscope: made from partials")  # it says what to open instead
-    deleted = "no such baseline" in message  # its file was
+    deleted = re.match("opscope: (?:main|change): no such", message)  # its file was
     if (
         not merged
         and not deleted

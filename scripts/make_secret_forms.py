@@ -188,7 +188,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "login( auth( authenticate(",
-        r"(?i)\.(?:auth|login|authenticate)\((?:[\"'][^\"'\n]{1,80}[\"'],\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
+        r"(?i)(?:\.|\bcall\s)(?:auth|login|authenticate)\((?:(?:[\"'][^\"'\n]{1,80}[\"']|[\w.]{1,80}),\s?)?[\"'](?P<value>[^\"'\n]{4,80})"
         r"[\"']\s?[,)]",
     ),
     (
@@ -265,8 +265,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "password hash",
-        "pbkdf2 bcrypt scrypt argon2 {ss {cr {pb",
-        r"(?:\b(?:pbkdf2|bcrypt|scrypt|argon2)[\w:]{0,30}\$|\{(?:SSHA\d{0,3}|CRYPT|PBKDF2[\w-]{0,12})\})"
+        "pbkdf2 bcrypt scrypt argon2 {s {md5 {cr {pb",
+        r"(?:\b(?:pbkdf2|bcrypt|scrypt|argon2)[\w:]{0,30}\$|\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]{0,12})\})"
         r"(?P<value>[^\s\"']{16,})",
     ),
     # the private part of a JSON web key
@@ -279,13 +279,13 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
         "login",
         "hmac.new( jwt. signer( serializer( aes.new( chacha20.new(",
         r"\b(?:hmac\.new|\w{0,30}Signer|\w{0,30}Serializer|(?:AES|ChaCha20)\.new|jwt\.(?:en|de)code\([\w.\[\]]{1,80},"
-        r"|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
+        r"|jwt\.(?:en|de)code\(\{[^{}\n]{0,200}\},|jwt\.(?:sign|verify)\([\w.\[\]]{1,80},)\(?\s?b?[\"'](?P<value>[^\"'\n]{6,200})[\"']",
     ),
     ("login", "net user", r"(?i)\bnet\s+user\s+\S{1,80}\s+(?P<value>[^\s/*$%]\S*)"),
     (
         "login",
         "command cmd askpass",
-        r"(?i)pass(?:word|phrase)?_?-?(?:command|cmd|)[= ][\"']?echo\s+(?P<value>[^\s\"'|;$]+)",
+        r"(?i)pass(?:word|phrase)?_?-?(?:command|cmd|)[= ][\"']?echo\s+(?:-\w\s+)?(?P<value>[^\s\"'|;$]+)",
     ),
     (
         "named value",
@@ -302,8 +302,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     # host, user and password, in this order
     (
         "login",
-        "connect( connection( ftp( ftp_tls(",
-        r"(?:\b|[a-z])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.]{1,80}),\s?(?:\d{1,5},\s?)?"
+        "connect( connection( ftp( ftp_tls( mysqli( pdo(",
+        r"(?:\b|[a-z_])(?:[cC]onnect|[cC]onnection|FTP|FTP_TLS|mysqli|PDO)\(\s?(?:[\"'][^\"'\n]{1,200}[\"']|[\w.$>\-]{1,80}),\s?(?:\d{1,5},\s?)?"
         r"[\"'][\w.@\-]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
     ),
     (
@@ -340,8 +340,8 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ),
     (
         "named value",
-        "mnemonic seed phrase",
-        r"(?i)(?:mnemonic|seed|phrase)\W{1,6}(?P<value>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})",
+        "mnemonic seed phrase paper",
+        r"(?i)(?:mnemonic|seed|phrase|paper[-_ ]?key)\W{1,6}(?P<value>(?:[a-z]{3,8}[ ,]{1,2}){11,23}[a-z]{3,8})",
     ),
     (
         "named value",
@@ -351,7 +351,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "sqlplus sqlldr impdp expdp rman",
-        r"\b(?:sqlplus|sqlldr|impdp|expdp|rman)\s+(?:-\w+\s+){0,4}[^\s/]{1,80}/(?P<value>[^@\s]+)",
+        r"\b(?:sqlplus|sqlldr|impdp|expdp|rman)\s+(?:-?\w+[\s=]){0,4}[^\s/]{1,80}/(?P<value>[^@\s]+)",
     ),
     # a program that reads a password, from a text
     (
@@ -362,7 +362,7 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "login",
         "echo printf",
-        rf"\b(?:echo|printf)\s+(?:-\w+\s+)?(?P<quote>[\"']?)(?P<value>[^\s$\"'|][^\"'|\n]*?)(?P=quote)\s*\|\s*(?:sudo\s+)?(?:{READERS})\b",
+        rf"\b(?:echo|printf)\s+(?:-\w+\s+)?(?:[\"']%s[\\n]{{0,4}}[\"']\s+)?(?P<quote>[\"']?)(?P<value>[^\s$\"'|][^\"'|\n]{{0,200}}?)(?P=quote)\s*\|\s*(?:sudo\s+)?(?:{READERS})\b",
     ),
     (
         "login",
@@ -378,12 +378,12 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "named value",
         "密码 密碼 口令 パスワード 비밀번호",
-        r"(?:密码|密碼|口令|パスワード|비밀번호)(?:是|为|為|は|는|은)[:：\s]?(?P<value>[!-~]{4,})",
+        r"(?:密码|密碼|口令|パスワード|비밀번호)(?:是|为|為|は|는|은)[:：\s「『“]?(?P<value>[!-~]{4,})",
     ),
     (
         "named value",
         "passw passphrase secret api_key apikey",
-        r"(?im)^\s*(?:#\s?define\s+)?\w{0,40}(?:passw(?:or)?d|passphrase|secret|api_?key)\s+"
+        r"(?im)^[ \t]{0,40}(?:#\s?define\s+)?\w{0,40}(?:passw(?:or)?d|passphrase|secret|api_?key)\s+"
         r"\"(?P<value>[^\"\n]{3,})\"\s*;?$",
     ),
     (
@@ -394,18 +394,255 @@ PLACES: Final[tuple[tuple[str, str, str], ...]] = (
     ("login", "wpa_passphrase", r"\bwpa_passphrase\s+\S+\s+(?P<value>\S+)"),
     (
         "login",
-        "htpasswd",
-        r"\bhtpasswd\s+(?:-\w+\s+){0,3}-\w*b\w*\s+(?:\S+\s+){1,2}(?P<value>\S+)$",
+        "htpasswd mosquitto_passwd",
+        r"\b(?:htpasswd|mosquitto_passwd)\s+(?:-\w+\s+){0,3}-\w*b\w*\s+(?:\S+\s+){1,2}(?P<value>\S+)$",
     ),
     (
         "named value",
         "identified",
         r"(?i)\buser\s+\S{1,80}\s+identified\s+by\s+(?P<value>[^\s'\"$<{%*&:;]{3,})",
     ),
+    ("login", ".logon", r"(?<!\w)\.logon\s+\S{1,80},(?P<value>[^\s;]+)"),
+    # DOMAIN/user:password@host
+    (
+        "user and password",
+        "@",
+        r"(?<![\w/@.:\-])[A-Za-z][\w.\-]{0,40}[/\\]{1,2}[A-Za-z][\w.\-]{0,63}:(?=[^\s@]{0,256}[A-Za-z])"
+        r"(?P<value>[^\s/@:'\"]{6,256})@(?!sha256)(?=[A-Za-z\[]|\d+\.\d)",
+    ),
+    # a user, and the word before the password: user me pass S, user me using S
+    (
+        "login",
+        "user␣ username␣ login␣",
+        r"(?i)\b(?:user(?:name)?|login)\s+[\"']?[\w.@\-]{1,80}[\"']?\s+(?:pass(?:word|wd)?|pw|pwd|using(?!\s\S{0,7}(?:\s|$))|secret)\s+"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"']{4,200})(?P=quote)",
+    ),
+    # commands that set a password, which is their last word
+    (
+        "login",
+        "password␣ passwd␣ pass␣",
+        r"(?i)\b(?:reset|set|change|user|update)[\-:_](?:[a-z]{1,20}[\-:_]){0,3}(?:password|passwd|pass)\s+(?:[\w.@]{1,80}\s+)?"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)[^\s\"'\-/=][^\s\"'=]{5,200})(?P=quote)\s*$",
+    ),
+    (
+        "login",
+        "user␣ users␣ account␣",
+        r"\b(?:user|account|users)\s+(?:create|add|new)\s+(?:[\w.\-]{1,80}\s+){1,2}?"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'\-/=@][^\s\"'=@/]{5,200})(?P=quote)\s*$",
+    ),
+    # commands that hand a key over
+    (
+        "login",
+        "auth␣ authorize␣ authorise␣ activate␣ register␣ signin␣ apikey␣ init␣ connect␣ license␣ licence␣",
+        r"(?:^|[;&|\n]\s{0,8}|\x1f)[\w./\-]{1,60}\s+(?:\w{1,20}\s+)?"
+        r"(?:auth|authori[sz]e|activate|register|signin|apikey|init|connect|licen[cs]e)(?:\s+(?:add|set|-\w|--\w+|\w{6,20}))?\s+"
+        r"(?P<value>(?=[A-Za-z_\-]{0,60}\d[\d]{0,60}[A-Za-z_\-][A-Za-z_\-]{0,60}\d)[\w\-]{24,200})(?!\S)",
+    ),
+    (
+        "option",
+        "pass:",
+        r"(?i)(?<![^\s=])-{1,2}[\w\-]{0,40}pass(?:in|out)?[\s=][\"']?pass:(?P<value>[^\s\"']{2,200})",
+    ),
+    # user:password after an option of one letter
+    (
+        "user and password",
+        "-a -n -u",
+        r"(?<!\S)-[aAnu]\s[\"']?[A-Za-z][\w.@\-]{0,63}:(?P<value>(?=[^\s\"':]*\d)(?=[^\s\"':]*[a-z])(?=[^\s\"':]*[A-Z!#$^&*?])"
+        r"[^\s\"':/]{6,200})(?![^\s\"'])",
+    ),
+    # -U USER … -P PASSWORD, but not a partition's, a database's or a Python program's -p
+    (
+        "option",
+        "-u␣ -u= -l␣ -l= --user --login -user -login",
+        r"\b(?:s(?:queue|info|acct|alloc|batch|run|cancel)|pdsh|clush|[bq]sub|oarsub|mysql\w*|mariadb\w*|python[\d.]*)\b[^\n;&|]*"
+        r"|(?<!\S)-{1,2}(?:[uUl]|user(?:name)?|login)[\s=][\"']?[A-Za-z][^\s\"':/]{0,63}[\"']?"
+        r"(?:\s(?!\S{0,200}(?:python|\.py\b|\.sh\b))[^\s;&|]{1,200}){0,6}?\s-{1,2}(?:[pPW]|pw|pass)[\s=]?"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/:=\-@][^\s\"'/:=@]{5,200})(?P=quote)(?!\S)",
+    ),
+    # config set HOST user:password
+    (
+        "user and password",
+        "config␣",
+        r"\bconfig\s(?:set\s)?(?:--\w{1,20}\s)?[\w.\-]{1,80}\s[A-Za-z][\w.\-]{0,40}:(?P<value>(?=[^\s\"':]*\d)"
+        r"(?=[^\s\"':]*[A-Za-z])[^\s\"':/]{6,200})(?!\S)",
+    ),
+    # what has letters, digits and signs that names lack
+    (
+        "option",
+        "-p␣ -w␣",
+        r"(?<!\S)-[pPwW]\s[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])(?=[^\s\"']*[\w][!#^&])[^\s\"'/=<>()$@*]{6,200})(?![^\s\"'])",
+    ),
+    # lines of routers, and of chap-secrets and ipsec.secrets
+    (
+        "named value",
+        "secret␣ password␣ community␣ user␣ tacacs radius pre-shared",
+        r"(?im)^[ \t]{0,40}(?:enable\s(?:secret|password)|snmp-server\s(?:community|user)|(?:tacacs|radius)[\w\s.\-]{0,80}\skey"
+        r"|(?:crypto[\w\s.\-]{0,80}\s)?pre-shared-key(?:\s(?:local|remote|ascii-text|address\s\S{1,80}))?|username\s\S{1,80}\s(?:privilege\s\d{1,2}\s)?secret)"
+        r"(?:\s\d)?\s(?P<value>[^\s\"]{4,200}|\"[^\"\n]{4,200}\")",
+    ),
+    (
+        "named value",
+        "␣*",
+        r"(?m)^[^\s#]{1,80}[ \t]+\*[ \t]+(?P<quote>\"?)(?P<value>[^\s\"*]{4,200})(?P=quote)[ \t]+(?:\*|\d{1,3}\.\d[\d.]*)\s*$",
+    ),
+    (
+        "named value",
+        ":␣psk :␣eap :␣xauth :␣ntlm :␣rsa",
+        r"\s?:\s(?:PSK|EAP|XAUTH|NTLM|RSA)\s+\"(?P<value>[^\"\n]{2,200})\"",
+    ),
+    (
+        "named value",
+        "$ansible_vault",
+        r"\$ANSIBLE_VAULT;[\d.]{1,8};AES256[;\w]{0,40}\s+(?P<value>[0-9a-f\s]{10,})",
+    ),
+    # what a program that asks for a password is given
+    (
+        "login",
+        "input=",
+        r"\b(?:sudo|passwd|kinit|su|gpg|cryptsetup|login|chpasswd|ssh-add)\b[^\n]{0,200}?\binput=b?f?[\"'](?P<value>[^\"'\\\n]{3,80})",
+    ),
+    # a value, and the name behind it
+    (
+        "named value",
+        "passw secret token api",
+        r"(?i)[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"'/(){}<>]{8,200})[\"'][\w.()\]]{0,30}[,;]?[ \t]{0,8}(?:#|//|--)[ \t]{0,4}"
+        r"(?:(?:the|my|our|\w{1,20})\s){0,2}(?:password|passphrase|secret|api[ _]?key|(?:api|access|auth|hf|bot) token)\b(?! file| path)",
+    ),
+    (
+        "named value",
+        "%s {}",
+        r"(?i)(?:token|passw(?:or)?d|secret|api[ _]?key|credentials?)\b[^\"'\n]{0,20}(?:%s|\{\})[^\"'\n]{0,20}[\"'](?:,\s?|\s?%\s?\(?|\.format\()[\"']"
+        r"(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[a-z])[^\s\"']{8,200})[\"']",
+    ),
+    (
+        "URL",
+        "signature= sig= hmac=",
+        r"(?i)[?&](?:[\w.\-]{0,20}signature|sig|hmac)=(?P<value>(?=[a-z_\-.+/%]{0,80}\d)[\w\-.%/+=]{16,})",
+    ),
+    (
+        "option",
+        "securestring",
+        r"\bSecureString\b[^\n]{0,200}?--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)",
+    ),
+    (
+        "option",
+        "securestring",
+        r"--value[\s=](?P<quote>[\"']?)(?P<value>[^\s\"']{2,200})(?P=quote)(?=[^\n]{0,200}\bSecureString\b)",
+    ),
+    ("login", "radtest", r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}\S{1,80}\s(?P<value>\S{2,200})"),
+    (
+        "login",
+        "radtest",
+        r"\bradtest\s+(?:-\w\s+(?:\w+\s+)?){0,3}(?:\S{1,80}\s){4}(?P<value>\S{2,200})",
+    ),
+    (
+        "login",
+        "hdbuserstore",
+        r"(?i)\bhdbuserstore\s(?:-\S+\s){0,3}set\s(?:\S{1,80}\s){3}(?P<value>\S{2,200})",
+    ),
+    # one word that a program reads
+    (
+        "login",
+        "<<<",
+        r"<<<\s?(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=<>{}$\[\]]{7,200})(?P=quote)\s*$",
+    ),
+    (
+        "login",
+        "login␣",
+        r"\b(?:\w{1,20}[-_])?login\s[\w.\-]{1,64}@[\w.\-]{1,80}\s(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/()=]{6,200})(?P=quote)",
+    ),
+    ("login", "ipmitool", r"(?i)\bsmcipmitool\s\S{1,80}\s\S{1,80}\s(?P<value>\S{4,200})"),
+    ("option", "--community", r"--community[\s=](?P<value>[^\s\"'$<{]{4,200})"),
+    ("login", "obfuscate", r"\bsss_obfuscate\s(?:-\w\s\S{1,80}\s){0,4}(?P<value>[^\s\-]\S{4,200})"),
+    # an option and its value as items of a list in YAML, and pairs of elements
+    (
+        "option",
+        "-␣- -␣\"- -␣'-",
+        r"(?i)(?:^|\n)[ \t]{0,40}-[ \t][\"']?--?[\w\-]{0,40}(?:password|passwd|secret|token|api-?key)[\"']?[ \t]{0,8}\n[ \t]{0,40}-[ \t]"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*[A-Za-z])[^\s\"'$<{\-][^\s\"']{4,200})(?P=quote)",
+    ),
+    (
+        "named value",
+        "password< passwd< token< secret< key<",
+        r"(?i)>[\w .\-]{0,40}(?:password|passwd|secret|token|api[ _-]?key)</(?P<quote>\w{1,40})>\s{0,40}<(?P=quote)>(?P<value>[^<>\s][^<>]{3,400})</",
+    ),
+    (
+        "named value",
+        "password{ passwd{ secret{ token{ key{",
+        r"(?i)\b\w{0,40}(?:password|passwd|secret|token|key)\{\s?[\"'](?P<value>(?=[^\"'\n]*\d)[^\s\"']{6,200})[\"']\s?\}",
+    ),
+    (
+        "named value",
+        "created generated issued reset␣ changed␣ set␣to",
+        r"(?i)(?:api key|token|secret|password|passphrase)s?\s(?:(?:was|is|has been)\s)?(?:created|generated|issued|reset|changed|set to)\s?[:=]?\s"
+        r"[\"']?(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}]{8,200})",
+    ),
+    # NAME:password after what says how it is proved
+    (
+        "user and password",
+        "digest␣ plain␣ basic␣ scram user=",
+        r"(?i)(?:\b(?:digest|plain|basic|scram(?:-sha-\d{1,3})?)\s|\buser=)(?!md5|sha)[A-Za-z][\w.@\-]{0,40}:(?P<value>(?=[^\s\"':,]*\d)"
+        r"(?=[^\s\"':,]*[A-Za-z])[^\s\"':/,]{6,200})",
+    ),
+    # the command that says the password
+    (
+        "option",
+        "echo printf",
+        r"(?i)(?:pass|secret|token)[\w\-]{0,40}[=\s][\"'<(]{0,3}\s?(?:echo|printf)\s(?:-\w\s)?[\"']?(?P<value>[^\s\"'$()|]{4,200})",
+    ),
+    ("option", "-hp", r"\brar\s[^\n]{0,200}?\s-hp(?P<value>\S{2,200})"),
+    # put NAME-OF-A-SECRET VALUE, /set a.b.password VALUE
+    (
+        "named value",
+        "password␣ passwd␣ secret␣ api_key␣ api-key␣ apikey␣ token␣",
+        r"(?i)\b(?:write|put|set|add|store|insert|update|edit)\s(?:[\w/.\-]{1,80}\s){0,2}?[\w/.\-]{0,60}(?:password|passwd|secret|api[_\-]?key|token)\s"
+        r"(?P<quote>[\"']?)(?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'/=\-@$<{(][^\s\"'=(){}]{6,200})(?P=quote)[\"']?\s*$",
+    ),
+    (
+        "named value",
+        "password( passwd( pwd(",
+        r"(?i)[,\s](?:password|passwd|pwd)\((?P<value>(?=[^\s()\"']*\d)(?=[^\s()\"']*[A-Za-z])[^\s()\"',=\[\]]{8,200})\)",
+    ),
+    (
+        "login",
+        "identify /oper",
+        r"(?i)(?:\bnickserv\s+identify|(?<!\S)/oper)\s+(?:\S{1,80}\s+)?(?P<value>\S{4,200})\s*$",
+    ),
+    (
+        "named value",
+        "ssid",
+        r"(?i)\bssid[^\n]{0,80}?\b(?:key|psk)[\"'>=:\s]{1,4}(?P<value>[^\s<>\"',;]{6,80})",
+    ),
+    (
+        "login",
+        "oracle",
+        r"\b\w*[oO]racle\w*\.(?:connect|connect_async|create_pool|SessionPool)\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?[\"'](?P<value>[^\"'\n]{3,80})[\"']",
+    ),
+    # username_pw_set("user", "…"), set_credentials("user", "…")
+    (
+        "login",
+        "pw( pass( password( passwd( credential( credentials( _set( pwset( passwordset(",
+        r"(?i)\b(?!get|read|check|verify)\w{0,30}(?:_pw|pass|passwd|password|credentials?)(?:_?set)?\(\s?[\"'][^\"'\n]{1,80}[\"'],\s?"
+        r"[\"'](?P<value>(?=[^\"'\n]*\d)(?=[^\"'\n]*[A-Za-z])[^\s\"']{6,80})[\"']\s?[,)]",
+    ),
+    # def password(): return "…"
+    (
+        "named value",
+        "return",
+        r"(?i)\b(?:def|function|func|fn)\s\w{0,40}(?:password|passwd|token|secret|api_?key)\w{0,10}\([^)\n]{0,80}\)[^:{\n]{0,40}[:{]\s{0,40}"
+        r"return\s[rbf]?[\"'](?P<value>(?=[^\s\"']*\d)(?=[^\s\"']*[A-Za-z])[^\s\"'<>\[\]]{8,200})[\"']",
+    ),
+    (
+        "named value",
+        "password␣ passphrase␣ passcode␣ api␣key api-key",
+        r"(?i)\b(?:with|us(?:e|ing))\s(?:the\s)?(?:password|passphrase|passcode|api[ -]key)\s[\"']?(?P<value>(?=[^\s\"']*\d)"
+        r"(?=[^\s\"']*[A-Za-z])[^\s\"'<>(){}=:]{7,200})",
+    ),
+    ("URL", "hooks.zapier", r"hooks\.zapier\.com/hooks/catch/\d{1,12}/(?P<value>\w{4,40})"),
     (
         "named value",
         "securestring add-mask",
-        r"(?i)(?:convertto-securestring\s{1,4}(?:-\w{1,20}\s{1,4}){0,3}|::add-mask::)(?P<quote>[\"']?)(?P<value>[^\"'\n]+?)(?=(?P=quote)(?:\s|$|[)]))",
+        r"(?i)(?:convertto-securestring\s{1,4}(?:-\w{1,20}\s{1,4}){0,3}|::add-mask::)(?P<quote>[\"']?)(?P<value>[^\"'\n]+?)(?=[\"']?(?:\s|$|[)]))",
     ),
 )
 #: Rules of the detector whose forms say less than they cost.
@@ -432,13 +669,13 @@ HARMLESS: Final = (
 #: Names: docs of ``opscope/core/redaction.py`` say what each list does.
 WORDS: Final[dict[str, str]] = {
     # whatever the value is, unless it is a switch, a path or an expression
-    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials"
+    "sure": "x-honeycomb-team password passwords passwd passphrase passcode passkey pwd psw psk secret secrets credential credentials cred"
     " creds pin mdp apikey apikeys authtoken accesstoken refreshtoken authorization keypass storepass sshpass requirepass"
-    " masterauth kennwort geheimnis contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
+    " masterauth kennwort geheimnis passe tilgangskode şifreniz şifresi parolanız passordet lösenordet пароля паролем contrasena contraseñas contrasenya clave motdepasse segredo segreto secreto парол"
     " секрет пароли hasło haslo wachtwoord wagwoord lösenord losenord passord parola parolă şifre sifre sandi"
     " jelszó jelszo salasana adgangskode heslo geslo lozinka лозинка zaporka parool slaptažodis slaptazodis κωδικός"
     " συνθηματικό סיסמה סיסמא otp totp mfa lykilorð fjalëkalim кодовое пин गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه"
-    " пасворд парола parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
+    " пасворд парола parole geheim geheimwort sekret hemmelig kodeord passwuert contrasinal pasahitza cyfrinair pasfhocal pasvorto гасло iphasiwedi salasõna nenosiri parol şifrə құпиясөз գաղտնաբառ პაროლი পাসওয়ার্ড கடவுச்சொல் పాస్వర్డ్ પાસવર્ડ پاسورڈ toegangscode zugangscode zugangsdaten tajne лозинку құпия",
     # at the beginning of a name as well: passwort_datenbank
     "passwords": "password passwords passwd passphrase pwd passwort kennwort contraseña contrasena contrasenya senha"
     " passe motdepasse parolă şifre sifre hasło haslo wachtwoord lösenord losenord passord jelszó jelszo salasana"
@@ -447,12 +684,12 @@ WORDS: Final[dict[str, str]] = {
     " fjalëkalim slaptazodis סיסמא गुप्तशब्द पासवर्ड รหัสผ่าน گذرواژه",
     # of words written as one: dbpassword, 数据库密码
     "endings": "密码 密碼 口令 密钥 密鑰 暗号 暗証番号 パスワード 秘密鍵 비밀번호 암호 mot_de_passe mật_khẩu kata_sandi"
-    " كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
+    " 비번 비밀키 秘钥 私钥 授权码 访问令牌 合言葉 シークレット chave_api clave_api api_chave api_clave jeton_acces jeton_accès jeton_api كلمة_المرور كلمة_السر كلمة_مرور رمز_عبور пароль passwort kennwort contraseña senha password passwd"
     " passphrase passcode pwd secret credentials credential apikey apikeys security_answer seed_phrase recovery_phrase pass_phrase",
     # also a word with a digit
-    "mixed": "token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
+    "mixed": "jeton token pass pw auth oauth bearer jwt pat токен 令牌 トークン csrftoken xsrftoken sas",
     # only what looks drawn by chance
-    "random": "key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
+    "random": "claim chave login key keys cookie cookies signature sig session sessid phpsessid jsessionid aspsessionid sid ключ"
     " schlüssel clé llave hmac",
     # in which form it is, or which of several
     "forms": "value text string str data b64 base64 raw plain env header json literal bytes hex default new old"
@@ -478,7 +715,7 @@ WORDS: Final[dict[str, str]] = {
     " rotation age bits num op ops mask embedding embeddings dict map rate server scheme config state status error"
     " errors info step steps limit budget loss weight bias dropout usage cache pool pair def memory stage manual"
     " input output table column columns arn ref reference source command cmd script helper plugin proj projection"
-    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent",
+    " prefix suffix encryption hasher hashers algorithm question regex pattern generator checker fn func callback handler parser encoder node nodes agent primaria primario device devices number numbers app apps",
     # a value that is none
     "switches": "true false none null nil undefined yes no on off auto default required optional missing invalid valid"
     " expired wrong incorrect unset empty hidden redacted skipped enabled disabled ok failed denied str int bytes"
@@ -493,7 +730,7 @@ OPTIONS: Final[dict[str, str]] = {
     "ldapsearch ldapadd ldapmodify ldapdelete ldapwhoami ldappasswd": "-w",
     "mongo mongosh mongodump mongorestore cqlsh twine snowsql kinit": "-p",
     "docker podman nerdctl crane helm az oc buildah skopeo": "login -p",
-    "redis-cli": "-a|AUTH|auth",
+    "redis-cli valkey-cli keydb-cli": "-a|AUTH|auth|--pass",
     "xfreerdp rdesktop": "/p:|-p",
     "openssl": "-k|-K|-pass|-passin|-passout",
     "kaggle": "-v",
@@ -508,16 +745,29 @@ OPTIONS: Final[dict[str, str]] = {
     "doctl": "-t",
     "secret": "-b|--body",
     "plink pscp putty psftp": "-pw",
-    "beeline poetry ncftp useradd": "-p",
+    "beeline poetry ncftp useradd steghide unlock-keychain create-keychain": "-p",
+    "vsql kadmin ldapvi add-generic-password add-internet-password": "-w",
+    "pdftotext pdftoppm pdfinfo pdftohtml pdfimages pdftocairo": "-upw|-opw",
+    "codecov codecovcli": "-t",
+    "ttyd gotty": ":-c|:--credential",
+    "coap-client": "-k",
+    "gbak isql-fb": "-pas",
+    "vncdo vncdotool": "-p",
+    "squeue sinfo sacct salloc sbatch srun scancel pdsh clush bsub qsub oarsub": "no -p",
+    "choco nuget": "--key|-k|-ApiKey",
+    "swift": "-K",
+    "sendEmail sendemail": "-xp",
 }
 #: Options whose value is ``user:password``, and words after which a name and its value follow.
 LOGINS: Final = "-u -U --user --proxy-user --userpwd --basic-auth --auth"
 SETTERS: Final = "set setx setenv config modify %env %set_env env ENV ARG obscure"
-#: Names of several words.
+#: Names of several words: those that are always the same, and all.
+FIXED: Final = r"parola d'ordine|mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
 PHRASES: Final = (
-    r"mot de passe|mật khẩu|kata sandi|كلمة المرور|كلمة السر|كلمة مرور|رمز عبور|palabra clave|पासवर्ड|गुप्तशब्द|कूटशब्द|รหัสผ่าน"
-    r"|(?:passwor[dt]|passphrase|pwd|contraseña|senha|wachtwoord|hasło|пароль)\s(?:for|für|of|de|da|del|di|voor|for|för|til|do|для|от|к)\s"
-    r"(?:the\s)?[\w.\-@]{1,40}(?=\s?[:=])"
+    r"(?:passwor[dt]|passphrase|pwd|kennwort|contraseña|clave|senha|chave|mot de passe|wachtwoord|lösenord|adgangskode|hasło|heslo|пароль)"
+    r"\s(?:for|für|von|of|de|du|da|do|del|della|di|voor|van|för|till|til|do|od|k|для|от|к)\s"
+    r"(?:(?:the|la|le|les|el|os|as|die|der|das|den)\s)?[\w.\-@]{1,40}(?=\s?[:=]|\s(?:is|ist|lautet|est|es)\s)"
+    rf"|{FIXED}"
     r"|(?:api|secret|access|private|account|signing|encryption|subscription) key"
     r"|(?:access|auth|api|bearer|refresh|security|session) token|client secret|pass phrase|one[- ]time (?:code|password|passcode|pin)|kata laluan|нууц үг|پاس ورڈ|(?:verification|security|recovery|backup|login) codes?"
 )
@@ -531,7 +781,7 @@ PATTERNS: Final[dict[str, str]] = {
     ),
     # A value that another expression may replace: os.getenv("PW", "…"), getpass() or "…".
     "else": (
-        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?,\s?(?:default\s?=\s?)?|\b(?:or|else)\s)"
+        r"[^\n'\"#]{0,100}?(?:[\"'][\w.\-]{1,80}[\"']\s?(?:,\s?(?:default\s?=\s?)?|[)\]]{1,2}\s(?:or|else)\s)|\b(?:or|else)\s)"
         r"(?=[rbf]?[\"'])"
     ),
     "phrase": (
@@ -582,7 +832,7 @@ PATTERNS: Final[dict[str, str]] = {
 }
 #: Names in one case that end in "pass", "key", "token" or "auth".
 JOINED: Final = (
-    r"(?:admin|app|bind|cert|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
+    r"(?:admin|app|bind|cert|remote|local|db|database|root|user|smtp|ssh|my|mysql|pg|ftp|ldap|login|oracle|proxy|http|mail|mongo"
     r"|redis|rabbit|rabbitmq|elastic|kafka|mqtt|sftp|ssl|jdbc|dba|sys|svc|service|account|owner|guest|backup|nexus|jenkins"
     r"|minio|grafana|vault|docker|registry|postgres|mssql|maria|mariadb|influx|clickhouse|cassandra|neo4j|couch|solr|ipmi"
     r"|bmc|snmp|radius|rdp|samba|smb|nas|truststore|keystore"
@@ -703,16 +953,21 @@ def hints() -> list[str]:
         "ty code",
         "ry code",
         "me code",
-        *PHRASES.partition("|(")[0].split("|"),
+        *FIXED.split("|"),
     }
     return sorted(name for name in names if not any(other in name for other in names - {name}))
+
+
+def spaced(words: str) -> list[str]:
+    """Return the keywords, in which ␣ is a space."""
+    return [word.replace("␣", " ") for word in words.split()]
 
 
 def main() -> None:
     """Write the data, and say which rules are left out."""
     rules, source, why = of_file(Path(sys.argv[1])) if sys.argv[1:] else (*of_data(), {})
     ours = [(name, word.split(), bounded(pattern)) for name, (word, pattern) in OURS.items()]
-    places = [(kind, words.split(), pattern) for kind, words, pattern in PLACES]
+    places = [(kind, spaced(words), pattern) for kind, words, pattern in PLACES]
     forms = [*places, *rules, *ours]
     made = {
         "source": source,

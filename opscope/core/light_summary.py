@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -63,6 +63,14 @@ POINT: Final = ("place", "time", "count", "sum", "least", "most")
 MAX_SERIES: Final = 1024
 _MAX_HEADER: Final = 4 << 20
 
+_Rows = NDArray[Any]
+#: How columns of rows of one position are joined.
+_Sums = Sequence[tuple[np.ufunc, list[int]]]
+_OF_POINT: Final[_Sums] = ((np.maximum, [1, 5]), (np.add, [2, 3]), (np.minimum, [4]))
+_OF_BLOCK: Final[_Sums] = (
+    (np.add, [2, *range(len(BLOCK))[_SUMS]]), (np.minimum, [3]), (np.maximum, [4, -1]),
+)  # fmt: skip
+
 
 class Unreadable(ValueError):
     """The bytes are not a snapshot of light mode; the message says why."""
@@ -83,11 +91,7 @@ class Series:
             return
         ones = np.ones_like(value)
         new = np.stack([time // self.length, time, ones, value, value, value], axis=1)
-        self.points = _points_joined(np.concatenate([self.points, new]))
-        while len(self.points) > MAX_POINTS:
-            self.length *= 2
-            self.points[:, 0] //= 2
-            self.points = _points_joined(self.points)
+        self.points, self.length = _added(self.points, new, self.length, MAX_POINTS, _OF_POINT)
 
 
 class Summary:
@@ -138,10 +142,11 @@ class Summary:
             if len(slow) > SLOWEST:
                 slow = slow[np.argpartition(slow[:, TOOK], -SLOWEST)[-SLOWEST:]]
             self.slowest = slow
-        self.even = np.concatenate([self.even, rows[rows[:, 0] % self.stride == 0]])
+        new = rows[rows[:, 0] % self.stride == 0]
+        self.even = _put(self.even, len(self.even), new, EVEN)
         while len(self.even) > EVEN:
             self.stride *= 2
-            self.even = self.even[self.even[:, 0] % self.stride == 0]
+            self.even = _put(self.even, 0, self.even[self.even[:, 0] % self.stride == 0], EVEN)
         lengths = np.concatenate([rows[:, TOOK : TOOK + 1], rows[:, FIRST_PHASE:]], axis=1)
         bucket_of_length = bucket(lengths)
         for column in range(lengths.shape[1]):
@@ -155,11 +160,7 @@ class Summary:
             + [rows[:, FIRST_PHASE + number] for number in range(len(PHASES))]
             + [took]
         )
-        self.blocks = _blocks_joined(np.concatenate([self.blocks, new]))
-        while len(self.blocks) > MAX_BLOCKS:
-            self.block_ns *= 2
-            self.blocks[:, 0] //= 2
-            self.blocks = _blocks_joined(self.blocks)
+        self.blocks, self.block_ns = _added(self.blocks, new, self.block_ns, MAX_BLOCKS, _OF_BLOCK)
 
     def _add_samples(self, records: Ints) -> None:
         if not len(records):
@@ -298,26 +299,35 @@ def read_records(data: bytes) -> Ints:
     return np.frombuffer(data, "<i8", record_count * WIDTH).reshape(record_count, WIDTH)
 
 
-def _blocks_joined(rows: Ints) -> Ints:
-    """Return the blocks in order of position, with blocks of equal position joined."""
+def _added(old: _Rows, new: _Rows, length: int, most: int, sums: _Sums) -> tuple[_Rows, int]:
+    """Return the sums by stretches of time with ``new`` ones, and how long the stretches are: of
+    ``old``, twice as long where there are more than ``most``."""
+    at = int(old[:, 0].searchsorted(new[:, 0].min()))
+    rows = _put(old, at, _joined(np.concatenate([old[at:], new]), sums), most)
+    while len(rows) > most:
+        length *= 2
+        rows[:, 0] //= 2
+        rows = _put(rows, 0, _joined(rows, sums), most)
+    return rows, length
+
+
+def _put(old: _Rows, at: int, rows: _Rows, most: int) -> _Rows:
+    """Return ``old`` up to row ``at``, and then ``rows``, in the memory of ``old``, which has place for
+    ``most``: with a new array for each, the memory of a process swung by 1 MB."""
+    end, room = at + len(rows), old.base
+    if room is None or len(room) < end:
+        room = np.zeros((max(most, end) + LAST, old.shape[1]), old.dtype)
+        room[:at] = old[:at]
+    room[at:end] = rows
+    return room[:end]
+
+
+def _joined(rows: _Rows, sums: _Sums) -> _Rows:
+    """Return the rows in order of position, with rows of equal position joined; what ``sums`` does not name
+    is that of the first."""
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
-    joined: Ints = rows[starts].copy()
-    joined[:, 2] = np.add.reduceat(rows[:, 2], starts)
-    joined[:, 3] = np.minimum.reduceat(rows[:, 3], starts)
-    joined[:, 4] = np.maximum.reduceat(rows[:, 4], starts)
-    joined[:, _SUMS] = np.add.reduceat(rows[:, _SUMS], starts, axis=0)
-    joined[:, -1] = np.maximum.reduceat(rows[:, -1], starts)
-    return joined
-
-
-def _points_joined(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the points in order of position, with points of equal position joined; the time is the
-    latest."""
-    starts = np.flatnonzero(np.diff(rows[:, 0], prepend=rows[0, 0] - 1))
-    joined: NDArray[np.float64] = rows[starts].copy()
-    joined[:, 1] = np.maximum.reduceat(rows[:, 1], starts)
-    joined[:, 2:4] = np.add.reduceat(rows[:, 2:4], starts, axis=0)
-    joined[:, 4] = np.minimum.reduceat(rows[:, 4], starts)
-    joined[:, 5] = np.maximum.reduceat(rows[:, 5], starts)
+    joined = rows[starts]
+    for function, columns in sums:
+        joined[:, columns] = function.reduceat(rows[:, columns], starts, axis=0)
     return joined

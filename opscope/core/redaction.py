@@ -30,6 +30,8 @@ LEFT_OUT: Final = "<arguments left out>"
 CUT_END: Final = " more characters left out>"
 #: Characters of a text that are searched; the rest is left out. A source file is searched in such pieces.
 _LONGEST: Final = 1 << 16
+#: Stands between the words of a command while forms are searched in all of it; patterns take it for a space.
+_BETWEEN: Final = "\x1f"
 #: Stands for the names of secrets among the numbers of forms.
 _NAMED: Final = -1
 #: A value is judged by this many of its characters.
@@ -82,15 +84,17 @@ _SIGN: Final = (
     r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=))?[ \t\u200f]{0,8}(?:"
     r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[][\w.\[\], |&']{0,40}?\s{0,4}=(?!=)\s{0,4}"  # password: str =
     r"|(?:string|\[\]byte|(?i:n?varchar)\(\w+\)|\[\d{0,4}\])\s{0,4}=\s{0,4}(?=['\"]))"
-    r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]|\bin\s(?=[\[(][rbf]?[\"']))"
+    r"|(?P<equal>[:?|+!]{0,2}={1,3}>?[ \t]{0,4}|<-[ \t]{0,4}|%3[dDaA]"
+    r"|\bin\s(?=[\[(][rbf]?[\"'])|\bto\s(?=[\"']))"
     r"|(?P<colon>[:：](?![:=])[ \t]{0,4}|::[ \t]|->\s?)"
     r"|(?P<element>(?:(?:\s[^<>]{0,80})?>\s{0,4}(?:<(?:value|string)>)?|</key>\s{0,40}<string>)(?:<!\[CDATA\[)?)(?=[^<>]{1,4096}(?:</|\]\]>))"
     r"|(?P<call>\()(?=[rbfRBF]{0,2}[\"'])"
     r"|(?P<value>[\"',]?(?:[\w:\-]{1,40}=[\"'][^\"'<>\n]{0,80}[\"']\s{1,8}){0,4}"
-    r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|-v)\b"
+    r"[^()\n\"']{0,40}[\"']?\n?[ \t,]{0,20}\b(?i:value|default|val|content|data|-v)\b"
     r"[\"']?[ \t]{0,4}[:= ][ \t]{0,4})"
     r"|(?P<comma>,\s{0,40})(?=[rbfRBF]{0,2}[\"'`\\])"  # ('password', '…')
-    r"|(?P<prose>\b(?:is|ist|est|es|was)\b\s?:?[ \t]|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
+    r"|(?P<prose>\b(?:is|ist|lautet|est|es|é|è|är|jest|was)\b\s?:?[ \t]"
+    r"|(?<=[ \t])(?=[^\s<>]{3,200}[ \t]*;?(?:\n|$)))"
     r"(?=\S{0,99}\d)"
     r")"
 )
@@ -199,10 +203,12 @@ def is_secret(name: str) -> bool:
 
 def redact(command: Sequence[str]) -> tuple[str, ...]:
     """Return the arguments of a command with all secrets hidden; their number stays the same."""
-    hidden = _arguments(command, Counter())
-    return tuple(
-        redact_text(old) if old == new else new for old, new in zip(command, hidden, strict=True)
-    )
+    pairs = zip(command, _arguments(command, Counter()), strict=True)
+    words = tuple(redact_text(old) if old == new else new for old, new in pairs)
+    line = _BETWEEN.join(words)
+    numbers, _ = _likely(_lower(" ".join(words))) if len(line) <= _LONGEST else ([], False)
+    shown = _formed(line, numbers, Counter()).split(_BETWEEN)
+    return tuple(shown) if len(shown) == len(words) else words
 
 
 def redact_text(text: str) -> str:
@@ -219,8 +225,7 @@ def redact_text(text: str) -> str:
 
 def redact_source(text: str) -> tuple[str, dict[str, int]]:
     """Return the text of a source file with its secrets hidden, and how many were hidden of which kind."""
-    counts: Counter[str] = Counter()
-    pieces, at = [], 0
+    counts, pieces, at = Counter[str](), list[str](), 0
     while at < len(text):
         end = len(text) if len(text) - at <= _LONGEST else text.rfind("\n", at, at + _LONGEST) + 1
         end = end if end > at else at + _LONGEST
@@ -250,22 +255,27 @@ def private_text(text: str) -> str:
 
 def _search(text: str, counts: Counter[str]) -> str:
     """Return ``text`` with the secrets hidden, counting each by its kind."""
-    lower = _lower(text)
-    forms, named = _likely(lower)
-    for number in forms:
+    numbers, named = _likely(_lower(text))
+    text = _formed(text, numbers, counts)
+    if named:
+        text = _hide(text, list(_headers(text)), counts)
+        text = _hide(text, list(_named(text)), counts)
+    return _in_words(text, counts) if _pattern("needs words").search(text) else text
+
+
+def _formed(text: str, numbers: list[int], counts: Counter[str]) -> str:
+    """Return ``text`` with the secrets hidden that have one of these forms, or a place of its own."""
+    for number in numbers:
         kind, _, pattern = _data()["forms"][number]
         form = _re(pattern)
         group = "value" if form.groupindex else 0
         spans = [
             (kind, *match.span(group))
             for match in form.finditer(text)
-            if not _pattern("placeholder").fullmatch(match[group].rpartition(":")[2])
+            if not _pattern("placeholder").fullmatch((match[group] or "").rpartition(":")[2])
         ]
         text = _hide(text, spans, counts)
-    if named:
-        text = _hide(text, list(_headers(text)), counts)
-        text = _hide(text, list(_named(text)), counts)
-    return _in_words(text, counts) if _pattern("needs words").search(text) else text
+    return text
 
 
 def _in_words(text: str, counts: Counter[str]) -> str:
@@ -356,21 +366,13 @@ def _named(text: str) -> Iterator[tuple[str, int, int]]:
         near = text[max(0, name.start() - _JUDGED) : name.start()]
         if name[0].lower() in ("pass", "pw") and _pattern("user").search(near):
             sure = Sureness.SURE
-        if (
-            sign["colon"]
-            and before == " "
-            and sure == Sureness.IF_MIXED
-            and text[name.start() - 2].isalnum()
-        ):
+        follows = sign["colon"] and before == " " and text[name.start() - 2].isalnum()
+        if follows and sure == Sureness.IF_MIXED:
             sure = Sureness.IF_DRAWN  # "backward pass: layer3" is prose
         if before == " " and sure == Sureness.IF_DRAWN and _is_of_table(text, name.start()):
             continue  # "cache key: 5f2a…"
-        if (
-            sign["element"]
-            and before not in ("<", ":")
-            and not sign["close"]
-            and "</" not in sign[0]
-        ):
+        inner = sign["element"] and not sign["close"] and "</" not in sign[0]
+        if inner and before not in ("<", ":"):
             continue
         if sign["call"] and _pattern("reads").search(name[0]):
             continue
@@ -463,7 +465,7 @@ def _values(
     yield from spans[-1:] if sign["call"] else spans
     if not first or sign["comma"] or sign["call"]:
         return
-    if inside and sign["equal"]:
+    if inside and sign["equal"] and " " in sign[0]:
         return  # user, password = args
     other = _pattern("else").match(text, at)
     if other is not None and (quote := _re(_QUOTE).match(text, other.end())):
@@ -495,10 +497,10 @@ def _bare(
     )
     if sure == Sureness.IF_MIXED and _words(name)[-1:] == ["auth"] and _login(value[0]):
         sure = Sureness.SURE
-    if typed or value[0] in ("pw", "pwd", "passwd", "creds", "credentials"):
-        return
     if (
-        _is_name(value[0], name)
+        typed
+        or value[0] in ("pw", "pwd", "passwd", "creds", "credentials")
+        or _is_name(value[0], name)
         or (sign["typed"] and _words(value[0])[-1:] == _words(name)[-1:])
         or not _worth(value[0], sure, False)
     ):
@@ -642,7 +644,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
             takes = _next_sureness(word, options) or (takes if rest else Sureness.NOT)
             # PROGRAM -u USER -p PASSWORD, but not -p PORT
             port = re.fullmatch(r"[\d.:/\-]*", [*command[number + 1 : number + 2], ""][0])
-            if word == "-p" and not port and "-p=" not in options:
+            if word in ("-p", "-P") and not port and not {"-p=", "no -p"}.intersection(options):
                 user = command[max(0, number - 2)] in _data()["logins"]
                 takes = Sureness.SURE if user and command[number - 1][-3:] != ".py" else takes
             several = word.endswith("s") and not shell
@@ -651,7 +653,7 @@ def _arguments(command: Sequence[str], counts: Counter[str], shell: bool = False
                 after = [*command[number + 2 : number + 3], "-"][0]
                 if not shell or after in _ENDS or after[0] == "-":
                     takes = max(takes, sureness(word))
-            if shell and not takes and _is_known(word):
+            if not takes and _is_known(word):
                 takes = Sureness.IF_MIXED  # connect net password S, create x secret_access_key S
             login = word in _data()["logins"] and options != _ACCOUNTS
             login = login or bool({f":{word}", f",{word}"}.intersection(options))
@@ -727,6 +729,7 @@ def _login(word: str, options: tuple[str, ...] = ()) -> str:
         harmless
         or not password
         or "//" in word
+        or (sign == "%" and not user[:1].isalnum())
         or bool(_pattern("placeholder").fullmatch(password))
     )
     return f"{user}{sign}{HIDDEN}" if sign and not harmless else ""

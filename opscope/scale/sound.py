@@ -95,7 +95,7 @@ def check(shown: str, about: Mapping[str, Any], tables: Mapping[str, pl.DataFram
     write."""
     try:
         msgspec.convert(about, _About)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # also half a character
         raise BadInput(shown, f"damaged: {error}") from error
     schemas = _schemas()
     common, *kinds = _figures()

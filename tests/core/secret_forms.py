@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.core import secret_lines, secret_lines_later
+from tests.core import secret_lines, secret_lines_last, secret_lines_later
 
 _LETTERS = string.ascii_letters + string.digits
 _LOWER = string.ascii_lowercase + string.digits
@@ -1237,8 +1237,8 @@ def _forms(groups: dict[str, list[str | tuple[str, ...]]], secret: bool) -> list
 SECRET, HARMLESS = (
     _forms(groups, secret) + [Form(*line, False) for line in secret_lines.lines(later)]
     for groups, secret, later in (
-        (TEXTS, True, secret_lines.SECRETS | secret_lines_later.SECRETS),
-        (ALIKE, False, secret_lines.ALIKE | secret_lines_later.ALIKE),
+        (TEXTS, True, secret_lines.SECRETS | secret_lines_later.SECRETS | secret_lines_last.SECRETS),
+        (ALIKE, False, secret_lines.ALIKE | secret_lines_later.ALIKE | secret_lines_last.ALIKE),
     )
 )  # fmt: skip
 

@@ -130,3 +130,19 @@ def test_a_snapshot_of_a_later_version_is_refused():
     data[8] = 2
     with pytest.raises(Unreadable, match="version 2"):
         Summary.of(bytes(data))
+
+
+def test_sums_stay_in_the_memory_they_have_when_their_stretches_double():
+    """New arrays for each step let a process's memory swing."""
+    summary, rows = Summary(), steps([1000 * MS] * 40)
+    rooms = set()
+    for round_ in range(3 * light_summary.MAX_BLOCKS // 40):
+        begin, at = round_ * 40_000 * MS, 80 * round_
+        rows[:, 0], rows[:, 3] = at + np.arange(40), begin + 1000 * MS * np.arange(40)
+        summary.add(rows)
+        summary.add(sample(rows[:, 3], [1.0] * 40, at=at + 40))
+        points = summary.series[0, -1].points
+        rooms.add(tuple(array.ctypes.data for array in (summary.blocks, summary.even, points)))
+    assert summary.block_ns > light_summary.BLOCK_NS
+    assert len(rooms) == 1
+    assert summary.totals[0] == summary.steps * 1000 * MS

@@ -13,6 +13,7 @@ from opscope.cli.app import app
 from opscope.cli.start import run as run_app
 from opscope.errors import BadInput
 from opscope.scale import partial as of_partial
+from opscope.scale import sound
 from opscope.scale.merge import merge
 from opscope.scale.partial import partial_name, write_partial
 from tests.made_ranks import rank_files, rank_trace
@@ -169,3 +170,8 @@ def test_a_partial_can_be_read_by_any_parquet_reader(tmp_path):
     about = json.loads(rows.row(0, named=True)["data"])
     assert about["format"] == "opscope partial"
     assert about["source"]["place"] == str(file)
+
+
+def test_half_a_character_in_what_a_partial_says_of_itself_is_refused():
+    with pytest.raises(BadInput, match=r"p: damaged: .*surrogates"):
+        sound.check("p", {"\ud800": 1}, {})

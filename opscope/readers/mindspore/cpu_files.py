@@ -336,7 +336,8 @@ def _csv(path: Path, wanted: Sequence[str]) -> pl.DataFrame:
     if len(header) > MOST_COLUMNS:
         raise BadInput(path, f"not CSV: more than {MOST_COLUMNS:,} columns")
     try:
-        return pl.read_csv(data.encode(), infer_schema=False, truncate_ragged_lines=False)
+        frame = pl.read_csv(data.encode(), infer_schema=False, truncate_ragged_lines=False)
+        return frame.unique(maintain_order=True)
     except (pl.exceptions.PolarsError, ValueError) as error:
         raise BadInput(path, f"not CSV: {str(error).splitlines()[0]}") from None
 

@@ -47,7 +47,7 @@ from opscope.readers.errors import BadInput
 from opscope.readers.rows import Note
 
 from .files import DATASET as NAMES
-from .tables import csv_frame, text
+from .tables import csv_frame, lines_once
 
 OTHER_CLOCK: Final = (
     "samples of the processors and of the input pipeline are MindSpore's, whose times are of another clock "
@@ -103,7 +103,7 @@ def samples(paths: Iterable[Path], notes: list[Note]) -> pl.DataFrame:
             )
     raw = of.get("pipeline") or of.get("minddata_pipeline_raw")
     if raw is not None:
-        frames.append(_guarded(raw, notes, lambda path: _ops(path, usage)))
+        frames.append(_guarded(raw, notes, lambda path: _ops(path, usage, notes)))
     frames = [frame for frame in frames if len(frame)]
     if not frames:
         return pl.DataFrame(schema=table_schema("samples"))
@@ -162,7 +162,7 @@ def _guarded(path: Path, notes: list[Note], read: Any) -> pl.DataFrame:
 
 def _fields(path: Path, form: str, begins: Sequence[str], notes: list[Note]) -> pl.DataFrame:
     """Return the named groups of ``form`` in each line, as texts; lines that only begin like it are noted."""
-    lines = pl.Series("line", text(path).split("\n"), dtype=pl.String).str.strip_chars()
+    lines = pl.Series("line", lines_once(path, notes), dtype=pl.String).str.strip_chars()
     fields = lines.str.extract_groups(form).struct.unnest()
     matches = fields.to_series(0).is_not_null()
     odd = ~matches & pl.Series([line.startswith(tuple(begins)) for line in lines], dtype=pl.Boolean)
@@ -210,9 +210,9 @@ def _samples(frame: pl.DataFrame) -> pl.DataFrame:
 # ----------------------------------------------------------------------------------------- ops
 
 
-def _ops(path: Path, usage: Mapping[str, Any]) -> pl.DataFrame:
+def _ops(path: Path, usage: Mapping[str, Any], notes: list[Note]) -> pl.DataFrame:
     """Return the samples of the pipeline's ops. ``usage``: the content of ``minddata_cpu_utilization``."""
-    listed, interval = _listed(path)
+    listed, interval = _listed(path, notes)
     if len(listed) > _MOST_OPS:
         raise BadInput(path, f"more than {_MOST_OPS:,} ops")
     parents = {child: op["op_id"] for op in listed for child in op.get("children") or ()}
@@ -243,7 +243,7 @@ def _ops(path: Path, usage: Mapping[str, Any]) -> pl.DataFrame:
     return _samples(_frame(rows))
 
 
-def _listed(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _listed(path: Path, notes: list[Note]) -> tuple[list[dict[str, Any]], int]:
     """Return the ops in ``pipeline_profiling``, and the time between samples (ns)."""
     if path.suffix == ".json":
         about = json.loads(path.read_bytes())
@@ -251,7 +251,7 @@ def _listed(path: Path) -> tuple[list[dict[str, Any]], int]:
         return [op for op in about["op_info"] if op], _numbers([about["sampling_interval"]])[
             0
         ] * _MS
-    frame = csv_frame(path)
+    frame = csv_frame(path, notes, totals=True)
     rows: list[dict[str, Any]] = []
     interval = 0
     for row in frame.to_dicts():

@@ -337,7 +337,7 @@ def _steps(
     rank: _Rank, of: dict[str, list[Path]], device: int, other_clock: bool, timed: bool
 ) -> None:
     for path in of["ticks"]:
-        step_rows, collectives = tables.steps(path, device)
+        step_rows, collectives = tables.steps(path, device, rank.notes)
         if other_clock:
             rank.notes.append(("warning", _OTHER_CLOCK, len(step_rows)))
             continue
@@ -347,7 +347,7 @@ def _steps(
             rank.ran.append(collectives)
     if not of["ticks"]:
         for path in of["points"]:
-            rank.steps += tables.gpu_steps(path)
+            rank.steps += tables.gpu_steps(path, rank.notes)
             rank.points |= tables.gpu_points(path)
 
 

@@ -15,7 +15,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -60,10 +59,20 @@ def text(path: Path) -> str:
         raise BadInput(path, error.strerror or str(error)) from error
 
 
-def csv_frame(path: Path, notes: list[Note] | None = None) -> pl.DataFrame:
-    """Return a CSV file's columns as texts; names are stripped. ``notes`` receives what was left out. Raises
-    BadInput. Raises BadInput."""
-    data = text(path)
+def lines_once(path: Path, notes: list[Note] | None = None) -> list[str]:
+    """Return the lines of a file in which no two are equal unless it was written twice; ``notes`` receives
+    how many are. Raises BadInput."""
+    lines = [line.rstrip("\r") for line in text(path).split("\n")]
+    again = len([*filter(str.strip, lines)]) - len([*filter(str.strip, {*lines})])
+    if again and notes is not None:
+        notes.append(("warning", f"lines that {path.name} holds again: counted once", again))
+    return [*dict.fromkeys(lines)]
+
+
+def csv_frame(path: Path, notes: list[Note] | None = None, totals: bool = False) -> pl.DataFrame:
+    """Return a CSV file's columns as texts; names are stripped. ``notes`` receives what was left out.
+    ``totals``: each row is there once by rights. Raises BadInput."""
+    data = "\n".join(lines_once(path, notes)) if totals else text(path)
     try:
         frame, uneven = csv_rows(data.encode())
     except (pl.exceptions.PolarsError, ValueError) as error:
@@ -297,12 +306,14 @@ def activity_data(path: Path) -> pl.DataFrame:
     )
 
 
-def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataFrame]:
+def steps(
+    path: Path, device: int, notes: list[Note]
+) -> tuple[list[tuple[int, int, int]], pl.DataFrame]:
     """Return the steps (number, start, end in ns) of ``step_trace_raw``, and its collectives.
 
     The last row is the average, not a step. Raises BadInput.
     """
-    rows = _rows(path)
+    rows = _rows(path, notes)
     header = next(rows, [])
     column_index = {name.strip(): number for number, name in enumerate(header)}
     need = ("step_num", "start_point", "end_point")
@@ -346,7 +357,7 @@ def steps(path: Path, device: int) -> tuple[list[tuple[int, int, int]], pl.DataF
 def step_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
     """Return per step of ``step_trace_raw`` (as ``steps`` returns it) when forward begins and backward ends
     (ns). Raises BadInput."""
-    rows = _rows(path)
+    rows = _rows(path, None)
     column_index = {name.strip(): number for number, name in enumerate(next(rows, []))}
     need = ("step_num", "start_point", "end_point", "fp_point", "bp_point")
     if any(name not in column_index for name in need):
@@ -359,10 +370,10 @@ def step_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
     return points  # type: ignore[return-value]
 
 
-def _rows(path: Path) -> Iterator[list[str]]:
+def _rows(path: Path, notes: list[Note] | None) -> Iterator[list[str]]:
     csv.field_size_limit(1 << 20)
     try:
-        for number, row in enumerate(csv.reader(io.StringIO(text(path)))):
+        for number, row in enumerate(csv.reader(lines_once(path, notes))):
             if number > _MOST_STEPS:
                 raise BadInput(path, f"more than {_MOST_STEPS} steps")
             yield row
@@ -375,13 +386,13 @@ def _whole(row: list[str], index: int) -> int | None:
     return int(value) if re.fullmatch(r"[0-9]{1,17}", value) else None
 
 
-def gpu_steps(path: Path) -> list[tuple[int, int, int]]:
+def gpu_steps(path: Path, notes: list[Note] | None = None) -> list[tuple[int, int, int]]:
     """Return the steps in a GPU's ``step_trace_profiling``. Raises BadInput.
 
     A line is a step, ``op,ns`` of its first, forward's first, backward's last and last op; or, in the older
     form, an op with ``start,end`` in 10 ns for each step, in the order of those three ops.
     """
-    lines = [line.split() for line in text(path).split("\n") if line.strip()]
+    lines = [line.split() for line in lines_once(path, notes) if line.strip()]
     step_rows: list[tuple[int, int, int]] = []
     if lines and "," not in lines[0][0]:
         if len(lines) < 3:
@@ -402,7 +413,7 @@ def gpu_steps(path: Path) -> list[tuple[int, int, int]]:
 
 def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
     """Return per step of ``gpu_steps`` when forward begins and backward ends (ns). Raises BadInput."""
-    lines = [line.split() for line in text(path).split("\n") if line.strip()]
+    lines = [line.split() for line in lines_once(path) if line.strip()]
     if lines and "," not in lines[0][0]:
         ends = [last * TICK for _, last in _pairs(lines[1][1:])] if len(lines) > 2 else []
         return {step: (step[1], end) for step, end in zip(gpu_steps(path), ends, strict=False)}

@@ -198,7 +198,8 @@ class Tables(dict[str, pl.DataFrame]):
 
     def _column_pieces(self, name: str, column: str) -> Iterator[pl.Series]:
         """Yield a column of a trace's table in pieces. Raises BadInput."""
-        dtype, row_count = table_schema(name)[column], 0
+        dtype = table_schema(name)[column]
+        self._refuse_other(name, sum(_length(self._path, file) for file in self._files[name]))
         for file in self._files[name]:
             try:
                 refuse_pipe(file)
@@ -211,12 +212,10 @@ class Tables(dict[str, pl.DataFrame]):
                     for part in pieces(total, _ROWS_IN_MEMORY):
                         some = rows.slice(part.start, part.stop - part.start)
                         column_read = some.select(of).collect().to_series()
-                        row_count += len(column_read)
                         yield column_read
                     progress.read_whole(file)
             except DAMAGE as error:
                 raise _damaged(self._path, file, error) from error
-        self._refuse_other(name, row_count)
 
     def _size(self, name: str, wanted: list[str] | None = None) -> pl.DataFrame:
         """Return the table from its files. Raises BadInput if its number of rows is not the recorded one."""

@@ -13,7 +13,7 @@ import msgspec
 from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
 from opscope.readers.errors import BadInput
 
-from .parts import LayerTime, Part, Stated, Times, named_apart, number
+from .parts import LayerTime, Part, Stated, Times, named_apart, number, once
 
 #: The beginning of each line: time, severity, and source.
 _PREFIX: Final = re.compile(
@@ -99,7 +99,7 @@ def read(path: Path, body: bytes) -> Part:
             raise BadInput(path, f"its printed layers: {error}") from error
         part.kinds.add("layers")
     if times.rows:
-        part.times = times.times()
+        part.times = times.times(part.notes)
         part.kinds.add("times")
     if part.stated:
         part.kinds.add("performance")
@@ -217,8 +217,8 @@ class _Table:
         else:
             self.rows.append(row)
 
-    def times(self) -> Times:
-        return Times(self.runs, tuple(named_apart(self.rows)), self.total)
+    def times(self, notes: list[tuple[str, str, int]]) -> Times:
+        return Times(self.runs, tuple(named_apart(once(self.rows, notes))), self.total)
 
 
 # ------------------------------------------------------------------------------ printed layers

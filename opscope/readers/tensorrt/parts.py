@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from opscope.core.tensorrt_layers import Layer, NotLayers, layers_of
 from opscope.readers.errors import BadInput
 from opscope.readers.rows import decode
 
+#: Shares in a log have one digit after the point.
+ROUNDED_SHARE: Final = 0.05
 #: The most runs that a timing file may have: an hour of 1 kHz.
 MOST_RUNS: Final = 20_000_000
 
@@ -180,8 +183,22 @@ def _profile(part: Part, document: list[Any]) -> None:
         part.notes.append(("warning", "layers without a name, left out", nameless))
     if timeless:
         part.notes.append(("warning", "layers without a time, left out", len(timeless)))
-    part.times = Times(runs, tuple(named_apart(rows)))
+    part.times = Times(runs, tuple(named_apart(once(rows, part.notes))))
     part.kinds.add("times")
+
+
+def once(rows: list[LayerTime], notes: list[tuple[str, str, int]]) -> list[LayerTime]:
+    """Return the layers without those that are there again, equal in all columns, if the shares say so, or
+    where there are none, if all are. ``notes`` receives how many there are."""
+    kept = [*dict.fromkeys(rows)]
+    total, rest = (sum(row.percentage or 0 for row in some) for some in (rows, kept))
+    rounded = max(1, ROUNDED_SHARE * len(rows))
+    again = total > 100 + rounded and rest >= 100 - rounded
+    if len(kept) == len(rows) or not (again if total else min(Counter(rows).values()) > 1):
+        return rows
+    what = "layers that the file holds again, equal in all columns: counted once"
+    notes.append(("warning", what, len(rows) - len(kept)))
+    return kept
 
 
 def named_apart(rows: list[LayerTime]) -> list[LayerTime]:

@@ -34,12 +34,10 @@ from opscope.readers.errors import BadInput
 from opscope.readers.sound import sound_trace
 
 from .belonging import Engine, alone, stem, together
-from .parts import LayerTime, Stated
+from .parts import ROUNDED_SHARE, LayerTime, Stated
 from .runs import samples, wall_ms, without_warm_up
 
 _NUMBER: Final = re.compile(r"[\d.]+")
-#: Shares in a log have one digit after the point.
-_ROUNDED_SHARE: Final = 0.05
 MEANS: Final = (
     "times of layers are means over {runs}, one kernel a layer, laid end to end in the order of the "
     "engine: not events on a timeline, so gaps, overlaps and launches are not known"
@@ -133,17 +131,11 @@ def _lacking(layers: Sequence[LayerTime]) -> list[tuple[str, str, int]]:
     """Return a note if the shares of the layers do not add up to 100 %, as the shares of all layers do."""
     shares = [layer.percentage for layer in layers if layer.percentage is not None]
     total = sum(shares)
-    if not shares or abs(total - 100) <= max(1, _ROUNDED_SHARE * len(shares)):
+    if not shares or abs(total - 100) <= max(1, ROUNDED_SHARE * len(shares)):
         return []
-    if not total < 100:
-        return [
-            (
-                "warning",
-                "layers whose shares add up to over 100 %: some may be there twice",
-                len(shares),
-            )
-        ]
     note = f"layers whose shares add up to {total:.3g} %: the file lacks layers, and totals lack their time"
+    if not total < 100:
+        note = "layers whose shares add up to over 100 %: some may be there twice"
     return [("warning", note, len(shares))]
 
 

@@ -21,6 +21,7 @@ from opscope.core.analysis.diff.reasons import reason
 from opscope.core.analysis.diff.reduced import NO_TIMES, PART_NAMES
 from opscope.core.analysis.diff.tables import means
 from opscope.core.analysis.steps.step_times import OTHER, PARTS
+from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from opscope.profile.difference import BY, difference_of
 from opscope.reports.difference import headline, notes
@@ -619,6 +620,20 @@ def test_one_sentence_says_that_many_ops_became_one(attentions):
     assert "in place of aten::bmm, " in said
     assert "the attention became many ops" in headline(difference_of(one, many))
     assert any(note.startswith("unchanged, within the noise: aten::mm") for note in notes(found))
+
+
+def test_work_without_a_name_is_no_reason(attentions):
+    before = attentions[0]
+    tables = dict(before.trace.tables)
+    tables["kernels"] = tables["kernels"].with_columns(name=pl.lit(None, pl.Categorical))
+    tables["calls"] = tables["calls"].clear()
+    unnamed = Profile(Trace.of(tables, origin=dict(before.trace.origin)))
+    after = slowed(unnamed, np.arange(5, 20), 3.0)
+    found = difference_of(unnamed, after)
+    assert found.op_sums["op"].null_count(), "the time of no op"
+    assert found.step["change"][0] > 0
+    assert reason(found) is None
+    assert not [note for note in notes(found) if "None" in note]
 
 
 def test_sums_by_op_compare_changing_shapes_at_the_cost_of_each_flop(tmp_path):

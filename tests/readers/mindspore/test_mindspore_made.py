@@ -198,6 +198,42 @@ def test_a_gpu_s_steps_state_where_forward_begins_and_backward_ends(tmp_path):
     assert tables.gpu_points(path) == {(1, 1000, 1150): (1010, 1100), (2, 2000, 2150): (2020, 2100)}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "op_statistic.csv",
+        "gpu_op_detail_info_0.csv",
+        "gpu_activity_data_0.csv",
+        "step_trace_profiling_0.txt",
+        "step_trace_raw_0_detail_time.csv",
+        "device_queue_profiling_0.txt",
+    ],
+)
+def test_lines_that_a_table_of_statistics_holds_again_are_counted_once(tmp_path, name):
+    queued = {"device_queue_profiling_0.txt", "step_trace_profiling_0.txt"}
+    folder = made.dataset_folder(made.gpu_folder(tmp_path))
+    texts = {
+        "op_statistic.csv": made.OP_STATISTIC,
+        "step_trace_raw_0_detail_time.csv": "step_num,start_point,end_point,total,fp_point,bp_point\n"
+        "1,100,200,100,110,190\n2,200,300,100,210,290\n",
+    }
+    if name in texts:
+        (folder / name).write_text(texts[name])
+    file = folder / name
+    opened = folder if name in queued else file
+    once = opscope.load(opened).trace
+    head, _, rows = file.read_text().partition("\n" if name.endswith(".csv") else "\r")
+    again = f"{head}\n{rows}{rows}" if name.endswith(".csv") else head + head
+    file.write_text(again)
+    trace = opscope.load(opened).trace
+    for table in ("kernels", "ranges", "samples"):
+        assert len(trace[table]) == len(once[table]), table
+    told = f"lines that {name} holds again: counted once"
+    assert trace["notes"].filter(pl.col("what") == told)["how_many"].sum() == len(
+        set(again.splitlines()) - ({head} if name.endswith(".csv") else set())
+    )
+
+
 def test_times_that_are_made_up_make_no_steps(tmp_path):
     profile = opscope.load(made.gpu_folder(tmp_path) / "gpu_op_detail_info_0.csv")
     assert len(profile.kernels())

@@ -228,6 +228,16 @@ def test_rows_that_are_not_those_of_the_meta_are_told(tmp_path: Path) -> None:
         extra["about"]
 
 
+def test_a_column_with_more_rows_than_those_of_the_meta_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "p"
+    profile_writing.write(place, trace())
+    rows = pl.read_parquet(place / "ranges.parquet")
+    pl.concat([rows, rows]).write_parquet(place / "ranges.parquet")
+    found, _, _ = profile_folder.read(place)
+    with pytest.raises(BadInput, match=r"p: table ranges has 10 rows, but meta.json says 5"):
+        found.tables.narrowed({"ranges": ("start",)}, None).numbers("ranges", "start")
+
+
 @pytest.mark.parametrize("column", ["start", "end"])
 def test_times_that_are_not_there_are_told(tmp_path: Path, column: str) -> None:
     place = tmp_path / "p"

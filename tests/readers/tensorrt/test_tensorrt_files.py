@@ -121,6 +121,28 @@ def test_shares_that_do_not_add_up_are_told(tmp_path, shares, told):
     assert told in " ".join(trace["notes"]["what"])
 
 
+@pytest.mark.parametrize("shares", [(75, 25), None])
+def test_layers_that_the_file_holds_again_are_counted_once(tmp_path, shares):
+    rows = [
+        {**row, "percentage": share} for row, share in zip(TIMES[1:], shares or (0, 0), strict=True)
+    ]
+    trace = readers.open(write(tmp_path / "profile.json", [TIMES[0], *rows, *rows]))
+    assert len(trace["kernels"]) == 2
+    notes = dict(trace["notes"].select("what", "how_many").rows())
+    assert notes["layers that the file holds again, equal in all columns: counted once"] == 2
+
+
+@pytest.mark.parametrize("shares", [(50, 50), None])
+def test_layers_that_are_alike_and_add_up_are_counted_each(tmp_path, shares):
+    rows = [TIMES[1], TIMES[1]] if shares else [TIMES[1], TIMES[1], TIMES[2]]
+    rows = [
+        {**row, "percentage": share} for row, share in zip(rows, shares or (0, 0, 0), strict=True)
+    ]
+    trace = readers.open(write(tmp_path / "profile.json", [TIMES[0], *rows]))
+    assert len(trace["kernels"]) == len(rows)
+    assert not trace["notes"]["what"].str.contains("holds again").any()
+
+
 def test_a_compressed_file_is_read_like_a_plain_one(tmp_path):
     plain = write(tmp_path / "engine.json", graph())
     packed = tmp_path / "packed.json.gz"

@@ -136,7 +136,7 @@ def _single(table: pl.DataFrame, sums: pl.DataFrame) -> Iterator[tuple[str, floa
     changes = table.group_by("op", "direction").agg(
         (pl.col("b") - pl.col("a")).sum().alias("spent")
     )
-    rows = sums.join(changes, on=["op", "direction"], how="inner", nulls_equal=True)
+    rows = sums.drop_nulls("op").join(changes, on=["op", "direction"], nulls_equal=True)
     for row in rows.sort(pl.col("spent").abs(), descending=True).head(20).iter_rows(named=True):
         name = row["op"] + (
             "" if row["direction"] in (None, "forward") else f", {row['direction']},"
@@ -167,6 +167,6 @@ def _cost(row: dict[str, float | None]) -> str:
 
 
 def _names(rows: pl.DataFrame, most: int = _NAMED) -> str:
-    names = rows["op"].unique(maintain_order=True).to_list()
+    names = rows["op"].drop_nulls().unique(maintain_order=True).to_list()
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {units.counted(more, 'other')}" if more > 0 else "")
