@@ -25,7 +25,7 @@ import polars as pl
 
 from opscope.core import progress
 from opscope.readers.errors import BadInput
-from opscope.readers.rows import UNEVEN, Note, csv_rows
+from opscope.readers.rows import TWICE, UNEVEN, Note, csv_rows
 
 from . import nodes
 from .timeline import LATEST, tensor_of
@@ -65,7 +65,7 @@ def lines_once(path: Path, notes: list[Note] | None = None) -> list[str]:
     lines = [line.rstrip("\r") for line in text(path).split("\n")]
     again = len([*filter(str.strip, lines)]) - len([*filter(str.strip, {*lines})])
     if again and notes is not None:
-        notes.append(("warning", f"lines that {path.name} holds again: counted once", again))
+        notes.append(("warning", TWICE, again))
     return [*dict.fromkeys(lines)]
 
 

@@ -22,7 +22,7 @@ import msgspec
 import polars as pl
 
 from opscope.readers.errors import BadInput
-from opscope.readers.rows import TWICE, Note, once
+from opscope.readers.rows import Note
 
 from . import nodes
 from .tables import csv_frame, text
@@ -49,8 +49,7 @@ def read(path: Path, kind: str, device: int) -> Totals:
     if kind == "dynamic":
         return _dynamic(path, device)
     uneven: list[Note] = []
-    frame, again = once(csv_frame(path, uneven))
-    uneven += [("warning", TWICE, again)] if again else []
+    frame = csv_frame(path, uneven, totals=True)
     totals_read = _read(path, kind, device, frame)
     totals_read.notes += [(what, counts) for _, what, counts in uneven]
     return totals_read

@@ -12,6 +12,7 @@ from opscope.core.analysis.ops.lost_kernels import idle_unknown, losses
 from opscope.errors import BadInput
 from opscope.readers.mindspore import tables
 from opscope.readers.mindspore.nodes import dtype_of
+from opscope.readers.rows import TWICE
 from tests.readers.mindspore import made
 
 
@@ -228,8 +229,7 @@ def test_lines_that_a_table_of_statistics_holds_again_are_counted_once(tmp_path,
     trace = opscope.load(opened).trace
     for table in ("kernels", "ranges", "samples"):
         assert len(trace[table]) == len(once[table]), table
-    told = f"lines that {name} holds again: counted once"
-    assert trace["notes"].filter(pl.col("what") == told)["how_many"].sum() == len(
+    assert trace["notes"].filter(pl.col("what") == TWICE)["how_many"].sum() == len(
         set(again.splitlines()) - ({head} if name.endswith(".csv") else set())
     )
 
