@@ -18,7 +18,9 @@ _CUPTI, _LIGHT = "cupti", "light"
 def build(
     subject: Annotated[
         str,
-        declared.Argument(metavar="WHAT", help="What to build: torch, tensorflow, cupti or light."),
+        declared.Argument(
+            metavar="WHAT", help="What to build: torch, tensorflow, jax, cupti or light."
+        ),
     ],
 ) -> None:
     """Compile the native parts of a framework's adapter ahead of its first capture.

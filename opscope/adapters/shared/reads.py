@@ -6,17 +6,39 @@ another has no range of its own.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Prepared
-from opscope.core.schema import READ_DOMAIN, OpCall
+from opscope.core.schema import READ_DOMAIN, REFUSED_READ, UNHEARD_READS, OpCall
+
+from . import cache
+from .compiled import BuildError, built
+
+_SOURCE: Final = Path(__file__).with_name("buffers.c")
+
+
+def buffers_library() -> Path:
+    """Return the library that hears reads of memory, built in a tenth of a second if missing.
+
+    Raises BuildError.
+    """
+    return built(_SOURCE)
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> Any:
+    # called with the GIL
+    return ctypes.PyDLL(None, handle=cache.load(buffers_library())._handle)
 
 
 class _Local(threading.local):
@@ -35,6 +57,15 @@ class Reads:
         self._local = _Local()
         #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
+        self._refused = self._emitter.prepare(REFUSED_READ, ends=True)
+        #: The type whose reads of memory are heard, and the recorder that was told that they are not.
+        self._heard: type | None = None
+        self._noted: Any = None
+
+    @property
+    def active(self) -> bool:
+        """Whether something listens."""
+        return self._emitter.active
 
     def around(self, name: str) -> Callable[[Any], Any]:
         """Return a function that makes the replacement of a function that reads; ranges call it ``name``."""
@@ -53,6 +84,25 @@ class Reads:
 
         return make
 
+    def hear(self, kind: type) -> None:
+        """Record also the reads of the memory of this type's arrays, which call no Python of theirs:
+        np.array(x) and memoryview(x). Where the library cannot be built, a recording says so."""
+        if self._heard is None:
+            begins = functools.partial(self.begins, "np.array")
+            given = map(ctypes.py_object, (kind, begins, self.ends, self._refuses))
+            with contextlib.suppress(BuildError, OSError, AttributeError):
+                self._heard = kind if _library().opscope_buffers(*given) else None
+        recorder = session.recorder()
+        if self._heard is None and recorder is not None and recorder is not self._noted:
+            self._noted = recorder
+            recorder.note("info", UNHEARD_READS)
+
+    def forget(self) -> None:
+        """Record no more reads of memory."""
+        if self._heard is not None:
+            _library().opscope_buffers_end(ctypes.py_object(self._heard))
+            self._heard = None
+
     def begins(self, name: str) -> bool:
         """Begin a read that the caller's caller makes; return whether ``ends`` is to be called after it."""
         return self._emitter.active and not self._local.within and self._begin(name)
@@ -61,6 +111,11 @@ class Reads:
         """End the read that ``begins`` began."""
         self._local.within = False
         self._emitter.pop()
+
+    def _refuses(self) -> None:
+        """End the read that ``begins`` began: the array gave no memory, and is read another way."""
+        self._local.within = False
+        self._emitter.pop(self._refused)
 
     def _begin(self, name: str) -> bool:
         try:

@@ -85,7 +85,7 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
         frameworks = ", ".join(_RECOMMENDED)
         return f"reads of single values are recorded of {frameworks}, and this is {used}"
     if (
-        used in ("tensorflow", "keras")
+        used in ("tensorflow", "keras", "jax")
         and by_opscope
         and UNHEARD_READS in answers.trace["notes"]["what"].to_list()
     ):
