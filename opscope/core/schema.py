@@ -260,7 +260,6 @@ INPUT_DOMAIN: Final = "opscope.input"
 #: The domain of the ranges around each read of an array's values by the host: the read as a call.
 READ_DOMAIN: Final = "opscope.read"
 #: The note of a recording that lacks some reads of values.
-REFUSED_READ: Final = "a read that was refused"
 UNHEARD_READS: Final = "np.array(tensor) and memoryview(tensor) are not recorded as reads of values"
 #: The domain of the range that tells Nsight Systems when to record: it is around what was recorded.
 CAPTURE_DOMAIN: Final = "opscope.capture"

@@ -16,11 +16,11 @@ import pytest
 import opscope
 from opscope import adapters
 from opscope.adapters.jax import calls
-from opscope.adapters.shared import reads
 from opscope.adapters.shared.compiled import BuildError
+from opscope.adapters.shared.reads import REFUSED
 from opscope.core.capture import session
 from opscope.core.rangetext import parse, parse_spec
-from opscope.core.schema import READ_DOMAIN, REFUSED_READ, UNHEARD_READS
+from opscope.core.schema import READ_DOMAIN, UNHEARD_READS
 from tests.nvtx_tool import build, hear
 
 jax = pytest.importorskip("jax")
@@ -312,7 +312,7 @@ def test_numpys_reads_of_an_arrays_memory_are_reads_and_change_nothing(tmp_path)
     assert buffer_of_arrays() == before
     ranges = profile.trace["ranges"].cast({"text": str, "domain": str})
     texts = ranges.filter(pl.col("domain") == READ_DOMAIN)["text"].to_list()
-    reads = [text for text in texts if text != REFUSED_READ]
+    reads = [text for text in texts if text != REFUSED]
     names = ["np.array"] * 5 + ["jax.Array.__dlpack__", "jax.Array"]
     assert [text.split("(")[0] for text in reads] == names
     assert all("test_jax_adapter.py:" in text for text in reads)
@@ -324,7 +324,7 @@ def test_reads_are_not_known_where_those_of_memory_are_not_heard(tmp_path, monke
     def nowhere():
         raise BuildError("no C compiler found")
 
-    monkeypatch.setattr(reads, "_library", nowhere)
+    monkeypatch.setattr("opscope.adapters.shared.reads._library", nowhere)
     x = jnp.ones(2)
     profile = recorded_in(tmp_path, lambda: np.asarray(jax.jit(jnp.tanh)(x)))
     (count,) = profile.counts().filter(count="reads").to_dicts()

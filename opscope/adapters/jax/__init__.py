@@ -8,17 +8,10 @@ compilations, reads of arrays' values, and, for an NVTX tool, a spec of each com
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, ClassVar
 
 from opscope.adapters.base import Adapter, Options
-from opscope.adapters.shared.compiled import BuildError
-from opscope.adapters.shared.reads import buffers_library
-from opscope.adapters.shared.ready import leave_marker
 from opscope.adapters.shared.saves import Saves
 from opscope.core.capture.emit import Emitter
 
@@ -30,7 +23,10 @@ from .reads import ValueReads
 _log = logging.getLogger(__name__)
 _SAVES = (
     "orbax.checkpoint:Checkpointer.save",
+    "orbax.checkpoint:AsyncCheckpointer.save",
+    "orbax.checkpoint:AsyncCheckpointer.wait_until_finished",
     "orbax.checkpoint:CheckpointManager.save",
+    "orbax.checkpoint:CheckpointManager.wait_until_finished",
     "flax.training.checkpoints:save_checkpoint",
     "flax.serialization:to_bytes",
     "safetensors.numpy:serialize_file",
@@ -49,23 +45,10 @@ class JaxAdapter(Adapter):
         self._parts: list[Any] = []
         self._saves = Saves(self.failed)
 
-    @classmethod
-    def prepare(cls, options: Options) -> None:
-        """Build the library that hears reads of arrays' memory."""
-        with contextlib.suppress(BuildError, OSError):
-            buffers_library()
-        leave_marker("jax", sys.modules["jax"].__file__ or "")
-
-    @classmethod
-    def build(cls) -> Iterator[Path]:
-        """Build that library and yield its path. Raises BuildError."""
-        yield buffers_library()
-
     def install(self, emitter: Emitter, options: Options) -> None:
         """Set the hooks. While nothing listens, a jitted call costs only one additional check."""
         if self._parts:
             return
-        self.prepare(options)
         self.broken = False
         parts: list[Any] = [Calls(emitter, self.failed)]
         parts.append(Programs(emitter, options.shapes, options.source, self.failed))

@@ -38,10 +38,7 @@ class ValueReads:
 
     def listen(self) -> None:
         """Hear reads of memory while something listens."""
-        if self._reads.active:
-            self._reads.hear(import_module("jax._src.array").ArrayImpl)
-        else:
-            self._reads.forget()
+        self._reads.hear(import_module("jax._src.array").ArrayImpl)
 
     def uninstall(self) -> None:
         """Remove the hooks."""

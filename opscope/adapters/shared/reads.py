@@ -19,26 +19,20 @@ from typing import Any, Final
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Prepared
-from opscope.core.schema import READ_DOMAIN, REFUSED_READ, UNHEARD_READS, OpCall
+from opscope.core.schema import READ_DOMAIN, UNHEARD_READS, OpCall
 
 from . import cache
 from .compiled import BuildError, built
 
-_SOURCE: Final = Path(__file__).with_name("buffers.c")
-
-
-def buffers_library() -> Path:
-    """Return the library that hears reads of memory, built in a tenth of a second if missing.
-
-    Raises BuildError.
-    """
-    return built(_SOURCE)
+SOURCE: Final = Path(__file__).with_name("buffers.c")
+#: The text of a read that another one took the place of; no call, so that it is none.
+REFUSED: Final = "a read that was refused"
 
 
 @functools.lru_cache(maxsize=1)
 def _library() -> Any:
-    # called with the GIL
-    return ctypes.PyDLL(None, handle=cache.load(buffers_library())._handle)
+    """Return the library that hears reads of memory, built in a tenth of a second; call it with the GIL."""
+    return ctypes.PyDLL(None, handle=cache.load(built(SOURCE))._handle)
 
 
 class _Local(threading.local):
@@ -57,15 +51,10 @@ class Reads:
         self._local = _Local()
         #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
-        self._refused = self._emitter.prepare(REFUSED_READ, ends=True)
+        self._refused = self._emitter.prepare(REFUSED, ends=True)
         #: The type whose reads of memory are heard, and the recorder that was told that they are not.
         self._heard: type | None = None
         self._noted: Any = None
-
-    @property
-    def active(self) -> bool:
-        """Whether something listens."""
-        return self._emitter.active
 
     def around(self, name: str) -> Callable[[Any], Any]:
         """Return a function that makes the replacement of a function that reads; ranges call it ``name``."""
@@ -86,14 +75,17 @@ class Reads:
 
     def hear(self, kind: type) -> None:
         """Record also the reads of the memory of this type's arrays, which call no Python of theirs:
-        np.array(x) and memoryview(x). Where the library cannot be built, a recording says so."""
-        if self._heard is None:
+        np.array(x) and memoryview(x); none while nothing listens. Where the library cannot be built, a
+        recording says so."""
+        if not self._emitter.active:
+            self.forget()
+        elif self._heard is None:
             begins = functools.partial(self.begins, "np.array")
             given = map(ctypes.py_object, (kind, begins, self.ends, self._refuses))
             with contextlib.suppress(BuildError, OSError, AttributeError):
                 self._heard = kind if _library().opscope_buffers(*given) else None
         recorder = session.recorder()
-        if self._heard is None and recorder is not None and recorder is not self._noted:
+        if self._heard is None and recorder not in (None, self._noted):
             self._noted = recorder
             recorder.note("info", UNHEARD_READS)
 

@@ -16,8 +16,6 @@ from typing import Final
 
 from . import cache
 
-#: The frameworks whose adapters hear reads of arrays' memory.
-_READING: Final = ("jax", "tensorflow")
 _SOURCES: Final = (".c", ".cc", ".cpp", ".h")
 #: The folder that contains each framework's adapter.
 _ADAPTERS: Final = Path(__file__).resolve().parents[1]
@@ -26,8 +24,6 @@ _ADAPTERS: Final = Path(__file__).resolve().parents[1]
 def sources(framework: str) -> list[Path]:
     """Return the native source files of the framework's adapter; most adapters have none."""
     files = sorted((_ADAPTERS / framework).rglob("*"))
-    if framework in _READING:
-        files.append(_ADAPTERS / "shared" / "buffers.c")
     return [file for file in files if file.suffix in _SOURCES]
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from opscope.adapters.base import Adapter, Options
-from opscope.adapters.shared.compiled import BuildError
-from opscope.adapters.shared.reads import buffers_library
+from opscope.adapters.shared.compiled import BuildError, built
+from opscope.adapters.shared.reads import SOURCE
 from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
@@ -69,7 +69,7 @@ class TensorFlowAdapter(Adapter):
     @classmethod
     def build(cls) -> Iterator[Path]:
         """Build the same libraries and yield their paths. Raises BuildError on failure."""
-        yield buffers_library()
+        yield built(SOURCE)
         yield observer_library()
         yield inputs_library(sys.modules["tensorflow"])
 

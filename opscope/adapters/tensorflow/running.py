@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from opscope.adapters.shared import cache
 from opscope.adapters.shared.compiled import BuildError, built
-from opscope.adapters.shared.reads import buffers_library
+from opscope.adapters.shared.reads import SOURCE as BUFFERS
 from opscope.adapters.shared.ready import leave_marker
 from opscope.core.capture.emit import domain_number
 from opscope.core.capture.recorder_sink import pop_code
@@ -191,7 +191,7 @@ class Recording:
 def prepare(tensorflow: Any) -> None:
     """Build the libraries, before the program's first op. A failure is reported when one is needed."""
     with contextlib.suppress(BuildError, OSError, AttributeError):
-        buffers_library()
+        built(BUFFERS)
         observer_library()
         inputs_library(tensorflow)
     leave_marker("tensorflow", tensorflow.__file__)

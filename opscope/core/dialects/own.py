@@ -8,14 +8,7 @@ from typing import Final
 
 from opscope.core.dialects import Reading, Role, user_layer
 from opscope.core.rangetext import DOMAIN_TEST, RangeTextError, parse
-from opscope.core.schema import (
-    CAPTURE_DOMAIN,
-    DIRECTIONS,
-    INPUT_DOMAIN,
-    READ_DOMAIN,
-    REFUSED_READ,
-    OpCall,
-)
+from opscope.core.schema import CAPTURE_DOMAIN, DIRECTIONS, INPUT_DOMAIN, READ_DOMAIN, OpCall
 
 _STEP: Final = re.compile(r"step (-?[0-9]{1,18})\Z")
 #: Domains in which a call has its layer as a parameter: no range is around a node of a session.
@@ -51,7 +44,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     if domain == INPUT_DOMAIN:
         return _as("loader", text, "input")
     if domain == READ_DOMAIN:
-        return Reading("note") if text == REFUSED_READ else _as("read", text)
+        # one that was refused is no call
+        return _as("read", text) if "(" in text else Reading("note")
     if domain == CAPTURE_DOMAIN:
         return Reading("note")
     if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark

@@ -84,11 +84,8 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
     if used is not None and used not in _RECOMMENDED:
         frameworks = ", ".join(_RECOMMENDED)
         return f"reads of single values are recorded of {frameworks}, and this is {used}"
-    if (
-        used in ("tensorflow", "keras", "jax")
-        and by_opscope
-        and UNHEARD_READS in answers.trace["notes"]["what"].to_list()
-    ):
+    notes = answers.trace["notes"]["what"].to_list()
+    if used in ("tensorflow", "keras", "jax") and by_opscope and UNHEARD_READS in notes:
         return UNHEARD_READS
     if used in (None, "torch") or by_opscope:
         return None
