@@ -30,8 +30,7 @@ def build(
     to the cache (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
     if subject in _OWN:
-        _build_own(subject)
-        return
+        return _build_own(subject)
     targets = known.available()
     native = [name for name in targets if sources(name)]
     if subject not in native:

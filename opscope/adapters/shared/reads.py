@@ -35,8 +35,8 @@ def _library() -> Any:
     return ctypes.PyDLL(None, handle=cache.load(built(SOURCE))._handle)
 
 
-class _Local(threading.local):
-    """Whether a thread is within a read."""
+class Within(threading.local):
+    """Whether a thread is within a read, or a save."""
 
     within = False
 
@@ -48,7 +48,7 @@ class Reads:
         self._emitter = session.emitter(READ_DOMAIN.removeprefix("opscope."))
         self._sources = sources
         self._failed = failed
-        self._local = _Local()
+        self._local = Within()
         #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
         self._refused = self._emitter.prepare(REFUSED, ends=True)

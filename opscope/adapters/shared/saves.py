@@ -8,21 +8,15 @@ has no phase of its own.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from opscope.adapters.shared.imported import when_imported
 from opscope.adapters.shared.patch import Patches
+from opscope.adapters.shared.reads import Within
 from opscope.core.capture import session
 from opscope.core.schema import CHECKPOINT
-
-
-class _Local(threading.local):
-    """Whether a thread saves."""
-
-    within = False
 
 
 class Saves:
@@ -31,7 +25,7 @@ class Saves:
     def __init__(self, failed: Callable[[str], None]) -> None:
         self._failed = failed
         self._emitter = session.emitter(CHECKPOINT)
-        self._local = _Local()
+        self._local = Within()
         self._patches = Patches()
         self._on = False
         #: The functions to hook, by module.
@@ -56,16 +50,13 @@ class Saves:
 
     def _hook_all(self, module: Any) -> None:
         for path in self._paths[module.__name__]:
-            self._hook(path, module)
-
-    def _hook(self, path: str, module: Any) -> None:
-        try:
-            *owners, name = path.split(".")
-            owner = functools.reduce(getattr, owners, module)
-            if self._on and hasattr(owner, name) and not self._patches.has(owner, name):
-                self._patches.wrap(owner, name, self._around)
-        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed(f"saves by {path} are not seen")
+            try:
+                *owners, name = path.split(".")
+                owner = functools.reduce(getattr, owners, module)
+                if self._on and hasattr(owner, name) and not self._patches.has(owner, name):
+                    self._patches.wrap(owner, name, self._around)
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed(f"saves by {path} are not seen")
 
     def _around(self, save: Any) -> Any:
         def saving(*args: Any, **kwargs: Any) -> Any:
