@@ -35,20 +35,54 @@ def _library() -> Any:
     return ctypes.PyDLL(None, handle=cache.load(built(SOURCE))._handle)
 
 
-class Within(threading.local):
-    """Whether a thread is within a read, or a save."""
+class _Local(threading.local):
+    """Whether a thread is within a range."""
 
     within = False
 
 
-class Reads:
+class Around:
+    """Ranges of one domain around calls of functions; one inside another on its thread has none."""
+
+    def __init__(self, framework: str, failed: Callable[[str], None]) -> None:
+        self._emitter = session.emitter(framework)
+        self._failed = failed
+        self._local = _Local()
+
+    def around(self, name: str) -> Callable[[Any], Any]:
+        """Return a function that makes the replacement of a function; ranges call it ``name``."""
+
+        def make(function: Any) -> Any:
+            def replacement(*args: Any, **kwargs: Any) -> Any:
+                if not self._emitter.active or self._local.within or not self._begin(name):
+                    return function(*args, **kwargs)
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    self.ends()
+
+            # methods in C++ do not have names that a function can take
+            is_plain = isinstance(function, FunctionType)
+            return functools.wraps(function)(replacement) if is_plain else replacement
+
+        return make
+
+    def ends(self) -> None:
+        """End the range that ``_begin`` began."""
+        self._local.within = False
+        self._emitter.pop()
+
+    def _begin(self, name: str) -> bool:
+        """Begin a range for the caller's caller, and be within it; return whether it began. Never raises."""
+        raise NotImplementedError
+
+
+class Reads(Around):
     """The ranges around the reads of one framework's arrays."""
 
     def __init__(self, sources: Sources | None, failed: Callable[[str], None]) -> None:
-        self._emitter = session.emitter(READ_DOMAIN.removeprefix("opscope."))
+        super().__init__(READ_DOMAIN.removeprefix("opscope."), failed)
         self._sources = sources
-        self._failed = failed
-        self._local = Within()
         #: By name and place; bounded by the number of lines in the program that read.
         self._prepared: dict[tuple[str, Source], Prepared] = {}
         self._refused = self._emitter.prepare(REFUSED, ends=True)
@@ -56,30 +90,13 @@ class Reads:
         self._heard: type | None = None
         self._noted: Any = None
 
-    def around(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that makes the replacement of a function that reads; ranges call it ``name``."""
-
-        def make(read: Any) -> Any:
-            def reading(*args: Any, **kwargs: Any) -> Any:
-                if not self._emitter.active or self._local.within or not self._begin(name):
-                    return read(*args, **kwargs)
-                try:
-                    return read(*args, **kwargs)
-                finally:
-                    self.ends()
-
-            # methods in C++ do not have names that a function can take
-            return functools.wraps(read)(reading) if isinstance(read, FunctionType) else reading
-
-        return make
-
     def hear(self, kind: type) -> None:
         """Record also the reads of the memory of this type's arrays, which call no Python of theirs:
         np.array(x) and memoryview(x); none while nothing listens. Where the library cannot be built, a
         recording says so."""
         if not self._emitter.active:
-            self.forget()
-        elif self._heard is None:
+            return self.forget()
+        if self._heard is None:
             begins = functools.partial(self.begins, "np.array")
             given = map(ctypes.py_object, (kind, begins, self.ends, self._refuses))
             with contextlib.suppress(BuildError, OSError, AttributeError):
@@ -98,11 +115,6 @@ class Reads:
     def begins(self, name: str) -> bool:
         """Begin a read that the caller's caller makes; return whether ``ends`` is to be called after it."""
         return self._emitter.active and not self._local.within and self._begin(name)
-
-    def ends(self) -> None:
-        """End the read that ``begins`` began."""
-        self._local.within = False
-        self._emitter.pop()
 
     def _refuses(self) -> None:
         """End the read that ``begins`` began: the array gave no memory, and is read another way."""
