@@ -104,7 +104,7 @@ def test_waits_are_told_apart_by_call_and_by_processor_time():
 
 
 def test_what_another_thread_does_beside_the_steps_is_not_their_line():
-    made = profile([(0, 10, 20, "batches.get", 0, None), (20, 30, 20, "batches.get", 0, None)])
+    made = profile([(0, 10, 20, "batches.get", 0, None), (20, 28, 21, None, 8, None)])
     mine, samples = made.trace["ranges"], made.trace["host_samples"]
     steps = mine.with_columns(
         pl.col("id") + 2,
