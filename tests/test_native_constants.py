@@ -28,6 +28,7 @@ LIBRARIES = {
     "inputs": ("tensorflow/inputs.cc",),
     "light": ("../backends/light_clock.c",),
     "stacks": ("shared/stacks.c",),
+    "buffers": ("shared/buffers.c",),
 }
 CATEGORY = {
     "kNone": 0,
@@ -107,9 +108,9 @@ ALONE = {
     "groups": "group_type reduction_type",
     "annotations": """EXPORT titles starts BLOCK MAX_BLOCKS CACHE MAX_TEXTS ARENA MAX_DEPTH JUMP_SLOT RECORDED SENT TITLES
         PUSH POP REGISTER CREATE INITIALIZE CORE2_SIZE FIRST LAST MOST CALLBACKS VERSION_INFO CORE2
-        NVTX_VERSION_3 ASCII REGISTERED TRACING_OFF OPERATIONS NEEDED REPLACED MAX_PATCHES
-        BF_GETBUFFER TP_AS_BUFFER""",
+        NVTX_VERSION_3 ASCII REGISTERED TRACING_OFF OPERATIONS NEEDED REPLACED MAX_PATCHES""",
     "inputs": "",
+    "buffers": "EXPORT MAX_CLASSES BF_GETBUFFER TP_AS_BUFFER entries",
     "light": "API FIRST_ROOM NO_ARGUMENT ONE_ARGUMENT",
     "stacks": "API ARGUMENTS HANDOVER_NS MAX_CODES MAX_THREADS RESOLVE_NS SHORT_COLLECTION_NS",
 }

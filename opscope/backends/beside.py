@@ -105,6 +105,8 @@ class Beside:
                     session.note_missing_kernels(recorder)
             else:
                 session.listen(None)
+                if recorder is not None:
+                    recorder.end()
                 self._close(QUIET_S, last=True)
         finally:
             self._recorder = None

@@ -11,14 +11,17 @@ from opscope.adapters.shared.ready import sources
 
 from . import common, declared
 
-#: Parts that belong to no framework: the helper of the CUPTI backend, and light mode's clock.
-_CUPTI, _LIGHT = "cupti", "light"
+#: What is built without importing a framework: the helper of the CUPTI backend, light mode's clock, and what
+#: hears reads of arrays' memory.
+_OWN = ("cupti", "light", "jax")
 
 
 def build(
     subject: Annotated[
         str,
-        declared.Argument(metavar="WHAT", help="What to build: torch, tensorflow, cupti or light."),
+        declared.Argument(
+            metavar="WHAT", help="What to build: torch, tensorflow, jax, cupti or light."
+        ),
     ],
 ) -> None:
     """Compile the native parts of a framework's adapter ahead of its first capture.
@@ -26,14 +29,13 @@ def build(
     Use it for container images, and for machines that will have no compiler later. The binary is written
     to the cache (OPSCOPE_CACHE, else XDG_CACHE_HOME/opscope, else ~/.cache/opscope).
     """
-    if subject in (_CUPTI, _LIGHT):
-        _build_own(subject)
-        return
+    if subject in _OWN:
+        return _build_own(subject)
     targets = known.available()
     native = [name for name in targets if sources(name)]
     if subject not in native:
         common.fail(
-            f"nothing to build for {subject!r}; choose one of: {', '.join(sorted([*native, _CUPTI, _LIGHT]))}"
+            f"nothing to build for {subject!r}; choose one of: {', '.join(sorted([*native, *_OWN]))}"
         )
     if importlib.util.find_spec(subject) is None:
         common.fail(f"{subject} is not installed in this Python environment")
@@ -46,12 +48,12 @@ def build(
 
 
 def _build_own(subject: str) -> None:
-    from opscope.adapters.shared import compiled
+    from opscope.adapters.shared import compiled, reads
     from opscope.backends import light_clock
     from opscope.backends.cupti import helper
 
     try:
-        source = helper.SOURCE if subject == _CUPTI else light_clock.SOURCE
+        source = (helper.SOURCE, light_clock.SOURCE, reads.SOURCE)[_OWN.index(subject)]
         common.emit(str(compiled.built(source)))
     except compiled.BuildError as error:
         common.fail(str(error))

@@ -148,6 +148,24 @@ def test_a_run_that_ends_within_the_window_is_whole(gpu: StandIn, tmp_path: Path
     assert profile.ops()["device_time"].null_count() == 0
 
 
+def test_the_time_in_which_the_profiler_ends_is_not_the_programs(
+    gpu: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    end = kineto.KinetoCapture._end
+    monkeypatch.setattr(
+        kineto.KinetoCapture,
+        "_end",
+        lambda self, folder: (ended.append(time.perf_counter_ns()), end(self, folder))[1],
+    )
+    session.start(capture(gpu, tmp_path))
+    train(gpu, 5)
+    session.stop()
+    times = Profile(collect(tmp_path)).trace["process_times"]
+    recorded = times.filter(pl.col("kind") == "recorded")
+    assert recorded["end"].to_list()[0] < ended[0]
+
+
 def test_all_of_a_run_is_taken_where_it_is_asked_for(
     gpu: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib
+import io
 import weakref
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 import opscope
 from opscope import adapters
 from opscope.adapters.jax import calls
+from opscope.adapters.shared.compiled import BuildError
+from opscope.adapters.shared.reads import REFUSED
 from opscope.core.capture import session
 from opscope.core.rangetext import parse, parse_spec
-from opscope.core.schema import READ_DOMAIN
+from opscope.core.schema import READ_DOMAIN, UNHEARD_READS
 from tests.nvtx_tool import build, hear
 
 jax = pytest.importorskip("jax")
@@ -279,3 +284,48 @@ def test_each_read_of_values_is_a_range_with_its_line_once(tmp_path):
         "jax.device_get",
     ]
     assert all("test_jax_adapter.py:" in text for text in reads)
+
+
+def buffer_of_arrays():
+    """The function by which NumPy gets an array's memory."""
+    slot = ctypes.pythonapi.PyType_GetSlot
+    slot.restype, slot.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_int]
+    return slot(type(jnp.ones(1)), 1)
+
+
+def test_numpys_reads_of_an_arrays_memory_are_reads_and_change_nothing(tmp_path):
+    x, half, before = jnp.arange(3.0), jnp.ones(2, jnp.bfloat16), buffer_of_arrays()
+
+    def program():
+        assert buffer_of_arrays() != before
+        for _ in range(2):
+            assert np.asarray(x).tolist() == [0, 1, 2]
+        assert np.asarray(x).ctypes.data == np.asarray(x).ctypes.data  # no copy
+        assert memoryview(x).nbytes == 12
+        assert np.from_dlpack(x).tolist() == [0, 1, 2]
+        # no buffer has this dtype: NumPy asks for its values another way
+        assert np.array(half).tolist() == [1, 1]
+        with pytest.raises(TypeError, match="read-write"):
+            io.BytesIO(bytes(16)).readinto(x)  # memory to write to is refused
+
+    profile = recorded_in(tmp_path, program)
+    assert buffer_of_arrays() == before
+    ranges = profile.trace["ranges"].cast({"text": str, "domain": str})
+    texts = ranges.filter(pl.col("domain") == READ_DOMAIN)["text"].to_list()
+    reads = [text for text in texts if text != REFUSED]
+    names = ["np.array"] * 5 + ["jax.Array.__dlpack__", "jax.Array"]
+    assert [text.split("(")[0] for text in reads] == names
+    assert all("test_jax_adapter.py:" in text for text in reads)
+    (count,) = profile.counts().filter(count="reads").to_dicts()
+    assert (count["value"], count["reason"]) == (len(names), None)
+
+
+def test_reads_are_not_known_where_those_of_memory_are_not_heard(tmp_path, monkeypatch):
+    def nowhere():
+        raise BuildError("no C compiler found")
+
+    monkeypatch.setattr("opscope.adapters.shared.reads._library", nowhere)
+    x = jnp.ones(2)
+    profile = recorded_in(tmp_path, lambda: np.asarray(jax.jit(jnp.tanh)(x)))
+    (count,) = profile.counts().filter(count="reads").to_dicts()
+    assert (count["value"], count["reason"]) == (None, UNHEARD_READS)

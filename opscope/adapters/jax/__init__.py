@@ -23,7 +23,10 @@ from .reads import ValueReads
 _log = logging.getLogger(__name__)
 _SAVES = (
     "orbax.checkpoint:Checkpointer.save",
+    "orbax.checkpoint:AsyncCheckpointer.save",
+    "orbax.checkpoint:AsyncCheckpointer.wait_until_finished",
     "orbax.checkpoint:CheckpointManager.save",
+    "orbax.checkpoint:CheckpointManager.wait_until_finished",
     "flax.training.checkpoints:save_checkpoint",
     "flax.serialization:to_bytes",
     "safetensors.numpy:serialize_file",
@@ -70,10 +73,13 @@ class JaxAdapter(Adapter):
         self.listen()
 
     def listen(self) -> None:
-        """A listener has begun or ended; for a new one, emit the specs of all programs again."""
+        """A listener has begun or ended; for a new one, emit the specs of all programs again. While there is
+        one, hear reads of memory."""
         for part in self._parts:
             if isinstance(part, Programs):
                 part.emit_specs()
+            elif isinstance(part, ValueReads):
+                part.listen()
 
     def uninstall(self) -> None:
         """Restore every attribute. A function that was jitted meanwhile keeps a wrapper that does nothing."""

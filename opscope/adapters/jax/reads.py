@@ -1,4 +1,4 @@
-"""Record where the host reads an array's values and waits: ``float(x)``, ``x.item()``, ``jax.device_get``."""
+"""Record where the host reads an array's values and waits: ``float(x)``, ``np.array(x)``, ``device_get``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from opscope.adapters.shared.source import Sources
 
 
 class ValueReads:
-    """Hooks the property through which JAX reads an array's values, and ``block_until_ready``."""
+    """Hooks the property and the buffer by which an array's values are read, and ``block_until_ready``."""
 
     what: Final = "reads of arrays' values"
 
@@ -30,10 +30,17 @@ class ValueReads:
 
         patches.wrap(array, "_value", value)
         patches.wrap(array, "item", around("jax.Array.item"))
+        # np.from_dlpack and PyTorch's wait in it
+        patches.wrap(array, "__dlpack__", around("jax.Array.__dlpack__"))
         patches.wrap(array, "block_until_ready", around("jax.block_until_ready"))
         for name in ("block_until_ready", "device_get"):
             patches.wrap(jax, name, around(f"jax.{name}"))
 
+    def listen(self) -> None:
+        """Hear reads of memory while something listens."""
+        self._reads.hear(import_module("jax._src.array").ArrayImpl)
+
     def uninstall(self) -> None:
         """Remove the hooks."""
+        self._reads.forget()
         self._patches.restore()

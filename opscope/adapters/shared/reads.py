@@ -6,61 +6,120 @@ another has no range of its own.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import functools
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Final
 
 from opscope.adapters.shared.source import NOWHERE, Source, Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Prepared
-from opscope.core.schema import READ_DOMAIN, OpCall
+from opscope.core.schema import READ_DOMAIN, UNHEARD_READS, OpCall
+
+from . import cache
+from .compiled import BuildError, built
+
+SOURCE: Final = Path(__file__).with_name("buffers.c")
+#: The text of a read that another one took the place of; no call, so that it is none.
+REFUSED: Final = "a read that was refused"
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> Any:
+    """Return the library that hears reads of memory, built in a tenth of a second; call it with the GIL."""
+    return ctypes.PyDLL(None, handle=cache.load(built(SOURCE))._handle)
 
 
 class _Local(threading.local):
-    """Whether a thread is within a read."""
+    """Whether a thread is within a range."""
 
     within = False
 
 
-class Reads:
-    """The ranges around the reads of one framework's arrays."""
+class Around:
+    """Ranges of one domain around calls of functions; one inside another on its thread has none."""
 
-    def __init__(self, sources: Sources | None, failed: Callable[[str], None]) -> None:
-        self._emitter = session.emitter(READ_DOMAIN.removeprefix("opscope."))
-        self._sources = sources
+    def __init__(self, framework: str, failed: Callable[[str], None]) -> None:
+        self._emitter = session.emitter(framework)
         self._failed = failed
         self._local = _Local()
-        #: By name and place; bounded by the number of lines in the program that read.
-        self._prepared: dict[tuple[str, Source], Prepared] = {}
 
     def around(self, name: str) -> Callable[[Any], Any]:
-        """Return a function that makes the replacement of a function that reads; ranges call it ``name``."""
+        """Return a function that makes the replacement of a function; ranges call it ``name``."""
 
-        def make(read: Any) -> Any:
-            def reading(*args: Any, **kwargs: Any) -> Any:
+        def make(function: Any) -> Any:
+            def replacement(*args: Any, **kwargs: Any) -> Any:
                 if not self._emitter.active or self._local.within or not self._begin(name):
-                    return read(*args, **kwargs)
+                    return function(*args, **kwargs)
                 try:
-                    return read(*args, **kwargs)
+                    return function(*args, **kwargs)
                 finally:
                     self.ends()
 
             # methods in C++ do not have names that a function can take
-            return functools.wraps(read)(reading) if isinstance(read, FunctionType) else reading
+            is_plain = isinstance(function, FunctionType)
+            return functools.wraps(function)(replacement) if is_plain else replacement
 
         return make
+
+    def ends(self) -> None:
+        """End the range that ``_begin`` began."""
+        self._local.within = False
+        self._emitter.pop()
+
+    def _begin(self, name: str) -> bool:
+        """Begin a range for the caller's caller, and be within it; return whether it began. Never raises."""
+        raise NotImplementedError
+
+
+class Reads(Around):
+    """The ranges around the reads of one framework's arrays."""
+
+    def __init__(self, sources: Sources | None, failed: Callable[[str], None]) -> None:
+        super().__init__(READ_DOMAIN.removeprefix("opscope."), failed)
+        self._sources = sources
+        #: By name and place; bounded by the number of lines in the program that read.
+        self._prepared: dict[tuple[str, Source], Prepared] = {}
+        self._refused = self._emitter.prepare(REFUSED, ends=True)
+        #: The type whose reads of memory are heard, and the recorder that was told that they are not.
+        self._heard: type | None = None
+        self._noted: Any = None
+
+    def hear(self, kind: type) -> None:
+        """Record also the reads of the memory of this type's arrays, which call no Python of theirs:
+        np.array(x) and memoryview(x); none while nothing listens. Where the library cannot be built, a
+        recording says so."""
+        if not self._emitter.active:
+            return self.forget()
+        if self._heard is None:
+            begins = functools.partial(self.begins, "np.array")
+            given = map(ctypes.py_object, (kind, begins, self.ends, self._refuses))
+            with contextlib.suppress(BuildError, OSError, AttributeError):
+                self._heard = kind if _library().opscope_buffers(*given) else None
+        recorder = session.recorder()
+        if self._heard is None and recorder not in (None, self._noted):
+            self._noted = recorder
+            recorder.note("info", UNHEARD_READS)
+
+    def forget(self) -> None:
+        """Record no more reads of memory."""
+        if self._heard is not None:
+            _library().opscope_buffers_end(ctypes.py_object(self._heard))
+            self._heard = None
 
     def begins(self, name: str) -> bool:
         """Begin a read that the caller's caller makes; return whether ``ends`` is to be called after it."""
         return self._emitter.active and not self._local.within and self._begin(name)
 
-    def ends(self) -> None:
-        """End the read that ``begins`` began."""
+    def _refuses(self) -> None:
+        """End the read that ``begins`` began: the array gave no memory, and is read another way."""
         self._local.within = False
-        self._emitter.pop()
+        self._emitter.pop(self._refused)
 
     def _begin(self, name: str) -> bool:
         try:

@@ -8,30 +8,20 @@ has no phase of its own.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 from opscope.adapters.shared.imported import when_imported
 from opscope.adapters.shared.patch import Patches
-from opscope.core.capture import session
+from opscope.adapters.shared.reads import Around
 from opscope.core.schema import CHECKPOINT
 
 
-class _Local(threading.local):
-    """Whether a thread saves."""
-
-    within = False
-
-
-class Saves:
+class Saves(Around):
     """The phases around the saves of one framework's programs."""
 
     def __init__(self, failed: Callable[[str], None]) -> None:
-        self._failed = failed
-        self._emitter = session.emitter(CHECKPOINT)
-        self._local = _Local()
+        super().__init__(CHECKPOINT, failed)
         self._patches = Patches()
         self._on = False
         #: The functions to hook, by module.
@@ -56,32 +46,17 @@ class Saves:
 
     def _hook_all(self, module: Any) -> None:
         for path in self._paths[module.__name__]:
-            self._hook(path, module)
-
-    def _hook(self, path: str, module: Any) -> None:
-        try:
-            *owners, name = path.split(".")
-            owner = functools.reduce(getattr, owners, module)
-            if self._on and hasattr(owner, name) and not self._patches.has(owner, name):
-                self._patches.wrap(owner, name, self._around)
-        except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            self._failed(f"saves by {path} are not seen")
-
-    def _around(self, save: Any) -> Any:
-        def saving(*args: Any, **kwargs: Any) -> Any:
-            if not self._emitter.active or self._local.within or not self._begin():
-                return save(*args, **kwargs)
             try:
-                return save(*args, **kwargs)
-            finally:
-                self._local.within = False
-                self._emitter.pop()
+                *owners, name = path.split(".")
+                owner = functools.reduce(getattr, owners, module)
+                if self._on and hasattr(owner, name) and not self._patches.has(owner, name):
+                    self._patches.wrap(owner, name, self.around(CHECKPOINT))
+            except Exception:  # noqa: BLE001 - our fault must never reach the user's program
+                self._failed(f"saves by {path} are not seen")
 
-        return functools.wraps(save)(saving) if isinstance(save, FunctionType) else saving
-
-    def _begin(self) -> bool:
+    def _begin(self, name: str) -> bool:
         try:
-            self._emitter.push(self._emitter.prepare(CHECKPOINT, "phase"))
+            self._emitter.push(self._emitter.prepare(name, "phase"))
             self._local.within = True
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self._failed("a checkpoint could not be recorded")

@@ -136,9 +136,11 @@ static int thread_count;
 static struct record* records;
 static int32_t record_count;
 static int64_t dropped, looks, spent, base_period, period, longest_period, samples_taken;
-/* How long the threads have run of late, and how long they would have with processors of their own: samples may
- * cost a part of what the program gets, not of the time that passes. */
-static int64_t ran_ns, wanted_ns;
+/* How long the threads have run of late, how long they would have with processors of their own, and how much time
+ * passed: samples may cost a part of what the program gets, not of the time that passes. */
+static int64_t ran_ns, wanted_ns, passed_ns, last_look;
+/* What a look costs, of late: kept while the sampler pauses. */
+static int64_t cost;
 /* What all may cost is 1 / share of the time. */
 static int64_t share;
 
@@ -426,7 +428,7 @@ static void* work(void* nothing) {
   int gil = PyGILState_Ensure();
   PyThreadState* mine = PyEval_SaveThread();
   uint32_t random = 2463534242u;
-  int64_t due = now(CLOCK_MONOTONIC) + base_period / 2, cost = 0;
+  int64_t due = now(CLOCK_MONOTONIC) + period / 2;
   int64_t used = now(CLOCK_THREAD_CPUTIME_ID);
   for (;;) {
     wait_until(due);
@@ -435,6 +437,8 @@ static void* work(void* nothing) {
     int ask_main, unanswered = atomic_exchange(&wanted, 0);
     pthread_mutex_lock(&data);
     int count = look(time, unanswered, &ask_main);
+    if (last_look) passed_ns += time - last_look;
+    last_look = time;
     pthread_mutex_unlock(&data);
     if (ask_main) {
       atomic_store(&wanted, 1);
@@ -454,8 +458,10 @@ static void* work(void* nothing) {
     looks++;
     spent += took;
     int64_t dear = cost * share;
-    if (ran_ns > 0) dear = dear * (wanted_ns / (ran_ns / 16 + 1) + 1) / 16;
-    ran_ns -= ran_ns / 16, wanted_ns -= wanted_ns / 16;
+    /* of threads that wait for each other, as for the GIL, one would run at a time */
+    int64_t would = wanted_ns < passed_ns ? wanted_ns : passed_ns;
+    if (would > ran_ns && ran_ns > 0) dear = dear * (would / (ran_ns / 16 + 1) + 1) / 16;
+    ran_ns -= ran_ns / 16, wanted_ns -= wanted_ns / 16, passed_ns -= passed_ns / 16;
     period = dear > base_period ? dear : base_period;
     if (period > longest_period) longest_period = period;
     pthread_mutex_unlock(&data);
@@ -491,7 +497,8 @@ API int opscope_stacks_open(PyObject* frames_function, int64_t first_period, int
     memset(code_slots, 0, sizeof code_slots);
     memset(node_slots, 0, sizeof(int32_t) * MAX_NODES * 2);
     node_count = nodes_told = new_leaf_count = record_count = thread_count = 0;
-    dropped = looks = spent = longest_period = samples_taken = ran_ns = wanted_ns = 0;
+    dropped = looks = spent = longest_period = samples_taken = ran_ns = wanted_ns = passed_ns = last_look =
+        cost = 0;
     base_period = period = first_period;
     share = least_share;
     pthread_mutex_init(&data, NULL);

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from opscope.adapters.base import Adapter, Options
-from opscope.adapters.shared.compiled import BuildError
+from opscope.adapters.shared.compiled import BuildError, built
+from opscope.adapters.shared.reads import SOURCE
 from opscope.adapters.shared.saves import Saves
 from opscope.adapters.shared.source import Sources
 from opscope.core.capture import session
 from opscope.core.capture.emit import Emitter
-from opscope.core.schema import UNHEARD_READS
 
 from .eager import EagerOps
 from .functions import Functions
@@ -60,17 +60,16 @@ class TensorFlowAdapter(Adapter):
         #: The replacement of ``_ranges`` where that is unavailable, and the reason.
         self._profiled: Profiled | None = None
         self._why: str | None = None
-        #: The recorder that was told which reads are not heard.
-        self._noted: Any = None
 
     @classmethod
     def prepare(cls, options: Options) -> None:
-        """Build the library that observes graph ops, and the one that reads the sizes of their inputs."""
+        """Build the libraries that observe graph ops, the sizes of their inputs, and reads of memory."""
         prepare(sys.modules["tensorflow"])
 
     @classmethod
     def build(cls) -> Iterator[Path]:
-        """Build the same two libraries and yield their paths. Raises BuildError on failure."""
+        """Build the same libraries and yield their paths. Raises BuildError on failure."""
+        yield built(SOURCE)
         yield observer_library()
         yield inputs_library(sys.modules["tensorflow"])
 
@@ -106,8 +105,7 @@ class TensorFlowAdapter(Adapter):
             if emitter.active:
                 self._begin(emitter)
                 functions.install(self._ranges or self._profiled)
-                if not eager.install(self._ranges):
-                    self._note_unheard()
+                eager.install()
             else:
                 self._stop()
         except Exception:  # noqa: BLE001 - the capture and the program go on without this adapter
@@ -156,13 +154,6 @@ class TensorFlowAdapter(Adapter):
             for domain in ranges.domains:
                 recorder.fact(**domain)
         ranges.listen(recorder is not None, emitter.nvtx)
-
-    def _note_unheard(self) -> None:
-        """Say once in a recording that some reads of values are not in it."""
-        recorder = session.recorder()
-        if recorder is not None and recorder is not self._noted:
-            self._noted = recorder
-            recorder.note("info", UNHEARD_READS)
 
     def _forget_recorder(self) -> None:
         if self._profiled is not None:

@@ -271,7 +271,6 @@ EXPORT void opscope_listen(
   if (recording || to_nvtx) run++;
 }
 
-#include "annotations_buffer.h"
 #include "annotations_take.h"
 
 EXPORT int64_t opscope_thread_count(void) { return thread_count; }

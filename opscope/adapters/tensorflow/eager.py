@@ -10,8 +10,7 @@ import itertools
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tensorflow.python import pywrap_tfe
 from tensorflow.python.eager import core
@@ -25,9 +24,6 @@ from opscope.core.schema import OpCall
 
 from .call import input_count, parameters
 from .eager_calls import DYNAMIC, PLAIN, Entry, argument, device_of, same, sign, text
-
-if TYPE_CHECKING:
-    from .running import GraphRanges
 
 #: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_ENTRIES: Final = 65_536
@@ -103,35 +99,27 @@ class EagerOps:
         self._counts: dict[str, int] = {}
         self._patches = Patches()
         self._reads = Reads(sources, failed)
-        # the library calls these as long as a thread may be in it
-        self._hooks = partial(self._reads.begins, "np.array"), self._reads.ends
-        self._ranges: GraphRanges | None = None
         self._local = _Local()
         self.on = False
 
-    def install(self, ranges: GraphRanges | None) -> bool:
-        """Replace the entry points; return whether reads of tensors' memory are heard, which the library of
-        ``ranges`` does."""
+    def install(self) -> None:
+        """Replace the entry points."""
         self.on = True
+        self._reads.hear(EagerTensor)
         if self._patches:
-            return self._ranges is not None
+            return
         self._patches.wrap(pywrap_tfe, "TFE_Py_FastPathExecute", self._fast)
         self._patches.wrap(pywrap_tfe, "TFE_Py_Execute", self._slow)
         # .numpy(), float(x) and all others that read values but np.array(x), which takes the tensor's memory
         base = next((kind for kind in EagerTensor.__mro__ if "_numpy" in vars(kind)), None)
         if base is not None:  # a private name
             self._patches.wrap(base, "_numpy", self._reads.around("tf.Tensor.numpy"))
-        if ranges is not None and ranges.hear_buffers(EagerTensor, *self._hooks):
-            self._ranges = ranges
-        return self._ranges is not None
 
     def uninstall(self) -> None:
         """Restore the entry points."""
         self.on = False
         self._patches.restore()
-        if self._ranges is not None:
-            self._ranges.forget_buffers()
-            self._ranges = None
+        self._reads.forget()
 
     def _fast(self, execute: Any) -> Any:
         begin, end, emitter = self._begin, self._end, self._emitter

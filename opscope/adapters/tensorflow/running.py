@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from opscope.adapters.shared import cache
 from opscope.adapters.shared.compiled import BuildError, built
+from opscope.adapters.shared.reads import SOURCE as BUFFERS
 from opscope.adapters.shared.ready import leave_marker
 from opscope.core.capture.emit import domain_number
 from opscope.core.capture.recorder_sink import pop_code
@@ -102,18 +102,6 @@ class GraphRanges:
         if not self._generation.value & 1:
             self._native.opscope_annotate(True)
 
-    def hear_buffers(self, kind: type, begins: Callable[[], int], ends: Callable[[], None]) -> bool:
-        """Call ``begins`` before each read of the memory of an object of this type, and ``ends`` after it if
-        that was true; return whether they are heard. The caller keeps both as long as the process runs."""
-        with_gil = ctypes.PYFUNCTYPE(
-            ctypes.c_int, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
-        )
-        return bool(with_gil(("opscope_buffers", self._native))(id(kind), begins, ends))
-
-    def forget_buffers(self) -> None:
-        """Hear no more reads of memory."""
-        self._native.opscope_buffers(None, None, None)
-
     @property
     def operations(self) -> int:
         """The number of distinct XLA operations observed since the process began."""
@@ -201,8 +189,9 @@ class Recording:
 
 
 def prepare(tensorflow: Any) -> None:
-    """Build both libraries, before the program's first op. A failure is reported when one is needed."""
+    """Build the libraries, before the program's first op. A failure is reported when one is needed."""
     with contextlib.suppress(BuildError, OSError, AttributeError):
+        built(BUFFERS)
         observer_library()
         inputs_library(tensorflow)
     leave_marker("tensorflow", tensorflow.__file__)
@@ -252,7 +241,6 @@ def _declare(native: Any) -> None:
         ("opscope_uninstall", None, []),
         ("opscope_installed", ctypes.c_int, []),
         ("opscope_inputs", None, [ctypes.c_void_p, ctypes.c_void_p]),
-        ("opscope_buffers", ctypes.c_int, [ctypes.c_void_p, ctypes.py_object, ctypes.py_object]),
         ("opscope_shapes", ctypes.c_int, [ctypes.c_int]),
         ("opscope_annotate", None, [ctypes.c_int]),
         ("opscope_waits", ctypes.c_int, [number]),

@@ -15,7 +15,7 @@ from opscope.core.advice.saying import framework
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.device.device_work import linked_work
 from opscope.core.analysis.host import light_diagnosis
-from opscope.core.analysis.host.host_lines import outside_lines
+from opscope.core.analysis.host.host_lines import lines_of_steps
 from opscope.core.analysis.host.input_waits import loader_waits
 from opscope.core.analysis.host.light import is_light
 from opscope.core.analysis.host.wall_time import compilations, longest_life
@@ -88,7 +88,7 @@ def facts(profile: Answers) -> Facts:
         profile.memory(),
         profile.device,
         framework(profile),
-        lambda: profile.of(outside_lines),
+        lambda: profile.of(lines_of_steps),
         profile.of(run_of),
         profile.of(losses),
         profile.of(ops_unknown),

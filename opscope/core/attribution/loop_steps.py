@@ -89,7 +89,7 @@ class Loops:
         self._calls: Ints | None = None
         self._held = np.array(
             [
-                reading.role != "phase" or (text in _PHASES and text != "forward")
+                reading.role != "phase" or (text in (*_PHASES, CHECKPOINT) and text != "forward")
                 for reading, text in said
             ],
             bool,

@@ -190,6 +190,8 @@ class Recorder:
         self.deadline = 0
         self.local = threading.local()
         self.running = False
+        #: When the recorded time ended (perf_counter_ns); 0 until then.
+        self._stopped = 0
         #: Sources of events, read at each flush and for the last time in ``stop``. ``attach`` adds to them.
         self.sources: list[Source] = []
         #: Sources of memory records, read in the same way.
@@ -396,9 +398,8 @@ class Recorder:
             self._idle.stop()
             if self._sampler is not None:
                 self._sampler.last()
-            if self._stacks is not None:
-                self._stacks.end()
-            self._fact(stop=perf_counter_ns())
+            self.end()
+            self._fact(stop=self._stopped)
             self._clock()
             self._fact(versions=processes.versions())
             for fact in source_files.facts():
@@ -410,6 +411,13 @@ class Recorder:
             self._costs()  # after the slow part, to include its cost; only this is left to write
             self._flush()
             self._close()
+
+    def end(self) -> None:
+        """End the recorded time: what follows, until ``stop``, is opscope's own."""
+        with self._lock:
+            if self._stacks is not None:
+                self._stacks.end()
+            self._stopped = self._stopped or perf_counter_ns()
 
     def abandon(self) -> None:
         """Drop everything unwritten and write nothing more: for the recorder's copy in a forked child."""

@@ -44,7 +44,8 @@ def read(domain: str, category: str | None, text: str) -> Reading | None:
     if domain == INPUT_DOMAIN:
         return _as("loader", text, "input")
     if domain == READ_DOMAIN:
-        return _as("read", text)
+        # one that was refused is no call
+        return _as("read", text) if "(" in text else Reading("note")
     if domain == CAPTURE_DOMAIN:
         return Reading("note")
     if text == DOMAIN_TEST:  # a range in traces of an earlier opscope; now it is a mark

@@ -103,6 +103,33 @@ def test_waits_are_told_apart_by_call_and_by_processor_time():
     }
 
 
+def test_what_another_thread_does_beside_the_steps_is_not_their_line():
+    made = profile([(0, 10, 20, "batches.get", 0, None), (20, 28, 21, None, 8, None)])
+    mine, samples = made.trace["ranges"], made.trace["host_samples"]
+    steps = mine.with_columns(
+        pl.col("id") + 2,
+        start=pl.Series([0, 20 * MS]),
+        end=pl.Series([20 * MS, 40 * MS]),
+        domain=pl.lit("opscope.step").cast(mine["domain"].dtype),
+        category=pl.lit("step").cast(mine["category"].dtype),
+        text=pl.Series(["step 0", "step 1"]).cast(mine["text"].dtype),
+    )
+    asleep = samples[:1].with_columns(
+        thread=pl.lit(8, pl.Int64),
+        end=pl.lit(40 * MS, pl.Int64),
+        stack=pl.lit(stack((MAIN, 50, "load"))).cast(samples["stack"].dtype),
+        call=pl.lit("time.sleep").cast(samples["call"].dtype),
+    )
+    made = Profile(
+        made.trace.replace(
+            ranges=pl.concat([mine, steps]), host_samples=pl.concat([samples, asleep])
+        )
+    )
+    assert by_line(made)[50, "sleep"] == 40
+    timed = made.wall_time().filter(pl.col("section") == "steps", pl.col("line").is_not_null())
+    assert [line.rpartition(":")[2] for line in timed["line"]] == ["20"]
+
+
 def test_collections_and_waits_for_a_device_are_exact():
     made = profile(
         [

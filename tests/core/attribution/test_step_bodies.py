@@ -164,6 +164,19 @@ def called(category: str, texts: list[str], between: str = "-a") -> list[dict]:
     return rows
 
 
+@pytest.mark.parametrize(("category", "text"), [("graph", "jit_step"), ("layer", "Net")])
+def test_a_save_between_calls_is_a_checkpoint_and_in_no_step(trace_of, category, text):
+    rows = program("-a -call -b -a -call -b S " * 4 + "-a -call -b")
+    for row in rows:
+        if row["text"] == "x::call(f32[4])":
+            row |= {"category": category, "text": text}
+    profile = Profile(trace_of(ranges=rows))
+    sections = profile.of(run_sections)["section"].value_counts().rows()
+    assert dict(sections)["checkpoint"] == 4
+    assert profile.iterations().height == 9
+    assert profile.iterations()["duration"].max() < 50
+
+
 @pytest.mark.parametrize(
     ("category", "texts", "by"),
     [

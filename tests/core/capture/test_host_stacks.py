@@ -293,6 +293,25 @@ def test_a_recording_that_ended_takes_no_samples_of_the_next(tmp_path, sampling)
     assert after.take()[0]
 
 
+def test_what_a_look_costs_is_not_forgotten_in_a_pause(sampling):
+    if sampling != "natively":
+        pytest.skip("the sampler in Python does not pause")
+    sampler, main = native_stacks.make(), threading.main_thread()
+    assert sampler.open(1_000_000, 10_000_000)  # after a look the next one is due in seconds
+    sampler.thread(main.ident, main.native_id, True)
+    sampler.start()
+    limit = time.monotonic() + 60
+    while sampler.figures()[1] < 1:
+        assert time.monotonic() < limit
+        count(0.005)
+    sampler.stop()
+    looks = sampler.figures()[1]
+    sampler.start()
+    count(0.05)
+    sampler.stop()
+    assert sampler.figures()[1] == looks
+
+
 @pytest.mark.parametrize("way", ["variable", "chosen"])
 def test_stacks_can_be_left_out(way, tmp_path, monkeypatch):
     if way == "variable":

@@ -84,17 +84,13 @@ def unrecorded(answers: Answers, by_opscope: bool = False) -> str | None:
     if used is not None and used not in _RECOMMENDED:
         frameworks = ", ".join(_RECOMMENDED)
         return f"reads of single values are recorded of {frameworks}, and this is {used}"
-    if (
-        used in ("tensorflow", "keras")
-        and by_opscope
-        and UNHEARD_READS in answers.trace["notes"]["what"].to_list()
-    ):
+    notes = answers.trace["notes"]["what"].to_list()
+    if used in ("tensorflow", "keras", "jax") and by_opscope and UNHEARD_READS in notes:
         return UNHEARD_READS
-    if used in (None, "torch") or by_opscope:
+    some = used in (None, "torch") or (answers.attribution.meaning.role == ROLE["read"]).any()
+    if some or by_opscope:
         return None
-    if not (answers.attribution.meaning.role == ROLE["read"]).any():
-        return f"no read of a value was recorded, and whether {used} would record one is not known"
-    return None
+    return f"no read of a value was recorded, and whether {used} would record one is not known"
 
 
 def _loops(answers: Answers, steps: pl.DataFrame) -> pl.DataFrame:

@@ -108,6 +108,15 @@ def outside_lines(profile: Answers) -> pl.DataFrame:
     return pl.concat(frames).sort("process", "thread", "start")
 
 
+def lines_of_steps(profile: Answers) -> pl.DataFrame:
+    """Return ``outside_lines`` of the threads with steps, of all threads in a process without: what waits or
+    works beside the steps is not what they wait for."""
+    lines = profile.of(outside_lines)
+    steps = ended_steps(profile.attribution.trace["ranges"]).select("process", "thread")
+    mine = lines.join(steps, on=["process", "thread"], how="semi")
+    return pl.concat([mine, lines.join(mine, on="process", how="anti")])
+
+
 def busiest_line(
     within: tuple[Ints, Ints], lines: pl.DataFrame
 ) -> tuple[str | None, int, str | None]:

@@ -17,7 +17,7 @@ import polars as pl
 
 from opscope.core import light_format
 from opscope.core.analysis.answers import Answers
-from opscope.core.analysis.host.host_lines import busiest_line, outside_lines
+from opscope.core.analysis.host.host_lines import busiest_line, lines_of_steps
 from opscope.core.analysis.host.wall_time_table import NO_MORE, wall_time_table
 from opscope.core.analysis.ops.exchanges import exchanges
 from opscope.core.analysis.ops.ops import op_index
@@ -443,7 +443,7 @@ def answer(profile: Answers) -> pl.DataFrame:
     in_ops = {
         process: spans for process, spans in ops_open(profile).items() if process not in light
     }
-    frame = wall_time(profile.of(lives), profile.of(layers_of), in_ops, profile.of(outside_lines))
+    frame = wall_time(profile.of(lives), profile.of(layers_of), in_ops, profile.of(lines_of_steps))
     if light:
         frame = _with_light_phases(profile, frame)
     ranks = profile.trace["processes"].select("process", "rank").unique("process", keep="first")
