@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -118,17 +119,16 @@ def _flags(meaning: Meaning, codes: Iterable[int]) -> NDArray[np.bool_]:
 
 def _table(read: dict[int, EngineStep], length: int) -> pl.DataFrame:
     """Return the content of each reading's name (``_NAMED``); null for readings that name no step."""
-    steps = [
-        (
-            code,
-            _ONE_WORD.get(step.kind, step.kind),
-            step.server,
-            step.padded,
-            step.confidence,
-            *(getattr(share, name) for share in (step.prefill, step.decode) for name in SHARE),
-        )
-        for code, step in read.items()
-    ]
-    rows = pl.DataFrame(steps, schema={"code": pl.Int64, **_NAMED}, orient="row")
+    steps = read.values()
+    said: dict[str, Iterable[object]] = {
+        "kind": [_ONE_WORD.get(step.kind, step.kind) for step in steps],
+        "source": [step.server for step in steps],
+    }
+    for name in tuple(_NAMED)[2:]:
+        said[name] = map(attrgetter(name.replace("_", ".")), steps)
+    rows = pl.DataFrame(
+        {"code": list(read), **{name: list(column) for name, column in said.items()}},
+        schema={"code": pl.Int64, **_NAMED},
+    )
     every = pl.select(pl.int_range(length, dtype=pl.Int64).alias("code"))
     return every.join(rows, on="code", how="left", maintain_order="left").drop("code")

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 
@@ -31,8 +30,7 @@ _COUNT: Final = r"([0-9]{1,9})(?![0-9])"
 _SUM: Final = r"([0-9]{1,15})(?![0-9])"
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """The share of one phase's requests in a step; None where the name does not give a value. ``queries``:
     tokens that are computed (Σq); ``keys``: tokens that they may attend to, including those in the cache
     (Σk); ``qq``, ``qk``: Σq² and Σq·k over the requests."""
@@ -47,8 +45,7 @@ class Share:
 NOTHING: Final = Share(0, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStep:
+class EngineStep(NamedTuple):
     """One step of a server's engine, as its name tells it.
 
     ``kind``: PREFILL, DECODE, MIXED, VERIFY, DRAFT or IDLE. ``padded``: the number of requests to which the

@@ -19,6 +19,7 @@ from opscope.core.perf.model_config import EXPERTS, Weights, model_config
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.row_numbers import Numbering
 from opscope.core.tables.trace import MODEL_CONFIG, Trace
 
 Params: TypeAlias = "tuple[tuple[str, ParamValue], ...]"
@@ -121,13 +122,13 @@ def lengths_of_steps(
     captured, means = _replayed(attribution, steps, served, rows)
     sums[captured] = means[captured]
     is_known = ~np.isnan(sums).any(axis=1)
-    distinct, which = np.unique(sums[is_known], axis=0, return_inverse=True)
+    known, numbering = sums[is_known].astype(np.int64), Numbering(len(_SUMS))
+    which = numbering.of(*known.T)  # to sort the rows takes ten times as long
     numbers = np.full(len(rows), NONE, np.int64)
-    numbers[is_known] = which.reshape(-1)
-    params: list[Params] = [
-        ((LENGTHS, tuple(int(value) for value in row)),) for row in distinct.tolist()
-    ]
-    return params, numbers
+    numbers[is_known] = which
+    distinct = np.empty((numbering.many, len(_SUMS)), np.int64)
+    distinct[which] = known
+    return [((LENGTHS, row),) for row in map(tuple, distinct.tolist())], numbers
 
 
 class _Steps:
