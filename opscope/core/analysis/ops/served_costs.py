@@ -137,7 +137,7 @@ class _Steps:
     """Finds the step that runs at a time; steps of an engine do not overlap."""
 
     def __init__(self, served: pl.DataFrame) -> None:
-        self._served, self._engines = served, 1 + int(served["engine"].max() or 0)  # type: ignore[call-overload]
+        self._served, self._engines = served, 1 + int(served["engine"].max() or 0)  # type: ignore[arg-type]
         self._lane = (
             served["process"].fill_null(NONE) * self._engines + served["engine"]
         ).to_numpy()
