@@ -1,9 +1,11 @@
-"""Measure what the names of 100,000 engine steps add to the report of a server: the same kernels with and without them.
+"""Measure what the names of 100,000 engine steps add to the report of a server with the same kernels.
 
-Usage: python benchmarks/server_steps.py [--steps 100000] [--kernels 4] [--turns 5] [--names vllm|sums|sglang] [--folder DIR]
+Usage: python benchmarks/server_steps.py [--steps 100000] [--kernels 4] [--turns 5] [--names vllm|sums|sglang]
+       [--folder DIR]
 
-Writes two traces of PyTorch's profiler that differ only in the ranges of the steps; each name has its own numbers, as in a
-long run. Then `opscope report` reads them by turns. CPU is user time, which other programs on the machine change least.
+Writes two traces of PyTorch's profiler that differ only in the ranges of the steps; each name with sums has its
+own numbers, as in a long run. Then `opscope report` reads them by turns, and their user CPU time is compared, which
+other programs on the machine change least.
 """
 
 from __future__ import annotations
