@@ -3,9 +3,9 @@
 Usage: python benchmarks/server_steps.py [--steps 100000] [--kernels 4] [--turns 5] [--names vllm|sums|sglang]
        [--folder DIR]
 
-Writes two traces of PyTorch's profiler that differ only in the ranges of the steps; each name with sums has its
-own numbers, as in a long run. Then `opscope report` reads them by turns, and their user CPU time is compared, which
-other programs on the machine change least.
+Writes two traces of PyTorch's profiler that differ only in the ranges of the steps; each name with sums has
+its own numbers, as in a long run. Then `opscope report` reads them by turns, and their user CPU time is
+compared, which other programs on the machine change least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import children
 NAMES = {
     "vllm": lambda n, old: f"execute_context_0(0)_generation_{old}({old})",
     "sums": lambda n, old: (
-        f"execute_{old}_context_0(sq0sk0sqsq0sqsk0)_generation_{old}(sq{old}sk{9000 + n}sqsq{old}sqsk{9000 + n})"
+        f"execute_{old}_context_0(sq0sk0sqsq0sqsk0)_generation_{old}"
+        f"(sq{old}sk{9000 + n}sqsq{old}sqsk{9000 + n})"
     ),
     "sglang": lambda n, old: f"step[DECODE bs={old}]",
 }
@@ -77,9 +78,11 @@ def write(path: Path, steps: int, kernels: int, names: str | None) -> None:
                 args = {"External id": correlation, "Input Dims": dims,
                         "Input type": ["c10::BFloat16"] * len(dims)}  # fmt: skip
                 lines += [
-                    {"ph": "X", "cat": "cpu_op", "name": op, "pid": 7, "tid": 7, "ts": at, "dur": 10, "args": args},
+                    {"ph": "X", "cat": "cpu_op", "name": op, "pid": 7, "tid": 7, "ts": at,
+                     "dur": 10, "args": args},
                     {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 7, "tid": 7,
-                     "ts": at + 2, "dur": 4, "args": {"correlation": correlation, "External id": correlation}},
+                     "ts": at + 2, "dur": 4, "args": {"correlation": correlation,
+                                                           "External id": correlation}},
                     {"ph": "X", "cat": "kernel", "name": kernel, "pid": 0, "tid": 7,
                      "ts": us + 10 + place * each, "dur": each - 2,
                      "args": {"device": 0, "context": 1, "stream": 7, "correlation": correlation,
