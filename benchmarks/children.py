@@ -18,12 +18,13 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Took:
-    """Wall and CPU time in seconds, peak memory in GiB, and the child's stdout."""
+    """Wall, CPU and user time in seconds, peak memory in GiB, and the child's stdout."""
 
     wall: float
     cpu: float
     peak: float
     said: str
+    user: float
 
 
 def run(command: Sequence[str | Path]) -> Took:
@@ -39,7 +40,7 @@ def run(command: Sequence[str | Path]) -> Took:
         out.seek(0)
         said = out.read().decode()
     kib = usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss / 1024
-    return Took(wall, usage.ru_utime + usage.ru_stime, kib / 2**20, said)
+    return Took(wall, usage.ru_utime + usage.ru_stime, kib / 2**20, said, usage.ru_utime)
 
 
 def report(path: Path, *more: str) -> list[str | Path]:

@@ -49,3 +49,8 @@ def longest(steps: pl.DataFrame, name: str) -> int:
     if steps.is_empty():
         return 0
     return int(steps.group_by("process").agg(pl.col(name).sum())[name].max() or 0)  # type: ignore[arg-type]
+
+
+def most(steps: pl.DataFrame) -> int:
+    """Return the number of steps, of several processes the largest: ranks run a step together."""
+    return int(steps.group_by("process").len()["len"].max() or 0)  # type: ignore[arg-type]

@@ -117,20 +117,12 @@ def inferred_steps(
     parts = marked + _counted_steps(ranges, meaning, is_op, process, stepping)
     stepping = np.union1d(stepping, [part["process"][0] for part in parts])
     trained = distinct_numbers(process[directed])
-    # a server's named steps are of two kinds, whatever else repeats in both
-    served = np.array(
-        [
-            reading.role == "user" and serving.kind(text) is not None
-            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-        ],
-        bool,
-    )
-    left, many = np.unique(process[served[meaning.reading]], return_counts=True)
-    left = left[many >= LEAST]
-    others = np.setdiff1d(
-        distinct_numbers(process[is_op]), np.concatenate((trained, stepping, left))
-    )
+    others = np.setdiff1d(distinct_numbers(process[is_op]), np.concatenate((trained, stepping)))
+    named = np.flatnonzero(meaning.role == ROLE["user"])
     for number in others.tolist():
+        # a server's named steps are of two kinds, whatever else repeats in both
+        if _serves(meaning, meaning.reading[named[process[named] == number]]):
+            continue
         called = _of_calls(ranges, is_op, loops, number, None, False)
         if called is None:
             repeats = sequence_steps(ranges, meaning, is_op, loops.symbols, process == number)
@@ -358,9 +350,31 @@ def frame_of(steps: Found, process: int, thread: int) -> pl.DataFrame:
     )
 
 
+def _serves(meaning: Meaning, reading: _Codes) -> bool:
+    """Return whether some of these readings, one a row, name the steps of a server."""
+    rows, often = 0, np.bincount(reading)
+    for code in np.flatnonzero(often).tolist():
+        rows += often[code] * (serving.kind(meaning.texts[code]) is not None)
+        if rows >= LEAST:  # a long run has a name for each of its steps
+            return True
+    return False
+
+
 def trains(meaning: Meaning) -> NDArray[np.bool_]:
     """Return whether each reading is a backward op or an optimizer's, so that something is trained."""
-    return _Kinds.of(meaning).direction > 0
+    return _directions(meaning) > 0
+
+
+def _directions(meaning: Meaning) -> NDArray[np.int8]:
+    """Return the code of each reading's direction."""
+    codes = {"backward": _BACKWARD, "optimizer": _OPTIMIZER}
+    direction = [
+        0
+        if reading.direction is None or "zero_grad" in text[:64]
+        else codes.get(reading.direction, 0)
+        for reading, text in zip(meaning.readings, meaning.texts, strict=True)
+    ]
+    return np.array(direction, np.int8)
 
 
 def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) -> int:
@@ -403,11 +417,7 @@ class _Kinds:
 
     @classmethod
     def of(cls, meaning: Meaning) -> _Kinds:
-        codes = {"backward": _BACKWARD, "optimizer": _OPTIMIZER}
-        direction = [
-            0 if "zero_grad" in text[:64] else codes.get(reading.direction or "", 0)
-            for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-        ]
+        direction = _directions(meaning)
         numbers: dict[str, int] = {}
         function = [
             NONE if name is None else numbers.setdefault(name, len(numbers))
@@ -418,7 +428,7 @@ class _Kinds:
             for reading in meaning.readings
         ]
         return cls(
-            np.array(direction, np.int8),
+            direction,
             np.array(function, np.int32),
             weights(len(direction)),
             np.array(updates, bool),

@@ -87,45 +87,22 @@ class Loops:
         numbers = {name: number for number, name in enumerate(self._names)}
         self._code = np.array([numbers.get(name or "", NONE) for name in called], np.int64)
         self._calls: Ints | None = None
-        self._held = np.array(
-            [
-                reading.role != "phase" or (text in (*_PHASES, CHECKPOINT) and text != "forward")
-                for reading, text in said
-            ],
-            bool,
-        )
-        self._phase = np.array(
-            [reading.role != "phase" or text in (*_PHASES, *_AWAY) for reading, text in said], bool
-        )
-        self._away = np.array(
-            [reading.role == "phase" and text in _AWAY for reading, text in said], bool
-        )
-        self._loads = np.array(
-            [
-                reading.role == "loader" or (reading.role == "phase" and text == "input")
-                for reading, text in said
-            ],
-            bool,
-        )
-        self._passes = np.array(
-            [
-                reading.role in ("layer", "graph")
-                or (reading.role == "phase" and text == "forward")
-                for reading, text in said
-            ],
-            bool,
-        )
-        self._optimizes, self._differentiates = (
-            np.array(
-                [
-                    not _zeroes_gradients(reading, text)
-                    and (reading.direction == name or (reading.role == "phase" and text == name))
-                    for reading, text in said
-                ],
-                bool,
-            )
-            for name in ("optimizer", "backward")
-        )
+        self._held, self._phase = (np.ones(len(said), bool) for _ in range(2))
+        self._away, self._loads, self._passes = (np.zeros(len(said), bool) for _ in range(3))
+        self._optimizes, self._differentiates = (np.zeros(len(said), bool) for _ in range(2))
+        # a server has a reading for each of its steps
+        for code, (reading, text) in enumerate(said):
+            phase = text if reading.role == "phase" else None
+            if phase is not None:
+                self._held[code] = phase in (*_PHASES, CHECKPOINT) and phase != "forward"
+                self._phase[code] = phase in (*_PHASES, *_AWAY)
+                self._away[code] = phase in _AWAY
+            self._loads[code] = phase == "input" or reading.role == "loader"
+            self._passes[code] = phase == "forward" or reading.role in ("layer", "graph")
+            said_by = (phase, reading.direction)
+            if said_by != (None, None) and not _zeroes_gradients(reading, text):
+                self._optimizes[code] = "optimizer" in said_by
+                self._differentiates[code] = "backward" in said_by
 
     def loop(self, process: int, thread: int, phases: bool = True) -> Loop:
         """Return the outermost events of a thread; without ``phases``, ranges of forward phases are

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from opscope.core.attribution.numbered_ranges import SERVED_LEAST, outermost
 from opscope.core.dialects import serving
 from opscope.core.dialects.serving import BESIDE, EngineStep, Share
 from opscope.core.tables.interpret import ROLE, Meaning
-from opscope.core.tables.intervals import NONE
+from opscope.core.tables.intervals import NONE, Ints
 
 #: Columns for what a name says about the requests of each phase.
 SHARE: Final = ("requests", "queries", "keys", "qq", "qk")
@@ -28,37 +29,98 @@ _NAMED: Final = {
     "confidence": pl.Float64,
     **{f"{phase}_{name}": pl.Int64 for phase in PHASES for name in SHARE},
 }
-#: The columns of ``served_steps``; times in ns.
-SERVED: Final = {**_PLACE, **_NAMED}
+#: The columns of ``served_steps``; times in ns. ``engine``: 0 is the one with most steps of its process.
+SERVED: Final = {**_PLACE, **_NAMED, "engine": pl.Int64}
+#: SGLang verifies drafts in steps of another name, so beside these its decodes are a draft model's.
+_DRAFT_DOUBT: Final = 0.9
+#: Threads of a process on which an engine is looked for.
+_MOST_THREADS: Final = 64
 #: The kind of a step that does both prefill and decode.
 _ONE_WORD: Final = {serving.MIXED: "mixed"}
 
 
 def served_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
     """Return the steps that a server names (``SERVED``), by process and begin: for each process the
-    outermost ones on the thread with most of them. Names with only a word (``decode 3``) count only if
-    there are no others."""
+    outermost ones, of the thread with most of them and of threads with engines of their own. Names with
+    only a word (``decode 3``) count only if there are no others."""
     own = _own_steps(ranges, meaning)
     named = _steps_by_reading(meaning)
     parts = [pl.DataFrame(schema=SERVED), own]
-    if not named:
+    if named.is_empty():
         return own
-    by_server = {code for code, step in named.items() if step.server != serving.NAMED}
-    sglang = any(named[code].server == serving.SGLANG for code in by_server)
-    beside = _beside(meaning) if sglang else {}
-    read = {**beside, **named}
-    table = _table(read, len(meaning.readings))
-    tiers = [_flags(meaning, codes) for codes in ({*by_server, *beside}, named) if codes]
+    every = named
+    if (named["source"] == serving.SGLANG).any():
+        every = pl.concat([named, _rows(_beside(meaning))]).unique("code", keep="first")
+    by_server = every.filter(pl.col("source") != serving.NAMED)
+    table = _table(every, len(meaning.readings))
+    tiers = [_flags(meaning, rows["code"]) for rows in (by_server, named) if len(rows)]
     process = ranges["process"].fill_null(NONE).to_numpy()
-    serving_processes = np.unique(process[_flags(meaning, named)])
+    serving_processes = np.unique(process[_flags(meaning, named["code"])])
     for number in np.setdiff1d(serving_processes, own["process"].to_numpy()).tolist():
         mine = process == number
-        chosen = (outermost(ranges, meaning, mine & tier, SERVED_LEAST) for tier in tiers)
-        rows = next((rows for rows in chosen if rows is not None), None)
-        if rows is not None:
+        chosen = (_engines(ranges, meaning, mine & tier) for tier in tiers)
+        for engine, rows in enumerate(next(filter(None, chosen), [])):
             where = ranges[rows].select("process", "thread", "start", "end")
-            parts.append(pl.concat([where, table[meaning.reading[rows]]], how="horizontal"))
-    return pl.concat(parts).sort("process", "start", "end")
+            steps = pl.concat([where, table[meaning.reading[rows]]], how="horizontal")
+            parts.append(steps.with_columns(engine=pl.lit(engine, pl.Int64)))
+    # a draft model decodes under the name that other steps have
+    verified = (pl.col("kind") == serving.VERIFY).any().over("process", "engine")
+    drafts = verified & (pl.col("kind") == serving.DECODE) & (pl.col("source") == serving.SGLANG)
+    return pl.concat(parts).sort("process", "start", "end").with_columns(
+        pl.when(drafts).then(pl.lit(serving.DRAFT)).otherwise("kind").alias("kind"),
+        pl.when(drafts).then(_DRAFT_DOUBT).otherwise("confidence").alias("confidence"),
+    )  # fmt: skip
+
+
+def _engines(
+    ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_]
+) -> list[NDArray[np.int64]]:
+    """Return the rows of each engine's steps: of the thread with most of them, then of each thread whose
+    steps cross these, as those of a second engine do (data parallel in one process)."""
+    thread = ranges["thread"].fill_null(NONE).to_numpy()
+    engines: list[NDArray[np.int64]] = []
+    for _ in range(_MOST_THREADS):
+        rows = outermost(ranges, meaning, chosen, SERVED_LEAST)
+        if rows is None:
+            break
+        chosen = chosen & (thread != thread[rows[0]])
+        start, end = (
+            ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end")
+        )
+        if not engines:
+            starts, ends = start, end
+        before, last = (
+            np.searchsorted(starts, time, side="right") - 1 for time in (start, end - 1)
+        )
+        until = np.where(before >= 0, ends[before], NONE)
+        crosses = (start < until) & (until < end)
+        crosses |= (last > before) & (ends[last] > end)
+        if not engines or 2 * crosses.sum() > len(rows):
+            engines.append(rows)
+    return engines
+
+
+def engine_of(served: pl.DataFrame, process: Ints, thread: Ints) -> Ints:
+    """Return the engine whose steps a thread of a process runs: 0, unless another has a thread of its own."""
+    engine = np.zeros(len(process), np.int64)
+    apart = served.filter(pl.col("engine") > 0).unique(["process", "thread"])
+    for number, own, which in apart.select("process", "thread", "engine").rows():
+        engine[(process == number) & (thread == own)] = which
+    return engine
+
+
+def are_alike(steps: pl.DataFrame) -> bool:
+    """Whether all processes with engine steps ran the same batches, as ranks of one engine do."""
+    batches = steps.group_by("process").agg(
+        pl.struct("kind", "prefill_requests", "decode_requests")
+    )
+    return batches["kind"].n_unique() <= 1
+
+
+def of_job(steps: pl.DataFrame) -> pl.DataFrame:
+    """Return the steps of one process if all ran the same batches, as the ranks of one engine do."""
+    first = pl.col("process") == pl.col("process").first()
+    return steps.filter(first) if are_alike(steps) else steps
 
 
 def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
@@ -73,7 +135,7 @@ def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
         return pl.DataFrame(schema=SERVED)
     marks = np.flatnonzero(_flags(meaning, read))
     lane = ["process", "thread"]
-    counts = _table(read, len(meaning.readings))[meaning.reading[marks]]
+    counts = _table(_rows(read), len(meaning.readings))[meaning.reading[marks]]
     marked = pl.concat([ranges[marks].select(*lane, "start"), counts], how="horizontal")
     steps = ranges[np.flatnonzero(meaning.role == ROLE["step"])].select(
         *lane, pl.col("start").alias("begun"), "end"
@@ -87,17 +149,48 @@ def _own_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
         check_sortedness=False,
     )
     inside = joined.filter(pl.col("start") <= pl.col("end"))
-    rows = inside.unique([*lane, "begun"], keep="last").with_columns(pl.col("begun").alias("start"))
+    rows = inside.unique([*lane, "begun"], keep="last").with_columns(
+        pl.col("begun").alias("start"), engine=pl.lit(0, pl.Int64)
+    )
     return rows.select(*SERVED).cast(dict(SERVED.items())).sort("process", "start")
 
 
-def _steps_by_reading(meaning: Meaning) -> dict[int, EngineStep]:
-    """Return the step named by each reading's text, by the reading's number."""
-    read = (
-        (code, serving.engine_step(text) if is_user_range(reading) else None)
-        for code, (reading, text) in enumerate(zip(meaning.readings, meaning.texts, strict=True))
+def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
+    """Return code (the number of a reading) and what its text says (``_NAMED``), for each that names a step.
+
+    Names with all sums are read in columns: a long run has a name for each of its steps.
+    """
+    codes = [code for code, reading in enumerate(meaning.readings) if is_user_range(reading)]
+    texts = pl.Series("text", [meaning.texts[code] for code in codes], pl.String)
+    names = ["library", *(f"{phase}_{name}" for phase in PHASES for name in SHARE)]
+    groups = texts.str.extract_groups(serving.WITH_SUMS).struct.rename_fields(names).struct.unnest()
+    context, generation = (pl.col(f"{phase}_requests") > 0 for phase in PHASES)
+    kind = (
+        pl.when(context & generation).then(pl.lit(_ONE_WORD[serving.MIXED]))
+        .when(context).then(pl.lit(serving.PREFILL))
+        .when(~generation).then(pl.lit(serving.IDLE))
+        .when(pl.col("decode_queries") > pl.col("decode_requests")).then(pl.lit(serving.VERIFY))
+        .otherwise(pl.lit(serving.DECODE))
+    )  # fmt: skip
+    summed = (
+        groups.with_columns(pl.Series("code", codes, pl.Int64), texts)
+        .filter(
+            pl.col("decode_qk").is_not_null() & (pl.col("text").str.len_chars() <= serving.LIMIT)
+        )
+        .with_columns(pl.col(names[1:]).cast(pl.Int64))
+        .with_columns(
+            kind.alias("kind"),
+            pl.col("library")
+            .replace_strict(serving.LIBRARIES, default=serving.VLLM)
+            .alias("source"),
+            pl.lit(None, pl.Int64).alias("padded"),
+            pl.lit(1.0).alias("confidence"),
+        )
     )
-    return {code: step for code, step in read if step is not None}
+    read = ((code, serving.engine_step(meaning.texts[code]))
+            for code in np.setdiff1d(codes, summed["code"]).tolist())  # fmt: skip
+    others = _rows({code: step for code, step in read if step is not None})
+    return pl.concat([summed.select(others.columns), others])
 
 
 def _beside(meaning: Meaning) -> dict[int, EngineStep]:
@@ -116,19 +209,21 @@ def _flags(meaning: Meaning, codes: Iterable[int]) -> NDArray[np.bool_]:
     return flags[meaning.reading]
 
 
-def _table(read: dict[int, EngineStep], length: int) -> pl.DataFrame:
+def _table(rows: pl.DataFrame, length: int) -> pl.DataFrame:
     """Return the content of each reading's name (``_NAMED``); null for readings that name no step."""
-    steps = [
-        (
-            code,
-            _ONE_WORD.get(step.kind, step.kind),
-            step.server,
-            step.padded,
-            step.confidence,
-            *(getattr(share, name) for share in (step.prefill, step.decode) for name in SHARE),
-        )
-        for code, step in read.items()
-    ]
-    rows = pl.DataFrame(steps, schema={"code": pl.Int64, **_NAMED}, orient="row")
     every = pl.select(pl.int_range(length, dtype=pl.Int64).alias("code"))
     return every.join(rows, on="code", how="left", maintain_order="left").drop("code")
+
+
+def _rows(read: dict[int, EngineStep]) -> pl.DataFrame:
+    """Return code and ``_NAMED`` of steps by the numbers of their readings."""
+    steps = read.values()
+    said: dict[str, Iterable[object]] = {
+        "code": read,
+        "kind": [_ONE_WORD.get(step.kind, step.kind) for step in steps],
+        "source": [step.server for step in steps],
+    }
+    for name in tuple(_NAMED)[2:]:
+        said[name] = map(attrgetter(name.replace("_", ".")), steps)
+    columns = {name: list(column) for name, column in said.items()}
+    return pl.DataFrame(columns, schema={"code": pl.Int64, **_NAMED})

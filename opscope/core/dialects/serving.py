@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 
@@ -23,7 +22,7 @@ VERIFY, DRAFT, IDLE = "verify", "draft", "idle"
 VLLM, SGLANG, ATOM, TENSORRT_LLM = "vLLM", "SGLang", "ATOM", "TensorRT-LLM"
 #: Sources of a step's kind: the program's own calls of ``opscope.step``; a word in a range's name.
 OPSCOPE, NAMED = "opscope", "name"
-_LIMIT: Final = 512
+LIMIT: Final = 512
 #: A number, or several joined ones: tokens with their squares, or parts.
 _NUMBERS: Final = re.compile(r"[0-9]+(?:[_.,/][0-9]+)*")
 #: No step has a thousand million requests or tokens, and sums over many steps must fit into 64 bits.
@@ -31,8 +30,7 @@ _COUNT: Final = r"([0-9]{1,9})(?![0-9])"
 _SUM: Final = r"([0-9]{1,15})(?![0-9])"
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """The share of one phase's requests in a step; None where the name does not give a value. ``queries``:
     tokens that are computed (Σq); ``keys``: tokens that they may attend to, including those in the cache
     (Σk); ``qq``, ``qk``: Σq² and Σq·k over the requests."""
@@ -47,8 +45,7 @@ class Share:
 NOTHING: Final = Share(0, 0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineStep:
+class EngineStep(NamedTuple):
     """One step of a server's engine, as its name tells it.
 
     ``kind``: PREFILL, DECODE, MIXED, VERIFY, DRAFT or IDLE. ``padded``: the number of requests to which the
@@ -65,7 +62,7 @@ class EngineStep:
 
 def engine_step(text: str) -> EngineStep | None:
     """Return the engine step that a range's name describes; None if it describes none."""
-    if len(text) > _LIMIT:
+    if len(text) > LIMIT:
         return None
     # a long run has a name for each step: its first characters decide which form is tried
     for begin, forms in _BY_BEGIN:
@@ -193,8 +190,10 @@ _VLLM_SUMS: Final = re.compile(
     rf"execute_[0-9]+_context_{_COUNT}{_SUMS}_generation_{_COUNT}{_SUMS}"
 )
 _SUMS_BEGIN: Final = "execute_"
+#: The same name for Polars, which has no look-ahead: after each number comes another character anyway.
+WITH_SUMS: Final = "^" + _VLLM_SUMS.pattern.replace("(?![0-9])", "")
 #: The libraries whose steps opscope's adapters name, by the adapter's name.
-_LIBRARIES: Final = {
+LIBRARIES: Final = {
     "transformers": "transformers",
     "onnxruntime_genai": "ONNX Runtime GenAI",
 }
@@ -214,7 +213,7 @@ _CHUNK_DOUBT: Final = 0.9
 def _vllm_sums(match: re.Match[str]) -> EngineStep:
     library, *numbers = match.groups()
     counts = [int(text) for text in numbers]
-    server = VLLM if library is None else _LIBRARIES[library]
+    server = VLLM if library is None else LIBRARIES[library]
     return _of_counts(server, Share(*counts[:5]), Share(*counts[5:]))
 
 
@@ -239,7 +238,7 @@ def _vllm_new(match: re.Match[str]) -> EngineStep:
 
 # ------------------------------------------------------------------------------------- SGLang and ATOM
 
-_SGLANG: Final = re.compile(r"step\[([A-Z_]+)((?:\s[^\]]*)?)\]")
+_SGLANG: Final = re.compile(r"step\[([A-Z_0-9]+)((?:\s[^\]]*)?)\]")
 _ATOM: Final = re.compile(r"^(prefill|decode)\[([^\[\]]*(?:\[[^\]]*\][^\[\]]*)*)\]")
 _FIELD: Final = re.compile(r"(\w+)=([0-9]{1,15})(?![0-9])(?:/([0-9]{1,9}))?")
 _SGLANG_KINDS: Final = {
@@ -294,7 +293,8 @@ def _sglang(match: re.Match[str]) -> EngineStep | None:
             return EngineStep(SGLANG, MIXED, prefill, decode)
         return _of_counts(SGLANG, prefill, decode)  # the last chunk of a prefill may be alone
     alone = batch if of_mode == DECODE and tokens is None else tokens
-    decode = _sums(fields, "g", batch, alone)
+    # the name of a draft's extension has its sums as those of a prefill
+    decode = _sums(fields, "c" if of_mode == DRAFT and "c_sk" in fields else "g", batch, alone)
     if of_mode == DECODE:  # several tokens per request are drafts being verified
         of_mode = _kind(NOTHING, decode) if decode.requests else DECODE
     return EngineStep(SGLANG, of_mode, decode=decode)

@@ -77,6 +77,9 @@ def _rows(
         if not number % _TOLD:
             stage.add(_TOLD if number else 0)
         forward = forwards[number] if forwards is not None else None
+        if forward is None and number and call is calls[number - 1]:  # ranges that are no calls
+            rows.append(rows[-1])
+            continue
         figures, reason = cost(call, forward=forward)
         entry = entry_of(call.name) or (entry_of(forward.name) if forward is not None else None)
         eligible = tensorcore.eligible(entry)

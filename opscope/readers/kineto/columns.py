@@ -177,7 +177,6 @@ class Columns:
     _op_texts: dict[tuple[str, bytes, bytes, bytes, bytes, bytes], int] = field(
         default_factory=dict
     )
-    _name_texts: dict[int, int] = field(default_factory=dict)  # by the name's number
 
     def __post_init__(self) -> None:
         self.triples = _Triples(self.shapes)
@@ -331,7 +330,7 @@ def _host(columns: Columns, kind: str, rows: Block) -> None:
     data["seq"] = ints([a.seq for a in args])
     data["fwd"] = ints([a.fwd for a in args])
     data["external"] = ints([a.external for a in args])
-    data["text"] = _texts(columns, rows.events, args, data["name"])
+    data["text"] = _texts(columns, rows.events, args)
     data["attrs"] = columns.attrs_of(args)
     if kind == "python" and any(a.called_from is not ABSENT for a in args):
         data["name"] = columns.names.of(_call(rows.events, args))
@@ -354,29 +353,17 @@ def _call(events: Sequence[Event], args: list[Args]) -> list[str]:
     return names
 
 
-def _texts(
-    columns: Columns, events: Sequence[Event], args: list[Args], names: Column
-) -> NDArray[np.int32]:
-    """Return the code of each op's range text, which is formatted once per distinct op, shapes and values."""
-    code_of_text, texts, of_name = columns._op_texts, columns.texts, columns._name_texts
+def _texts(columns: Columns, events: Sequence[Event], args: list[Args]) -> NDArray[np.int32]:
+    """Return the code of each op's range text, which is formatted once per distinct op, shapes and values;
+    -1 for those with only a name: most of these are no ops, and a server has a name for each step."""
+    code_of_text, texts = columns._op_texts, columns.texts
     dims = [a.dims if a.dims is not ABSENT else a.dims_old for a in args]
     detailed = [
         index
         for index, (size, a) in enumerate(zip(dims, args, strict=True))
         if size is not ABSENT or a.stack is not ABSENT
     ]
-    if len(detailed) < len(events):  # some have only a name, whose number decides the text
-        plain = np.ones(len(events), np.bool_)
-        plain[detailed] = False
-        for name in np.flatnonzero(np.bincount(names[plain])).tolist():
-            if name not in of_name:
-                event = events[int(np.flatnonzero(plain & (names == name))[0])]
-                of_name[name] = texts[op_text(event.name, b"", b"", b"", b"", b"")]
-        table = np.zeros(len(columns.names), np.int32)
-        table[list(of_name)] = list(of_name.values())
-        result: NDArray[np.int32] = table[names]
-    else:
-        result = np.zeros(len(events), np.int32)
+    result: NDArray[np.int32] = np.full(len(events), -1, np.int32)
     codes = []
     for place in detailed:
         a = args[place]

@@ -26,6 +26,7 @@ DTYPES: Final = {
     "c10::Float8_e4m3fn": "f8e4m3fn", "c10::Float8_e5m2": "f8e5m2",
     "c10::Float8_e4m3fnuz": "f8e4m3fnuz", "c10::Float8_e5m2fnuz": "f8e5m2fnuz",
     "c10::Float8_e8m0fnu": "f8e8m0fnu",
+    "c10::Float4_e2m1fn_x2": "u8",  # two elements a byte; sizes count bytes
     "Double": "f64", "Float": "f32", "Half": "f16", "BFloat16": "bf16", "Long": "i64",
     "Int": "i32", "Short": "i16", "Char": "i8", "Byte": "u8", "Bool": "bool",
     "ComplexFloat": "c64", "ComplexDouble": "c128", "Float8_e4m3fn": "f8e4m3fn",

@@ -14,6 +14,7 @@ from opscope.core.tables.columns import spread
 
 from .columns import NONE, nullable
 from .links import Placed, forward_threads
+from .ops import op_text
 
 _STEP = re.compile(r"ProfilerStep#([0-9]{1,18})\Z")
 _BACKWARD = re.compile(
@@ -42,10 +43,15 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     name = rows.column("name", np.int32)
     process, thread = placed.process(rows), placed.thread(rows)
     text, texts = rows.column("text", np.int32), list(columns.texts)
-    domain, category, own_text = _meanings(kind, list(columns.names), name)
+    names = list(columns.names)
+    domain, category, own_text = _meanings(kind, names, name)
     replaced = own_text[name]
     text = np.where(replaced >= 0, replaced + len(texts), text)
-    texts += [_label(kind, label) for label in columns.names]
+    texts += [_label(kind, label) for label in names]
+    bare, seen = np.flatnonzero(text < 0), np.zeros(len(names), bool)
+    seen[name[bare]] = True
+    text[bare] = (np.cumsum(seen) - 1 + len(texts))[name[bare]]
+    texts += [op_text(names[n], b"", b"", b"", b"", b"") for n in np.flatnonzero(seen).tolist()]
     direction = category[name]
     forward = np.full(len(name), NONE)
     if kind == "op":

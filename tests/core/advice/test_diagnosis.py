@@ -76,7 +76,9 @@ def test_a_device_that_always_works_is_healthy_if_it_is_known_what_it_computes()
     row = first(each_step(*work, ops=({**op, "start": 1 * US, "end": 600 * US},)))
     assert (row["finding"], row["lost"]) == ("healthy", 0)
     assert "98" in row["text"]
-    assert "whether its kernels could be faster is not known" in row["text"]  # nothing names the device
+    assert (
+        "whether its kernels could be faster is not known" in row["text"]
+    )  # nothing names the device
     row = first(each_step(*work))
     assert (row["finding"], row["lost"]) == ("cannot tell", None)
     assert "100 % of the device's time has no op" in row["text"]

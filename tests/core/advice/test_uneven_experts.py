@@ -135,6 +135,13 @@ def test_a_rank_whose_experts_are_late_is_named():
     assert found.saving_most == 10 * (700 - 400) * US
 
 
+def test_a_late_expert_counts_from_a_quarter_beyond_the_mean():
+    """Of 310, 229, 229 and 229 us the first is 1.24 times the mean; of 316, 228, 228, 228 us 1.26 times."""
+    assert DETECTOR.find(expert_parallel(310, 229, 229, 229)) == []
+    (found,) = DETECTOR.find(expert_parallel(316, 228, 228, 228))
+    assert "1.26 times the mean" in found.what
+
+
 def test_even_experts_of_a_server_are_left_alone():
     assert list(DETECTOR.find(expert_parallel(300, 310, 290, 300))) == []
 

@@ -50,6 +50,9 @@ from opscope.core.dialects.serving import (
         ("step[MIXED bs=2]", "SGLang", MIXED, Share(), Share()),
         ("step[TARGET_VERIFY bs=32]", "SGLang", VERIFY, NOTHING, Share(32)),
         ("step[DRAFT_EXTEND bs=3]", "SGLang", DRAFT, NOTHING, Share(3)),
+        # its requests are past their prompts, but SGLang writes the sums as those of a prefill
+        ("step[DRAFT_EXTEND_V2 bs=4 c_sq=16 c_sqsq=64 c_sqsk=16000 c_sk=4000]",
+            "SGLang", DRAFT, NOTHING, Share(4, 16, 4000, 64, 16000)),
         ("step[IDLE bs=0]", "SGLang", IDLE, NOTHING, NOTHING),
         ("prefill[bs=2 tok=14721 ctx=[7803, 6918] sqsq=108745533 sqsk=108745533 sk=14721]",
             "ATOM", PREFILL, Share(2, 14721, 14721, 108745533, 108745533), NOTHING),

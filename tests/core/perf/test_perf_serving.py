@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.cached import LENGTHS
+from opscope.core.perf.cached import LENGTHS, WINDOW
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec
+from opscope.readers.kineto.ops import op_text
 
 
 def known(text):
@@ -312,3 +313,65 @@ def test_sparse_latent_attention_counts_the_keys_that_are_chosen():
     sums = (0, 0, 0, 0, 0, 3, 3, 6000, 3, 6000)
     cost, why = perf.cost(OpCall(dense.name, dense.inputs, None, (*dense.params, (LENGTHS, sums))))
     assert cost.matrix_flops == 6000 * 128 * (2 * 576 + 2 * 512), why
+
+
+#: Four requests that decode, each with 1,000 keys; a prefill of 600 and one of 400 tokens.
+DECODING = (0, 0, 0, 0, 0, 4, 4, 4_000, 4, 4_000)
+PREFILLING = (2, 1_000, 1_000, 520_000, 520_000, 0, 0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "sums", "window", "matrix", "masked", "read", "written"),
+    [
+        # absorbed: each of 128 heads multiplies with latent keys of 576 and values of 512
+        ("_flashmla_C::fwd_kvcache_mla(bf16[4,1,128,576], bf16[90,64,1,576]) {head_size_v=512}", DECODING, None,
+            2 * 4_000 * 128 * (576 + 512), 0, 2 * (4 * 128 * 576 + 4_000 * 576), 2 * 4 * 128 * 512),
+        # 8-bit queries and cache, a 16-bit result
+        ("_flashmla_extension_C::fwd_kvcache_mla_fp8(f8e4m3fn[4,1,128,576], f8e4m3fn[90,64,1,576])"
+            " {head_size_v=512}", DECODING, None,
+            2 * 4_000 * 128 * (576 + 512), 0, 4 * 128 * 576 + 4_000 * 576, 2 * 4 * 128 * 512),
+        # not absorbed: keys of 192 and values of 128; of q queries the i-th sees i keys
+        ("vllm::unified_mla_attention_with_output(bf16[1000,128,192], bf16[1000,512], bf16[1000,1,64],"
+            " bf16[1000,16384])", PREFILLING, None, 2 * 520_000 * 128 * 320,
+            2 * (600 * 599 // 2 + 400 * 399 // 2) * 128 * 320,
+            2 * (1_000 * 128 * 192 + 1_000 * 576), 2 * 1_000 * 128 * 128),
+        # a window of 128 keys leaves 128 of each request's 1,000
+        ("vllm::unified_attention(bf16[4,32,128], bf16[4,8,128], bf16[4,8,128])", DECODING, 128,
+            2 * 4_000 * 32 * 256, 2 * 4 * (1_000 - 128) * 32 * 256,
+            2 * (4 * 32 * 128 + 4 * 128 * 8 * 256), 2 * 4 * 32 * 128),
+    ],
+)  # fmt: skip
+def test_attention_over_a_cache_is_what_a_hand_counts(
+    text, sums, window, matrix, masked, read, written
+):
+    call = parse(text)
+    told = ((LENGTHS, sums), *(() if window is None else ((WINDOW, window),)))
+    cost = known(OpCall(call.name, call.inputs, None, (*call.params, *told)))
+    assert (cost.matrix_flops, cost.masked_flops) == (matrix, masked)
+    assert (cost.bytes_read, cost.bytes_written) == (read, written)
+    assert not cost.note.startswith(";")
+
+
+@pytest.mark.parametrize("name", ["aiter::gemm_a4w4({0}[64,1024], {0}[512,1024]) -> bf16[64,512]",
+                                  "_C::cutlass_scaled_fp4_mm(bf16[64,512], {0}[64,1024], {0}[512,1024])"])  # fmt: skip
+def test_two_4_bit_elements_share_a_byte_and_unknown_elements_are_not_counted(name):
+    assert known(name.format("u8")).matrix_flops == 2 * 64 * 512 * 2048
+    cost, why = perf.cost(parse(name.format("?")))
+    assert cost is None
+    assert "one or two" in why
+
+
+def test_pytorchs_product_of_4_bit_elements_has_two_in_a_byte():
+    """PyTorch's profiler names their type Float4_e2m1fn_x2 and writes sizes of bytes."""
+    dims, types = (
+        b"[[64,1024],[1024,512],[64,128],[512,128]]",
+        b'["%s","%s","c10::Float8_e4m3fn","c10::Float8_e4m3fn"]',
+    )
+    packed = op_text(
+        "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float4_e2m1fn_x2"), b"", b"", b""
+    )
+    assert known(packed).matrix_flops == 2 * 64 * 512 * 2048
+    plain = op_text(
+        "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float8_e4m3fn"), b"", b"", b""
+    )
+    assert known(plain).matrix_flops == 2 * 64 * 512 * 1024

@@ -8,7 +8,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms, share
-from opscope.core.advice.served import WORTH, engine, longest, steady, window
+from opscope.core.advice.served import WORTH, engine, longest, most, steady, window
 from opscope.core.question import parameters
 from opscope.core.question.units import counted
 
@@ -45,8 +45,8 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     batches = f" of {', '.join(map(str, sizes[:8]))} requests" if sizes else ""
     return [
         Finding(
-            what=f"{len(outside):,} of {counted(len(decode), 'decode step')} replay no CUDA graph: the device"
-            f" waits {ms(waits)} for their launches ({share(waits, total)} of the engine's time)",
+            what=f"{most(outside):,} of {counted(most(decode), 'decode step')} replay no CUDA graph: the"
+            f" device waits {ms(waits)} for their launches ({share(waits, total)} of the engine's time)",
             evidence=f"steps{batches} with {int(outside['kernels'].median() or 0):,} kernels each (median)",  # type: ignore[arg-type]
             recommendation=_CHANGE,
             time=waits,

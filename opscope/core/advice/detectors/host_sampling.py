@@ -9,7 +9,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms
-from opscope.core.advice.served import LEAST, engine, steady
+from opscope.core.advice.served import LEAST, engine, longest, most, steady
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.serving.engine_steps import engine_steps
 from opscope.core.analysis.serving.step_work import step_at
@@ -39,10 +39,10 @@ def find(answers: Answers) -> Answer:
     large = joined.filter(pl.col("copied") > _BYTES * pl.col("decode_requests"))
     if len(large) < LEAST:
         return []
-    time = int(large["copy_time"].sum())
+    time = longest(large, "copy_time")
     return [
         Finding(
-            what=f"{len(large):,} of {len(decode):,} decode steps copy"
+            what=f"{most(large):,} of {most(decode):,} decode steps copy"
             f" {units.size(large['copied'].median())} to the host (median): logits, where token ids would do",
             evidence=f"{units.size(large['copied'].sum())} in all, {ms(time)} of copies",
             recommendation=_CHANGE,

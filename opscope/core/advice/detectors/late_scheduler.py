@@ -8,7 +8,7 @@ import polars as pl
 
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms, share
-from opscope.core.advice.served import WORTH, engine, longest, window
+from opscope.core.advice.served import WORTH, engine, longest, most, window
 from opscope.core.question import parameters
 from opscope.core.question.units import counted
 
@@ -43,7 +43,7 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     causes = [f"{row['what']} {ms(row['time'])}" for row in host.rows(named=True)]
     return [
         Finding(
-            what=f"the device waits {ms(time)} between {counted(len(waits), 'engine step')} whose"
+            what=f"the device waits {ms(time)} between {counted(most(waits), 'engine step')} whose"
             " requests go on"
             f" decoding ({share(time, total)} of the engine's time)",
             evidence=f"between steps ran: {', '.join(causes)}",

@@ -77,8 +77,8 @@ def _inputs(call: OpCall) -> str:
 
 
 def _source(reading: Reading) -> tuple[str | None]:
-    frames = reading.call.frames if reading.call is not None else ()
-    return (source_text(frames or reading.frames) or None,)
+    frames = (reading.call.frames if reading.call is not None else ()) or reading.frames
+    return (source_text(frames) or None if frames else None,)
 
 
 def args_text(args: tuple[Arg, ...]) -> str:

@@ -142,8 +142,8 @@ def closures(attribution: Attribution, codes: Codes) -> Ints:
     readings, texts = attribution.meaning.readings, attribution.meaning.texts
     is_step = np.array(
         [
-            (r.call.name if r.call is not None else text).startswith(_STEP)
-            and r.direction == "optimizer"
+            r.direction == "optimizer"
+            and (r.call.name if r.call is not None else text).startswith(_STEP)
             for r, text in zip(readings, texts, strict=True)
         ],
         bool,

@@ -17,7 +17,7 @@ from opscope.core.analysis.ops.identities import Identities, identities
 from opscope.core.analysis.ops.op_times import Times, times
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.attribution.enclosing import Context, is_user_range
-from opscope.core.attribution.served_steps import served_steps
+from opscope.core.attribution.served_steps import of_job, served_steps
 from opscope.core.dialects import Reading
 from opscope.core.once import once
 from opscope.core.question import units
@@ -549,9 +549,10 @@ def served_words(profile: Answers) -> str | None:
     """Return how many engine steps a server names: "20 engine steps (4 prefill, 16 decode)"; None: none."""
     if profile.merged_of is not None:
         return None
-    kinds = profile.of(op_index).served_steps["kind"]
-    if kinds.is_empty():
+    steps = profile.of(op_index).served_steps.filter(pl.col("engine") == 0)
+    if steps.is_empty():
         return None
+    kinds = of_job(steps)["kind"]
     counts = kinds.fill_null("unknown").value_counts(sort=True).rows()
     parts = ", ".join(f"{count:,} {kind}" for kind, count in counts)
     return f"{units.counted(len(kinds), 'engine step')} ({parts})"

@@ -13,12 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
-from opscope.core.attribution.served_steps import PHASES, SHARE
+from opscope.core.attribution.served_steps import PHASES, SHARE, engine_of
 from opscope.core.perf.cached import LENGTHS, WINDOW
 from opscope.core.perf.model_config import EXPERTS, Weights, model_config
 from opscope.core.schema import OpCall, ParamValue, TensorSpec
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
+from opscope.core.tables.row_numbers import Numbering
 from opscope.core.tables.trace import MODEL_CONFIG, Trace
 
 Params: TypeAlias = "tuple[tuple[str, ParamValue], ...]"
@@ -115,36 +116,42 @@ def lengths_of_steps(
         return [], np.full(len(rows), NONE, np.int64)
     steps = _Steps(served)
     ranges = attribution.trace["ranges"]
-    process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
-    own = steps.at(process, ranges["start"].gather(rows).to_numpy())
+    process, thread = (
+        ranges[name].gather(rows).fill_null(NONE).to_numpy() for name in ("process", "thread")
+    )
+    own = steps.at(process, thread, ranges["start"].gather(rows).to_numpy())
     sums = _sums_of(served, own)
     captured, means = _replayed(attribution, steps, served, rows)
     sums[captured] = means[captured]
     is_known = ~np.isnan(sums).any(axis=1)
-    distinct, which = np.unique(sums[is_known], axis=0, return_inverse=True)
+    known, numbering = sums[is_known].astype(np.int64), Numbering(len(_SUMS))
+    which = numbering.of(*known.T)  # to sort the rows takes ten times as long
     numbers = np.full(len(rows), NONE, np.int64)
-    numbers[is_known] = which.reshape(-1)
-    params: list[Params] = [
-        ((LENGTHS, tuple(int(value) for value in row)),) for row in distinct.tolist()
-    ]
-    return params, numbers
+    numbers[is_known] = which
+    distinct = np.empty((numbering.many, len(_SUMS)), np.int64)
+    distinct[which] = known
+    return [((LENGTHS, row),) for row in map(tuple, distinct.tolist())], numbers
 
 
 class _Steps:
-    """Finds the step that runs at a time; steps of a process do not overlap."""
+    """Finds the step that runs at a time; steps of an engine do not overlap."""
 
     def __init__(self, served: pl.DataFrame) -> None:
-        self._process = served["process"].fill_null(NONE).to_numpy()
+        self._served, self._engines = served, 1 + int(served["engine"].max() or 0)  # type: ignore[arg-type]
+        self._lane = (
+            served["process"].fill_null(NONE) * self._engines + served["engine"]
+        ).to_numpy()
         self._start, self._end = (served[name].to_numpy() for name in ("start", "end"))
 
-    def at(self, process: Ints, time: Ints) -> Ints:
-        """Return the place of the step around each time (ns) of a process, -1 for none."""
+    def at(self, process: Ints, thread: Ints, time: Ints) -> Ints:
+        """Return the place of the step around each time (ns) of a thread, -1 for none."""
         places = np.full(len(time), NONE, np.int64)
-        for number in np.unique(process).tolist():
-            mine = np.flatnonzero(self._process == number)
+        lane = process * self._engines + engine_of(self._served, process, thread)
+        for number in np.unique(lane).tolist():
+            mine = np.flatnonzero(self._lane == number)
             if not len(mine):
                 continue
-            here = np.flatnonzero(process == number)
+            here = np.flatnonzero(lane == number)
             index = np.searchsorted(self._start[mine], time[here], side="right") - 1
             inside = (index >= 0) & (time[here] <= self._end[mine[np.maximum(index, 0)]])
             places[here[inside]] = mine[index[inside]]
@@ -178,8 +185,10 @@ def _replayed(
     order = np.argsort(rows)
     which = order[np.searchsorted(rows[order], pairs[0])]
     calls = attribution.trace["calls"]
-    process = calls["process"].fill_null(NONE).to_numpy()
-    places = steps.at(at(process, pairs[1]), at(calls["start"].to_numpy(), pairs[1]))
+    process, thread = (
+        at(calls[name].fill_null(NONE).to_numpy(), pairs[1]) for name in ("process", "thread")
+    )
+    places = steps.at(process, thread, at(calls["start"].to_numpy(), pairs[1]))
     sums = _sums_of(served, places)
     count = np.bincount(which, minlength=len(rows))
     captured = count > 0

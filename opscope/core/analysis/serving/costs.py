@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.serving.notes import no_rows
 from opscope.core.analysis.serving.phases import EMPTY
-from opscope.core.analysis.serving.requests import are_alike, work_windows
+from opscope.core.analysis.serving.requests import work_windows
 from opscope.core.analysis.serving.shares import split
+from opscope.core.attribution.served_steps import are_alike
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column

@@ -41,7 +41,7 @@ STEPS: Final = {
 def engine_steps(profile: Answers) -> pl.DataFrame:
     """The engine's steps of each process (``STEPS``), by process and begin.
 
-    They are the ranges that a server names by the sizes of its steps (``dialects.serving``), on the thread
+    They are the ranges that a server names by the sizes of its steps (``dialects.serving``), of the engine
     with most of them. ``next``: when the process's next step began (ns); for the last step, its own end.
     ``new_tokens``: tokens that it computed (Σq); ``output_tokens``: tokens that it produced, one for each
     request that decoded; null if drafts were verified, because their acceptance is not recorded;
@@ -50,7 +50,7 @@ def engine_steps(profile: Answers) -> pl.DataFrame:
     ``steps_without_names``.
     """
     ops = profile.of(op_index)
-    named = ops.served_steps
+    named = ops.served_steps.filter(pl.col("engine") == 0)
     every = pl.concat([named, steps_without_names(profile, named)])
     return _with_sums(every, ops.attribution.trace["processes"])
 

@@ -87,6 +87,7 @@ def _rows(steps: pl.DataFrame, process: int) -> pl.DataFrame:
         "source": pl.col("by"),
         "padded": pl.lit(None, pl.Int64),
         "confidence": (sure * pl.col("sure")).round(3),
+        "engine": pl.lit(0),
         **phases,
     }
     return steps.select(**{name: columns[name] for name in SERVED}).cast(dict(SERVED.items()))

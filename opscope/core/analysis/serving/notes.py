@@ -8,7 +8,9 @@ from dataclasses import replace
 import polars as pl
 
 from opscope.core.analysis.answers import Answers
+from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.serving.step_sums import step_sums
+from opscope.core.attribution.served_steps import of_job
 from opscope.core.question import units
 from opscope.core.question.column import Column
 from opscope.core.question.layout import Table
@@ -35,7 +37,7 @@ def no_rows(documented: Iterable[Column]) -> pl.DataFrame:
 
 def step_lines(profile: Answers) -> list[str]:
     """Return lines that give the source of the steps, its confidence, and which steps are warm-up."""
-    steps = profile.of(step_sums)
+    steps = of_job(profile.of(step_sums))
     lines = []
     for source, count, least in (
         steps.group_by("source", maintain_order=True)
@@ -44,6 +46,12 @@ def step_lines(profile: Answers) -> list[str]:
     ):
         sure = "" if least == 1 else f" (confidence {units.share(least)})"
         lines.append(f"{units.counted(count, 'engine step')} told by {source}{sure}")
+    others = profile.of(op_index).served_steps.filter(pl.col("engine") > 0)
+    if len(others):
+        lines.append(
+            f"{units.counted(len(others), 'step')} of further engines in the same process, on"
+            f" {units.counted(others.n_unique(['process', 'thread']), 'thread')}: not shown"
+        )
     unknown = steps["kind"].null_count()
     if unknown:
         lines.append(f"{units.counted(unknown, 'step')}: nothing shows which kind")

@@ -11,6 +11,7 @@ from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.serving.notes import no_rows, served_table
 from opscope.core.analysis.serving.shares import shares
 from opscope.core.analysis.serving.step_sums import step_sums
+from opscope.core.attribution.served_steps import are_alike
 from opscope.core.question import lacking, units
 from opscope.core.question.column import Frame
 from opscope.core.question.layout import Column, Table
@@ -90,14 +91,6 @@ def request_times(requests: pl.DataFrame) -> pl.DataFrame:
         pl.when(after > 0).then((last - first) / after).alias("tpot"),
         (last - pl.col("arrival")).alias("lasted"),
     )
-
-
-def are_alike(steps: pl.DataFrame) -> bool:
-    """Whether all processes with engine steps ran the same batches, as ranks of one engine do."""
-    batches = steps.group_by("process").agg(
-        pl.struct("kind", "prefill_requests", "decode_requests")
-    )
-    return batches["kind"].n_unique() <= 1
 
 
 def requests_of(profile: Answers) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.serving.engine_steps import engine_steps
 from opscope.core.analysis.serving.parts import COPIES, PARTS, parts_of
 from opscope.core.analysis.steps.iterations import launch_times
+from opscope.core.attribution.served_steps import engine_of
 from opscope.core.tables.columns import at, compact
 from opscope.core.tables.intervals import NONE, Ints
 
@@ -62,6 +63,10 @@ def _launched(ops: Ops, steps: pl.DataFrame, name: str) -> pl.DataFrame:
     process = table["process"].fill_null(NONE).to_numpy()
     when = launch_times(ops, name, launched)
     row = step_at(steps, process, when)
+    # what another engine of the process launched is none of these steps' work
+    call = np.where(launched.replay >= 0, launched.replay, launched.call).astype(np.int64)
+    thread = at(trace["calls"]["thread"].fill_null(NONE).to_numpy(), call, NONE)
+    row[engine_of(ops.served_steps, process, thread) > 0] = NONE
     kept = np.flatnonzero(row >= 0)
     if name == "kernels":
         parts = _parts(ops, table["name"].gather(kept), launched.op[kept])
@@ -93,6 +98,8 @@ def _computed(ops: Ops, steps: pl.DataFrame) -> pl.DataFrame:
     process = ranges["process"].gather(rows).fill_null(NONE).to_numpy()
     start = ranges["start"].gather(rows).fill_null(0).to_numpy()
     row = step_at(steps, process, start)
+    thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
+    row[engine_of(ops.served_steps, process, thread) > 0] = NONE
     kept = np.flatnonzero(row >= 0)
     count = len(kept)
     reading = attribution.meaning.reading[rows[kept]].astype(np.int64)

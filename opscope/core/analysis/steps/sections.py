@@ -181,6 +181,8 @@ def _runs(ops: Ops) -> dict[int, tuple[Ints, Ints, Ints]]:
     """Return the runs of compiled functions in each process that trains: start, end (ns), function."""
     ranges, meaning = ops.attribution.trace["ranges"], ops.attribution.meaning
     rows = np.flatnonzero(meaning.role == ROLE["graph"])
+    if not len(rows):
+        return {}
     names = {text: number for number, text in enumerate(dict.fromkeys(meaning.texts))}
     code = np.array([names[text] for text in meaning.texts], np.int64)
     process = processes_of(ranges["process"])

@@ -129,6 +129,8 @@ def scaled_mm(call: OpCall) -> Cost:
         shape, k = (left[0], right[1]), left[1]
         if right[0] != k:
             k = max(k, right[0])  # 4-bit types are packed two to a byte along K on one side
+        elif a.dtype == b.dtype == "u8":
+            k *= 2  # or on both: bytes are no type of these products
     if out is None and variant(call, "as_input"):
         out = TensorSpec(a.dtype, shape)
     wider = dtype_param(call, "?", "out_dtype")  # a trace without outputs may hold the argument
@@ -139,7 +141,7 @@ def scaled_mm(call: OpCall) -> Cost:
         [a, b, *more],
         writes,
         matrix=2 * product(shape) * k,
-        dtype=a.dtype,
+        dtype="u4" if a.dtype == b.dtype == "u8" else a.dtype,
         reason="the trace does not record the result's dtype",
     )
 

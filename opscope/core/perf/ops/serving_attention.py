@@ -26,7 +26,7 @@ from opscope.core.perf.shapes import (
     span,
     tensors,
 )
-from opscope.core.schema import OpCall, TensorSpec
+from opscope.core.schema import DTYPE_BITS, OpCall, TensorSpec
 
 from .attention import attention_cost, live_pairs, tokens_first
 
@@ -262,7 +262,7 @@ _WINDOWED: Final = "a window of {window:,} keys leaves at most the pairs that ar
 _NO_WINDOW: Final = (
     "all cached keys are assumed to be read: a sliding window is no argument of the call"
 )
-_CACHE_TYPE: Final = "; the cache is assumed to have the dtype of the new keys"
+_CACHE_TYPE: Final = "the cache is assumed to have the dtype of the new keys"
 
 
 def over_cache(call: OpCall, heads: Heads, own_window: int | None = None) -> Cost:
@@ -285,16 +285,17 @@ def over_cache(call: OpCall, heads: Heads, own_window: int | None = None) -> Cos
         written += heads.heads * lengths.queries * d_v
     dtype = call.param("cache_dtype") if own_window is None else heads.keys.dtype
     note = _WINDOWED.format(window=window) if is_windowed else _NO_WINDOW
-    if window == 0:
-        note = ""
+    notes = ["" if window == 0 else note, "" if isinstance(dtype, str) else _CACHE_TYPE]
+    # kernels with 8-bit queries write 16-bit results
+    result = Span("bf16", written) if DTYPE_BITS.get(heads.q.dtype) == 8 else span(heads.q, written)
     return cost(
         [heads.q, Span(dtype if isinstance(dtype, str) else heads.keys.dtype, read * heads.cached)],
-        [heads.out if heads.out is not None else span(heads.q, written)],
+        [heads.out if heads.out is not None else result],
         matrix=matrix,
         masked=masked,
         vector=vector,
         dtype=heads.q.dtype,
-        note=note + ("" if isinstance(dtype, str) else _CACHE_TYPE),
+        note="; ".join(filter(None, notes)),
     )
 
 

@@ -133,6 +133,8 @@ def scaled_product(call: OpCall) -> Cost:
     rows, inner = sizes(a)[:-1], sizes(a)[-1:]
     if not inner:
         raise CannotKnow("not matrices: the first operand is a scalar")
+    if places.halves and a.dtype == "?":
+        raise CannotKnow("without an element's type, an element may be one or two of K")
     k = inner[0] * (2 if places.halves and a.dtype in ("u8", "i8") else 1)
     out: TensorSpec | None
     if places.out is None:

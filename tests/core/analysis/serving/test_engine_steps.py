@@ -9,8 +9,12 @@ import polars as pl
 import pytest
 
 import opscope
+from opscope.core.analysis.ops.ops import op_index, served_words
 from opscope.core.analysis.serving.engine_steps import STEPS, engine_steps
+from opscope.core.analysis.serving.notes import step_lines
 from opscope.core.analysis.serving.step_sums import TIMES, step_sums
+from opscope.core.dialects.serving import NAMED, engine_step
+from opscope.core.tables.trace import Trace
 from opscope.profile import Profile
 from tests.command import opscope as opscope_command
 from tests.made_server import PRODUCT, SAMPLER, US, Step, served, serving
@@ -231,3 +235,98 @@ def test_the_first_screen_counts_the_servers_steps(case):
     assert printed.count("20 engine steps (16 decode, 4 prefill)") == 3
     assert "no steps" not in printed
     assert "--reports serving_phases," in printed
+
+
+SUMMED = [
+    "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk55086sqsq32sqsk55086)",
+    "execute_7_context_2(sq4sk7sqsq8sqsk14)_generation_3(sq3sk61sqsq3sqsk61) and more",
+    "transformers execute_5_context_1(sq5sk5sqsq25sqsk25)_generation_0(sq0sk0sqsq0sqsk0)",
+    "execute_0_context_0(sq0sk0sqsq0sqsk0)_generation_0(sq0sk0sqsq0sqsk0)",
+    "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq4sk40sqsq8sqsk80)",
+    # too many tokens: a pair of words, which counts only in a process without better names; too long a text
+    "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq1234567890123sk40sqsq8sqsk80)",
+    "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq4sk40sqsq8sqsk80)" + "x" * 500,
+    "a execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq4sk40sqsq8sqsk80)",
+]
+
+
+def test_names_with_sums_are_read_in_columns_as_one_by_one():
+    """The columns hold what ``engine_step`` reads, for each kind and for names that no server writes."""
+    made = Profile(served([Step(name) for name in SUMMED]))
+    table = made.of(op_index).served_steps.sort("start")
+    read = [step for step in map(engine_step, SUMMED) if step and step.server != NAMED]
+    assert len(read) == 6
+    assert table["source"].to_list() == [step.server for step in read]
+    assert table["kind"].to_list() == [
+        step.kind.replace("prefill and decode", "mixed") for step in read
+    ]
+    for phase in ("prefill", "decode"):
+        columns = [f"{phase}_{name}" for name in ("requests", "queries", "keys", "qq", "qk")]
+        assert table.select(columns).rows() == [tuple(getattr(step, phase)) for step in read]
+
+
+def test_the_decodes_beside_verified_drafts_are_the_draft_models():
+    made = [
+        Step(f"step[{mode} bs=4]") for mode in ("DECODE", "TARGET_VERIFY", "DRAFT_EXTEND_V2") * 3
+    ]
+    profile = Profile(served(made))
+    assert {kind: row["steps"] for kind, row in phases(profile).items()} == {
+        "draft": 6,
+        "verify": 3,
+    }
+    assert phases(profile)["draft"]["confidence"] == 0.9
+    assert phases(Profile(served([Step("step[DECODE bs=4]")])))["decode"]["confidence"] == 1
+
+
+def engines(crossing: bool) -> Profile:
+    """An engine of a process, and a second of four steps on another thread, a third of a step later."""
+    steps = [Step(f"execute_context_0(0)_generation_{n}({n})") for n in (4, 5, 4, 5, 4, 5)]
+    trace = served(steps)
+    tables = {name: trace[name] for name in ("ranges", "calls", "kernels", "devices", "processes")}
+    of_first = pl.col("start") < trace["ranges"]["start"].min() + 4 * 1_020 * US
+    moved = 300 * US if crossing else 0
+    correlations = tables["calls"].filter(of_first)["correlation"].implode()
+    for name in ("ranges", "calls", "kernels"):
+        of_step = of_first if name != "kernels" else pl.col("correlation").is_in(correlations)
+        other = tables[name].filter(of_step).with_columns(pl.col("start", "end") + moved)
+        if name != "kernels":
+            other = other.with_columns(pl.lit(12, pl.Int64).alias("thread"))
+        if name != "ranges":
+            other = other.with_columns(pl.col("correlation") + 1_000)
+        tables[name] = pl.concat([tables[name], other])
+    count = len(tables["ranges"])
+    tables["ranges"] = tables["ranges"].with_columns(
+        pl.int_range(count, dtype=pl.Int64).alias("id")
+    )
+    return Profile(Trace.of(tables))
+
+
+def test_a_second_engine_of_a_process_is_not_mixed_with_the_first():
+    """Data-parallel engines in one process: what a second thread launches in steps of its own is no work of
+    the first engine's steps, and the table says that it is not shown."""
+    profile = engines(crossing=True)
+    assert phases(profile)["decode"]["steps"] == 6
+    assert phases(profile)["decode"]["device_time"] == 6 * 300 * US
+    assert "4 steps of further engines in the same process, on 1 thread: not shown" in step_lines(
+        profile
+    )
+    # the same steps on a thread that only works inside them are the engine's own
+    profile = engines(crossing=False)
+    assert phases(profile)["decode"]["device_time"] == 10 * 300 * US
+    assert not any("further engines" in line for line in step_lines(profile))
+
+
+def test_a_step_of_several_ranks_is_one_step_of_the_job():
+    steps = serving(1, 5)
+    ranks = [served(steps, process=number) for number in range(2)]
+    profile = Profile(Trace.of({name: pl.concat([one[name] for one in ranks])
+                                for name in ("ranges", "calls", "kernels", "devices", "processes")}))  # fmt: skip
+    assert served_words(profile) == "6 engine steps (5 decode, 1 prefill)"
+    assert "6 engine steps told by vLLM" in step_lines(profile)
+    assert profile.serving_phases().group_by("process").agg(pl.col("steps").sum())[
+        "steps"
+    ].to_list() == [6, 6]
+    other = served([*steps, Step("execute_context_0(0)_generation_2(2)")], process=1)
+    apart = Profile(Trace.of({name: pl.concat([ranks[0][name], other[name]])
+                              for name in ("ranges", "calls", "kernels", "devices", "processes")}))  # fmt: skip
+    assert served_words(apart) == "13 engine steps (11 decode, 2 prefill)"
