@@ -360,7 +360,7 @@ def _profile(
             collected = collect_profile(
                 task, "nothing was recorded: no framework that opscope supports ran meanwhile"
             )
-        except Exception as error:  # noqa: BLE001  the recording is kept, and where is said
+        except Exception as error:  # noqa: BLE001 - the recording is kept; its place is printed
             common.fail(
                 f"{target} was not written: {recording_folder.reason(error)};"
                 f" {recording_folder.left(recording)}",

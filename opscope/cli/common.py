@@ -222,7 +222,7 @@ def show(tables: list[Table], width: int | None) -> None:
 
 
 def width(asked: int | None) -> int:
-    """Return the width of tables on stdout in characters: ``asked``, or that of stdout; 0: no limit."""
+    """Return the width of tables on stdout in characters: ``asked``, or stdout's width; 0: no limit."""
     from opscope.core.question.layout import PIPED_WIDTH, width_of
 
     if asked is not None:

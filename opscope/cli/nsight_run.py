@@ -44,7 +44,7 @@ class Wishes:
 
     ``range``: what begins and ends the recording (``CUDA``, ``NVTX``), on any machine. ``options``: options
     of ``nsys profile``, as ``--name=value``, which replace opscope's. ``report``: the path of nsys's report,
-    by default beside the profile. ``told``: print the command of nsys and its output.
+    by default beside the profile. ``told``: whether to print the command of nsys and its output.
     """
 
     range: str | None = None

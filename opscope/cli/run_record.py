@@ -181,7 +181,7 @@ def _tell_run_around(target: Path) -> None:
 def _under(
     tool: backends.Backend, target: Path, command: list[str], settings: dict[str, str], force: bool
 ) -> tuple[Path, list[str]]:
-    """Return the path of the tool's report, written instead of a profile, and the command that writes it."""
+    """Return the path of the report that the tool writes instead of a profile, and the command for it."""
     if any(settings.get(name) for name in (STEPS, FROM, UNTIL)):
         common.fail(
             f"--backend {tool.name} records the whole run; for a part of it, type: nsys profile --delay S "
@@ -218,7 +218,7 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _execute(run: Run, dumps: Dumps) -> tuple[Run, int]:
-    """Run the command to its end; return the run as it then was, and the status of the command."""
+    """Run the command to its end; return the run as it is then, and the status of the command."""
     try:
         if run.nsys is not None:
             try:

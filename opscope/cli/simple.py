@@ -105,7 +105,7 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
         recorded.append(units.counted(len(trace["kernels"]), "kernel"))
     else:
         missing.append(f"GPU kernels: {_why_no_kernels(gpu)}")
-        if gpu is not None:  # the CPU's time never stands in for the device's
+        if gpu is not None:  # the CPU's time never replaces the device's
             trace.origin["gpu"] = True
     done, lacking = "; ".join(recorded) or "nothing", "; ".join(missing)
     lines = [f"simple mode recorded: {done}", f"not recorded: {lacking}"]

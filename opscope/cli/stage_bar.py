@@ -1,4 +1,4 @@
-"""One line of ``rich.progress`` that shows the innermost stage of the work; loaded only on a terminal."""
+"""One line of ``rich.progress`` for the innermost stage of the work; loaded only on a terminal."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from opscope.core import progress
 from opscope.core.question.units import visible
 
 _PER_SECOND: Final = 8
-#: The most characters of the bar itself, and the fewest of a stage's name that identify it.
+#: The most characters of the bar itself, and the fewest that identify a stage's name.
 _WIDTH, _NAME = 30, 16
-#: The rate is computed over this many seconds: over Rich's 30 a stage that moves seldom has no data.
+#: Seconds over which the rate is computed: Rich's 30 give a stage that moves seldom no data.
 _RATED_S: Final = 600.0
 #: The text shown between two stages.
 _BETWEEN: Final = "working"
@@ -168,7 +168,7 @@ class Bar:
 
 
 class _Quiet(Live):
-    """A terminal that has gone is no error."""
+    """It is no error if the terminal has gone."""
 
     def refresh(self) -> None:
         try:

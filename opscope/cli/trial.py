@@ -210,7 +210,7 @@ class _Trial:
             raise
 
     def decide(self, last: bool) -> Decision:
-        """Return the decision based on the runs so far; ``last``: there will be no more."""
+        """Return the decision based on the runs so far; ``last``: whether this is the last run."""
         from opscope.core.analysis.diff.turns import decide
 
         before, after = (self.steps[side][: self.pairs] for side in SIDES)

@@ -94,8 +94,7 @@ class Summary:
     """The summary of one process."""
 
     def __init__(self) -> None:
-        #: Number of records that were added; of steps, how many were added, and how many were
-        #: recorded in full.
+        #: Number of records added; number of steps added; number of steps recorded in full.
         self.records = self.steps = self.full = 0
         self.block_ns = BLOCK_NS
         self.blocks: Ints = np.zeros((0, len(BLOCK)), np.int64)

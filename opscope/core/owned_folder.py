@@ -54,7 +54,7 @@ def open_folder(path: Path, private: bool = False) -> int:
 def check(descriptor: int, path: Path, private: bool = False) -> None:
     """Raise PermissionError unless this user or root owns it and no other user may write to it.
 
-    ``private``: unless this user owns it and nobody else may do anything with it.
+    ``private``: unless this user owns it and nobody else has any access.
     """
     status = os.fstat(descriptor)
     if status.st_uid not in ((os.geteuid(),) if private else (os.getuid(), 0)):

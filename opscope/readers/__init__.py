@@ -335,7 +335,7 @@ def _join(
 
 
 def alone(trace: Trace) -> str:
-    """Return the message about a truncated trace, where complete ones are needed."""
+    """Return the message about a truncated trace among files that must be complete."""
     how = trace.origin[TRUNCATED].removeprefix("truncated: ")
     return f"truncated: {how} (given alone, what it holds is read)"
 

@@ -6,7 +6,7 @@ error if a mode is left in it: so it is taken off when the program exits, too.
 
 MindSpore releases Python's lock while it puts a mode on or takes it off. A thread that tries to get the lock
 back after Python has ended aborts the process, because MindSpore's function lets no exception through. So the
-exit waits for threads that do either, and afterwards no thread begins to.
+exit waits for threads that do either, and lets no thread begin afterwards.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 ``Model.eval`` and ``Model.predict`` are phases, in no step.
 
-``install`` hooks what both call, ``uninstall`` restores it. While one of them runs, steps are held on its
-thread (``session.steps_held``): nothing else counts them there. Callbacks that wait
-(``opscope.callbacks.mindspore.StepRange.attach``) are added too.
+``install`` hooks what both call, ``uninstall`` restores it. While one of them runs, nothing else counts steps
+on its thread (``session.steps_held``). Callbacks that wait (``opscope.callbacks.mindspore.StepRange.attach``)
+are added too.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close what an exception left open, before a callback of the user's ends its capture."""
+        """Close what an exception left open, before one of the user's callbacks ends its capture."""
         self._entered -= 1
         if not self._entered:
             self.over()

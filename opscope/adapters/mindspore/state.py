@@ -81,7 +81,7 @@ class State:
         self.reset(-1)
 
     def reset(self, run: int) -> None:
-        """Forget the open ranges: a new capture knows none that began before it."""
+        """Forget the open ranges: a new capture has none that began before it."""
         self.run = run
         #: This thread's open ranges, outermost first: ids of cells, and names of phases.
         self.open: list[int | str] = []

@@ -4,8 +4,8 @@ The program's ``SessionOptions`` are changed only while the session is made, bec
 The session still shows the options that the program had set. || The nodes that run are those of the model
 after fusion, which ONNX Runtime can save. Saving it from the program's own session would print a warning,
 keep its weights in memory, and refuse providers that compile nodes; so the model is loaded twice, first by a
-session that is thrown away. Both give the nodes the same names, but for the changes of layout that ONNX
-Runtime inserts, which it names in the order of addresses.
+session that is thrown away. Both give the nodes the same names, except for the layout changes that ONNX
+Runtime inserts: it names these in the order of addresses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from opscope.core.capture import session as capture_session
 from .known import KnownSessions, model_name
 from .profiled import REFUSED, UNASKED, Profile, Profiles
 
-#: Providers that leave nodes as they are. Those that compile nodes cannot save what they run.
+#: Providers that leave nodes as they are. Providers that compile nodes cannot save what they run.
 PLAIN: Final = frozenset(
     (
         "CPUExecutionProvider",
@@ -110,7 +110,7 @@ class Creation:
 
 
 class _Attempt:
-    """One session being made, with the folder that its files are in meanwhile."""
+    """A session that is being made, with the folder that holds its files meanwhile."""
 
     def __init__(self, session: Any, failed: Callable[[str], None]) -> None:
         self._session = session
@@ -179,7 +179,7 @@ class _Attempt:
             warnings.simplefilter("ignore")
             try:
                 original(ours, *args, **kwargs)
-            except Exception:  # noqa: BLE001 - the program's own session says what is wrong
+            except Exception:  # noqa: BLE001 - the program's own session reports what is wrong
                 self._refused = True
                 return None
         del ours

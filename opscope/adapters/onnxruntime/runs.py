@@ -268,7 +268,7 @@ class Runs:
         self.cost.end(began)
 
     def _complete(self, run: _Run, given: Named, key: tuple[Any, ...] | None = None) -> Prepared:
-        """Make the range with the outputs ``given``, and remember it by ``key``, or by them."""
+        """Make the range with the outputs ``given``, and remember it by ``key``, or else by the outputs."""
         if len(run.complete) >= MAX_CALLS:
             run.complete.clear()
         call, session = run.what, run.known

@@ -66,7 +66,7 @@ class _Generator:
     def __init__(self, params: tuple[tuple[str, Any], ...], rows: int) -> None:
         #: The parameters of its runs: the model and the session.
         self.params = params
-        #: Sequences in its batch; each beam is one.
+        #: Sequences in its batch; each beam counts as one.
         self.rows = rows
         #: Whether the logits of the next token are there already.
         self.fresh = False
@@ -178,7 +178,7 @@ class GenAIAdapter(Adapter):
             if steps is None:
                 original(model, *args, **kwargs)
                 return
-            # what is recorded first makes the recording's folder, into which the profile is written
+            # the first record makes the recording's folder, where the profile is written
             steps.push(steps.prepare(_LOADS))
             try:
                 profile, began = self._begin_profile(args, kwargs), time.time_ns()
@@ -225,7 +225,7 @@ class GenAIAdapter(Adapter):
             config.overlay(json.dumps({"model": {"decoder": options}}))
             return config, folder
         except OSError:
-            return None  # the program's own call says what is wrong
+            return None  # the program's own call reports what is wrong
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self.failed("a model's profiler could not be turned on")
             return None
@@ -271,7 +271,7 @@ class GenAIAdapter(Adapter):
         return around
 
     def _begin(self, name: str, generator: Any, args: Any, kwargs: Any) -> tuple[Emitter, ...]:
-        """Open the ranges of a call that runs the model, and return whose they are. Never raises."""
+        """Open the ranges of a call that runs the model, and return their owner. Never raises."""
         steps, runs = self._steps, self._runs
         try:
             running = self._generators.get(generator)

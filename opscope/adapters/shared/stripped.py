@@ -66,7 +66,7 @@ class Stripped:
 
 
 def of_file(path: str | os.PathLike[str]) -> Stripped:
-    """Return the model in a file. Raises OSError, and ValueError for what is no ONNX model."""
+    """Return the model in a file. Raises OSError, and ValueError if it is not an ONNX model."""
     with (
         Path(path).open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,

@@ -60,7 +60,7 @@ class TensorFlowAdapter(Adapter):
         #: The replacement of ``_ranges`` where that is unavailable, and the reason.
         self._profiled: Profiled | None = None
         self._why: str | None = None
-        #: The recorder that was told which reads are not heard.
+        #: The recorder that has the note about the reads that are not observed.
         self._noted: Any = None
 
     @classmethod
@@ -158,7 +158,7 @@ class TensorFlowAdapter(Adapter):
         ranges.listen(recorder is not None, emitter.nvtx)
 
     def _note_unheard(self) -> None:
-        """Say once in a recording that some reads of values are not in it."""
+        """Note once in a recording that it lacks some reads of values."""
         recorder = session.recorder()
         if recorder is not None and recorder is not self._noted:
             self._noted = recorder

@@ -56,7 +56,7 @@ VARIES: Final = "varies"
 
 
 class Unsigned(Exception):
-    """A value has no signature: a tensor subclass, a nested tensor, a symbolic size."""
+    """The value has no signature: a tensor subclass, a nested tensor, a symbolic size."""
 
 
 def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:

@@ -314,7 +314,7 @@ class BackwardAndInput:
         return untraced(backward, below=False)
 
     def _begin_backward(self, outputs: Any, creating: bool) -> ThreadState | None:
-        """Begin the backward phase; return the thread's state, or None where a fault of ours prevented it."""
+        """Begin the backward phase; return the thread's state, or None if a fault of ours prevented it."""
         try:
             if self._mode.native is None:
                 enter(self._mode)
@@ -404,7 +404,7 @@ def _ready(iterator: Any) -> int:
     try:
         kept = len(iterator._task_info) - iterator._tasks_outstanding  # they came out of order
         return int(queue.qsize() + kept)
-    except (AttributeError, NotImplementedError):  # private names; macOS does not tell
+    except (AttributeError, NotImplementedError):  # private names; macOS does not give the size
         return -1
 
 
@@ -419,7 +419,7 @@ def _grad_fns(result: Any, depth: int = 0) -> list[Any]:
 
 
 def stamp(roots: list[Any], number: int | None, threads: Threads | None = None) -> None:
-    """Write the forward thread into the metadata of each node from ``roots`` on that has none yet.
+    """Write the forward thread into the metadata of each node, from ``roots`` on, that lacks it.
 
     ``number`` is the thread that has just made the nodes; without it, the thread is derived from each node's
     sequence number and name. Needed only where more than one thread has made nodes, because each counts its

@@ -119,7 +119,7 @@ class Living:
 
         self._patches.set(_Optimizer, "__init__", untraced(__init__, below=False))
         if _any_was_made():
-            # By type and not by isinstance, which reads the __class__ of proxies and so may run any code.
+            # By type, because isinstance reads the __class__ of proxies and so may run any code.
             for thing in gc.get_objects():
                 if issubclass(type(thing), _Optimizer):
                     self._add(thing)

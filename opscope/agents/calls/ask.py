@@ -73,7 +73,7 @@ def _rows_of(asked: Asked, report: Report) -> Answer:
 
 
 def _unknown(frame: pl.DataFrame) -> list[str]:
-    """Return the columns of which no row has a value."""
+    """Return the columns in which no row has a value."""
     return [name for name in frame.columns if len(frame) and frame[name].null_count() == len(frame)]
 
 

@@ -177,9 +177,9 @@ def in_words(detector: str) -> str:
 
 
 def rest(frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for what no detector could tell, each, and one for those that found nothing.
+    """Yield one line per detector that cannot tell, and one line for all that found nothing.
 
-    Of up to three that found nothing the line says what a finding needs.
+    If at most three found nothing, the line gives what a finding of each needs.
     """
     nothing = []
     for row in frame.to_dicts():
@@ -237,7 +237,7 @@ def markdown(frame: pl.DataFrame, combined: pl.DataFrame, top: int | None = None
             first, *others = clean(text) or [""]
             if first or others:
                 lines_of_page.append(f"- **{label}**: {plain(first)}")
-            if others:  # code: as it stands, in a fence that it cannot close
+            if others:  # code: unchanged, in a fence that it cannot close
                 lines_of_page += [
                     "",
                     "  ~~~~~~text",

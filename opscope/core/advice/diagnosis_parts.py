@@ -246,8 +246,8 @@ class Parts(Judge):
         return min(max(0.0, more), behind / time * mine[0].time)
 
     def _line_outside(self) -> tuple[str | None, float, str | None]:
-        """Return the source line with most of the time outside ops, of the process with most of it, its part
-        of that time, and what the thread did there."""
+        """For the process with most time outside ops, return the source line with most of it, the line's part
+        of it, and what the thread did there."""
         most = max(self.divided, key=lambda one: one.parts["outside"])
         of = (self.facts.steps.usual if self.median else self.facts.steps.of).get(most.process)
         if of is None or not most.steps:

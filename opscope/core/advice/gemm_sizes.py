@@ -33,7 +33,7 @@ class Product(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def read(op: str, inputs: str, params: str | None) -> Product | None:
-    """Return the sizes of a call; None if its inputs do not tell them."""
+    """Return the sizes of a call; None if its inputs do not show them."""
     try:
         call = parse(f"x({inputs})" + (f" {{{params}}}" if params else ""))
     except RangeTextError:

@@ -76,7 +76,7 @@ _known: WeakKeyDictionary[Any, Products | CannotTell] = WeakKeyDictionary()
 
 
 def products(answers: Answers) -> Products | CannotTell:
-    """Return the profile's products, or why they cannot be told. Computed once a profile."""
+    """Return the profile's products, or why they are not known. Computed once a profile."""
     with lock_of(answers, "products"):  # several detectors ask at once
         if answers not in _known:
             _known[answers] = _products(answers)
@@ -233,9 +233,9 @@ def scaled(works: pl.DataFrame, now: pl.Expr, then: pl.Expr) -> pl.DataFrame:
     """Return the works with ``now`` and ``then`` (least times in ns before and after a change), ``factor``
     and ``most`` (ns).
 
-    ``factor`` is their ratio, at most 1: a kernel is taken to stay as far from its roof as it is; it is 1
-    where the work is bound by latency, and null where a roof is not known. ``most`` is the time above the new
-    roof, or all of the time where that is not known.
+    ``factor`` is their ratio, at most 1, assuming that a kernel stays as far from its roof as it is; 1 if the
+    work is bound by latency, null if a roof is not known. ``most`` is the time above the new roof, or all of
+    the time where that is not known.
     """
     scaled_works = works.with_columns(now.alias("now"), then.alias("then"))
     short = (pl.col("now") < LATENCY_NS * pl.col("calls")) & (
@@ -258,7 +258,7 @@ def nvidia(device: Device) -> tuple[int, int] | None:
 
 
 def tensor_units(device: Device) -> str:
-    """Return the name of a device's units for matrix products, as its vendor has it."""
+    """Return the vendor's name for a device's units for matrix products."""
     return {"nvidia": "Tensor Cores", "amd": "Matrix Cores"}.get(device.vendor, "matrix units")
 
 
@@ -268,7 +268,7 @@ def unknown_device(reason: str | None) -> CannotTell:
 
 
 def not_ops(time: int) -> CannotTell:
-    """Say that kernels with this time (ns) compute products, but no op tells which."""
+    """Say that kernels with this time (ns) compute products, but no op shows which."""
     return CannotTell(
         f"kernels with {ms(time)} compute products, by their names, but no op with shapes is known for them"
     )

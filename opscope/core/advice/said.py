@@ -1,4 +1,4 @@
-"""What the detectors said of a profile, as the ranked list: each set of detectors is asked once, for all
+"""The detectors' answers on a profile, as the ranked list: each set of detectors is asked once, for all
 questions about advice."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ NO_STEPS: Final = "nothing marks the engine steps of an inference server"
 FEW: Final = "there are fewer than {least} decode steps after the warm-up"
 #: Fewer steps than these show no habit of a server.
 LEAST: Final = 5
-#: A part of the engine's time from which advice is worth reading.
+#: The least part of the engine's time for which advice is worth reading.
 WORTH: Final = 0.05
 #: With a certainty below this, the kind of a step was guessed.
 _SURE: Final = 0.5

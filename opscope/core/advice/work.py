@@ -103,7 +103,7 @@ def edit_of(
 
 
 def and_host(gone: int) -> str:
-    """Return the words of a reasoning on the host's time (ns) that goes with removed launches."""
+    """Return the words of a reasoning about the host's time (ns) that removed launches save."""
     return (
         f"; and the host's time in the ops and calls that launched what goes, {ms(gone)}"
         if gone
@@ -216,5 +216,5 @@ def numel(dims: Sequence[int]) -> int:
 
 
 def size_of(tensor: Tensor) -> int:
-    """Return the bytes of a tensor; 0 where the dtype has no known size."""
+    """Return the bytes of a tensor; 0 if the dtype's size is not known."""
     return numel(tensor[1]) * DTYPE_BITS.get(tensor[0], 0) // 8

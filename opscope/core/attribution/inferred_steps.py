@@ -117,7 +117,7 @@ def inferred_steps(
     parts = marked + _counted_steps(ranges, meaning, is_op, process, stepping)
     stepping = np.union1d(stepping, [part["process"][0] for part in parts])
     trained = distinct_numbers(process[directed])
-    # a server's named steps are of two kinds, whatever else repeats in both
+    # a server's named steps are of two kinds, even if other ops repeat in both
     served = np.array(
         [
             reading.role == "user" and serving.kind(text) is not None
@@ -219,7 +219,7 @@ def _of_training(
 def _with_whole_bodies(frame: pl.DataFrame, loop: Loop, before: int | None = None) -> pl.DataFrame:
     """Return steps that end with an optimizer, extended to their whole loop bodies.
 
-    ``before``: when (ns) the step before the first one ended, if that step is not among them.
+    ``before``: when (ns) the step before the first one ended, if that step is not included.
     """
     ends = frame["end"].to_numpy()
     bounds = with_bodies(loop, ends if before is None else np.append(before, ends))
@@ -374,8 +374,8 @@ def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) ->
 def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> Found:
     """Return ``found`` with the step before its first bound, if the process's ops until then make up a step.
 
-    ``start`` (ns) and ``reading`` are those of all its ops. A recording that begins with a step contains that
-    whole step.
+    ``start`` (ns) and ``reading``: of all its ops. A recording that begins with a step contains that whole
+    step.
     """
     begun = start.to_numpy()
     early = begun < found.bounds[0]
@@ -397,7 +397,7 @@ class _Kinds:
     names: tuple[str, ...]
 
     def functions(self, reading: _Codes) -> frozenset[str]:
-        """Return the functions in which these readings are compiled."""
+        """Return the compiled functions that contain these readings."""
         numbers = np.unique(self.function[reading]).tolist()
         return frozenset(plain(self.names[number]) for number in numbers if number >= 0)
 

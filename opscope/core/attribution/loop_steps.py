@@ -61,7 +61,7 @@ class Loop:
     events: Events
     optimizes: NDArray[np.bool_]
     differentiates: NDArray[np.bool_]
-    #: Per event, whether a backward pass differentiates it or an op in it.
+    #: Per event, whether a backward pass differentiates it or an op inside it.
     is_differentiated: NDArray[np.bool_]
 
 
@@ -367,7 +367,7 @@ def _called(reading: Reading, text: str) -> str | None:
 
 
 def _zeroes_gradients(reading: Reading, text: str) -> bool:
-    """Whether a range sets gradients to zero: the optimizer's, but no step of it."""
+    """Whether a range sets gradients to zero: the optimizer's own call for it, not its step."""
     return "zero_grad" in text[:64] or (reading.call is not None and reading.call.name in _FILLS)
 
 
@@ -419,7 +419,7 @@ def with_bodies(loop: Loop, ends: Ints) -> tuple[Ints, Ints] | None:
 
 
 def share_alike(loop: Loop, ends: Ints) -> float:
-    """Return the share of steps whose optimizer ran the ops of the one before."""
+    """Return the share of steps whose optimizer ran the same ops as in the step before."""
     last = np.searchsorted(loop.events.start, ends, "left")
     tails = [loop.events.symbol[end - 1] for end in last.tolist()]
     return float(np.mean([tail == tails[-1] for tail in tails]))

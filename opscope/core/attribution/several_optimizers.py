@@ -63,7 +63,7 @@ def optimizers(readings: Sequence[Reading], ops: tuple[Ints, Ints], begin: Ints,
 def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     """Return which of the optimizers' steps end a step of the program, ascending; None if the marks say it.
 
-    ``optimizer``: the number of the optimizer, per step of one, in order. ``marked``: which of these steps
+    ``optimizer``: the optimizer's number, for each of its steps, in order. ``marked``: which of these steps
     the hook took for the end of a step of the program. ``batches``: how many batches were loaded before each.
     """
     if (optimizer == NONE).any():
@@ -78,10 +78,10 @@ def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     if usual >= ALIKE * (len(rounds) - 1):
         return None
     last_of_batch = np.flatnonzero(np.diff(batches, append=batches[-1] + 1))
-    if len(last_of_batch) >= ALIKE * often.max():  # the most frequent one steps once a batch
+    if len(last_of_batch) >= ALIKE * often.max():  # the most frequent one steps once per batch
         return last_of_batch
     turns = np.count_nonzero(np.diff(optimizer)) + 1
-    if turns == len(np.unique(optimizer)):  # each trains when the one before is done
+    if turns == len(np.unique(optimizer)):  # each trains when the one before has finished
         return np.arange(len(optimizer))
     repeats = period(optimizer)
     if repeats is None:

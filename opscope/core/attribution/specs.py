@@ -1,7 +1,7 @@
 """Look up specs: the calls behind the node names of a prepared graph.
 
 A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs`` (with
-the call alone as ``text``). It is looked up by (process, framework, graph, key).
+the call alone as ``text``). Specs are looked up by (process, framework, graph, key).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def as_it_begins(function: Callable[[], None]) -> None:
 
 
 def _has_wrapt() -> bool:
-    """Whether wrapt is completely imported, so that it can wait itself."""
+    """Whether wrapt is completely imported, so that it can wait for the module itself."""
     spec = getattr(sys.modules.get("wrapt"), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 

@@ -92,8 +92,8 @@ class _Series:
 
     def __init__(self, *names: str) -> None:
         self._names = names
-        # a complete row at once: with a list per name, another thread could take one list before the next is
-        # filled
+        # add a complete row at once: with a list per name, another thread could take one list before the next
+        # is filled
         self._rows: deque[tuple[float | None, ...]] = deque(maxlen=MAX_UNWRITTEN)
 
     def add(self, now: int, *values: float | None) -> None:
@@ -152,7 +152,7 @@ class CpuSampler:
         return left
 
     def last(self) -> None:
-        """Take the last sample at the end of a recording; none if there was no first one."""
+        """Take the last sample at the end of a recording, if there was a first one."""
         if self._before is not None and not self._off:
             self._slow_due = 0
             self.sample()

@@ -253,7 +253,7 @@ class Emitter:
         gets the word alone, and the number as the payload.
         """
         text = f"{word} {number}"
-        prepared = _new(Prepared)  # without __init__: the recorder needs only its id
+        prepared = _new(Prepared)  # without __init__, because the recorder needs only its id
         prepared.id = mine = next(_numbers)
         if self._recorder is not None:
             self._recorder.text(mine, self.domain, category, text)

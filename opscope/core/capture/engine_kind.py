@@ -11,7 +11,7 @@ from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.session import emitter
 from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 
-#: The emitter whose domain holds marks that stand for nothing that ran (``schema.CAPTURE_DOMAIN``).
+#: The emitter whose domain holds marks that represent no work (``schema.CAPTURE_DOMAIN``).
 _FRAMEWORK: Final = "capture"
 #: The numbers of queries and of keys of each request.
 Lengths: TypeAlias = Sequence[tuple[int, int]]

@@ -48,7 +48,7 @@ HALVED_EACH: Final = 16 << 20
 MAX_DEPTH: Final = 512
 MAX_NODES: Final = 1 << 17
 MAX_UNWRITTEN: Final = 1 << 16
-#: The most calls that are named at one write; further ones wait for the next.
+#: The most calls that are named at one write; further ones wait for the next write.
 _MOST_CALLS: Final = 200
 PART: Final = "Python stacks"
 
@@ -74,7 +74,7 @@ class Sampling(Protocol):
         """Begin, or go on after ``stop``."""
 
     def stop(self) -> None:
-        """Pause; afterwards nothing of it runs."""
+        """Pause; afterwards no part of the sampler runs."""
 
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
         """Return the new data: ``STACK_RECORD``s, nodes of stacks, and the numbers of the innermost nodes."""

@@ -73,7 +73,7 @@ class Watch(Protocol):
         """A step took longer than the limit."""
 
     def usual(self) -> None:
-        """A step was within the limit, after one that was not."""
+        """A step was within the limit, after a step that was not."""
 
 
 class Cost:

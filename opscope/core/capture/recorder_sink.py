@@ -56,7 +56,7 @@ FILE_FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-#: A write is due this long after the last one. With the time that a write takes, everything is on disk
+#: A write is due this long after the last write. With the time that a write takes, everything is on disk
 #: after half a second.
 FLUSH_NS: Final = 400_000_000
 #: Clock readings and opscope's own cost are written at most this often.
@@ -676,7 +676,7 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
-            # for the reader of what a killed run left
+            # for reading what a killed run left
             "private": os.environ.get(PRIVATE) == "1",
         }
         temporary, self.folder = folder / f"{META}.tmp", folder

@@ -323,7 +323,7 @@ def _light_step(clock: Clock, number: int | None, turns: Callable[[int], None]) 
 
 def light_step_ns(clock: Clock) -> float | None:
     """Measure the cost of ``step`` in light mode that ``clock`` itself does not measure (ns). ``clock`` is an
-    unused clock of the kind in use. None while something else listens to steps."""
+    unused clock of the kind in use. None while another object listens to steps."""
     counted = _steps
     if counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active:
         return None
@@ -479,7 +479,7 @@ def set_up() -> Iterator[None]:
 
 @contextmanager
 def steps_held() -> Iterator[None]:
-    """Begin no steps on this thread inside the block, because it does not train even if it looks like it."""
+    """Begin no steps on this thread inside the block, which does not train even if it looks like training."""
     before, _steps.held = _steps.held, True
     try:
         yield

@@ -63,7 +63,7 @@ class Walked:
 class Region:
     """The records of several buffers in one piece of memory; places and ends are in slots of it.
 
-    ``reached``: for each buffer the slot after its last record. ``kinds`` are those of ``places``.
+    ``reached``: for each buffer the slot after its last record. ``kinds``: of the records at ``places``.
     """
 
     places: _Ints

@@ -49,7 +49,7 @@ NOTHING: Final = Share(0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """One step of a server's engine, as its name tells it.
+    """One step of a server's engine, as its name describes it.
 
     ``kind``: PREFILL, DECODE, MIXED, VERIFY, DRAFT or IDLE. ``padded``: the number of requests to which the
     batch was padded. ``confidence``: below 1 where the name leaves the kind in doubt.
@@ -339,7 +339,7 @@ def _tensorrt_llm(match: re.Match[str]) -> EngineStep:
 
 _FIRST: Final = r"context|ctx|prefill|extend|new"
 _THEN: Final = r"generation|gen|decode|cached"
-#: How many requests of either kind: the number follows its word, or stands before it.
+#: How many requests of either kind: the number is after its word, or before it.
 _PAIRS: Final = tuple(
     (re.compile(form.format(_FIRST)), re.compile(form.format(_THEN)))
     for form in (

@@ -120,7 +120,7 @@ def _that_met(
     """Return the pairs whose two hosts took part in a common collective.
 
     If a child and its parent have no collective in common (sibling groups share a name, or the recordings do
-    not overlap), its parent becomes the host of ``frontier`` with most collectives in common; if there is
+    not overlap), the new parent is the host of ``frontier`` with most collectives in common; if there is
     none, the child is left out.
     """
     pairs = pl.DataFrame({"child": child, "parent": parent})

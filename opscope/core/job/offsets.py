@@ -68,7 +68,7 @@ class Offset:
 
 
 def estimate(start: Ints, end: Ints, their_start: Ints, their_end: Ints) -> Offset:
-    """Return the offset from their clock to ours, from collectives that both took part in, one per entry.
+    """Return the offset from their clock to ours, from collectives in which both took part, one per entry.
 
     ``start`` and ``end`` (ns, our clock): when the last of our ranks entered and the first left each
     collective; ``their_…``: likewise on their clock. Raises ValueError without collectives.
@@ -214,7 +214,7 @@ class _Batch:
     def _edge(self, best: _Floats, far: float) -> _Floats:
         """Return the drift farthest from ``best`` towards ``far`` that leaves room.
 
-        Newton's method from outside: the room is concave, so no step goes too far.
+        Newton's method from outside: the room is concave, so no step overshoots.
         """
         drift = np.full(len(best), far)
         towards = np.minimum if far < 0 else np.maximum

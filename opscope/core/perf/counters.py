@@ -167,7 +167,7 @@ def _tensor(name: str) -> Known | None:
 
 
 def _size(name: str, more: str) -> float | None:
-    """Return the FLOPs of a matrix instruction; None if its name does not tell its size."""
+    """Return the FLOPs of a matrix instruction; None if its name does not show its size."""
     words = more.strip(".").split(".")
     if "SP" in words:  # half of the products of a sparse instruction are zeros that are not stored
         return None

@@ -23,7 +23,7 @@ from .cached import LENGTHS, WINDOW
 
 #: Fewer rows than this are priced one by one.
 _FEWEST: Final = 64
-#: Rows that are priced in both ways as a check, beside the first and the last.
+#: Number of rows, besides the first and the last, that are priced in both ways as a check.
 _CHECKED: Final = 16
 #: Figures beyond this are priced one by one, as their sums may not fit in 64 bits.
 _LARGEST: Final = 1 << 60

@@ -5,21 +5,20 @@ Rules, each counted and named in the notes of the trace:
 * Records without a start, or with an end that is missing or before the start, are left out
   (``readers/sound.py``).
 * What began at time 0, or more than an hour away from all that the host recorded, has no time: left out.
-  CUPTI writes 0 for a time that it could not collect. What began then, an hour before all else, and ended
-  among it has none either, even if all of a table did. So has device work that began before all launches and
-  a second before its own, and what has no duration an hour away from its like. Where most of a table is
-  there, clocks differ: nothing is left out.
-* A stream runs its work in order. A kernel or copy in whose time its stream began and ended work of other
-  launches did not last so long: clipped where the next of them begins. A stream whose other work overlaps
-  too runs no such order (queues of AMD's, several ranks in one file): nothing is clipped, unless the time is
-  ten times that of all other work. The work of one CUDA graph may run at the same time: there it must be over
-  a second, and a hundred times.
-* What a thread does nests. An op or call that outlives a range that it began in, and is ten times as long,
-  is clipped where the thread's next range begins.
-* A kernel without a duration took an unknown time. One that lasts over an hour is left out. Where most take
-  less than 100 ns, or last until four others of their stream have begun, durations are in another unit.
-* Device work that ends long after all else, host included, has no known end: clipped there. So are ranges
-  and calls, from an hour on; sooner where they outlive a range of their thread that they began in.
+  CUPTI writes 0 for a time that it could not collect. A record that began then, an hour before all else, and
+  ended among the rest has no time either, even if all of a table did so. The same applies to device work that
+  began before all launches and a second before its own, and to records without a duration an hour away from
+  others of their kind. If most of a table began there, clocks differ: nothing is left out. * A stream runs
+its work in order. If work of other launches began and ended on the stream during a kernel or copy, that did
+  not last so long: it is clipped where the next of them begins. If other work of the stream overlaps too, it
+  has no such order (AMD's queues, several ranks in one file): nothing is clipped, unless the time is ten
+  times that of all other work. The work of one CUDA graph may run at the same time: there it must be over a
+  second, and a hundred times that. * A thread's events nest. An op or call that outlives a range that it
+  began in, and is ten times as long, is clipped where the thread's next range begins.
+* A kernel without a duration took an unknown time. One that lasts over an hour is left out. If most take less
+  than 100 ns, or last until four others of their stream have begun, durations are in another unit. * Device
+  work that ends long after all else, host included, has no known end: it is clipped there. So are ranges and
+  calls, from an hour on; sooner if they outlive a range of their thread in which they began.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ from .trace import Trace
 
 #: Key in the attrs of a kernel whose time is not known, only an upper bound of it.
 CLIPPED: Final = '"clipped":true'
-#: More than the clocks of one machine differ by, and more than any profiler waits (ns).
+#: More than the difference of one machine's clocks, and longer than any profiler waits (ns).
 FAR: Final = 3600 * 10**9
 #: Each of two times may have been rounded to microseconds separately (ns).
 _ROUNDED: Final = 2_000
 #: A kernel that is this many times longer than all other work on its stream has a wrong time, whatever the
 #: stream's order.
 _ABSURD: Final = 10
-#: The same for CUDA graphs, whose kernels may run at the same time.
+#: The same limit for CUDA graphs, whose kernels may run at the same time.
 _NEVER: Final = 100
 #: One in this many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
 _FEW: Final = 100
@@ -55,7 +54,7 @@ _LOOKED_AT: Final = 20
 _FEW_OF_SEVERAL: Final = 10
 #: No kernel runs for a day (ns).
 _DAY: Final = 24 * FAR
-#: Device work may end this long after all else (ns), or after ten times the length of the trace.
+#: Device work may end this long (ns), or ten times the length of the trace, after all else.
 _AFTER: Final = 10**9
 #: Pieces of work inside the time of another that prove that the stream is in order; and other pieces that
 #: confirm it.
@@ -91,7 +90,7 @@ NO_TIME: Final = "left out: their times were not recorded"
 BARE_SAID: Final = "have no duration"
 AT_ZERO_SAID: Final = "begin at time 0"
 AT_ONCE_SAID: Final = "begin at one and the same time"
-#: Of durations in another unit than the starts.
+#: The note on durations in another unit than the starts.
 TOO_SHORT_SAID: Final = "take less than 100 ns, most of them"
 TOO_LONG_SAID: Final = "last until four others of their stream have begun, most of them"
 IMPOSSIBLE: Final = f"{_NOT_KNOWN}|{AT_ZERO_SAID}|{AT_ONCE_SAID}|{NO_TIME}|clocks differ, so idle"
@@ -611,7 +610,7 @@ def _beyond(name: str, lasted: int, which: object) -> str:
 
 
 def _clip_outliving(trace: Trace) -> Trace:
-    """Clip ranges and calls that outlive the range of their thread that they began in and are ten times as
+    """Clip ranges and calls that outlive the range of their thread in which they began, and are ten times as
     long, at the begin of the thread's next range. User ranges are left alone, because they may overlap."""
     changed = {}
     for name in ("ranges", "calls"):

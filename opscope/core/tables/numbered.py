@@ -13,7 +13,7 @@ from .trace import Trace
 MISSING_NUMBERS: Final = "missing_numbers"
 #: Key of a trace's origin: the profiler also numbers records that its filters leave out.
 FILTERED: Final = "numbers_of_filtered"
-#: Nothing is concluded from fewer records: the tables of a manual have 7, of 13 numbers.
+#: Fewer records prove nothing: the tables of a manual have 7, of 13 numbers.
 _FEWEST: Final = 20
 #: A longer run of missing numbers may come from a time in which nothing was recorded.
 _IN_A_ROW: Final = 64

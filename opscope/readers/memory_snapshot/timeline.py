@@ -93,7 +93,7 @@ def _sums(data: bytes) -> tuple[Any, Any, Any]:
 
 
 def _changes(data: bytes) -> tuple[Any, Any, Any]:
-    """Return the same of the form with single changes; what was there before begins with the first."""
+    """Return the same for the form with single changes; earlier memory counts from the first change on."""
     rows = np.array(msgspec.json.decode(data, type=list[tuple[int, int, int, int]]), np.int64)
     time, action, size, category = rows.reshape(-1, 4).T
     timed = time[time >= 0]

@@ -22,7 +22,7 @@ from typing import Final
 
 #: The kinds of files with times of single executions, the best first.
 TIMED: Final = ("kernels", "timeline", "timestamps", "activities", "cpu", "ticks", "points")
-#: Files with totals of each op, the best first; they have no times.
+#: Files with totals of each op, but no times; the best first.
 TOTALS: Final = (
     "activity",
     "gpu_detail",

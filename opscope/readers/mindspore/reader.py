@@ -246,7 +246,7 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     for path in of["cpu"]:
         part = cpu_files.executions(path)
         rank.notes += part.notes
-        rank.cpu = []  # a timeline has them, but without shapes
+        rank.cpu = []  # a timeline has the tasks, but without shapes
         rank.host_ops.append(cpu_files.ranges(part.table, 0).drop("id", strict=False))
 
 
@@ -257,7 +257,7 @@ def _chosen(paths: Sequence[Path]) -> list[Path]:
     views = [path for path in paths if path.name == cpu_files.VIEW]
     if views:
         return views
-    # names of newer ones end in the time of writing
+    # names of newer files end in the time of writing
     timed = {path.parent for path in paths if _WHOLE.match(path.name)}
     kept = []
     for path in paths:
@@ -338,7 +338,7 @@ def _steps(
             continue
         rank.steps += step_rows
         rank.points |= tables.step_points(path)
-        if not timed:  # a timeline has them too
+        if not timed:  # a timeline has the steps too
             rank.ran.append(collectives)
     if not of["ticks"]:
         for path in of["points"]:

@@ -66,7 +66,7 @@ def _read(path: Path, kind: str, device: int, frame: pl.DataFrame) -> Totals:
             "op_type",
             "kernel_type",
         )
-        # the mean of one execution, or the sum of a type's
+        # the mean of one execution, or the sum over a type
         spent = _ns(path, frame, 1e6, "execution_time", "total_time")
         counts = pl.Series([1], dtype=pl.Int64).new_from_index(0, len(frame))
         if kind == "aicore_type":

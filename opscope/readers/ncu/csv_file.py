@@ -1,6 +1,6 @@
-"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric). Output
-of the program and of ncu itself stands before the table, and may stand inside it: such lines are left out.
-Rows are read by Polars; Python looks at distinct texts only."""
+"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric). Lines
+that the program and ncu itself printed come before the table, or in it: they are left out. Rows are read by
+Polars; Python looks at distinct texts only."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class _Matcher:
     def _by_order(self, each: Sequence[Ran]) -> dict[tuple[str, str], Node]:
         """Match the nodes without a name of a model that ONNX Runtime saved. A saved model has other indices
         than the session that saved it. If a graph has equally many nodes of an op in both, they are matched
-        by index if all fit; else in the order in which they ran, each with the first that fits."""
+        by index if all fit; else in the order in which they ran, each with the first node that fits."""
         if not self._model.saved:
             return {}
         ran: dict[tuple[str, str], dict[str, Ran]] = {}

@@ -55,8 +55,8 @@ class Tables(dict[str, pl.DataFrame]):
         only: Mapping[str, Collection[str]] | None = None,
         mapped: Mapped | None = None,
     ) -> None:
-        """``only``: the columns that tables of a trace have; of other tables all. ``mapped``: where these
-        tables are kept, if not in memory."""
+        """``only``: the columns to read of a trace's tables; other tables are read completely. ``mapped``:
+        where these tables are kept, if not in memory."""
         super().__init__()
         self._mapped = mapped
         self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own

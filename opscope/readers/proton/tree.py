@@ -112,7 +112,7 @@ def _nodes(root: Any) -> Any:
 
 
 def _launches(root: Any, path: Path) -> int:
-    """Return how many launches a tree has. Raises BadInput for one that is too large."""
+    """Return how many launches a tree has. Raises BadInput for a tree that is too large."""
     total = nodes = 0
     for _, node, is_left in _nodes(root):
         if is_left:

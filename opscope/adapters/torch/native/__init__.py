@@ -38,7 +38,7 @@ def prepare(options: Options) -> None:
 
 
 def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeMode | None:
-    """Return the native observer for ``emitter``; None where the dispatch mode is to record the ops.
+    """Return the native observer for ``emitter``; None if the dispatch mode records the ops instead.
 
     Raises BuildError where ``OPSCOPE_TORCH_OPS=native`` is set and the library cannot be built or loaded.
     """

@@ -431,8 +431,8 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
 
 def _typical(nodes: _Nodes, called: Ints, launched: Ints) -> tuple[int, int]:
     """Return the typical (median) delays: from launch to start on an idle stream, and from the end of work
-    to the start of the next work that was waiting for it (ns). Without examples: the shortest delay, and
-    0."""
+    to the start of the next work that was waiting for it (ns). If the trace has no examples: the shortest
+    delay, and 0."""
     work = nodes.work
     if not len(work):
         return 0, 0

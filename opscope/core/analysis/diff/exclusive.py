@@ -95,7 +95,7 @@ def labelled(cuts: Sequence[Cut]) -> Pieces:
 
 
 def _label(events: Events, row: Ints) -> Ints:
-    """Return the label of each row; each distinct row is asked for once."""
+    """Return the label of each row; the label of each distinct row is computed once."""
     wanted = np.zeros(len(events.start), bool)
     wanted[row] = True
     rows = np.flatnonzero(wanted)

@@ -26,7 +26,7 @@ NO_NOISE: Final = "too few steps, or whole runs: compare several steps of each"
 
 
 class BadLimit(ValueError):
-    """A limit cannot be read, or names something that neither run has; the message says so."""
+    """A limit cannot be parsed, or names something that neither run has; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _row(limit: Limit, difference: Difference) -> dict[str, Any]:
 
 
 def translate_stars(name: str) -> str:
-    """Return the regular expression for a name in which ``*`` stands for any text."""
+    """Return the regular expression for a name in which ``*`` matches any text."""
     return "^" + ".*".join(re.escape(part) for part in name.split("*")) + "$"
 
 

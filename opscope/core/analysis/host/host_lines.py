@@ -141,8 +141,8 @@ def known_stacks(
 ) -> pl.DataFrame:
     """Return line, function and kind of each distinct stack and call of the samples; by names alone.
 
-    The loop runs over distinct stacks. ``is_library_s``: which files are a library's, beside those that are
-    known to be.
+    The loop runs over distinct stacks. ``is_library_s``: tells whether a file is a library's, in addition to
+    the known ones.
     """
     pairs = samples.select("stack", "call").unique(maintain_order=True)
     rows = []

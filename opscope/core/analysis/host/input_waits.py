@@ -116,9 +116,9 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     """Return one row per wait, by process, thread and start: process, thread, start, end (ns), loader,
     source, workers, prefetch, batch, queue_depth (ready batches when asked), null where not known.
 
-    ``timed``: whether the range lasts as long as the wait; a node of a graph is only announced.
+    ``timed``: whether the range lasts as long as the wait; for a node of a graph only its start is known.
 
-    ``meaning`` is that of the rows of the trace's ranges.
+    ``meaning``: of the rows of the trace's ranges.
     """
     kinds = [
         _loader_of(reading, text)
@@ -190,8 +190,8 @@ def _loader_of(
     reading: Reading, text: str
 ) -> tuple[str, str | None, int | None, int | None, int | None, bool, bool, bool] | None:
     """Return the loader that a range waits for: name, source, workers, prefetch, batch, whether the range
-    names a loader, whether it is of a graph, and whether it lasts until the batch is there; None for a range
-    that is no wait."""
+    names a loader, whether it is of a graph, and whether it lasts until the batch is there; None if the range
+    is not a wait."""
     call = reading.call
     if reading.role == "loader" and call is not None:
         workers, prefetch, batch = (_size(call, name) for name in _SIZES)
@@ -318,7 +318,7 @@ def input_waits(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.DataF
 
     ``duration``: from the step's start, or the first wait between the step before and it, to the step's end.
     ``share``: input_wait / duration. ``input_bound``: share > ``INPUT_BOUND``. ``queue_depth``: the fewest
-    batches that were ready when the step asked for one. ``loader``: the one with most of the wait. All are
+    batches that were ready when the step asked for one. ``loader``: the loader with most of the wait. All are
     null, with the reason, if no loader was recorded on the step's thread: then the step's waits are unknown.
     """
     steps, timed = _steps(trace, meaning), table.filter("timed")

@@ -73,7 +73,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 #: PyTorch's CUDA allocator rounds sizes up to multiples of this; some sources record the requested size.
 _ROUNDED: Final = 512
-#: The op by which a parameter takes over the tensor that it is made of.
+#: The op by which a parameter takes over the tensor from which it is made.
 _DETACH: Final = ("aten::detach", "detach")
 #: Separator in the names of library ops, as in aten::mm: PyTorch's modules and user functions have none.
 _LIBRARY: Final = "::"

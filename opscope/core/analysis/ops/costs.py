@@ -200,8 +200,8 @@ def _clear(flags: NDArray[np.bool_], where: NDArray[np.bool_]) -> None:
 class Sharing:
     """Splits the totals of groups over their rows by duration, into integers that sum to the total.
 
-    ``group``: a number per row, -1 for none. ``duration``: ns per row; the total of a group whose
-    durations are all 0 is split evenly.
+    ``group``: a number per row, -1 for none. ``duration``: ns per row; if all durations of a group are 0, its
+    total is split evenly.
     """
 
     def __init__(self, group: NDArray[np.signedinteger[Any]], duration: Ints) -> None:

@@ -98,12 +98,12 @@ class Names:
 
 
 def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
-    """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
+    """Return which of the ``priced`` ops (a flag per range row) count together with everything inside them.
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
     tensor, to a dispatch mode, to another overload of the same name, as ``aten::where`` of a number is, to an
     op of the same name on other sizes (a rank's part), or to an op inside that launched the work
-    (``launches``). Of nested ones it is the outermost.
+    (``launches``). Of nested ones, the outermost counts.
     """
     attribution = names.attribution
     own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))

@@ -75,7 +75,7 @@ _AMID: Final = (
 #: Text in which the reader reports a file that is not in the order of time, so that any kernel may be
 #: missing.
 CUT_OFF: Final = "what follows is missing"
-#: Word of the recorders whose last records are missing.
+#: The word that recorders use if their last records are missing.
 LATER: Final = "later"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
@@ -123,7 +123,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
 
     ``lost_error``: the standard error of ``lost_kernels`` or ``lost_ops``, if the estimate is from steps that
     each lack some. ``lost_calls`` and ``lost_time``: calls that were numbered while nothing was recorded
-    (``unrecorded``). ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell.
+    (``unrecorded``). ``lost_kernels`` is an estimate; null, with ``reason``, if the trace does not show it.
     ``lost_launches``: kernels without a launch record, although later calls were recorded. ``lost_ops``: an
     estimate from steps that run the same kernels; null where none do. ``lost_steps``: missing numbers between
     those of steps, where the time of these steps is missing too.
@@ -429,7 +429,7 @@ def _work_of_steps(
 
 
 def _by_chance(attribution: Attribution) -> Ints:
-    """Return the names (``op_names``) of ops of which some are no ops because rounding left them no
+    """Return the names (``op_names``) of ops some of which do not count as ops, because rounding left them no
     duration."""
     ranges = attribution.trace["ranges"]
     return np.unique(
@@ -489,8 +489,8 @@ def _lost_ops(work: _Work | None, ops: int) -> int | None:
 
 
 def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
-    """Return by how much ``counts`` are below the usual number in steps that are usual by ``beside``, and in
-    how many steps. Nothing if fewer than half of these steps have the same number."""
+    """Return by how much ``counts`` fall below the usual number in steps whose ``beside`` is usual, and in
+    how many steps. Both are 0 if fewer than half of these steps have the same number."""
     if counts.min() >= _FEWER * np.median(counts):
         return 0, 0
     alike = np.abs(beside - np.median(beside)) <= _ALIKE * np.median(beside)
@@ -595,8 +595,7 @@ def _ops_missing(lost: pl.DataFrame) -> str:
 
 
 def _between(number: int, error: int) -> str:
-    """Return between which numbers an estimate with this standard error is right in 95 of 100 cases; nothing
-    where it is near."""
+    """Return the 95 % bounds of an estimate with this standard error, as text; empty if they are close."""
     if 2 * error <= max(_AT_EDGE, _NEAR * number):
         return ""
     return f"{units.count(max(number - 2 * error, 0))} to {units.count(number + 2 * error)}"

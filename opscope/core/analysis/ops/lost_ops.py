@@ -210,8 +210,8 @@ def lost_graph_kernels(
 
 
 def _estimate(rows: int, slot: Ints, step: Ints, steps: int) -> tuple[int, int] | None:
-    """Return how many rows are missing beside ``rows``, and the standard error; None if a step has no row,
-    because it may not have been recorded."""
+    """Return how many rows are missing in addition to ``rows``, and the standard error; None if a step has no
+    row, because it may not have been recorded."""
     if not len(slot) or len(np.unique(step)) < steps:
         return None
     slots = [(presence(slot, step), steps)]

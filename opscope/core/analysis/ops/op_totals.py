@@ -57,7 +57,7 @@ def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def pieces_of_sums(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield ``op_totals`` in pieces that fit in memory, in order; one at least."""
+    """Yield ``op_totals`` in pieces that fit in memory, in order; at least one."""
     texts = (sums[part].select(_TEXTS) for part in pieces(len(sums), _ROWS))
     return _in_order(_columns(texts), lambda name, rows: sums[name].gather(pl.Series(rows)))
 
@@ -149,7 +149,7 @@ def _described(ops: Ops, identities: Identities) -> list[_Coded]:
         _one_each(ops, row, call, count, _OF_CALL),
         _one_each(ops, row, *_numbered(direction), ("direction",)),
         _one_each(ops, row, *_numbered(layer), ("layer",)),
-        # without a source around it, the call itself may name one
+        # if no range around it names a source, the call itself may
         _one_each(ops, row, *_numbered(np.where(source < 0, call, count + source)), ("source",)),
     ]
 
@@ -178,7 +178,7 @@ class _Packed:
         texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
         ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
         self._known = {name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS}
-        #: The columns in each key, and the divisor that moves a column's value to the end.
+        #: The columns in each key, and the divisor that shifts a column's value to the end.
         self._held: list[dict[str, int]] = []
         size = 1
         for name, distinct in reversed(self._known.items()):

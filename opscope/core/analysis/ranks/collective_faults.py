@@ -246,7 +246,7 @@ def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
 
     ``entered`` is in pieces, the rows of a process in one of them. ``behind``: number of collectives by which
     the farthest rank of the group is ahead. ``waits_for``: the ranks that have not called the collective that
-    the process is in; null if it ended, or if all have called it. Null with a ``reason`` if the trace does
+    the process is in; null if it ended, or if all have called it. Null, with a ``reason``, if the trace does
     not show it.
     """
     last = pl.concat(
@@ -306,8 +306,8 @@ def _waited() -> pl.Expr:
 
 
 def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``waits_for`` for each group and number that is the last of some rank: the ranks that have
-    not come so far."""
+    """Return ``waits_for`` for each group and number that is some rank's last: the ranks that have not got so
+    far."""
     instance, group = list(_ONE), list(GROUP)
     reached = last.select(*group, "process", pl.col("number").alias("reached"))
     asked = last.select(instance).unique(maintain_order=True)

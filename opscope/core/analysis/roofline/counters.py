@@ -1,7 +1,7 @@
 """The kernels whose hardware counters were measured, with their ops, and the totals of counters.
 
-A counter belongs to one execution of a kernel: to a kernel in the trace, or, because profilers of counters
-record no kernels, to a mark with the kernel's name and to the call that launched it.
+A counter belongs to one execution of a kernel: to a kernel in the trace or, as profilers of counters record
+no kernels, to a mark with the kernel's name and the call that launched it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[In
 
 def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
     """Return one row per execution with counters: the columns COLUMNS, then one per counter, by name.
-    ``start`` (ns) is the kernel's, or its launch's if the trace has no kernels; ``duration`` (ns) is null
+    ``start`` (ns): of the kernel, or of its launch if the trace has no kernels; ``duration`` (ns) is null
     then. A counter that was not measured for a kernel is null."""
     trace = ops.attribution.trace
     kernels, calls = trace["kernels"], trace["calls"]

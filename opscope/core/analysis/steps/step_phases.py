@@ -45,7 +45,7 @@ HOST: Final = "host"
 _TABLES: Final = ("kernels", "memops")
 DEVICE: Final = "device"
 _OPTIMIZER, _BACKWARD, _FORWARD = range(3)
-#: Stands for the time of ops that have no direction.
+#: Represents the time of ops that have no direction.
 _NO_PHASE: Final = len(PHASES)
 #: Per process and thread: starts, ends and phases of ranges. Per process and phase: disjoint spans.
 ByLane: TypeAlias = dict[tuple[int, int], tuple[Ints, Ints, Ints]]
@@ -169,7 +169,7 @@ class Phases:
         rows, code = ops.rows[top], code[top]
         is_known = (
             ranges["thread"].gather(rows).is_not_null().to_numpy()
-        )  # the others stand for kernels
+        )  # the others represent kernels
         rows, code = rows[is_known], code[is_known]
         process = processes_of(ranges["process"].gather(rows))
         thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()

@@ -1,8 +1,8 @@
 """Decide from a kernel's name whether it computes on Tensor Cores, and whether by a fast algorithm.
 
 AMD's matrix cores are included. A name proves that a kernel uses them (it contains an instruction, or all
-kernels of a library with that name use them), or that it does not (the kernel adds, moves, converts), or it
-proves nothing. tests/core/perf/kernel_names.csv has labelled names by library, with source and explanation.
+kernels of a library with that name use them), or that it does not (the kernel adds, moves, converts), or
+neither. tests/core/perf/kernel_names.csv has labelled names by library, with source and explanation.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def product_cost(
 ) -> Cost:
     """Return the cost of a product with result shape ``out``, summed over ``k``, that also reads ``more``.
 
-    ``dtype``: that of the result, if it is not the factors'.
+    ``dtype``: the result's, if it is not the factors'.
     """
     written = result(call, out, dtype or promote([a, b]))
     repeated = a == b and len(tensors(call)) != len(distinct_tensors(call))

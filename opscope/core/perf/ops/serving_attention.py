@@ -1,10 +1,9 @@
 """Attention of serving libraries: paged keys, packed sequences, and lengths that are data.
 
-For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With
-one sequence the longest length is its length, and the cost is known; else by the sums over the requests
-that the server's step tells (``perf.cached``). Signatures: vLLM's flash-attention
-``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd`` and ``flashmla_extension.cc``, FlashMLA as vLLM builds
-it, aiter ``ops/mha.py``.
+For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With one
+sequence the longest length is its length, and the cost is known; else the sums over the requests in the
+server's step give it (``perf.cached``). Signatures: vLLM's flash-attention ``flash_api_torch_lib.cpp``,
+SGLang ``sgl_kernel::fwd`` and ``flashmla_extension.cc``, FlashMLA as vLLM builds it, aiter ``ops/mha.py``.
 """
 
 from __future__ import annotations
