@@ -68,15 +68,15 @@ _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind"
 #: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
-#: Their time counts, but their work is not known.
+#: Their time counts, but it is not known what they did.
 NAMELESS: Final = "kernels without a name"
 
 
 def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note]:
     """Correct the tables in place; returns notes on what was wrong.
 
-    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later. Of a
-    device's name ``_LONGEST_NAME`` characters stay: each pattern of the table of devices is tried on it.
+    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later. A device's
+    name is cut to ``_LONGEST_NAME`` characters: each pattern of the table of devices is tried on it.
     """
     notes: list[Note] = []
     for name, frame in tables.items():

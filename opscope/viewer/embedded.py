@@ -72,7 +72,7 @@ class _Table:
         self.packed = zipped(pack(self.frame.head(kept), self.axes, guesses))
 
     def entry(self, block: int) -> dict[str, Any]:
-        """Return what the index has of the table."""
+        """Return the table's entry in the index."""
         entry: dict[str, Any] = {"block": str(block), "page": self.page}
         if self.axes is not None:
             entry["axes"] = True

@@ -1,4 +1,4 @@
-"""The samples of a recording: those of its process, and the queues of its data loaders."""
+"""The samples of a recording: of its process, and of the queues of its data loaders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the table ``windows``: in which times of a recording device work was captured."""
+"""Make the table ``windows``: the times of a recording in which device work was captured."""
 
 from __future__ import annotations
 

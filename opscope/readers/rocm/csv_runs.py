@@ -112,7 +112,7 @@ def _tool(table: Table) -> str:
 
 
 def _rows_of(table: Table) -> pl.DataFrame:
-    """Return the dispatches of a table, whatever tool wrote it."""
+    """Return the dispatches of a table from any of the tools."""
     axes = table.has("gridsizex", "gridsizey", "gridsizez")
     nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(table))
     grid = [table.whole(f"gridsize{axis}") if axes else nothing for axis in "xyz"]

@@ -1,6 +1,6 @@
 """Read tables of statistics (``results.stats.csv``, ``kernel_stats.csv``): total times of kernels. They have
-no times of single kernels. Where they are all that there is, each kernel's executions are laid one after
-another, so that sums and numbers are right; otherwise they check what was read."""
+no times of single kernels. If a run has nothing else, each kernel's executions are laid one after another, so
+that sums and numbers are right; otherwise they check the other files."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Exe
 #: The event, on the caller's thread, of a run whose number it has.
 _RUN: Final = r"Executable::Execute"
 _SORT: Final = "hlo::sort("
-#: Names that TensorFlow's and XLA's own code gives to what it does around such calls.
+#: Names that TensorFlow's and XLA's own code gives to its work around such calls.
 _OURS: Final = r"^(?:tf\.constant|convert_to_tensor|tf\.function-graph_building|end: .*)$|^\$|::"
 _BEGUN, _OVER = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
 #: Work is handed on from thread to thread at most so often.
@@ -186,8 +186,8 @@ def inputs(ranges: pl.DataFrame) -> pl.DataFrame:
 def user_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return ``ranges`` with the user's own in their domain, also on the threads to which they hand work.
 
-    The user's are those around a call into the framework that no such call is around: the profiler does not
-    say who wrote an event. A range around other work, such as loading data, is not told from the runtime's.
+    The user's are those around a call into the framework and inside no such call: the profiler does not say
+    who wrote an event. A range around other work, such as loading data, is not told from the runtime's.
     """
     text = ranges["text"]
     is_call = (ranges["category"] == "graph").fill_null(False) | (
@@ -268,10 +268,10 @@ def _runs_by_number(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
 
 
 def _runs_by_name(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
-    """Return the same of runs whose calls have the name of their module: they begin in the calls' order.
+    """Return the same for runs whose calls have the name of their module: they begin in the calls' order.
 
-    Of calls and runs that differ in number, the first runs were called before the recording began, or the
-    last calls ended after it. Where a run would begin before its call, nothing is known.
+    If calls and runs differ in number, the first runs were called before the recording began, or the last
+    calls ended after it. If a run would begin before its call, no call is known.
     """
     runs = (
         ranges.filter((pl.col("domain") == "xla") & pl.col("run").is_not_null())
@@ -282,7 +282,7 @@ def _runs_by_name(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
     calls = ranges.with_row_index("row").filter(pl.col("category") == "graph")
     for (module,), mine in runs.drop_nulls("module").group_by("module"):
         named = calls.filter(pl.col("text").is_in([module, f"jit_{module}"])).sort("start")
-        # a program numbers its runs; those of several programs are told by their time
+        # a program numbers its own runs; the time distinguishes runs of several programs
         mine = mine.sort("run" if mine["program"].n_unique() == 1 else "start")
         mine, named = mine.tail(len(named)), named.head(len(mine))
         if (mine["start"] >= named["start"]).all():

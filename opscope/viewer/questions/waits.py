@@ -55,7 +55,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def stored(viewed: Viewed) -> list[dict[str, str]]:
-    """Return that a single file holds it."""
+    """Return the parameters of the answers that a single file holds."""
     return [{}]
 
 
