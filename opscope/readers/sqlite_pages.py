@@ -197,9 +197,7 @@ class Pages:
         the columns ``seldom`` is not null. ``tell`` is called with the bytes of each block that is decoded.
         Raises Unusual."""
         step = max(1, _BLOCK // self._size)
-        memory = self._buffer(
-            min(step, len(piece.pages))
-        )  # new memory costs more than reading
+        memory = self._buffer(min(step, len(piece.pages)))  # new memory costs more than reading
         blocks = []
         for start in range(0, len(piece.pages), step):
             pages = piece.pages[start : start + step]
