@@ -319,7 +319,7 @@ def _why_nothing(run: Run, began: bool) -> str:
     """Return the message to print if nothing was recorded."""
     if run.around and run.target.exists():  # also for a command that is not a Python program
         return f"Nsight Systems wrote {run.target}; to read it: opscope report {run.target}"
-    if run.waits or not began:  # the profiles are where somebody attached
+    if run.waits or not began:  # each attach made its own profile
         return ""
     inner = run.parts / _INNER
     if inner.is_file():

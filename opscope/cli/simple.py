@@ -67,7 +67,7 @@ class CommandTime:
             {"domain": DOMAIN, "number": 0},
             {"thread": 0, "os_tid": _THREAD, "pthread_id": _THREAD, "name": "whole command"},
             {"clock": read_clock()},
-            # it captured nothing else, so the part's own span is empty
+            # the part captured nothing else, so its own span is empty
             {"start": end},
             {"stop": end},
         ]

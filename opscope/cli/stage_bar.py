@@ -109,7 +109,7 @@ class Bar:
             self._timer.daemon = True
             try:
                 self._timer.start()
-            except RuntimeError:  # no thread can be started, so there is no bar
+            except RuntimeError:  # no thread can be started, so no bar is shown
                 self._timer = None
                 self._ended = True
 
@@ -123,7 +123,7 @@ class Bar:
                 get_renderable=self.line,
                 refresh_per_second=_PER_SECOND,
                 transient=True,
-                redirect_stdout=False,  # else Rich would print it on stderr
+                redirect_stdout=False,  # otherwise Rich would print it on stderr
                 redirect_stderr=True,  # log messages are printed above the bar
                 vertical_overflow="crop",
             )

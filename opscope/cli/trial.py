@@ -305,7 +305,7 @@ def _said(trial: _Trial, decision: Decision, out: str) -> tuple[str, str]:
         return "cannot tell", f"cannot tell: {became}, {within} {noise}{often}; {out}"
     try:
         why = reason(Difference(joined(sides[0]), joined(sides[1])))
-    except ValueError:  # runs of several kinds share no explanation
+    except ValueError:  # runs of several kinds have no common explanation
         why = None
     because = "" if why is None else f"; why: {why.words}"
     do = "keep it" if decision.verdict == "faster" else "drop it"

@@ -107,7 +107,7 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
             unpacked.unpack()
             chosen = unpacked.trace(find)
             trace = open_trace(chosen)
-            for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
+            for name in trace.tables:  # a profile reads its tables lazily, the copy will go
                 trace[name]
         except BadInput as error:
             if not error.path.startswith(os.fspath(folder)):

@@ -82,7 +82,7 @@ def under(url: str) -> dict[str, Found]:
 
 
 def expand(url: str) -> list[Found]:
-    """Return what ``url`` names: the files of a pattern, or the one file or folder. Raises NotReached."""
+    """Return the files of the pattern ``url``, or the one file or folder there. Raises NotReached."""
     return matching(url) if is_pattern(url) else [look(url)]
 
 

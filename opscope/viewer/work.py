@@ -23,7 +23,7 @@ class Busy(Exception):
 
 
 class GivenUp(BaseException):
-    """Nobody waits for the answer, and others need its turn. No handler of ordinary errors catches this."""
+    """Nobody waits for the answer, and others need the turn. No handler of ordinary errors catches this."""
 
 
 #: Answers that have a turn at one time: a page asks a few questions, and Polars uses all processors for each.

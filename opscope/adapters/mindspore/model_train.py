@@ -94,7 +94,7 @@ def _with_callbacks(
 def _add(
     users: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
 ) -> tuple[Any, Steps] | None:
-    """Return the user's callbacks with ours around them; None if they are not callbacks, and left alone.
+    """Return the user's callbacks with ours around them; None if they are no callbacks: leave them alone.
 
     A step ends before the user's callbacks run, and begins after them: a callback that starts or stops a
     capture records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence

@@ -1,7 +1,7 @@
 """Compilations: a phase range while torch.compile compiles a frame or the backward pass of a graph.
 
 A frame is compiled when it is called with arguments that no earlier compilation fits. The backward pass of
-its FX graph is compiled most often when it first runs. Compilations nested in another are part of that one.
+its FX graph is compiled most often when it first runs. Compilations inside another are part of it.
 """
 
 from __future__ import annotations

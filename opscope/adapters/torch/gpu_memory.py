@@ -104,7 +104,7 @@ class History:
     # ------------------------------------------------------------------ opscope's history
 
     def _start(self) -> None:
-        """Switch the history on. PyTorch calls this when it initialises CUDA, ``begin`` where it has."""
+        """Switch the history on. PyTorch calls this as it initialises CUDA, ``begin`` if it has."""
         with self._lock:
             self._queued = False
             recorder = self._recorder

@@ -249,7 +249,7 @@ class Layers:
 
 
 def _keras_path(module: nn.Module | None) -> str | None:
-    """A Keras layer's own path, else None. To PyTorch, the layers within a Keras layer are no children."""
+    """A Keras layer's own path, else None. PyTorch does not see the layers in a Keras layer as children."""
     if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
         return None
     path = getattr(module, "path", None)

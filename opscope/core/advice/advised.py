@@ -28,7 +28,7 @@ _EACH: Final = 3
 
 
 def sentences(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield what a row of ``advice()`` says: finding, where, change, saving, confidence, by these words."""
+    """Yield a row of ``advice()`` in words: finding, where, change, saving, confidence."""
     yield "finding", str(row["finding"])
     yield "where", str(row["evidence"] or "")
     yield "change", str(row["recommendation"] or "")
@@ -124,7 +124,7 @@ def _line(row: Row, cause: Row | None, where_: str | None) -> str:
     most = row["saving_most"]
     if row["saving"] is not None and row["saving"] <= 0:
         saves = "saves no time itself"
-        if most:  # what others wait for is not in the file, or other work takes its place
+        if most:  # the file lacks what others wait for, or other work takes its place
             saves = f"saves nothing by a replay, at most {units.time(most)} of the run"
     elif step and row["step_saving"]:
         saves = f"saves {step}"

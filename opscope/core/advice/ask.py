@@ -76,7 +76,7 @@ Simulate: TypeAlias = Callable[[Sequence[Edit]], "pl.DataFrame | None"]
 
 
 class UnknownDetector(WrongParameter):
-    """No detector has this name; the message lists those that there are."""
+    """No detector has this name; the message lists the existing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ def explains(name: str) -> Sequence[str]:
 def chosen(names: Iterable[str]) -> dict[str, Detector]:
     """Return the detectors of these names; a name may have thresholds, ``host_bound:least=2%``.
 
-    Raises UnknownDetector, and WrongParameter for a threshold that the detector has not, or refuses.
+    Raises UnknownDetector, and WrongParameter for a threshold that the detector lacks or refuses.
     """
     all_detectors, wanted = detectors(), {}
     for text in names:

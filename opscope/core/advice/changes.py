@@ -3,7 +3,7 @@
 A detector or the diagnosis states its changes as data, by framework, each a text or a ``Change``, and
 ``fit(answers, changes, general)`` gives the text of those that fit: in the words of the run's own framework,
 nothing that the run has already, nothing for other wrappers or devices. ``fit_run`` does so for a ``Run``, as
-``answers.of(run_of)`` makes it; ``later_steps`` gives steps that the program has.
+``answers.of(run_of)`` makes it; ``later_steps`` returns steps that the program has.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from opscope.core.tables.columns import distinct_values, matching
 FRAMEWORKS: Final = (
     "torch", "tensorflow", "keras", "jax", "flax", "mindspore", "onnxruntime", "tensorrt",
 )  # fmt: skip
-#: Frameworks that say the same as another.
+#: Frameworks that share another one's changes.
 _ALIKE: Final = {"flax": "jax"}
 #: Frameworks whose compile phases show that steps run as compiled programs.
 _TRACED: Final = ("tensorflow", "keras")
@@ -154,7 +154,7 @@ def fit_run(run: Run, named: Named, general: str | Change) -> str:
 
 
 def later_steps(run: Run, first: int, most: int = 10) -> str | None:
-    """Return ``--steps FIRST:LAST`` of steps that the program has, at most so many; None if it has none.
+    """Return ``--steps FIRST:LAST`` with steps that the program has, at most that many; None if it has none.
 
     Where it is not known how many steps the program has, the range is returned as it is.
     """

@@ -22,7 +22,7 @@ _GENERATED_KERNELS: Final = (
 _FAMILIES: Final = ("fused", "fusion", "compiled")
 #: Reasons that a finding names.
 _REASONS: Final = 3
-#: Frameworks that compile where they record it; TensorFlow's compile phase is the tracing of a function.
+#: Frameworks whose compile phases really compile; TensorFlow's compile phase is the tracing of a function.
 _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
 
 

@@ -26,7 +26,7 @@ from opscope.core.tables.trace import Trace
 #: A step is bound by its input if input takes more than this part of its time (the PyTorch profiler plug-in's
 #: rule).
 INPUT: Final = 0.05
-#: Compiling inside steps that are no warm-up: as low as for input, because it should not occur at all.
+#: Compiling inside steps after the warm-up: as low as for input, because it should not occur at all.
 COMPILING: Final = 0.05
 #: Communication that nothing hides (the plug-in's rule), and each other part of the time with a finding.
 WORTH: Final = 0.1
@@ -34,7 +34,7 @@ WORTH: Final = 0.1
 OUTSIDE: Final = 0.3
 #: The part is surely above its threshold if it is above by this many standard errors.
 ERRORS: Final = 2
-#: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
+#: A run whose device is busy for a smaller part is not healthy (the plug-in's rule: utilization below 50 %).
 BUSY: Final = 0.5
 #: A start that takes most of all steps' time is a cause from this part of the wall time on.
 AT_START: Final = 0.25
@@ -53,7 +53,7 @@ SHORT: Final = 10_000
 #: The most (ns) that Python takes between two ops, recording included; longer gaps are the program's own
 #: code.
 BETWEEN: Final = 50_000
-#: A line that waits for this part of the time outside ops is what to change, before the number of ops.
+#: If a line waits for this part of the time outside ops, the advice is to change it before the number of ops.
 WAITED: Final = 0.3
 #: A device with fewer pieces of work gets no finding.
 LEAST: Final = 10

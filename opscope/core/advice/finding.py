@@ -67,7 +67,7 @@ class Finding:
     of: str = "step"
     #: What the change saves of a median step (ns); None: ``saving`` is divided by the steps.
     step_saving: int | None = None
-    #: Whether a run with this finding is not healthy, although the change's saving is not known.
+    #: Whether this finding makes a run unhealthy even if the change's saving is not known.
     stands_out: bool = False
     #: Whether the finding puts all other figures in doubt: then the first row of the diagnosis says so too.
     doubts: bool = False

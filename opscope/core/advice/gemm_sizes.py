@@ -21,7 +21,7 @@ _MOST_ADDED: Final = 1 / 8
 
 
 class Product(NamedTuple):
-    """A call's product: ``batch`` independent ones of M×K by K×N; ``inner``: the sizes that lie in memory
+    """A call's product: ``batch`` independent products of M×K by K×N; ``inner``: the sizes that lie in memory
     one element after the other, by name (K, N, M, ``input channels`` …)."""
 
     batch: int

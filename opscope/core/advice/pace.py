@@ -163,7 +163,7 @@ def counted(answers: Answers) -> tuple[pl.DataFrame, int] | str:
 
 
 def _pace(answers: Answers) -> Pace | str:
-    trace = answers.attribution.trace  # with the steps that are inferred
+    trace = answers.attribution.trace  # including inferred steps
     if answers.cpu_only:
         return NO_GPU
     if trace["kernels"].is_empty():

@@ -1,6 +1,6 @@
 """The matrix products of a profile, for detectors: the sizes, time and units of each. A product is the device
 time of a GEMM, convolution, attention or recurrent layer, including kernels that only help it (layouts, sums
-of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as everywhere."""
+of parts). A kernel's FLOPs and bytes are its op's, divided by time, as everywhere."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
             pl.col("duration").max().alias("most"),
             pl.len().alias("kernels"),
             pl.col("duration", "matrix_flops", "bytes").sum(),
-            # a sum of nothing is 0, which would be a work without FLOPs
+            # a sum without values is 0, which would mean work without FLOPs
             pl.col("matrix_flops", "bytes").null_count().name.prefix("no_"),
             pl.col("tensor_core").any(ignore_nulls=False).alias("on_tensor"),
             pl.col("plain").any(),

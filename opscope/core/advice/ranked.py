@@ -58,7 +58,7 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
             for entry in left
             if name in ask.explains(entry.detector) and _enough(entry, cause)
         ]
-        # findings about this cause first, before those about another cause too
+        # findings about only this cause first, before those that concern another cause too
         best = min(
             mine,
             key=lambda entry: (ask.explains(entry.detector).index(name), _place(entry)),

@@ -492,7 +492,7 @@ class _Process:
             at = np.flatnonzero(index == code)
             alike = _alike(_signatures(self._kinds.weight[self._reading[rows]], at))
             if len(at) * np.median(np.diff(at)) < 0.5 * len(rows):
-                continue  # it occurs in only a part of the runs
+                continue  # it occurs only in some of the runs
             if alike >= ALIKE:
                 return self._start[rows[at]], alike
         return None
@@ -627,7 +627,7 @@ def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[
 
 
 def in_words(by: str) -> str:
-    """Return in words how steps were found; ``by`` is the value in a row of theirs."""
+    """Return in words how steps were found; ``by``: the value in their rows."""
     kind, _, name = by.partition(" ")
     if name and kind in _CALLED:
         return f"{_CALLED[kind]} {name}"

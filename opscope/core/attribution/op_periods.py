@@ -23,7 +23,7 @@ from opscope.core.tables.intervals import Ints
 Weights: TypeAlias = NDArray[np.uint64]
 _Codes: TypeAlias = NDArray[np.integer[Any]]
 
-#: Fewer iterations than this are no repetition.
+#: Fewer iterations than this do not count as repetition.
 LEAST: Final = 3
 #: Least share of the iterations that must be alike.
 ALIKE: Final = 0.9
@@ -48,7 +48,7 @@ LONGER: Final = "a longer sequence repeats too"
 @dataclass(frozen=True, slots=True)
 class Period:
     """``bounds``: begins of the iterations and the end of the last (ns); ``many``: the number of ops in a
-    usual one. ``doubt``: what else it may be; None if the texts name places and no longer period fits.
+    usual one. ``doubt``: possible other meanings; None if the texts name places and no longer period fits.
     """
 
     bounds: Ints

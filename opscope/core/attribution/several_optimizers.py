@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opscope.core.dialects import Reading
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Fewer steps than this are no repetition.
+#: Fewer steps than this do not count as repetition.
 LEAST: Final = 3
 #: Least share of the steps that must be alike.
 ALIKE: Final = 0.9
@@ -64,7 +64,7 @@ def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     """Return which of the optimizers' steps end a step of the program, ascending; None if the marks say it.
 
     ``optimizer``: the optimizer's number, for each of its steps, in order. ``marked``: which of these steps
-    the hook took for the end of a step of the program. ``batches``: how many batches were loaded before each.
+    the hook took for the end of a step of the program. ``batches``: the number loaded before each step.
     """
     if (optimizer == NONE).any():
         return None

@@ -177,7 +177,7 @@ def places() -> Iterator[Place]:
                 except ConnectionRefusedError:
                     remove(descriptor, name)
                     continue
-                except OSError:  # it is busy, or was removed meanwhile
+                except OSError:  # the program is busy, or the socket was removed meanwhile
                     if not _exists(descriptor, name):
                         continue
                 yield attach_point

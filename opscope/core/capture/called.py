@@ -1,4 +1,4 @@
-"""The name of what an instruction calls, as the program writes it: ``time.sleep``, ``self.lock.acquire``. A
+"""The name of an instruction's callee, as the program writes it: ``time.sleep``, ``self.lock.acquire``. A
 function that is written in C has no frame, so the innermost frame of a waiting thread shows only its line."""
 
 from __future__ import annotations

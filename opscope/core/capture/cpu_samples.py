@@ -142,7 +142,7 @@ class CpuSampler:
         """Take a sample if one is due; return the ns until the next one."""
         if self._off:
             return self._period
-        if not self._due:  # a recording that ends before this does not pay for the import of psutil
+        if not self._due:  # a recording that ends before this does not import psutil
             self._due = perf_counter_ns() + FIRST_NS
         left = self._due - perf_counter_ns()
         if left <= 0:
@@ -226,7 +226,7 @@ class CpuSampler:
 
     def _sample_gpus(self, gpus: GpuSamples, now: int) -> None:
         for device, values in gpus.sample(now):
-            # the quantities that NVML answers vary over time
+            # the set of quantities that NVML returns varies over time
             parts = self._of_gpus.setdefault(device, {})
             names = tuple(values)
             series = parts.get(names)

@@ -32,7 +32,7 @@ def text(kind: str, requests: int | None, new_tokens: int | None, cached_tokens:
 
 
 def range_name(server: str, prefill: Lengths, decode: Lengths) -> str:
-    """Return the name of the range of a step with these requests, as vLLM writes it, after the server's."""
+    """Return the name of a step's range with these requests, in vLLM's form, after the server's name."""
     every = sum(queries for queries, _ in (*prefill, *decode))
     return f"{server} execute_{every}_context_{_sums(prefill)}_generation_{_sums(decode)}"
 

@@ -234,7 +234,7 @@ class LightClock:
         self.calls = self.measured_calls = self.measured_turns = 0
         #: Whether steps are also recorded in full, so that they take longer than usual.
         self.full = False
-        #: A step above ``limit`` (ns) is reported to ``watch``; ``late``: whether the last one was.
+        #: A step above ``limit`` (ns) is reported to ``watch``; ``late``: whether the last step was.
         self.limit = NEVER
         self.late = False
         self.watch: Watch | None = None

@@ -111,7 +111,7 @@ class _Segment:
 
 
 class RingRecorder(Recorder):
-    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes it as it is, and goes on.
+    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes it as it is, and continues.
 
     ``on_dump(folder, what)`` is called on the thread that made the dump, once it is complete.
     """

@@ -65,7 +65,7 @@ _SEQ, _COMMS = r'"collective_seq": ?"?([0-9]{1,18})\b', r'"comms_id": ?"?([0-9]{
 def exchanges(attribution: Attribution) -> pl.DataFrame:
     """Return one row per collective and process, by process and time (SCHEMA; times in ns).
 
-    ``called``: when the program called it. ``start`` to ``end``: while it ran there, including the wait for
+    ``called``: time of the program's call. ``start`` to ``end``: while it ran there, including the wait for
     the other ranks; null if only the call was recorded. ``bytes``: the larger of input and output.
     ``reduction``: ``sum``, ``max`` …; null if not recorded. ``members``: the group's ranks, as
     ``group_specs.format_ranks`` writes them. ``op``: the row of ``ranges`` that called it. ``seq``: its

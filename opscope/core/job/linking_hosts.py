@@ -1,4 +1,4 @@
-"""Link all hosts of a job to the first by what they did together, and solve their clocks in one pass.
+"""Link all hosts of a job to the first by common collectives, and solve their clocks in one pass.
 
 Hosts and process groups are a graph. A search from the first host, breadth first, gives each host a
 parent: of the hosts nearest to the first, the one with most collectives in common. Hosts that share no

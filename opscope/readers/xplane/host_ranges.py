@@ -187,7 +187,7 @@ def user_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return ``ranges`` with the user's own in their domain, also on the threads to which they hand work.
 
     The user's are those around a call into the framework and inside no such call: the profiler does not say
-    who wrote an event. A range around other work, such as loading data, is not told from the runtime's.
+    who wrote an event. A range around other work, such as loading data, looks like the runtime's.
     """
     text = ranges["text"]
     is_call = (ranges["category"] == "graph").fill_null(False) | (

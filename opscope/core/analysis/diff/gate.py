@@ -71,7 +71,7 @@ def parse(text: str) -> Limit:
 
 
 def held(limit: Limit, difference: Difference) -> Held:
-    """Return whether the difference exceeds the limit: the mean by more than it, and by more than the noise.
+    """Return whether the mean changed by more than the limit and by more than the noise.
 
     If the mean exceeds the limit without a verdict, the limit is not judged; nor is a limit on an op or part
     if records of it are missing. Raises BadLimit for an op or part that neither run has, and if the length of

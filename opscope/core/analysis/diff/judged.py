@@ -56,8 +56,8 @@ def judged(
 ) -> pl.DataFrame:
     """Return the frame with change, noise (ns), verdict and reason; ``there``: whether each run has the row.
 
-    ``sides``: the typical values of both runs; None if the noise is unknown. A change gets a verdict if the
-    typical step changed by more than the noise, and the mean in the same direction. ``hidden``: an amount
+    ``sides``: the typical values of the two runs; None if the noise is unknown. A change gets a verdict if
+    the typical step changed by more than the noise, and the mean in the same direction. ``hidden``: an amount
     added to the noise (ns), because it may belong to another part in one run. ``of_pieces``: the rows are ops
     or parts, for which a few equal times are common and do not show the spread. ``reason``: why noise and
     verdict are unknown for rows with few steps.

@@ -147,7 +147,7 @@ def as_one_of(several: Typical, lone: Typical) -> Typical:
 
 
 def absent(there: Typical, away: Typical) -> NDArray[np.bool_]:
-    """Return whether it is no chance (``CHANCE``) that groups of one run occur in no step of the other.
+    """Return whether it is more than chance (``CHANCE``) that groups of one run are in no step of the other.
 
     A group may be missing in a step of the other run by chance as often as it is missing in its own run. If
     it occurs in a tenth of the steps, its absence in ten steps proves nothing.

@@ -183,7 +183,7 @@ class Difference:
 
     def make(self) -> None:
         """Make all tables, two at a time: Polars releases the GIL."""
-        if not self.matched.many:  # all parts need it, so no thread computes it in the background
+        if not self.matched.many:  # all tables need it: made here, so that no thread waits for it
             return
         with Pool(2) as pool:
             for names in (

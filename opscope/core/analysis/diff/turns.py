@@ -35,9 +35,9 @@ _NOISY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The result for the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after``
-    (ns, means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and
-    the ``chance`` that equal programs give runs in such an order."""
+    """The result for the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after`` (ns,
+    means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and the
+    ``chance`` that equal programs give runs in such an order."""
 
     verdict: str | None
     before: float
@@ -55,7 +55,7 @@ class Decision:
 def decide(
     before: Sequence[float], after: Sequence[float], most: int, last: bool = False
 ) -> Decision:
-    """Return the decision of the typical steps (ns) of each run, as many without the change as with it.
+    """Return the decision from the runs' typical steps (ns), equally many without the change and with it.
 
     ``most``: how many runs of each there may be, with a look after each. ``last``: this is the last look,
     because the time is over; it may spend the rest of ``LEVEL``.

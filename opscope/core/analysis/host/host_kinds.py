@@ -106,8 +106,8 @@ WAITED, RAN = 0.5, 0.9
 def kind_by_name(
     frames: Sequence[StackFrame], call: str | None, place: int
 ) -> tuple[str | None, bool]:
-    """Return the kind that names show, None if they show none, and whether that kind is impossible for a
-    running thread.
+    """Return the kind that the names show (None: none), and whether that kind is impossible for a running
+    thread.
 
     The frame at ``place``, which is shown, decides if it imports or compiles; else the call of the innermost
     frame, or that frame's own function.

@@ -159,7 +159,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     waits_of_input = waits_of_input.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
-    # a graph only announces waits that opscope's own recordings also time
+    # a graph only announces waits whose times opscope's own recordings have
     several = pl.col("timed").any().over("process")
     return _outermost(waits_of_input.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 
@@ -265,8 +265,8 @@ def _place(
     """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
 
     It is the innermost step around the wait's start, else the next step on its thread. A wait after a step
-    that did not end belongs to no step, such as the wait at the end of the last epoch. A wait of an
-    evaluation does not either: after it, a pass began (``passes``) before the next step.
+    that did not end belongs to no step, such as the wait at the end of the last epoch. Nor does a wait of an
+    evaluation: after it, a pass began (``passes``) before the next step.
     """
     row = np.full(len(table), NONE, np.int64)
     keys = [table[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]

@@ -151,7 +151,7 @@ class _Process:
         rules = np.full(len(start), _OUTSIDE, np.int64)
         same = (begin_pass >= 0) & (end_pass == begin_pass)
         next_step = _after(steps, at(ran.end, begin_pass, 0))
-        is_kept = end > next_step  # kept until the optimizer's next step has begun
+        is_kept = end > next_step  # such a block is kept until the optimizer's next step has begun
         self._group = np.where(next_step < _NEVER, next_step, NONE - begin_pass)
         rules[kind == INPUT] = _INPUT
         of_step = kind == OPTIMIZER

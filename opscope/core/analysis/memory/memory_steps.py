@@ -43,7 +43,7 @@ def memory_steps(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
 
     ``in_use``: in use as the step ended; null before the device's first change. ``growth``: the increase
     since the end of the previous step. ``peak_memory``: the most bytes in use during the step, including
-    those in use at its begin. ``reserved``: reserved as it ended. ``kept``, ``kept_blocks``: memory that the
+    those in use at its begin. ``reserved``: reserved at its end. ``kept``, ``kept_blocks``: memory that the
     step allocated and that was still in use at the end of the process's last step; null without addresses. A
     program in a steady state grows by 0 per step; memory that grows in every step and is kept may be a leak.
     """

@@ -48,8 +48,8 @@ _OTHER_LAUNCH: Final = (
 )
 #: From this share of lost kernels on, results that rest on idle time are unknown.
 LEAST: Final = 0.01
-#: The kernels of the last launches may end after the recording. This does not explain a larger share of
-#: launches than this (nsys's file of two H100 ends with 18 of 2,023).
+#: The kernels of the last launches may end after the recording. That explains at most this share of the
+#: launches (nsys's file of two H100 ends with 18 of 2,023).
 _AT_END: Final = 0.02
 #: With fewer kernels that have a launch, their numbers and those of launches may be of different kinds.
 _LINKED: Final = 0.05
@@ -68,7 +68,7 @@ _NEAR: Final = 0.1
 _ALIKE: Final = 0.01
 #: Texts in which a recorder reports records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: The texts among these that concern records in the middle of the run of host and device.
+#: Those of the texts above that mean missing records in the middle of the run, on host and device.
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
@@ -184,7 +184,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         # a launch without a kernel may be that of a kernel without an id
         number = int((of_call[lost] == process).sum())
         number -= min(number, int((mine & ~linked & unnumbered).sum()))
-        # kernels without a launch count in no step, and are there
+        # kernels without a launch are recorded, but count in no step
         number += max(fewer - (without or 0), 0)
         rows.append(
             {
@@ -623,7 +623,7 @@ def _not_known(what: str) -> str:
 def _drop(trace: Trace) -> pl.DataFrame:
     """Return the notes in which the recorder says that it dropped records."""
     notes = trace["notes"]
-    # an error names a file that is left out
+    # an error note names a file that was left out
     serious = notes["severity"].cast(pl.String) == "warning"
     what = notes["what"].cast(pl.String)
     dropped = what.str.contains(_DROPPED) | what.str.contains(CUT_OFF, literal=True)

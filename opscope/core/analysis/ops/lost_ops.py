@@ -116,7 +116,7 @@ def ops_among_launches(
     )
     name, launches = name[kept[1]], int(kept[0].sum())
     is_op = np.arange(len(thread)) >= launches
-    # no op begins while its thread launches, so at equal times (whole µs) the op came first
+    # no op begins while its thread launches, so at equal times (whole µs) the op began first
     order = np.lexsort((~is_op, start, step, thread))
     thread, step, is_op = thread[order], step[order], is_op[order]
     begins = np.flatnonzero(

@@ -94,7 +94,7 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     """
     packed = _Packed(coded)
     coded.clear()
-    hand_back()  # release the memory that making the rows took
+    hand_back()  # release the memory that was used to make the rows
     by_text, begin = _by_text(packed.keys)
     times = [_add(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
     total = int(times[0].sum())
@@ -139,7 +139,7 @@ def _described(ops: Ops, identities: Identities) -> list[_Coded]:
     million distinct ops have some thousands of calls and some hundreds of layers.
     """
     row, outline = identities.row, identities.outline
-    if outline is None or ops.of_several.any():  # the layer then depends on more than its number
+    if outline is None or ops.of_several.any():  # then the layer depends on more than its number
         return _columns(
             pl.DataFrame(identity_of(ops, row[part])) for part in pieces(len(row), _ROWS)
         )

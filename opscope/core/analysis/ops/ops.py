@@ -433,7 +433,7 @@ class Ops:
         around = self.context.numbers(kind, *self.places(rows))
         named = reading.astype(np.int64) + self.context.many(
             kind
-        )  # above the numbers of ``around``
+        )  # greater than the numbers of ``around``
         return np.where(at(self._names_line[kind], reading, False), named, around)
 
     def layers(self, rows: Ints) -> pl.Series:

@@ -205,7 +205,7 @@ class Cut:
             if kept.processes is not None:
                 is_chosen &= np.isin(process, [*kept.processes, NONE])
         if "device" in frame.columns and kept.devices:
-            # a row without a device belongs to all devices
+            # a row without a device counts for all devices
             is_chosen &= frame["device"].is_in(list(kept.devices)).fill_null(True).to_numpy()
         if name == "counters" and (kept.windows is not None or kept.within is not None):
             is_chosen &= self._of_kept_work(frame)

@@ -311,7 +311,7 @@ def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     instance, group = list(_ONE), list(GROUP)
     reached = last.select(*group, "process", pl.col("number").alias("reached"))
     asked = last.select(instance).unique(maintain_order=True)
-    # a batch is small enough that its pairs with all ranks of their groups are few
+    # a batch is small, so that it has few pairs with the ranks of its groups
     pairs = asked.join(
         reached.group_by(group).len(), on=group, nulls_equal=True, maintain_order="left"
     )

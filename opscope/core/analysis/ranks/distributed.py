@@ -1,4 +1,4 @@
-"""Communication: the time it takes, the part that computation hides, and the time that ranks wait."""
+"""Communication: its time, the part that computation hides, and the time that ranks wait."""
 
 from __future__ import annotations
 

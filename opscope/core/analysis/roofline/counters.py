@@ -50,7 +50,7 @@ _NO_LAUNCH: Final = "the kernel's launch is not in the trace"
 class Executions:
     """The executions with counters, in the order of the table ``counters``.
 
-    ``values``: per counter its execution (a number), name and value. All others have an entry an execution:
+    ``values``: per counter its execution (a number), name and value. All others have one entry per execution:
     ``key`` (process, device, correlation, range_id), ``kernel``: the row of ``kernels`` (-1: the trace has
     none), ``mark``: the row of ``ranges`` that names the kernel, ``call``: the row of ``calls`` that launched
     it, ``op``: the innermost op's row.

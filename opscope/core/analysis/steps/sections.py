@@ -110,7 +110,7 @@ def _gap(
     saves: tuple[Ints, Ints],
 ) -> Iterator[_Row]:
     """Yield the sections of a stretch without steps: time that is neither evaluation nor checkpoint is
-    ``section``; after the last step, between two of these, it is ``BETWEEN``."""
+    ``section``, but ``BETWEEN`` if it lies between two of these after the last step."""
     if work is not None and begin < min(work, end):
         yield begin, min(work, end), BEFORE, None
         begin = min(work, end)

@@ -272,7 +272,7 @@ def _of_cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, int | None]:
     if "device_time" in ops.columns:
         ops = ops.filter(pl.col("device_time").is_not_null())
     if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
-        return {}  # the CPU's work was not recorded: unknown, which is not 0
+        return {}  # the CPU's work was not recorded: it is unknown, not 0
     top = ops.filter(pl.col("parent_id").is_null())
     free = pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
     flops, sizes = (pl.col(name) for name in KNOWN)
