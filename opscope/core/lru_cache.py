@@ -38,7 +38,7 @@ class LRUCache(Generic[_Value]):
             making = self._making.setdefault(key, threading.Lock())
         with making:
             with self._lock:
-                if key in self._values:  # another thread made it meanwhile
+                if key in self._values:  # another thread has made it meanwhile
                     self._values.move_to_end(key)
                     return self._values[key][0]
             try:

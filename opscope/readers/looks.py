@@ -16,7 +16,7 @@ from .heads import SQLITE, is_json, is_pickle
 class Look:
     """The files that a reader may accept: folders, SQLite databases, pickles, other non-JSON files; and JSON
     by the other fields. ``begins``: how the JSON may begin; ``words``: texts that its head may contain;
-    ``names``: how the file's name may begin. Any one of them is enough."""
+    ``names``: how the file's name may begin. Any one condition is enough."""
 
     folder: bool = False
     sqlite: bool = False

@@ -94,7 +94,7 @@ class Database:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise BadInput(self.path, f"the SQLite database cannot be read ({error})") from error
         for name, rows in columns.items():
-            # rows written before a column was added share its default, which the file stores only once
+            # rows written before a column was added have its default, which the file stores only once
             if any(len(str(row[4])) > _LONGEST_DEFAULT for row in rows):
                 raise BadInput(self.path, f"table {name} has a column with an oversized default")
         self.tables: dict[str, tuple[str, ...]] = {

@@ -159,7 +159,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read1(len(buffer))  # read would lose what comes before an early end
+        data = self._stream.read1(len(buffer))  # ``read`` would lose the bytes before an early end
         self._budget.take(len(data))
         buffer[: len(data)] = data
         return len(data)

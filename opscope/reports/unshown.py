@@ -1,4 +1,4 @@
-"""A line that names the reports of data which the profile has but the first screen does not show."""
+"""A line that names reports of data that the profile has and the first screen does not show."""
 
 from __future__ import annotations
 

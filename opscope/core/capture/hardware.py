@@ -103,6 +103,6 @@ def cudnn_version(maps: Path = _MAPS) -> str | None:
         number = int(function())
         major = (
             10_000 if number >= 90_000 else 1000
-        )  # the formula of cuDNN's header, from 9 on and before
+        )  # the formulas of cuDNN's header: from version 9 on, and before
         return f"{number // major}.{number % major // 100}.{number % 100}"
     return None

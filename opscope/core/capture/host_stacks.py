@@ -374,7 +374,7 @@ class PythonStacks:
         self._cost += (took - self._cost) / 8
         self._period = max(self._base, int(self._cost * SHARE))
         self._longest = max(self._longest, self._period)
-        # an even interval could stay in step with the program's own
+        # an even interval could stay in step with the program
         period = self._period * (3 + (asked >> 7) % 3) // 4
         self._due = perf_counter_ns() + period
         return period
@@ -463,7 +463,7 @@ def _cpu_of(native_id: int) -> int | None:
     if not sys.platform.startswith("linux"):
         return -1
     try:
-        # the id of the thread's clock, as Linux forms it; an error for a thread that has ended
+        # the id of the thread's clock, as Linux forms it; reading it fails for a thread that has ended
         return time.clock_gettime_ns(struct.unpack("<i", struct.pack("<I", _clock(native_id)))[0])
     except OSError:
         return None

@@ -59,7 +59,7 @@ _FIRST: Final = 16
 MAX_WAITING: Final = 16 << 20
 #: Number of self-measured steps whose cost is kept.
 KEPT: Final = 512
-#: Phases that become the forward phase if a backward pass follows.
+#: Phases whose time counts as forward if a backward pass follows.
 _OUTSIDE_OF_FORWARD: Final = (OTHER, OPTIMIZER)
 #: No step takes longer (ns): the limit of slow steps while no limit is set.
 NEVER: Final = 1 << 62
@@ -440,7 +440,7 @@ class LightClock:
             self._start(now, number)
 
     def _thread_rest(self, now: int) -> None:
-        # time before the next step belongs to none: its hooks add to phases that ``_start`` clears
+        # time before the next step belongs to no step: its hooks add to phases that ``_start`` clears
         self._at = now
         self._measures = False
 

@@ -43,7 +43,7 @@ class Spells:
     def __init__(
         self, clock: Clock, make: Callable[[], session.Capture] | None, steps: int = STEPS
     ) -> None:
-        """``make`` None: spells are counted, and none is recorded."""
+        """``make`` None: spells are counted but not recorded."""
         self._clock = clock
         self._make = make
         self._steps = steps

@@ -143,7 +143,7 @@ def _sampler(recorder: Recorder) -> Sampling | None:
 
 
 class MemorySource(Protocol):
-    """Keeps records of memory until the recorder flushes."""
+    """A source that keeps records of memory until the recorder flushes."""
 
     def take_memory(self) -> bytes:
         """Return the new data: complete ``MEMORY_RECORD``s."""
@@ -476,7 +476,7 @@ class Recorder:
         self._fact(cost="writing", time=self._flush_ns, calls=self._flushes, one_in=1)
         until = (
             perf_counter_ns()
-        )  # the last call comes after ``stop``, later by the time of writing
+        )  # the last call comes after ``stop``, and later than it by the time of writing
         said = None if self._stacks is None else self._stacks.facts()
         if said is not None:
             self._fact(stacks=said)
@@ -650,7 +650,7 @@ class Recorder:
 
     def _open(self) -> None:
         who = processes.current()
-        # without its parents: a folder that the program has removed meanwhile must not come back
+        # make no parents: a folder that the program has removed meanwhile must not come back
         self.root.mkdir(exist_ok=True)
         folder = self.root / who.folder
         again = 1
@@ -706,7 +706,7 @@ class Recorder:
         for descriptor in files:
             try:
                 os.close(descriptor)
-            except OSError as error:  # a quota, on a network file system
+            except OSError as error:  # a network file system reports a quota here
                 _log.warning(
                     "opscope: the recording in %s may be incomplete: %s", self.folder, error
                 )

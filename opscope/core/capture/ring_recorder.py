@@ -292,7 +292,7 @@ class RingRecorder(Recorder):
                 ring_dump.part(other, into)
         details = self._said(made_by, why, begin)
         ring_dump.finish(into, details)
-        # the attached process makes the profile
+        # the process that attached makes the profile
         if self._on_dump is not None and made_by != ATTACH:
             self._on_dump(into, details)
         return into
@@ -490,7 +490,7 @@ class RingRecorder(Recorder):
                 self._open()
             elif (
                 self._segments[-1].begin < since
-            ):  # else a segment was begun, and later writes were refused
+            ):  # otherwise a segment was begun, and later writes were refused
                 self._begin_segment(now)
             before = [segment for segment in self._segments if segment.begin < since]
             for segmented in self.segmented:
@@ -667,7 +667,7 @@ class RingRecorder(Recorder):
         now = perf_counter_ns()
         overdue = now - segment.begin > _OVERDUE * self.bounds.segment_ns
         if (overdue or segment.bytes > self.bounds.max_bytes // 4) and not self._turning:
-            self._turning = True  # no thread of ours is running, or not soon enough: do it here
+            self._turning = True  # no thread of ours runs, or it runs too late: do it here
             try:
                 self._turn(now)
                 self._forget(now)

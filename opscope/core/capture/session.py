@@ -574,7 +574,7 @@ class annotate:
                 else f"{domain!r} cannot be the domain of a user range: choose another name"
             )
         self.domain = domain
-        self.text = text if type(text) is str else str(text)  # a number can be a name too
+        self.text = text if type(text) is str else str(text)  # a number may also be a name
         self.category = category
         self._pushed: list[bool] = []
 
@@ -644,7 +644,7 @@ def finish(wait_s: float = -1) -> None:
             note_missing_kernels(left)
             left.stop()
         end_light()
-        leave_step()  # this thread's; the steps of other threads end with the trace
+        leave_step()  # this thread's step; the steps of other threads end with the trace
     finally:
         lock.release()
         interrupted_end.keep()

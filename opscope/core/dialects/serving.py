@@ -168,7 +168,7 @@ def _prefill(requests: int, queries: int | None = None, qq: int | None = None) -
         if requests == 1:
             qq = most
         elif qq is not None and not most <= qq * requests <= most * requests:
-            qq = None  # no requests have these sums
+            qq = None  # such sums belong to no requests
     return Share(requests, queries, None, qq, None)
 
 

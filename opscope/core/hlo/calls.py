@@ -275,7 +275,7 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
             for side in ("lhs", "rhs")
         ]
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
-        return []  # the form of another library: the FLOPs stay unknown
+        return []  # this is another library's form: the FLOPs stay unknown
 
 
 def _fusion(

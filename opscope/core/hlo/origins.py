@@ -76,7 +76,7 @@ class Origins:
             return self._known[identifier]
         instruction = self._module.instructions[identifier]
         named = next(filter(_has_origin, (instruction, *inside(self._module, instruction))), None)
-        if named is not None:  # a contraction that has lost its own path
+        if named is not None:  # this is a contraction that has lost its own path
             return (named.op_name, named.frames, named.name)
         parts = [*inside(self._module, instruction)] or [instruction]
         ways = [self._operands, self._readers]

@@ -47,7 +47,7 @@ _OPCODE: Final = re.compile(rf"{OPCODES}:(?P<name>[A-Z][A-Z0-9]*)(?P<more>[.\w]*
 #: opcode. A ``2`` in the name marks instructions on two values.
 THREAD_OPCODES: Final = "sass__thread_inst_executed_true_per_opcode"
 _ARITHMETIC: Final = re.compile(rf"{THREAD_OPCODES}:([DFH])(ADD|MUL|FMA)(2?)(?:_?32I|_MMA)?")
-#: All of these opcodes that any kernel could have: an opcode that is not listed did not run.
+#: All such opcodes that a kernel could have: an opcode that a kernel does not list did not run.
 ARITHMETIC: Final = tuple(
     f"{THREAD_OPCODES}:{name}"
     for name in ("DADD", "DMUL", "DFMA", "FADD", "FMUL", "FFMA", "HADD2", "HMUL2", "HFMA2")

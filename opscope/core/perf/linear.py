@@ -85,7 +85,7 @@ def _together(
         return None
     twice: Ints = apart @ slopes
     values = figures[0] + twice // 2
-    # for a tiny product, more than the figures changes
+    # for a tiny product, a change affects more than the figures
     if (twice % 2).any() or values.min() < 0 or values[:, 0].min() <= 2 * tensorcore.TINY:
         return None
     series = {name: pl.Series(name, values[:, n], pl.Int64) for n, name in enumerate(_FIGURES)}

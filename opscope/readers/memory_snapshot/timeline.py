@@ -27,7 +27,7 @@ _CATEGORIES: Final = (
 )  # fmt: skip
 #: The action of the pair by which a block only changes its category.
 _CHANGE: Final = 3
-#: Times (ns) and sizes beyond these are none: two million of the latter still add up in 64 bits.
+#: Times (ns) and sizes beyond these are invalid: the sum of two million sizes still fits in 64 bits.
 _LAST_TIME: Final = 1 << 62
 _LARGEST: Final = 1 << 41
 

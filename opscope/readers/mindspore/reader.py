@@ -103,7 +103,7 @@ def _file(path: Path) -> Trace:
     head = next(read_blocks(path), b"")[:4096]
     kind = kind_of(head, path.name)
     if kind is None and is_json(head):
-        kind = "timeline"  # if its first bytes do not show it, another part does
+        kind = "timeline"  # if the first bytes do not show it, another part does
     if kind in (None, "without", "dataset"):
         problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(

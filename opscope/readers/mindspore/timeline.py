@@ -362,7 +362,7 @@ def _without_task(spans: pl.DataFrame, tasks: pl.DataFrame) -> int:
         of_device = tasks.filter(pl.col("device") == device)
         low, high = merge(*(of_device[name].to_numpy() for name in ("start", "end")))
         start, end = (mine[name].to_numpy() for name in ("start", "end"))
-        last = np.searchsorted(low, end + _ROUNDED) - 1  # it begins before the span ends
+        last = np.searchsorted(low, end + _ROUNDED) - 1  # the event begins before the span ends
         number += int(((last < 0) | (at(high, last, 0) <= start - _ROUNDED)).sum())
     return number
 

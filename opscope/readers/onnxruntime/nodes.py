@@ -266,7 +266,7 @@ class _Matcher:
         for (op, holder), those in ran.items():
             nodes = there.get((op, bool(holder)), [])
             held_nodes = [node for node in nodes if node.holder == holder]
-            # a nameless holder has another name here
+            # a holder without a name has another name here
             nodes = held_nodes if len(held_nodes) == len(those) else nodes
             if len(nodes) != len(those):
                 continue

@@ -239,7 +239,7 @@ class Tables(dict[str, pl.DataFrame]):
                 raise BadInput(self._path, f"{count} {message}")
             note = {"severity": [severity], "what": [message], "how_many": [count]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
-            # the table is being read: asking for it would read it again, for ever
+            # the table is being read: accessing it would read it again, for ever
             if name == "notes":
                 tables[name] = pl.concat([tables[name], row], how="vertical_relaxed")
             else:

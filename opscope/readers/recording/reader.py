@@ -68,7 +68,7 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
         host, pid = trace["processes"].select("host", "pid").row(0)
         parent_pids[host, pid] = trace.origin.pop("parent_pid")
     files = source_files.merged([trace.origin.pop("source_files", ()) for trace in traces])
-    # a set, not any(): it pops the entry of every part
+    # a set, not any(), because each part's entry must be popped
     private = True in {trace.origin.pop("private") for trace in traces}
     # with a GPU but no kernels, device time is unknown: CPU time never replaces it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)

@@ -176,7 +176,7 @@ def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
             continue
         if number >= _MOST_RECORDS:
             raise BadInput(path, f"more than {_MOST_RECORDS:,} records")
-        if int(head[1]) < 1 << 22:  # before PyTorch 2.7 it is a thread
+        if int(head[1]) < 1 << 22:  # before PyTorch 2.7 the number is a thread's
             log.pids.add(int(head[1]))
         try:
             log.take(head[2].decode(), record, head.end())

@@ -46,7 +46,7 @@ _GRAPH: Final = r"^__(?:inference|forward|backward)_"
 _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
 #: Threads and calls of tf.data, which prepare the program's input.
 _DATA_THREAD: Final = r"^tf_data_"
-#: Ops that make, ask or free what yields the input.
+#: Ops that make, call or free the iterators of the input.
 _INPUT_OP: Final = r"Dataset|Iterator|^Optional"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
@@ -57,7 +57,7 @@ _SORT: Final = "hlo::sort("
 #: Names that TensorFlow's and XLA's own code gives to its work around such calls.
 _OURS: Final = r"^(?:tf\.constant|convert_to_tensor|tf\.function-graph_building|end: .*)$|^\$|::"
 _BEGUN, _OVER = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
-#: Work is handed on from thread to thread at most so often.
+#: Work is passed from thread to thread at most this often.
 _HANDS: Final = 16
 
 

@@ -60,8 +60,8 @@ def recognise(head: bytes) -> bool:
 def _name_operations(
     threads: Mapping[tuple[int, int], list[_Row]], names: Mapping[tuple[int, int], str]
 ) -> dict[tuple[str, str], Written]:
-    """Give each event of a line of operations its operation and its program, as statistics; return what XLA
-    wrote of them by program and operation.
+    """Give each event of a line of operations its operation and its program, as statistics; return XLA's
+    facts about them by program and operation.
 
     The program is that of the event around it on the line of modules.
     """

@@ -294,7 +294,7 @@ _END: Final = re.compile(r"[(<>,]")
 
 def search_name(kernel: str) -> str:
     """Return the demangled name of a kernel, cut to the length that patterns search."""
-    # a longer text cannot be a symbol, and is not copied
+    # a longer text cannot be a symbol, so it is not copied
     name = kernel[:LONGEST].strip() if len(kernel) > LONGEST else demangled(kernel.strip()) or ""
     return name[:SEARCHED]
 
