@@ -141,7 +141,7 @@ class RecordingWithMore(Recording):
         capture = backend.capture(self.folder, self._bounds)
         if hasattr(capture, "announce"):
             capture.announce = _print_line
-        # a profiler may take seconds to start: until then the other recording goes on
+        # a profiler may take seconds to start: until then the other recording continues
         take_over = getattr(capture, "take_over", None)
         if take_over is None:
             end()

@@ -30,7 +30,7 @@ from . import launch
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: The domain of the range that stands for the command; no range of a program is in it.
+#: The domain of the range that represents the command; no range of a program is in it.
 DOMAIN: Final = "opscope.command"
 #: The thread of that range. The system has no such thread, so no event of the program is inside the range.
 _THREAD: Final = 0

@@ -80,7 +80,7 @@ class Bar:
             self._arm()
 
     def line(self) -> RenderableType:
-        """Return the line, which fits the terminal: what is needed least is left out."""
+        """Return the line, which fits the terminal: the least needed parts are left out."""
         # a full line would make some terminals wrap to the next
         most = max(1, self._console.width - 1)
         with self._changing:

@@ -76,7 +76,7 @@ class Series:
         self.points = np.zeros((0, len(POINT)))
 
     def add(self, time: Ints, value: NDArray[np.float64]) -> None:
-        """Add values at times (ns), in order of time. Values that are no numbers are left out."""
+        """Add values at times (ns), in order of time. Values that are not numbers are left out."""
         is_finite = np.isfinite(value)
         time, value = time[is_finite], value[is_finite]
         if not len(time):

@@ -68,7 +68,7 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern of the data: of a header, or of a value that is no secret."""
+    """Return a pattern of the data: of a header, or of a value that is not a secret."""
     return _re(_data()["patterns"][name])
 
 

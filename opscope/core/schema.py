@@ -261,7 +261,7 @@ INPUT_DOMAIN: Final = "opscope.input"
 READ_DOMAIN: Final = "opscope.read"
 #: The note of a recording that lacks some reads of values.
 UNHEARD_READS: Final = "np.array(tensor) and memoryview(tensor) are not recorded as reads of values"
-#: The domain of the range that tells Nsight Systems when to record: it is around what was recorded.
+#: The domain of the range that tells Nsight Systems when to record: it encloses the recorded work.
 CAPTURE_DOMAIN: Final = "opscope.capture"
 #: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
 #: null value only begins the first such interval. Percent: of all processors for the machine, of one

@@ -109,7 +109,7 @@ class Layer:
     role: str | None
 
 
-#: The parameter of a layer without a description; its value says what is known of it.
+#: The parameter of a layer without a description; its value gives the known facts.
 KNOWN: Final = "known"
 NAME_ONLY, TIME_ONLY = "name", "time"
 

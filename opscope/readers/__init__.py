@@ -156,7 +156,7 @@ def _read_all(
     model: Path | None,
     unrelated: bool,
 ) -> Trace:
-    """Join the traces in ``paths``, each of which may be a pattern; ``none`` is the message if there is no
+    """Join the traces in ``paths``, each of which may be a pattern; ``none``: the message if there is no
     path."""
     listed = at_urls.expanded(paths)
     if any(map(is_url, listed)):  # each reports progress of its copying, then of its reading

@@ -29,7 +29,7 @@ class GivenTwice(BadInput):
 def expanded(paths: Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
     """Return the paths with each pattern (``*``, ``?``, ``[``) replaced by its matches.
 
-    A local path that exists is no pattern. Raises BadInput for a pattern that matches nothing.
+    A local path that exists is not a pattern. Raises BadInput for a pattern that matches nothing.
     """
     paths_expanded: list[str | os.PathLike[str]] = []
     for path in paths:

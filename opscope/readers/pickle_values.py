@@ -34,7 +34,7 @@ _CODE: Final = {
 
 
 class PickleError(ValueError):
-    """The bytes are no pickle of plain values, or exceed a bound."""
+    """The bytes are not a pickle of plain values, or exceed a bound."""
 
 
 class Record(dict[Any, Any]):

@@ -239,7 +239,7 @@ class _Unpacked:
                     self.lost = f"{entry.filename}: {error}"
 
     def _write_sides(self, name: str) -> None:
-        """Write what a writer left beside a packed database, packed or not: without it rows are others."""
+        """Write a writer's files beside a packed database, packed or not: without them rows differ."""
         sides, live = [name + suffix for suffix in SIDES], self.path.with_name(name)
         if live.exists() and not (
             self.seen and filecmp.cmp(live, self.folder / name, shallow=False)

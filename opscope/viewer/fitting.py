@@ -62,7 +62,7 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
 
 
 def heading(column: str, cpu_only: bool, vendor: str | None = None) -> str | None:
-    """Return what a column is called in this run, of this vendor's devices, if that is not its name."""
+    """Return a column's heading for this run and vendor, if that is not its name."""
     if cpu_only:
         return _ELAPSED.get(column)
     ours = column.replace("_", " ")

@@ -112,7 +112,7 @@ class Guard:
 def parameters(query: bytes) -> dict[str, str]:
     """Return the query's parameters; one without a value counts as not given.
 
-    Raises ValueError in words if there are too many, one is given twice, or it is no UTF-8.
+    Raises ValueError in words if there are too many, one is given twice, or it is not UTF-8.
     """
     try:
         pairs = parse_qsl(

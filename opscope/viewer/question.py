@@ -27,7 +27,7 @@ class Unanswered(LookupError):
 
 
 def whole(text: str) -> str:
-    """Return ``text`` with bytes of a file's name that are no UTF-8 written as escapes."""
+    """Return ``text`` with bytes of a file's name that are not UTF-8 written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 

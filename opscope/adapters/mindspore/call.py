@@ -173,7 +173,7 @@ def _enumerate(key: str, value: int) -> int | str:
         try:
             kind: Any = _c_expression.typing.type_id_to_type(value)
             return dtype_name(kind)
-        except (TypeError, ValueError, RuntimeError):  # the number stands for no dtype
+        except (TypeError, ValueError, RuntimeError):  # the number is not a dtype's
             return value
     return _enums().get(key, {}).get(value, value)
 

@@ -1,4 +1,4 @@
-"""The hook that makes sessions: where node times are asked for, it turns ONNX Runtime's profiler on.
+"""The hook that makes sessions: if node times are requested, it turns ONNX Runtime's profiler on.
 
 The program's ``SessionOptions`` are changed only while the session is made, because a session copies them.
 The session still shows the options that the program had set. || The nodes that run are those of the model
@@ -122,7 +122,7 @@ class _Attempt:
         self._optimised: Stripped | None = None
 
     def __enter__(self) -> _Attempt:
-        with contextlib.suppress(OSError):  # a full disk: then there are no node times
+        with contextlib.suppress(OSError):  # the disk is full: there are no node times then
             self._folder = Path(mkdtemp(prefix="opscope-"))
         return self
 

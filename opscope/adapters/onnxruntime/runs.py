@@ -122,7 +122,7 @@ class Runs:
     def _around_async(self, original: Any) -> Any:
         """Return the replacement of ``run_async``: a range around the call, and one of the run.
 
-        The run is on a thread of ONNX Runtime's, and is known when that calls back.
+        The run is on one of ONNX Runtime's threads, and is known when that thread calls back.
         """
         emitter = self._emitter
 

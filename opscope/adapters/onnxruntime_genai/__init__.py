@@ -5,11 +5,11 @@ on the token before, unless logits are there already. While something listens, e
 requests and tokens (``core/capture/engine_kind.py``), and in it a run of the model's session.
 
 The sessions are made in C++. Under ``opscope run`` a model is made from a copy of its configuration in which
-ONNX Runtime's profiler is on: what the program did to its own is done to the copy too, for an overlay that
-turns the profiler on cannot be undone. It writes into the recording when the program frees the model, and
-nothing else can end it: a program that keeps its model to an abrupt end has steps without nodes. Set
-OPSCOPE_GENAI_NODES=0 to leave the profiler off; ONNX Runtime keeps up to a million events in memory, of
-1.9 kB each.
+ONNX Runtime's profiler is on: the program's changes to its own are made to the copy too, since an overlay
+that turns the profiler on cannot be undone. It writes into the recording when the program frees the model,
+and nothing else can end it: a program that keeps its model to an abrupt end has steps without nodes. Set
+OPSCOPE_GENAI_NODES=0 to leave the profiler off; ONNX Runtime keeps up to a million events in memory, of 1.9
+kB each.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ def _number_of(folder: Path) -> int:
 
 
 def _decoder(path: Path) -> Path:
-    """Return the decoder's model. Raises OSError, ValueError or KeyError where the folder does not tell."""
+    """Return the decoder's model. Raises OSError, ValueError or KeyError if it is not in the folder."""
     described = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
     return path / str(described["model"]["decoder"]["filename"])
 

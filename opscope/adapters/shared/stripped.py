@@ -75,7 +75,7 @@ def of_file(path: str | os.PathLike[str]) -> Stripped:
 
 
 def of_bytes(data: Any) -> Stripped:
-    """Return the model in ``data`` (bytes or a mapped file). Raises ValueError for what is no ONNX model."""
+    """Return the model in ``data`` (bytes or a mapped file). Raises ValueError if it is not an ONNX model."""
     if data[4:8] == _ORT_FORMAT:
         raise OrtFormat("the model is in ONNX Runtime's own format")
     return _Copy(data).model()

@@ -110,8 +110,8 @@ class EagerOps:
         self.on = False
 
     def install(self, ranges: GraphRanges | None) -> bool:
-        """Replace the entry points; return whether reads of tensors' memory are heard, which the library of
-        ``ranges`` does."""
+        """Replace the entry points; return whether the library of ``ranges`` observes reads of tensors'
+        memory."""
         self.on = True
         if self._patches:
             return self._ranges is not None

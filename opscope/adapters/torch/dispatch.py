@@ -192,7 +192,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
     def _within(self, state: ThreadState, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call changed so that the ops which a tensor's subclass calls for it reach this mode too.
 
-        The op itself comes back first, and goes on to the subclass.
+        The op itself comes back first, and is passed on to the subclass.
         """
 
         def again(*args: Any, **kwargs: Any) -> Any:

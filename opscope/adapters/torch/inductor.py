@@ -253,7 +253,7 @@ class Inductor:
 
         @functools.wraps(original)
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-            # the autotuner's benchmark runs of a kernel are no part of the program
+            # the autotuner's benchmark runs of a kernel do not belong to the program
             if not emitter.active or where.region is None or kwargs.get("benchmark_run"):
                 return original(kernel, *args, **kwargs)
             pushed = False

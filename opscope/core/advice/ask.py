@@ -84,8 +84,8 @@ class Said:
     """A detector's answer: a finding, that it found nothing, or the reason why it cannot tell. In the ranked
     list, a cause that no detector explains is such an answer too, under the cause's name.
 
-    ``times``: the result of replaying only the finding's edit, if it was replayed. ``threshold``: what a
-    finding needs at least (``Detector.fires``).
+    ``times``: the result of replaying only the finding's edit, if it was replayed. ``threshold``: the least
+    that a finding needs (``Detector.fires``).
     """
 
     detector: str

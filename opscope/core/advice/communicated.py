@@ -37,7 +37,7 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: the same
     without the waiting for other ranks, where that is known: only even work shortens the waiting. Where it is
     not known, and ranks have equally many collectives, it is at most the least communication of a rank. Empty
-    where there was no communication.
+    if there was no communication.
     """
     reasons = answers.overlap()["reason"].drop_nulls()
     if len(reasons):
@@ -139,7 +139,7 @@ def patterns(answers: Answers) -> set[str]:
 def on_computing_streams(answers: Answers, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of ``collective_kernels`` on streams that run a tenth of their device's computation.
 
-    A stream runs one kernel after the other, so nothing of it can run beside these.
+    A stream runs one kernel after the other, so no other kernel of it can run beside these.
     """
     place = ["process", "device", "stream"]
     kernels = answers.kernels(categories=True)

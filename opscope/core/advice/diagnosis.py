@@ -197,8 +197,8 @@ class _Diagnosis(Parts):
         return f"{command} records the steps after it"
 
     def healthy(self) -> dict[str, Any] | None:
-        """Return the row that nothing stands out, or that most of the device's time has no op, so that what
-        bounds its kernels is not known; None where neither can be said."""
+        """Return the row saying that nothing stands out, or that most of the device's time has no op, so that
+        it is unknown what bounds its kernels; None if neither can be said."""
         busy = sum(self.parts.get(name, 0) for name in ("computation", "communication", "copying"))
         if not self.time or busy < BUSY * self.time or not (self.on_gpu or self.steps):
             return None

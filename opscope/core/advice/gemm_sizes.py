@@ -77,7 +77,7 @@ def _gemm(call: OpCall, specs: list[TensorSpec]) -> Product | None:
     if swap:
         rows, n = n, rows
     if rows != k or any(spec.strides is not None for spec in (a, b)):
-        return None  # the strides of views tell where a row begins, but not the sizes
+        return None  # the strides of views show where a row begins, but not the sizes
     right_inner = ("K", k) if swap else ("N", n)
     if _turn(a):
         left_inner = ("M", m) if left_inner[0] == "K" else ("K", k)

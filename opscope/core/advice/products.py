@@ -46,7 +46,7 @@ class Products:
     ``plain`` (whether a kernel's name proves a product on the vector units), tc_reason, ``name`` and ``grid``
     of the longest kernel. ``whole``: the time of all kernels (ns). ``hidden``, ``hidden_plain``: the time
     (ns) of kernels outside these whose names prove a product, and of those on vector units;
-    ``hidden_narrow``: whether such a name tells f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts
+    ``hidden_narrow``: whether such a name shows f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts
     the trace's kernels.
     """
 

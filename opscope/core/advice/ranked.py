@@ -42,7 +42,7 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
     """Return causes and findings as one list, with the cost of each in a step and in the run; then the
     detectors that cannot tell, and those that found nothing.
 
-    Where the data can carry no cause (``Causes.barred``) a detector that explains one cannot tell.
+    If the data allow no cause (``Causes.barred``), a detector that explains one cannot tell.
     """
     if causes.barred is not None:
         said = [_barred(entry, causes.barred) for entry in said]

@@ -36,7 +36,7 @@ COLUMNS: Final = (
     *("op_id", "op", "op_type", "direction", "layer", "step", "source"),
     *("inputs", "outputs", "dtypes", "params", "matrix_flops", "bytes"),
 )
-#: Families of ops that move no data, and of ranges that are no ops of a framework.
+#: Families of ops that move no data, and of ranges that are not a framework's ops.
 _NOT_WORK: Final = ("view", "allocation", "query", "user", "layer", "step", "phase", "graph")
 _TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
 

@@ -364,7 +364,7 @@ def trains(meaning: Meaning) -> NDArray[np.bool_]:
 
 
 def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) -> int:
-    """Return the thread of the steps: the one of compiled functions, else the one with most forward ops."""
+    """Return the steps' thread: that of compiled functions, else the one with most forward ops."""
     graphs = np.flatnonzero(meaning.role == ROLE["graph"])
     graphs = graphs[(ranges["process"].gather(graphs) == process).fill_null(False).to_numpy()]
     threads = ranges["thread"].gather(graphs if len(graphs) else rows).drop_nulls()
@@ -477,8 +477,8 @@ class _Process:
         return None
 
     def _runs(self, mine: NDArray[np.bool_]) -> tuple[Ints, float] | None:
-        """Return when (ns) each run of a function began, and the share of runs that are alike; None if it
-        is no loop."""
+        """Return when (ns) each run of a function began, and the share of runs that are alike; None if it is
+        not a loop."""
         rows = np.flatnonzero(mine)
         codes, index, count = np.unique(
             self._reading[rows], return_inverse=True, return_counts=True

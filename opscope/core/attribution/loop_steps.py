@@ -82,7 +82,7 @@ class Loops:
             np.int64,
         )
         called = [_called(reading, text) for reading, text in said]
-        #: The names of what is called, and per reading the number of the name (-1: it is no call).
+        #: The names of the callees, and per reading the number of its name (-1: not a call).
         self._names = sorted({name for name in called if name is not None})
         numbers = {name: number for number, name in enumerate(self._names)}
         self._code = np.array([numbers.get(name or "", NONE) for name in called], np.int64)
@@ -372,7 +372,7 @@ def _zeroes_gradients(reading: Reading, text: str) -> bool:
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:
-    """Return a key that is equal for readings which may stand for each other in different steps."""
+    """Return a key that is equal for readings which may replace each other in different steps."""
     called = _called(reading, text)
     if called is not None:
         return called

@@ -29,8 +29,8 @@ def period(signatures: NDArray[np.uint64] | Ints) -> tuple[int, float] | None:
     """Return the period of the signatures and the share of them that repeats with it; None if they do not
     repeat.
 
-    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks what is done as the
-    next step begins (gradients set to 0).
+    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks work from the begin of
+    the next step (gradients set to 0).
     """
     signatures = signatures[: max(LEAST, len(signatures) - 1)]
     for round_size in range(1, ROUND + 1):
@@ -63,8 +63,8 @@ def optimizers(readings: Sequence[Reading], ops: tuple[Ints, Ints], begin: Ints,
 def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     """Return which of the optimizers' steps end a step of the program, ascending; None if the marks say it.
 
-    ``optimizer``: the optimizer's number, for each of its steps, in order. ``marked``: which of these steps
-    the hook took for the end of a step of the program. ``batches``: the number loaded before each step.
+    ``optimizer``: the optimizer's number, for each of its steps, in order. ``marked``: which of these the
+    hook took for the end of a step of the program. ``batches``: the number loaded before each step.
     """
     if (optimizer == NONE).any():
         return None

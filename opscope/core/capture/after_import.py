@@ -1,6 +1,6 @@
 """Call a function once the program has imported a module. It uses wrapt, but imports wrapt only then. wrapt
 loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope run`` starts import no framework, so a small
-finder stands in for wrapt until one of the modules is imported."""
+finder replaces wrapt until one of the modules is imported."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class Server:
             while not self._ended:
                 left = self._tick()
                 events = waiting.poll(None if left is None else max(0.0, left) * 1000)
-                # a byte in the pipe tells the thread to end
+                # a byte in the pipe makes the thread end
                 if (
                     any(descriptor == listener.fileno() for descriptor, _ in events)
                     and len(events) == 1

@@ -459,7 +459,7 @@ class PythonStacks:
 
 
 def _cpu_of(native_id: int) -> int | None:
-    """Return the processor time of a thread (ns); None once it has ended, -1 if the system does not tell."""
+    """Return the processor time of a thread (ns); None once it has ended, -1 if the system does not say."""
     if not sys.platform.startswith("linux"):
         return -1
     try:
@@ -470,7 +470,7 @@ def _cpu_of(native_id: int) -> int | None:
 
 
 def _waited_for_processor(native_id: int) -> int:
-    """Return how long (ns) a thread was ready without a processor; 0 if the system does not tell."""
+    """Return how long (ns) a thread was ready without a processor; 0 if the system does not say."""
     try:
         with open(f"/proc/self/task/{native_id}/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1])

@@ -460,8 +460,8 @@ class Recorder:
         return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
-        """Add facts on opscope's cost since the start; a later fact of a part replaces an earlier one. Also
-        add the program's imports since the last call."""
+        """Add facts about opscope's cost since the start; a later fact about a part replaces an earlier one.
+        Also add the program's imports since the last call."""
         if imported := program_imports.imports(self._imports):
             self._imports += len(imported)
             self._fact(imports=imported)

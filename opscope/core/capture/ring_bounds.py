@@ -15,7 +15,7 @@ _SECONDS: Final = {
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
 }
-#: The most that a ring may be asked to keep: a day, and a million steps.
+#: The most that a user may ask a ring to keep: a day, and a million steps.
 MOST_SECONDS: Final = 86_400.0
 MOST_STEPS: Final = 1_000_000
 #: The largest size of a process's ring on disk, in bytes, even if the user asks it to keep more.

@@ -33,7 +33,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 #: Steps have a separate domain: they end with an iteration, inside or across user ranges.
 STEP_FRAMEWORK: Final = "step"
 USER_FRAMEWORK: Final = "user"
-#: The user's functions that are ops (``opscope.wrap``) have a separate domain too: user ranges are no ops.
+#: The user's functions that are ops (``opscope.wrap``) have a separate domain too: user ranges are not ops.
 WRAP_FRAMEWORK: Final = "wrap"
 #: The range in which opscope prepares what it needs.
 SET_UP: Final = "opscope sets up"
@@ -225,7 +225,7 @@ def reserve(capture: Capture) -> None:
 
 
 def is_run() -> bool:
-    """Whether ``opscope run`` records all of this process, which asks for all that can be recorded."""
+    """Whether ``opscope run`` records all of this process, so that everything possible is recorded."""
     return _reserved is not None and not getattr(_reserved, "ring", False)
 
 
@@ -702,7 +702,7 @@ def _in_child() -> None:
     if old is None:
         return
     old.abandon()
-    if alone:  # the process that attached asked for this process only
+    if alone:  # the process that attached requested only this process
         listen(None)
         return
     mine = old.child()

@@ -61,7 +61,7 @@ class Walked:
 
 @dataclass(frozen=True)
 class Region:
-    """The records of several buffers in one piece of memory; places and ends are in slots of it.
+    """The records of several buffers in one piece of memory; places and ends are in its slots.
 
     ``reached``: for each buffer the slot after its last record. ``kinds``: of the records at ``places``.
     """

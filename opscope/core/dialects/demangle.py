@@ -117,7 +117,7 @@ def _here(symbol: str) -> str:
     name = _read(bare)
     if name is not None:
         return name
-    # libstdc++ cannot read bfloat16 before GCC 13, nor _BitInt before 14: decimals stand in for them
+    # libstdc++ cannot read bfloat16 before GCC 13, nor _BitInt before 14: decimals replace them
     rewritten, widths = bare.replace("DF16b", "De"), set(_BIT_INT.findall(bare))
     if len(widths) == 1:
         rewritten = _BIT_INT.sub("Df", rewritten)

@@ -5,7 +5,7 @@ vLLM writes ``execute_context_1(888)_generation_16(16)`` (requests and tokens of
 SGLang ``step[EXTEND bs=2 toks=512]`` and ``step[DECODE bs=16]``, ATOM ``decode[bs=117/128 tok=117 d=117]``,
 TensorRT-LLM ``[Executor] _forward_step 12: 1 ctx reqs, 640 ctx tokens, 16 gen reqs``. opscope's adapters
 write vLLM's form with sums after the library's name (``core/capture/engine_kind.py``). The numbers differ
-from step to step; what the names have in common is the kind of step.
+from step to step; the names' common part is the kind of step.
 """
 
 from __future__ import annotations

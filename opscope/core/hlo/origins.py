@@ -70,7 +70,7 @@ class Origins:
         """Return the instruction's own origin, else that of an instruction fused in it, else its neighbours'.
 
         A copy has its reader's origin, anything else that of its operands. A backward neighbour comes first,
-        because what a rewrite makes from forward values for a gradient is part of the gradient.
+        because instructions that a rewrite makes from forward values for a gradient belong to the gradient.
         """
         if identifier in self._known:
             return self._known[identifier]

@@ -94,8 +94,8 @@ def estimates(
     Each entry is a collective or a message of ``pair``, with the times (ns) of ``estimate``. ``below``: they
     did not leave before we entered; ``above``: we did not leave before they entered. The median distance of
     the ends is the offset; if the capture is long enough, the slope (the median over entries half the capture
-    apart, after Theil and Sen) is the drift; both are moved to what the bounds allow. The bounds give the
-    error between the first and the last entry; delays do not make it wrong.
+    apart, after Theil and Sen) is the drift; both are moved into the bounds. The bounds give the error
+    between the first and the last entry; delays do not make it wrong.
     """
     counts = np.bincount(pair)
     order = np.lexsort((their_end, pair))

@@ -218,8 +218,8 @@ def cost(
     """Build a Cost from counts (FLOP) and the parts read and written; a ``None`` part is an absent tensor.
 
     ``matrix`` and ``masked`` count a multiply-add as 2; of complex numbers it is 8, four of each.
-    What is written has no repeated elements, whatever the strides of the tensor that it takes after.
-    If ``reads`` or ``writes`` itself is ``None``, its bytes are not known and ``reason`` says why. Raises
+    Results have no repeated elements, whatever the strides of the tensor after which they are modelled. If
+    ``reads`` or ``writes`` itself is ``None``, its bytes are not known and ``reason`` says why. Raises
     CannotKnow for counts above 2^62.
     """
     if dtype in COMPLEX:
@@ -305,7 +305,7 @@ _SCALAR_TYPES: Final = (
 
 
 def dtype_param(call: OpCall, default: str, key: str = "dtype") -> str:
-    """Return the dtype that a parameter gives, ``default`` if it is absent, ``?`` if it is no dtype."""
+    """Return the dtype that a parameter gives, ``default`` if it is absent, ``?`` if it is not a dtype."""
     value = call.param(key)
     if value is None:
         return default

@@ -39,7 +39,7 @@ class Column:
 class Table:
     """A titled table of rows (mappings from column keys to values), with explanations below it.
 
-    ``sentences`` are lines of any length above the rows, which are no explanations.
+    ``sentences`` are lines of any length above the rows, other than explanations.
     """
 
     title: str

@@ -125,7 +125,7 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
             continue
         distinguishing, node = [], tree
         for word in found:
-            # the first word is no branch: names that begin differently differ in later words too
+            # the first word is not a branch: names that begin differently differ in later words too
             apart = parts == "words" and len(node) > 1
             distinguishing.append(apart and node is not tree and word[-2:] != "::")
             node = node[word]

@@ -56,7 +56,7 @@ _FEW_OF_SEVERAL: Final = 10
 _DAY: Final = 24 * FAR
 #: Device work may end this long (ns), or ten times the length of the trace, after all else.
 _AFTER: Final = 10**9
-#: Pieces of work inside the time of another that prove that the stream is in order; and other pieces that
+#: How many pieces of work inside another's time prove that the stream is in order; and how many others
 #: confirm it.
 _INSIDE, _OTHERS, _CLEAR = 2, 3, 5
 #: Largest share of a stream's work that may be wrong; beyond it, the stream is not in order.

@@ -180,7 +180,7 @@ class _Read:
         )  # fmt: skip
 
     def _waits(self, tasks: pl.DataFrame) -> pl.DataFrame:
-        """The device's waits and signals, which are no work."""
+        """The device's waits and signals, which are not work."""
         kinds = self._strings.filter(pl.col("value").str.contains(TASKS))["id"]
         waits = self._with_texts(
             tasks.filter(pl.col("taskType").is_in(kinds.implode())), "taskType"

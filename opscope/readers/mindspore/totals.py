@@ -31,7 +31,7 @@ MADE_UP: Final = (
     "this file has totals and no times: its executions are shown one after another from 0, each with its "
     "mean duration, so that their sums are right; when they began, and what ran side by side, is not known"
 )
-#: The most executions made from a table's counts; beyond it, one row stands for all executions of an op.
+#: The most executions made from a table's counts; beyond it, one row represents all executions of an op.
 _MOST: Final = 1_000_000
 
 

@@ -167,7 +167,7 @@ def _why_none(said: list[tuple[str, str]]) -> str:
 
 
 def _table(text: str, start: int, separator: str, path: Path) -> tuple[pl.DataFrame, int]:
-    """Return the table from its header on, all as text, and the number of lines that are no rows."""
+    """Return the table from its header on, all as text, and the number of lines that are not rows."""
     lines = text[start:].splitlines()
     quoted = lines[0].startswith('"')
     # a row begins with its number, or with an empty cell in the row of units
@@ -230,7 +230,7 @@ def _launches(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wide(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-    """Return the launches, their rows, their values, and how many cells are no numbers."""
+    """Return the launches, their rows, their values, and how many cells are not numbers."""
     ids = _integer("ID", frame)
     metrics = [name for name in frame.columns if name not in _ABOUT]
     units = frame.filter(ids.is_null())

@@ -19,7 +19,7 @@ _TEXT: Final = 400
 
 
 def segments(part: Path) -> list[Path]:
-    """Return the segments of a ring in order; empty for a part that is no ring.
+    """Return the segments of a ring in order; empty for a part that is not a ring.
 
     Raises BadInput for too many segments, and for a segment that is not a folder.
     """

@@ -292,7 +292,7 @@ def _samples(measured: Measured) -> pl.DataFrame:
 
 
 def _long(counters: list[str], rows: list[list[float | None]]) -> pl.DataFrame:
-    """Return a row for each value: ``row``, ``name``, ``value``; values that are no numbers are left out."""
+    """Return a row for each value: ``row``, ``name``, ``value``; values that are not numbers are left out."""
     values = np.array(rows, np.float64).reshape(-1, len(counters))
     frame = pl.DataFrame(
         {

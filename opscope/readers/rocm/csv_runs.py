@@ -249,7 +249,7 @@ def _api(table: Table, parts: Parts) -> None:
 
 
 def _roctx(table: Table, parts: Parts) -> None:
-    """Return rocprofv2's ranges from events. They name no thread: ranges are paired as if there were one."""
+    """Return rocprofv2's ranges from events. They name no thread: ranges are paired as if on one thread."""
     parts.tool = "rocprofv2"
     text, time = table.text("message").to_list(), table.whole("timestamp").to_list()
     ids = table.whole("roctxid").to_list()

@@ -104,7 +104,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def header_of(head: bytes) -> Header | None:
-    """Return the header of a table of these tools; None if none of the first lines is one."""
+    """Return the header of a table of these tools; None if no header is among the first lines."""
     text = head.decode("utf-8-sig", "replace")
     for number, line in enumerate(text.split("\n", _PREAMBLE)[:_PREAMBLE]):
         for separator in _SEPARATORS:

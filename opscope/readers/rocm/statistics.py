@@ -26,7 +26,7 @@ _OTHER: Final = (
     r"^(?:KERNEL_DISPATCH|HIP_API|HSA_API|MARKER_API|MEMORY_COPY|RCCL_API|MEMORY_ALLOCATION_?\w*|"
     r"SCRATCH_MEMORY)$"
 )
-#: The most executions that are placed; beyond it, one row stands for all of a kernel.
+#: The most executions that are placed; beyond it, one row represents all of a kernel.
 _MOST: Final = 2_000_000
 
 

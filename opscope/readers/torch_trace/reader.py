@@ -42,7 +42,7 @@ _READ: Final = frozenset(
 _BREAK: Final = "dynamo_graph_break_reason"
 _KERNELS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _BROKEN_AT: Final = re.compile(r"user code at ([^\n]{1,512}:[0-9]{1,9})")
-#: The reason, which newer versions put on the line below what was traced.
+#: The reason, which newer versions put on the line below the traced function.
 _BECAUSE: Final = re.compile(r"Reason: (?:Encountered [^\n]{1,512}:\s*\n\s*)?([^\n]{1,512})")
 _LINE: Final = re.compile(r'File "([^"\n]{1,512})", line ([0-9]{1,9})')
 _CACHE: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")

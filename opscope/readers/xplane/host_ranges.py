@@ -229,7 +229,7 @@ def _continued(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
     """Return the user's ranges ``users`` again, around the ops that other threads run for them.
 
     An op of a program belongs to the call that began its run. Other ops belong to the work that was handed to
-    their thread: a thread that ends one run may go on with a later one, which waited for its result.
+    their thread: a thread that ends one run may continue with a later one, which waited for its result.
     """
     ops = np.flatnonzero(ranges["domain"].is_in(["xla", "TSL"]).to_numpy())
     ops = ops[_around(ranges, users, ops) < 0]

@@ -1,4 +1,4 @@
-"""The question of who waited for whom: the waiting in collectives by the rank that entered last."""
+"""Which rank waited for which: the waiting in collectives, by the rank that entered last."""
 
 from __future__ import annotations
 

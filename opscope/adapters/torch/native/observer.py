@@ -282,7 +282,7 @@ class NativeMode:
         return set((ctypes.c_int64 * count).from_address(ids)) if count else set()
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """Return what this recording lost, as notes."""
+        """Return notes on what this recording lost."""
         spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
         notes = []
         if spent["dropped"]:

@@ -65,7 +65,7 @@ def path_nodes(graph: Graph) -> Ints:
 
 
 def pieces(graph: Graph) -> Pieces:
-    """Return what each moment of the window was spent on along the critical path.
+    """Return how each moment of the window was spent along the critical path.
 
     The times of the pieces add up exactly to the window's length.
     """

@@ -67,7 +67,7 @@ class Scaled:
         self.delay[launching] = scaled(self.delay[launching], per_edge)
 
     def host(self, nodes: Ints, edges: Ints, factor: Floats) -> None:
-        """Scale what a thread did itself before each of its ``nodes``, by the mean factor over that time.
+        """Scale a thread's own work before each of its ``nodes``, by the mean factor over that time.
 
         ``factor`` applies from each of ``edges`` (ns since the window's start, the first 0) to the next.
         """

@@ -53,8 +53,8 @@ class Cut:
 def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pieces, Ints]:
     """Return the pieces of the units [start, end) and the rest (ns) of each unit.
 
-    ``classes``: by priority; None stands for a class of unknown events. Per unit, the pieces and the rest add
-    up to its length.
+    ``classes``: by priority; None is a class of unknown events. Per unit, the pieces and the rest add up to
+    its length.
     """
     cuts, rest = cut(classes, start, end)
     return labelled(cuts), rest

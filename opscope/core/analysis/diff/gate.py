@@ -31,7 +31,7 @@ class BadLimit(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on the ``step``, an ``op`` (``*`` in its name stands for any text) or a ``part`` of the step.
+    """A limit on the ``step``, an ``op`` (``*`` in its name matches any text) or a ``part`` of the step.
 
     ``percent`` of the first run, or ``time`` (ns); one of them is None.
     """

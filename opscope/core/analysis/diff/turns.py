@@ -55,7 +55,7 @@ class Decision:
 def decide(
     before: Sequence[float], after: Sequence[float], most: int, last: bool = False
 ) -> Decision:
-    """Return the decision from the runs' typical steps (ns), equally many without the change and with it.
+    """Return the decision from the runs' typical steps (ns), as many without the change as with it.
 
     ``most``: how many runs of each there may be, with a look after each. ``last``: this is the last look,
     because the time is over; it may spend the rest of ``LEVEL``.

@@ -127,7 +127,7 @@ def _entries(ops: Ops, rows: Ints, on_gpu: NDArray[np.bool_], lasted: Ints) -> l
 def _shapes(inputs: str | None) -> str:
     """Return ``input_1:[8, 1, 32, 32],input_2:[6, 1, 5, 5]`` of ``f32[8,1,32,32], f32[6,1,5,5]``.
 
-    Inputs that are no tensors are ``NoShape``, unknown sizes -1. Empty if the shapes were not recorded.
+    Inputs that are not tensors are ``NoShape``, unknown sizes -1. Empty if the shapes were not recorded.
     """
     if inputs is None:
         return ""

@@ -86,8 +86,8 @@ class Ops:
 
     @once
     def counted_time(self) -> Ints | None:
-        """If the CPU is the device, the time (ns) of each op of ``rows``: its own and that of the ops
-        inside it whose work its cost covers; those ops then have none. None if the CPU is not the device."""
+        """If the CPU is the device, the time (ns) of each op of ``rows``: its own and that of the ops inside
+        it whose work its cost covers; these ops then get no time. None if the CPU is not the device."""
         if self.on_device or self.times.device_time is None:
             return None
         time = np.zeros(len(self.rows), np.int64)

@@ -89,7 +89,7 @@ def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.D
 
 def costs_of(profile: Answers) -> dict[str, int]:
     """Return the times (ns) to which the shares of ``missing_costs`` refer: ``launched`` (with a launch
-    record) and ``all``. Those of parts of a job add up."""
+    record) and ``all``. The times of parts of a job add up."""
     ops = profile.of(op_index)
     if not ops.on_device:
         times = ops.times

@@ -205,8 +205,8 @@ def _absorbed(call: OpCall) -> Heads:
 
 
 def _value_size(call: OpCall) -> int:
-    """Return the size of a value of FlashMLA's. A trace without the argument's name has its position: before
-    it stand queries and cache, in some versions the values; the sparse ones' follows the scale."""
+    """Return the size of a value of FlashMLA's. Without its name, the argument is found by position: after
+    queries, cache and, in some versions, the values; in sparse ops after the scale."""
     named = [call.param(name) for name in ("head_size_v", "d_v", "arg2", "arg3", "arg4", "arg10")]
     size = next(
         (each for each in named if isinstance(each, int) and not isinstance(each, bool)), None
