@@ -178,8 +178,9 @@ def one_channel_reason(call: OpCall, operands: list[TensorSpec]) -> str | None:
 def required_alignment_reason(
     call: OpCall, operands: list[TensorSpec], dtype: str, target: Target
 ) -> str | None:
-    """Return which dimension's size rules out Tensor Cores, or None; sizes that only make them slower do not
-    count. fp8, fp4 and int8 kernels need their multiples in every version; fp16 and the rest only in cuBLAS
+    """Return which dimension's size rules out Tensor Cores, not one that only makes them slower, or None.
+
+    fp8, fp4 and int8 kernels need their multiples in every version; fp16 and the rest only in cuBLAS
     before 11. That is assumed on Volta unless the trace records the version (Ampere needs 11).
     """
     bits = DTYPE_BITS.get(dtype)

@@ -6,19 +6,20 @@ Rules, each counted and named in the notes of the trace:
   (``readers/sound.py``).
 * What began at time 0, or more than an hour away from all that the host recorded, has no time: left out.
   CUPTI writes 0 for a time that it could not collect. A record that began then, an hour before all else, and
-  ended among the rest has no time either, even if all of a table did so. The same applies to device work that
-  began before all launches and a second before its own, and to records without a duration an hour away from
-  others of their kind. If most of a table began there, clocks differ: nothing is left out. * A stream runs
-its work in order. If work of other launches began and ended on the stream during a kernel or copy, that did
-  not last so long: it is clipped where the next of them begins. If other work of the stream overlaps too, it
-  has no such order (AMD's queues, several ranks in one file): nothing is clipped, unless the time is ten
-  times that of all other work. The work of one CUDA graph may run at the same time: there it must be over a
-  second, and a hundred times that. * A thread's events nest. An op or call that outlives a range that it
-  began in, and is ten times as long, is clipped where the thread's next range begins.
+  ended among the rest has no time either, even if all of a table did so. Nor has device work that began
+  before all launches and a second before its own, or a record without a duration an hour away from its like.
+  If most of a table began there, clocks differ: nothing is left out.
+* A stream runs its work in order. If work of other launches began and ended on the stream during a kernel or
+  copy, that did not last so long: it is clipped where the next of them begins. If other work of the stream
+  overlaps too, it has no such order (AMD's queues, several ranks in one file): nothing is clipped, unless the
+  time is ten times that of all other work. The work of one CUDA graph may run at the same time: there it must
+  be over a second, and a hundred times that.
+* A thread's events nest. An op or call that outlives a range in which it began, and is ten times as long, is
+  clipped where the thread's next range begins.
 * A kernel without a duration took an unknown time. One that lasts over an hour is left out. If most take less
-  than 100 ns, or last until four others of their stream have begun, durations are in another unit. * Device
-  work that ends long after all else, host included, has no known end: it is clipped there. So are ranges and
-  calls, from an hour on; sooner if they outlive a range of their thread in which they began.
+  than 100 ns, or last until four others of their stream have begun, durations are in another unit.
+* Device work that ends long after all else, host included, has no known end: it is clipped there. So are
+  ranges and calls, from an hour on; sooner if they outlive a range of their thread in which they began.
 """
 
 from __future__ import annotations

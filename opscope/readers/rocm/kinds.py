@@ -1,7 +1,8 @@
 """Recognise the files of AMD's profilers by their beginning, and sort a folder's files into runs.
 
-The format of each version is known from its sources (on GitHub): * rocprof (v1): ``bin/tblextr.py`` of
-ROCm/rocprofiler, which makes ``results.csv``, ``.db`` and ``.json``;
+The format of each version is known from its sources (on GitHub):
+
+* rocprof (v1): ``bin/tblextr.py`` of ROCm/rocprofiler, which makes ``results.csv``, ``.db`` and ``.json``;
   its first version has no more columns than Index, KernelName and four times;
 * rocprofv2: ``plugin/file/file.cpp`` (``Dispatch_ID,GPU_ID,...``; ``hip_api_trace_*.csv`` and others) and
   ``plugin/file/file_v1.cpp`` (v1's columns) there; ROCm 5.5 had ``GRD,WGR,LDS,SCR`` (its CHANGELOG.md);

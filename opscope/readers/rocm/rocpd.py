@@ -476,7 +476,7 @@ class _Events:
         ).drop_nulls("id")
         self._frame = frame
         self._look = LookUp(frame["id"].to_numpy(), np.arange(len(frame))) if len(frame) else None
-        #: Whether a text is not JSON.
+        #: Whether some text was not JSON.
         self.packed = False
 
     def _rows(self, ids: pl.Series) -> pl.Series:

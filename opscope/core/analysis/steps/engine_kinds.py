@@ -1,8 +1,9 @@
 """Decide which iterations of a process without marked steps are prefills and which are decodes of a language
 model.
 
-The most certain of these decides: - attention over a cache: a query of one token with more keys is a decode;
-equally many queries and keys are a prefill.
+The most certain of these decides:
+
+- attention over a cache: a query of one token with more keys is a decode, as many queries as keys a prefill.
   A process without a decode is no engine: a vision transformer attends to as many keys as it has queries.
 - the rows of most matrix products: where they fall into two groups, a factor of four apart, the smaller are
   the batches of decodes. A step with both phases looks like a prefill.
