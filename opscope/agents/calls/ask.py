@@ -144,7 +144,7 @@ def _alike(asked: Asked, name: str) -> Answer:
     alike.append(asked.hint("diagnose", "what bounds the run"))
     return Answer(
         asked.call.name,
-        cannot_tell=[f"no question is called {name!r}; alike are these"],
+        cannot_tell=[f"no question is called {name!r}; similar ones follow"],
         next=alike,
     )
 

@@ -15,7 +15,7 @@ ALLOCATED_AGAIN = "its release is not in the trace: the address was allocated ag
 BEFORE_TRACE = "allocated before the trace"
 NO_ALLOCATION = "its allocation is not in the trace: the address was released twice"
 NO_ADDRESS = "the trace has no addresses"
-NO_DEVICE = "the trace does not tell the device"
+NO_DEVICE = "the trace does not name the device"
 _BLOCK: Final = (*_PLACE, "address")
 
 

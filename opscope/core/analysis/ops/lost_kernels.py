@@ -92,7 +92,7 @@ WITHOUT_GRAPHS: Final = (
 A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
 ANY_STREAM: Final = (
-    "the trace records no launches: a stream of which nothing is in the file is not seen"
+    "the trace records no launches: a stream without records in the file is not seen"
 )
 LEFT_OUT: Final = (
     "numbers that the profiler gave to kernels are missing: lost, or left out by a filter"
