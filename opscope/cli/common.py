@@ -153,8 +153,8 @@ def load(
 
     ``lean``: leave out the columns that no total needs. ``gpu`` names the devices that the trace
     does not name; an unknown name ends the command. ``model``: the ONNX model that ran.
-    ``counters``: a file of hardware counters that were measured in another run. ``unrelated``: the
-    files are of several jobs. ``model_config``: the configuration of the model that a server ran.
+    ``counters``: a file of hardware counters that were measured in another run. ``unrelated``: the files
+    belong to several jobs. ``model_config``: the configuration of the model that a server ran.
     ``requests``, ``power``: its log of requests, and samples of its GPUs' power.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice

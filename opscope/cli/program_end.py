@@ -91,7 +91,7 @@ def _holds(path: Path) -> bool:
         return False
     try:
         return path.read_text("ascii") in ("", _stack(int(number)))
-    except OSError:  # removed, or not ours to read
+    except OSError:  # it was removed, or we may not read it
         return path.exists()
 
 

@@ -29,7 +29,7 @@ from opscope.core.question.units import visible
 _PER_SECOND: Final = 8
 #: The most characters of the bar itself, and the fewest that identify a stage's name.
 _WIDTH, _NAME = 30, 16
-#: Seconds over which the rate is computed: Rich's 30 give a stage that moves seldom no data.
+#: Seconds over which the rate is computed: with Rich's 30, a slow stage has no data.
 _RATED_S: Final = 600.0
 #: The text shown between two stages.
 _BETWEEN: Final = "working"

@@ -62,7 +62,7 @@ def make(ops: Ops) -> Any:
                     raised()
                 raise
             if start:
-                start = perf_counter_ns() - own  # so that the op's own time does not count
+                start = perf_counter_ns() - own  # excludes the op's own time
             if entry is not None:
                 end(entry, result)
             if start:

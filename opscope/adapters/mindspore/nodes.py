@@ -122,7 +122,7 @@ def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
 class _Node:
     """The hooks of one node. They hold neither the node nor a tensor.
 
-    ``within``: the node is of a cast within the op.
+    ``within``: whether the node is a cast's within the op.
     """
 
     __slots__ = (

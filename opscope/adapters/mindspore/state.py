@@ -110,7 +110,7 @@ class State:
         self.around = 0
 
     def turned(self) -> None:
-        """Determine the direction anew, after ``backward`` or ``optimizing`` has changed."""
+        """Determine the direction again after ``backward`` or ``optimizing`` has changed."""
         self.category = (
             "backward" if self.backward else "optimizer" if self.optimizing else "forward"
         )

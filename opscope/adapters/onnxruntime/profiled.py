@@ -158,7 +158,7 @@ class Profiles:
         if profile is not None:
             profile.recorder = recorder
             if profile.file is not None:
-                # a process that is killed leaves this fact alone
+                # if the process is killed, only this fact remains
                 recorder.fact(onnxruntime=known_session.number, model=known_session.name)
 
     # ---------------------------------------------------------------- the end of a profile
@@ -234,7 +234,7 @@ class Profiles:
     def _write(self, profile: Profile, recorder: Recorder, written: Any) -> None:
         folder = recorder.written_folder()
         if folder is None:
-            return  # nothing at all was recorded
+            return  # the recording is empty
         number = profile.known.number
         folder = folder / ONNX_FOLDER.format(number)
         folder.mkdir(exist_ok=True)

@@ -248,7 +248,7 @@ class GenAIAdapter(Adapter):
                 return
             within = time.time_ns() - began  # the profile began in the meantime
             recorder.fact(onnxruntime=number, model=name, began=began, full=False, within=within)
-            with suppress(OSError, ValueError, KeyError):  # then nodes have the profile's shapes
+            with suppress(OSError, ValueError, KeyError):  # nodes then have the profile's shapes
                 (folder / ONNX_ORIGINAL).write_bytes(of_file(_decoder(path)).data)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self.failed("a model could not be described")

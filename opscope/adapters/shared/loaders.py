@@ -141,7 +141,7 @@ class Waits:
 
 
 class _Key:
-    """Stands for an iterator that cannot be a key."""
+    """Replaces an iterator that cannot be a key."""
 
     __slots__ = ("__weakref__",)
 

@@ -37,8 +37,8 @@ _INPUT: Final = ("Iterator", "OptionalGet", "OptionalHas", "MakeIterator", "Anon
 _OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
 #: Prefix of TensorFlow's function names. A function runs graph ops; its call is not an op.
 _FUNCTION: Final = "__"
-#: Frames between ``_begin`` and the first frame that may be the user's. Generated code calls the fast
-#: entry point, which adds one.
+#: Frames between ``_begin`` and the first frame that may be the user's. Generated code calls the fast entry
+#: point, which adds a frame.
 _FAST, _SLOW = 3, 2
 _ALL: Final = 1 << 30
 _frame = sys._getframe

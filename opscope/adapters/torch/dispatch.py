@@ -252,7 +252,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         if state.forced_category is not None:
             category = state.forced_category
         elif not in_node and _graph_task() >= 0:
-            category = "backward"  # callbacks that the engine runs after its nodes
+            category = "backward"  # these are callbacks that the engine runs after its nodes
         elif state.optimizing and not _grad_enabled():
             category = "optimizer"
         elif state.wait or worker._worker_info is not None:
@@ -377,7 +377,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             signed = False
             if results is not None:
                 try:
-                    sign(key, (result,), False)  # no text has a result's numbers
+                    sign(key, (result,), False)  # texts never contain a result's numbers
                     signed = True
                     complete = results.get(tuple(key))
                 except Unsigned:

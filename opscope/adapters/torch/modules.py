@@ -153,7 +153,7 @@ class Layers:
                 elif key in state.open:
                     close(emitter, state, key)
                 else:
-                    return  # entered in an earlier capture
+                    return  # it was entered in an earlier capture
                 if not in_layer(state):
                     leaving(state, _trains(module), result)
                 if begin:

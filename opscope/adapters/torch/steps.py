@@ -36,7 +36,7 @@ class Steps:
 
     def install(self) -> None:
         """Begin to count optimizers."""
-        session.emitter(session.STEP_FRAMEWORK)  # made now, not in step 0: it takes milliseconds
+        session.emitter(session.STEP_FRAMEWORK)  # make it now, not in step 0: it takes milliseconds
         self._living.install()
 
     def uninstall(self) -> None:

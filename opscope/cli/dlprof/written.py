@@ -77,7 +77,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def write(asked: Asked, profile: Profile) -> list[Path]:
-    """Write the reports and the model's data; return the files. Raises NotWritten; then there are none."""
+    """Write the reports and the model's data; return the files. Raises NotWritten; then it writes none."""
     from opscope.reports import dlprof  # lazy: few commands need it
 
     paths: list[Path] = []

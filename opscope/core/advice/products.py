@@ -211,7 +211,7 @@ def ideal_time(
 def present_rate(device: Device) -> pl.Expr:
     """Return the peak (FLOP/s) of the units that a work ran on, by its dtype and ``on_tensor``.
 
-    Where the units are not known it is the higher peak.
+    If the units are not known, it is the higher peak.
     """
     rate_of_dtype = pl.lit(None, pl.Float64)
     for dtype in ("f64", "f32", "f16", "bf16", "i8", "u8", "f8e4m3fn", "f8e5m2"):

@@ -81,7 +81,7 @@ def read(path: str | PathLike[str]) -> Trace:
             return other_trace
         except BadInput:
             if not any(len(columns[kind]) for kind in (*HOST, *DEVICE)):
-                raise  # nor is there anything else of torch.profiler's
+                raise  # and nothing else is torch.profiler's
     writer = columns.writer(file.meta.keys())
     complaint = foreign.of_events(writer)
     if complaint:

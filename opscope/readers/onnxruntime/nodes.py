@@ -191,7 +191,7 @@ def _alone(node_ran: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall
         and len(inputs) in (1, 2)
         and sum(len(t.shape) == 2 for t in node_ran.given or ()) == 1
     ):
-        inputs = (inputs[0], None, *inputs[1:])  # no profile has the packed weight
+        inputs = (inputs[0], None, *inputs[1:])  # profiles lack the packed weight
     return OpCall(node_ran.op or "?", inputs, node_ran.made, tuple(params), None, frames)
 
 

@@ -387,7 +387,7 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
     belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each from the
     first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it
     for more than ``INPUT_BOUND`` of their time. ``queue_depth``: median of the batches that were ready when
-    asked; ``empty``: how often there were none. ``verdict``: input-bound if the share is above
+    asked; ``empty``: how often no batch was ready. ``verdict``: input-bound if the share is above
     ``INPUT_BOUND`` even without the longest wait: a single wait, such as the start of the workers, says
     nothing about the loader.
     """

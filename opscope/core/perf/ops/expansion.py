@@ -197,7 +197,7 @@ def spread_back(call: OpCall) -> Cost:
     size = size or ints_param(call, "sizes")
     if out is None and variant(call, "scatter") and not variant(call, "backward"):
         out = operands[0]
-    sized = variant(call, "pad") or variant(call, "nested")  # the input gives the size alone
+    sized = variant(call, "pad") or variant(call, "nested")  # only the input shows the size
     if out is None and sized and len(operands) > 1:
         out = operands[1]
     if out is None and size is not None:

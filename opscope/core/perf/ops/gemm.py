@@ -345,7 +345,7 @@ def grouped_mm(call: OpCall) -> Cost:
         shape, k = (left[0], left[1], right[2]), left[2]
     elif len(left) == 3 and len(right) == 2:  # ragged N
         shape, k = (left[1], right[1]), left[2]
-    elif len(left) == 2 and len(right) == 2:  # ragged K: each group has its part of K
+    elif len(left) == 2 and len(right) == 2:  # ragged K: each group has a part of K
         offsets = next(
             (t for t in tensors(call)[2:] if t.dtype == "i32" and len(t.shape) == 1), None
         )
