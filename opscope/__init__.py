@@ -256,7 +256,7 @@ def capture(
         from .core.cells import replaces
 
         if backend not in ("auto", "recorder", "cupti"):
-            raise ValueError(f"last gives up what is old; the backend {backend!r} keeps all")
+            raise ValueError(f"last drops old data; the backend {backend!r} keeps all")
         bounds = Bounds(parse_last(last), slow)
         on = None if last_signal is None else parse_signal(last_signal)
         _observe()

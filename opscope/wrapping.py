@@ -59,7 +59,7 @@ def _range(function: Any, name: str) -> Any:
 
 
 def _positional(function: Any) -> tuple[str, ...]:
-    """Return the names of the parameters that can be passed by position; () if Python cannot tell."""
+    """Return the names of the parameters that can be passed by position; () if Python cannot find them."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a builtin
@@ -87,7 +87,7 @@ def _describe(
 def _arg(value: Any) -> Arg:
     """Return the TensorSpec of any framework's tensor (an object with ``shape`` and ``dtype``), else None.
 
-    Of a list or tuple, return the specs of its first 256 items.
+    For a list or tuple, return the specs of its first 256 items.
     """
     if isinstance(value, (list, tuple)):
         items = tuple(arg for item in value[:256] if (arg := _arg(item)) is not None)

@@ -127,7 +127,7 @@ def _allowed() -> tuple[str, ...] | None:
 
 
 def _refuse(names: Iterable[str]) -> None:
-    """Warn, once for each framework, that the program asks for one that the mode of the run excludes."""
+    """Warn, once for each framework, that the program requests one that the run's mode excludes."""
     for name in names:
         if name not in _refused:
             _refused.add(name)

@@ -29,8 +29,7 @@ class Options:
     memory: bool = False
     #: Whether light mode records slow spells in full, which needs preparation.
     spells: bool = True
-    #: Also turn on a framework's own profiler if only that records what runs, because the user named the
-    #: framework.
+    #: The user named the framework: turn on its own profiler too if nothing else records what runs.
     profiler: bool = False
 
 

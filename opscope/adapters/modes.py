@@ -49,7 +49,7 @@ def frameworks(mode: str) -> tuple[str, ...] | None:
 
 def closest(name: str, candidates: Iterable[str]) -> str:
     """Return ``; did you mean …?``, if one of the names is similar, and all of them."""
-    from difflib import get_close_matches  # only a wrong name needs it
+    from difflib import get_close_matches  # needed only for a wrong name
 
     listed = list(dict.fromkeys(candidates))
     close = get_close_matches(name.lower().replace("-", "").replace("_", ""), listed, n=1)

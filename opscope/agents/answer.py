@@ -40,7 +40,7 @@ _CELLS: Final = (120, 60, 30, 16)
 _FEW_ROWS: Final = 5
 #: Bytes of the smallest possible row: it bounds how many rows are looked at.
 _LEAST_ROW: Final = 8
-#: Digits of a number that is no whole one.
+#: Digits of a number that is not whole.
 _DIGITS: Final = 4
 
 
@@ -236,7 +236,7 @@ def _rest(first: int) -> dict[str, int]:
 
 
 def _fitting(cells: list[list[Any]], room: int) -> list[list[Any]]:
-    """Return the first rows whose JSON, a comma between, fits in ``room`` bytes."""
+    """Return the first rows whose JSON, separated by commas, fits in ``room`` bytes."""
     used = 0
     for number, row in enumerate(cells):
         used += len(_encoded(row)) + 1

@@ -1,4 +1,4 @@
-"""What a call is: its arguments, checked, and the answer that it makes of them."""
+"""A call: it checks its arguments and makes an answer from them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Asked:
 
     @property
     def run(self) -> Run:
-        """The run that is asked about. Raises NotOpened, BadInput."""
+        """The run that the question is about. Raises NotOpened, BadInput."""
         if self._run is None:
             self._run = self.runs.run(self.given.get("run"))
         return self._run

@@ -26,7 +26,7 @@ _MEANT: Final = {
 _CHANGES: Final = re.compile(
     r"\b(chang|compar|regress|than before|slower than|faster than|differ)", re.I
 )
-#: Words of a question that do not tell its subject.
+#: Words of a question that do not show its subject.
 _PLAIN: Final = frozenset(
     {"and", "are", "does", "each", "for", "from", "how", "its", "per", "that", "the", "was", "what"}
     | {"where", "which", "why", "with"}

@@ -107,7 +107,7 @@ def source_of(asked: Asked, frame: pl.DataFrame) -> list[Hint]:
 
 
 def can_show(asked: Asked, file: str) -> bool:
-    """Whether the text of a file may be shown, and is there."""
+    """Whether the text of a file exists and may be shown."""
     try:
         source_file(asked, file)
     except source_text.NotShown:
@@ -117,7 +117,7 @@ def can_show(asked: Asked, file: str) -> bool:
 
 def source_file(asked: Asked, file: str) -> source_text.Found:
     """Return the source file that the run calls so. Raises NotShown with the reason why its text is not
-    shown. For files that the user typed, sources of an own recording are shown too, if unchanged."""
+    shown. For files that the user typed, unchanged sources of opscope's own recordings are shown too."""
     runs = asked.runs
     why: source_text.NotShown | None = None
     for root in runs.source_roots or (() if runs.roots is not None else (None,)):

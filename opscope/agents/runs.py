@@ -38,7 +38,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that was opened: its number, the files as they were given, and where they are."""
+    """An open run: its number, the files as they were given, and where they are."""
 
     number: int
     files: tuple[str, ...]
@@ -82,7 +82,7 @@ class Runs:
     def run(self, name: str | None) -> Run:
         """Return the run of this number or file; without a name the last one that was opened.
 
-        Where nothing is open and only one file may be, it is that one. Raises NotOpened.
+        If nothing is open and only one file may be opened, it is that file. Raises NotOpened.
         """
         if name is None:
             if self.opened:

@@ -129,7 +129,7 @@ class Attachable:
     def _dump(self) -> dict[str, Any]:
         recorder = session.recorder()
         if not isinstance(recorder, RingRecorder):
-            raise Refused("nothing keeps the last of this program: start it with --last")
+            raise Refused("this program keeps no recent events: start it with --last")
         done = recorder.dump(ATTACH, "opscope attach --dump asked for it", gap=0.0, most=0)
         if isinstance(done, str):
             raise Refused(done)
@@ -177,7 +177,7 @@ class Attachable:
         try:
             self._end(asked, AFTER_SECONDS.format(asked.seconds))
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
-            _log.exception("opscope: a capture that was asked for failed at its end")
+            _log.exception("opscope: a requested capture failed at its end")
         return None
 
     def _step(self, asked: _Asked, number: int) -> None:

@@ -97,7 +97,7 @@ class Backend(ABC):
         begin.
 
         ``opscope run`` does not begin a capture earlier, because initialising CUDA or JAX makes choices that
-        belong to the program. By default it begins at once.
+        belong to the program. By default the capture begins at once.
         """
         return True
 

@@ -357,7 +357,7 @@ class Beside:
             except Exception as error:  # noqa: BLE001 - whatever fails, the profiler must end
                 self._lost(recorder, f"the device failed: {error}")
             settled.set()
-            # a recording that has ended meanwhile takes no more
+            # a recording that has ended meanwhile accepts no more data
             open_recorder = recorder if recorder is not None and recorder.running else None
             try:
                 self._end(None if open_recorder is None else open_recorder.folder)

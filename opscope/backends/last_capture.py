@@ -32,7 +32,7 @@ def capture(
 ) -> Iterator[None]:
     """Keep the last part of the block, and write it as the profile ``path`` when the block ends or raises.
 
-    ``opscope.capture`` documents what else writes it, and what is raised.
+    ``opscope.capture`` documents what else writes it, and the exceptions.
     """
     target = Path(path)
     if session.is_reserved(f"capture into {target}"):

@@ -55,7 +55,7 @@ def is_taken(error: OSError) -> bool:
     """Whether the error says that a profile must not be replaced (``check_target``); otherwise it is a disk
     error.
 
-    The caller must learn of it before anything runs.
+    The caller must know before anything runs.
     """
     return isinstance(error, FileExistsError) and error.errno is None
 

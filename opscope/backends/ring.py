@@ -32,7 +32,7 @@ RANGES_ALONE: Final = (
     " and CUPTI cannot be used"
 )
 #: Why CUPTI records the kernels of a ring.
-BY_SEGMENTS: Final = "of what records kernels it alone gives up old ones, as a ring must"
+BY_SEGMENTS: Final = "no other recorder of kernels drops old ones, as a ring must"
 #: Seconds that the end of a capture waits for a dump that is being converted to a profile.
 PATIENCE_S: Final = 600.0
 

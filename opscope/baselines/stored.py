@@ -32,7 +32,7 @@ from opscope.core.analysis.diff.whole_job import Totals
 from opscope.readers.errors import BadInput
 
 MAGIC: Final = b"opscope run of a baseline, 1\n"
-#: Bytes of a file, and of what is in it, at the most.
+#: The most bytes of a file, and of its unpacked content.
 LARGEST: Final = 8 << 20, 128 << 20
 #: The largest time or count that is accepted, so that sums of many fit into 64 bits.
 _MOST: Final = 1 << 56

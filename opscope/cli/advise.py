@@ -100,8 +100,8 @@ class Options:
 def advise(asked: Options) -> None:
     """Say what bounds the program, what to change in it, and what that would save, the most first.
 
-    A line for each finding, two for the first three; -v gives each in full. Savings overlap: beneath the
-    findings stands what all of them together save, by a replay of the trace.
+    A line for each finding, two for the first three; -v gives each in full. Savings overlap: the line beneath
+    the findings gives what all save together, by a replay of the trace.
     """
     if asked.csv + asked.json + asked.markdown > 1:
         common.fail("--csv, --json and --markdown cannot be combined: choose one")

@@ -75,7 +75,7 @@ def _build(name: str, target: str, env: Mapping[str, str]) -> None:
         env={**env, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     ) as builder:
         assert builder.stderr is not None
-        for line in builder.stderr:  # source lines inside the framework are of no use here
+        for line in builder.stderr:  # source lines inside the framework do not help here
             if line.startswith(_PREFIX):
                 common.say(line.removeprefix(_PREFIX).strip())
 

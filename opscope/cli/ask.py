@@ -99,7 +99,7 @@ def ask(
 
 
 def _call(question: str, texts: list[str]) -> tuple[str, dict[str, Any]]:
-    """Return the call for a question and its arguments; ends the command if the text is no question."""
+    """Return the call for a question and its arguments; ends the command if the text is not a question."""
     from opscope.agents import calls
 
     name, _, subject = question.strip().partition(" ")

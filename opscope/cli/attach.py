@@ -140,7 +140,7 @@ def _targets(pid: int) -> list[Place]:
             if pid in below
             else [attach_points[candidate] for candidate in sorted(below)]
         )
-    # a process that a rank started inherits the rank's number, but is no rank
+    # a process that a rank started inherits the rank's number, but is not a rank
     tops = [
         candidate
         for candidate in ranked
@@ -160,7 +160,7 @@ def _rank(attach_point: Place) -> int | None:
 
 
 def _ancestors(pid: int) -> Iterator[int]:
-    """Yield the parent of a process, its parent, and so on; stops where the system does not tell."""
+    """Yield the parent of a process, its parent, and so on; stops if the system does not say."""
     for _ in range(64):
         try:
             text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
@@ -360,7 +360,7 @@ def _profile(
             collected = collect_profile(
                 task, "nothing was recorded: no framework that opscope supports ran meanwhile"
             )
-        except Exception as error:  # noqa: BLE001  the recording is kept, and where is said
+        except Exception as error:  # noqa: BLE001 - the recording is kept; its place is printed
             common.fail(
                 f"{target} was not written: {recording_folder.reason(error)};"
                 f" {recording_folder.left(recording)}",

@@ -137,7 +137,7 @@ def start(env: Mapping[str, str]) -> None:
         return
     machine = backends.here(env, simple=modes.is_simple(env))
     if plan.backend == "auto":
-        # which framework the program uses is known only later
+        # only later is it known which framework the program uses
         asked = [*backends.ranked(machine)]
         choice, wanted = backends.choose(machine=machine, asked=asked), backends.offered(asked)
     else:
@@ -154,7 +154,7 @@ def start(env: Mapping[str, str]) -> None:
         _finish_at_quick_exits()
         child_last.start(env, env[FOLDER])
         return
-    if known.load(choice.name).outside:  # the tool that started this process records
+    if known.load(choice.name).outside:  # the tool that started this process does the recording
         _under_tool(plan, env)
         return
     _finish_at_quick_exits()

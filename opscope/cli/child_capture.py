@@ -115,7 +115,7 @@ class RecordingWithMore(Recording):
                     return
             except OSError:
                 raise
-            except Exception as error:  # noqa: BLE001 - beside SessionError a fault of another package
+            except Exception as error:  # noqa: BLE001 - SessionError, or a fault of another package
                 _log.warning("opscope: %s are not recorded: %s", backend.gives, error)
                 failed.append((backend, str(error)))
         end()
@@ -141,7 +141,7 @@ class RecordingWithMore(Recording):
         capture = backend.capture(self.folder, self._bounds)
         if hasattr(capture, "announce"):
             capture.announce = _print_line
-        # a profiler may take seconds to start: until then the other recording goes on
+        # a profiler may take seconds to start: until then the other recording continues
         take_over = getattr(capture, "take_over", None)
         if take_over is None:
             end()
@@ -189,9 +189,9 @@ class RecordingWithMore(Recording):
         return True
 
     def _begins(self) -> None:
-        # Several backends notice the first use of the device, some on threads of their own. A
-        # thread of the program waits for them, or its work meanwhile would have no kernels; but not
-        # without limit, since the first backend may need what the second thread holds.
+        # Several backends notice the first use of the device, some on threads of their own. A thread of the
+        # program waits for them, because its work meanwhile would have no kernels; the wait is limited, since
+        # the first backend may need what the second thread holds.
         if threading.get_ident() == self._beginner:
             return
         if not self._beginning.acquire(timeout=WAIT_S):

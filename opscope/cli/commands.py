@@ -29,7 +29,7 @@ class Known(NamedTuple):
 
     def help_texts(self, every: bool) -> Mapping[str, str]:
         """Return help texts by parameter, where the command's module makes them only when the help is shown.
-        ``every``: the complete help is asked for."""
+        ``every``: whether the user asked for the complete help."""
         room = import_module(f"{__package__}.{self.place.partition(':')[0]}")
         texts: Callable[[bool], Mapping[str, str]] | None = getattr(room, "help_texts", None)
         return texts(every) if texts else {}

@@ -152,8 +152,8 @@ def load(
 
     ``lean``: leave out the columns that no total needs. ``gpu`` names the devices that the trace
     does not name; an unknown name ends the command. ``model``: the ONNX model that ran.
-    ``counters``: a file of hardware counters that were measured in another run. ``unrelated``: the
-    files are of several jobs. ``model_config``: the configuration of the model that a server ran.
+    ``counters``: a file of hardware counters that were measured in another run. ``unrelated``: the files
+    belong to several jobs. ``model_config``: the configuration of the model that a server ran.
     ``requests``, ``power``: its log of requests, and samples of its GPUs' power.
     """
     from opscope.core.perf.devices.unnamed import UnknownDevice
@@ -221,7 +221,7 @@ def show(tables: list[Table], width: int | None) -> None:
 
 
 def width(asked: int | None) -> int:
-    """Return the width of tables on stdout in characters: ``asked``, or that of stdout; 0: no limit."""
+    """Return the width of tables on stdout in characters: ``asked``, or stdout's width; 0: no limit."""
     from opscope.core.question.layout import PIPED_WIDTH, width_of
 
     if asked is not None:

@@ -189,7 +189,7 @@ def _times(
 
 
 def _unended(name: str, started: float | None, limit_s: float) -> Tested:
-    """Return the result of a test that did not end, which does not tell whether the backend works."""
+    """Return the result of a test that did not end, which does not show whether the backend works."""
     if started is None:
         return Tested(
             name,

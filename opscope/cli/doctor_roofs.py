@@ -192,7 +192,7 @@ def _fastest(call: Callable[[], object], until: float) -> float:
 
 
 def _last_cache() -> int | None:
-    """Return the bytes of the last cache, as Linux tells them (``32768K``); None if it does not."""
+    """Return the bytes of the last cache, as Linux gives them (``32768K``); None if it does not."""
     try:
         said = _LAST_CACHE.read_text(encoding="ascii").strip()
         return int(said.removesuffix("K")) * (1024 if said.endswith("K") else 1)

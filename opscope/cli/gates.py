@@ -44,8 +44,8 @@ class Gate:
 
     @classmethod
     def of(cls, text: str, detectors: Iterable[str], asked: Sequence[str] | None = None) -> Gate:
-        """Return the gate in ``text``. Raises BadGate. ``detectors``: all detectors; ``asked``: those that
-        the user asks, if not all."""
+        """Return the gate in ``text``. Raises BadGate. ``detectors``: all detectors; ``asked``: the detectors
+        that the user named, if not all."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise BadGate(f"{text!r} is no gate, {_SAID}")

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar, cast
 #: It reads them when it is loaded.
 _VARIABLE: Final = "_RJEM_MALLOC_CONF"
 _OPTIONS: Final = "dirty_decay_ms:1000"
-#: New objects after which Python looks for cycles among them.
+#: Number of new objects after which Python looks for cycles among them.
 _OBJECTS: Final = 20_000
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -78,7 +78,7 @@ class Dumps:
         try:
             common.say(str(details["why"]))
             self._make(dump, dump_name(self._target, str(details["made_by"])))
-        except Exception as error:  # noqa: BLE001 - the program goes on, and so does the run
+        except Exception as error:  # noqa: BLE001 - the program and the run continue
             common.say(f"a profile of {dump} could not be written: {error}")
         finally:
             shutil.rmtree(dump, ignore_errors=True)

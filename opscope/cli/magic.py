@@ -13,7 +13,7 @@ import opscope
 if TYPE_CHECKING:
     from opscope.profile import Profile
 
-#: Where a cell's profile is written unless the line names a path: the last run's is kept.
+#: Where a cell's profile is written unless the line names a path: only the last run's is kept.
 _PATH: Final = "cell.opscope"
 
 

@@ -24,7 +24,7 @@ def record_listener(folder: str, env: Mapping[str, str]) -> None:
 
     report = report_of_ancestor() if under_nsys(env) else None
     if nvtx_sink.attached(env) is not None:
-        session.emitter(session.STEP_FRAMEWORK)  # opens a domain, as the first step would
+        session.emitter(session.STEP_FRAMEWORK)  # this opens a domain, as the first step would
     facts = {
         "heard": nvtx_sink.attached(env) is not None and not env.get("NVTX_DISABLE"),
         "nsight": under_nsys(env),

@@ -29,7 +29,7 @@ _FIRST: Final = 200
 
 @dataclass(slots=True)
 class Ended:
-    """How a run under nsys ended. ``status`` is the program's, as a shell has it; None if it never began.
+    """How a run under nsys ended. ``status`` is the program's, as a shell reports it; None if it never began.
 
     ``failed`` is the error number with which it could not be started, ``nsys`` the status of nsys itself.
     """

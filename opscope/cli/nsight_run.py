@@ -44,7 +44,7 @@ class Wishes:
 
     ``range``: what begins and ends the recording (``CUDA``, ``NVTX``), on any machine. ``options``: options
     of ``nsys profile``, as ``--name=value``, which replace opscope's. ``report``: the path of nsys's report,
-    by default beside the profile. ``told``: print the command of nsys and its output.
+    by default beside the profile. ``told``: whether to print the command of nsys and its output.
     """
 
     range: str | None = None
@@ -145,7 +145,7 @@ class UnderNsight:
         traces = []
         target = self.wishes.report or target
         silent = any(listener["silent"] for listener in nsight.listeners(parts))
-        # else it was printed before the run
+        # otherwise it was printed before the run
         if silent and not preflight.silences(self.tool.version):
             common.say(preflight.silent(f"Nsight Systems {self.tool.full}"))
         for number, report in enumerate(parts_left.reports):
@@ -187,7 +187,7 @@ class UnderNsight:
             return trace
         except (reports.ExportFailed, BadInput) as error:
             reason_text = error.what if isinstance(error, BadInput) else str(error)
-            if private:  # else the complete recording would be lost
+            if private:  # otherwise the complete recording would be lost
                 kept = reports.keep(report, target, force=force)
             common.say(
                 f"no profile was made of {kept}: {reason_text}; to try again: opscope report {kept}"

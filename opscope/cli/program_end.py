@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.05
 class ProgramEnd:
     """Ends the program ``seconds`` after its start: SIGTERM to it and to all processes that it started.
 
-    What has not ended 10 s later is killed. What was detached before, as its parent has ended, goes on.
+    What has not ended 10 s later is killed. Processes detached before, whose parent has ended, continue.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -74,7 +74,7 @@ class ProgramEnd:
 def hold(folder: str) -> Path:
     """Say that this process records; return the file to remove once everything is written."""
     path = Path(folder, f"{_UNTIL}{os.getpid()}")
-    with suppress(OSError):  # the folder is gone: so is the recording
+    with suppress(OSError):  # the folder and its recording are gone
         path.write_text(_stack(os.getpid()), "ascii")
     return path
 
@@ -91,7 +91,7 @@ def _holds(path: Path) -> bool:
         return False
     try:
         return path.read_text("ascii") in ("", _stack(int(number)))
-    except OSError:  # removed, or not ours to read
+    except OSError:  # it was removed, or we may not read it
         return path.exists()
 
 
@@ -106,7 +106,7 @@ def _stack(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return what the system says of a process from its state on; nothing of one that is gone."""
+    """Return the system's fields on a process, from its state on; none if the process is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

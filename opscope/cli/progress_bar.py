@@ -37,7 +37,7 @@ def _wanted() -> bool:
 @contextmanager
 def bar(quiet: bool = False) -> Iterator[None]:
     """Show a bar for the block's work, if stderr is a terminal and the work takes long; never if ``quiet``.
-    However the block ends, the line is gone and the cursor is where it was."""
+    However the block ends, it removes the line and puts the cursor back."""
     global _shown
     if quiet or _shown is not None or not _wanted():
         yield

@@ -1,4 +1,4 @@
-"""Answer a plain command line without Typer, which takes as long to load as the report of a small trace. A
+"""Answer a plain command line without Typer, whose loading takes as long as the report of a small trace. A
 line is plain if it has only existing options, each with a value of its type, and as many files as the command
 takes. Typer handles everything else: help of commands, completion, and errors."""
 

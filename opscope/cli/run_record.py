@@ -181,7 +181,7 @@ def _tell_run_around(target: Path) -> None:
 def _under(
     tool: backends.Backend, target: Path, command: list[str], settings: dict[str, str], force: bool
 ) -> tuple[Path, list[str]]:
-    """Return the path of the tool's report, written instead of a profile, and the command that writes it."""
+    """Return the path of the report that the tool writes instead of a profile, and the command for it."""
     if any(settings.get(name) for name in (STEPS, FROM, UNTIL)):
         common.fail(
             f"--backend {tool.name} records the whole run; for a part of it, type: nsys profile --delay S "
@@ -218,7 +218,7 @@ def _environment(settings: dict[str, str]) -> dict[str, str]:
 
 
 def _execute(run: Run, dumps: Dumps) -> tuple[Run, int]:
-    """Run the command to its end; return the run as it then was, and the status of the command."""
+    """Run the command to its end; return the run as it is then, and the status of the command."""
     try:
         if run.nsys is not None:
             try:
@@ -319,7 +319,7 @@ def _why_nothing(run: Run, began: bool) -> str:
     """Return the message to print if nothing was recorded."""
     if run.around and run.target.exists():  # also for a command that is not a Python program
         return f"Nsight Systems wrote {run.target}; to read it: opscope report {run.target}"
-    if run.waits or not began:  # the profiles are where somebody attached
+    if run.waits or not began:  # each attach made its own profile
         return ""
     inner = run.parts / _INNER
     if inner.is_file():

@@ -112,7 +112,7 @@ def _last(asked: Options, backend: str, settings: Mapping[str, str]) -> dict[str
     if asked.last is None:
         return last
     if backend not in ("auto", "recorder", "cupti"):
-        common.fail(f"--last gives up what is old, and --backend {backend} keeps all")
+        common.fail(f"--last drops old data, and --backend {backend} keeps all")
     if any(settings[name] for name in _PARTS):
         common.fail("--last cannot be combined with --steps, --delay, --duration or --whole")
     if asked.counters is not None:

@@ -30,7 +30,7 @@ from . import launch
 if TYPE_CHECKING:
     from opscope.core.tables.trace import Trace
 
-#: The domain of the range that stands for the command; no range of a program is in it.
+#: The domain of the range that represents the command; no range of a program is in it.
 DOMAIN: Final = "opscope.command"
 #: The thread of that range. The system has no such thread, so no event of the program is inside the range.
 _THREAD: Final = 0
@@ -67,7 +67,7 @@ class CommandTime:
             {"domain": DOMAIN, "number": 0},
             {"thread": 0, "os_tid": _THREAD, "pthread_id": _THREAD, "name": "whole command"},
             {"clock": read_clock()},
-            # it captured nothing else, so the part's own span is empty
+            # the part captured nothing else, so its own span is empty
             {"start": end},
             {"stop": end},
         ]
@@ -105,7 +105,7 @@ def tell(trace: Trace, gpu: str | None) -> list[str]:
         recorded.append(units.counted(len(trace["kernels"]), "kernel"))
     else:
         missing.append(f"GPU kernels: {_why_no_kernels(gpu)}")
-        if gpu is not None:  # the CPU's time never stands in for the device's
+        if gpu is not None:  # the CPU's time never replaces the device's
             trace.origin["gpu"] = True
     done, lacking = "; ".join(recorded) or "nothing", "; ".join(missing)
     lines = [f"simple mode recorded: {done}", f"not recorded: {lacking}"]

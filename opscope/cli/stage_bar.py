@@ -1,4 +1,4 @@
-"""One line of ``rich.progress`` that shows the innermost stage of the work; loaded only on a terminal."""
+"""One line of ``rich.progress`` for the innermost stage of the work; loaded only on a terminal."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from opscope.core import progress
 from opscope.core.question.units import visible
 
 _PER_SECOND: Final = 8
-#: The most characters of the bar itself, and the fewest of a stage's name that identify it.
+#: The most characters of the bar itself, and the fewest that identify a stage's name.
 _WIDTH, _NAME = 30, 16
-#: The rate is computed over this many seconds: over Rich's 30 a stage that moves seldom has no data.
+#: Seconds over which the rate is computed: with Rich's 30, a slow stage has no data.
 _RATED_S: Final = 600.0
 #: The text shown between two stages.
 _BETWEEN: Final = "working"
@@ -80,7 +80,7 @@ class Bar:
             self._arm()
 
     def line(self) -> RenderableType:
-        """Return the line, which fits the terminal: what is needed least is left out."""
+        """Return the line, which fits the terminal: the least needed parts are left out."""
         # a full line would make some terminals wrap to the next
         most = max(1, self._console.width - 1)
         with self._changing:
@@ -109,7 +109,7 @@ class Bar:
             self._timer.daemon = True
             try:
                 self._timer.start()
-            except RuntimeError:  # no thread can be started, so there is no bar
+            except RuntimeError:  # no thread can be started, so no bar is shown
                 self._timer = None
                 self._ended = True
 
@@ -123,7 +123,7 @@ class Bar:
                 get_renderable=self.line,
                 refresh_per_second=_PER_SECOND,
                 transient=True,
-                redirect_stdout=False,  # else Rich would print it on stderr
+                redirect_stdout=False,  # otherwise Rich would print it on stderr
                 redirect_stderr=True,  # log messages are printed above the bar
                 vertical_overflow="crop",
             )
@@ -168,7 +168,7 @@ class Bar:
 
 
 class _Quiet(Live):
-    """A terminal that has gone is no error."""
+    """It is no error if the terminal has gone."""
 
     def refresh(self) -> None:
         try:

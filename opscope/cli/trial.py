@@ -210,7 +210,7 @@ class _Trial:
             raise
 
     def decide(self, last: bool) -> Decision:
-        """Return the decision based on the runs so far; ``last``: there will be no more."""
+        """Return the decision based on the runs so far; ``last``: whether this is the last run."""
         from opscope.core.analysis.diff.turns import decide
 
         before, after = (self.steps[side][: self.pairs] for side in SIDES)
@@ -305,7 +305,7 @@ def _said(trial: _Trial, decision: Decision, out: str) -> tuple[str, str]:
         return "cannot tell", f"cannot tell: {became}, {within} {noise}{often}; {out}"
     try:
         why = reason(Difference(joined(sides[0]), joined(sides[1])))
-    except ValueError:  # runs of several kinds share no explanation
+    except ValueError:  # runs of several kinds have no common explanation
         why = None
     because = "" if why is None else f"; why: {why.words}"
     do = "keep it" if decision.verdict == "faster" else "drop it"

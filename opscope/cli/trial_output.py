@@ -43,8 +43,8 @@ def difference(without: Output, with_change: Output) -> tuple[str | None, str | 
     """Return the verdict on the outputs, and a sentence on the first line that differs.
 
     ``same``: all runs printed the same lines. ``differs``: a line is in all runs of one side, and
-    in none of the other. ``varies``: neither, because runs of one side differ. None: a side ran
-    only once, so it is unknown what varies, or printed more than is compared.
+    in none of the other. ``varies``: neither, because runs of one side differ. None: a side ran only once, so
+    it is unknown what varies, or it printed more than is compared.
     """
     sides = without, with_change
     steady = without.steady or {}

@@ -12,7 +12,7 @@ from typing import Final
 
 #: A copy of more bytes is refused: large input data belongs to paths that are named.
 LARGEST: Final = 2 << 30
-#: Folders that are no part of a program, where git is missing.
+#: Folders that do not belong to a program, used if git is missing.
 _APART: Final = frozenset((".git", ".hg", ".venv", "venv", "node_modules", "__pycache__", ".tox"))
 #: The mode of a submodule in git's index.
 _SUBMODULE: Final = "160000"
@@ -102,7 +102,7 @@ class WorkTree:
     def check_out(self, ref: str, to: Path, scratch: Path) -> None:
         """Write the files of the commit ``ref`` into the folder ``to``. Raises NotCopied.
 
-        An index of its own is used, so that the user's index, HEAD and files stay as they are.
+        It uses its own index, so that the user's index, HEAD and files stay as they are.
         """
         if not self.has_git:
             raise NotCopied(f"{self.top} is no work tree of git, so it has no {ref}")

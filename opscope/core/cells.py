@@ -51,7 +51,7 @@ def in_notebook() -> bool:
 
     A notebook keeps output as it was written, so a progress line cannot be overwritten.
     """
-    # IPython's kernels set both variables; a person who sets PAGER=cat does not want moving output either
+    # IPython's kernels set both variables; a user who sets PAGER=cat does not want animated output either
     return "JPY_PARENT_PID" in os.environ or os.environ.get("PAGER") == "cat"
 
 

@@ -1,6 +1,6 @@
 """Classify Python files: the user's code, a library that may define the model, or internals.
 
-Of a call's stack, opscope keeps the user's frames and, before them, the innermost frame of a library:
+From a call's stack, opscope keeps the user's frames and, before them, the innermost frame of a library:
 ``transformers/models/bert/modeling_bert.py:364 < train.py:20``. Internals are packages that run every model
 (frameworks, trainers, launchers) or help to write one (einops): their lines are the same for all layers.
 """
@@ -19,7 +19,7 @@ LIMIT: Final = 3
 GENERATED: Final = re.compile(r"[/\\][a-z2-7]{2}[/\\]c[a-z2-7]{51}\.py\Z")
 #: The folder of installed packages, at the end of any path.
 _INSTALLED: Final = re.compile(r"^(?:.*[/\\])?(?:site|dist)-packages[/\\]")
-#: Packages whose lines tell nothing about a model: frameworks, trainers, launchers, helpers and test tools.
+#: Packages whose lines show nothing about a model: frameworks, trainers, launchers, helpers and test tools.
 _NAMES: Final = (
     "torch functorch torchgen torch_xla triton tensorflow tensorboard keras tf_keras tensorflow_estimator"
     " jax jaxlib flax optax chex orbax mindspore onnxruntime tensorrt"
@@ -88,7 +88,7 @@ def library_file(path: str) -> str | None:
 
 
 def is_internal_package(name: str) -> bool:
-    """Whether a package's lines tell nothing about a model: a framework, a trainer, a launcher, a helper."""
+    """Whether a package's lines show nothing about a model: a framework, a trainer, a launcher, a helper."""
     return name in _INTERNALS
 
 

@@ -173,7 +173,7 @@ _LIBRARIES: Final = (
     # DeepEP and copies of it; ``layout`` counts the tokens of each rank on one device
     r"(?:^|::)(?:deep_|hybrid_)?ep::(?!layout|scan|permute|unpermute)|(?:^|::)int(?:ra|er)node(?:_ll)?::",
     r"(?i:deep_?ep\w*::(?:\w+::)*(?:cached_)?(?:notify_)?(?:dispatch|combine|barrier))",
-    # mori, UCX; the kernels that TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens with
+    # mori, UCX; the kernels by which TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens
     r"(?<![a-z])Ep(?:Dispatch|Combine)|(?<![a-z])mori(?:::|_)(?:ep|io|shmem|collective)(?:::|_)|^ucp_\w",
     r"A2A(?:Dispatch|Combine)Kernel|a2a_(?:dispatch|combine)_(?:send|recv)"
     r"|pplx::(?:\w+::)*(?:dispatch|combine)|[Mm]oe_?[Cc]omm(?:Kernel|unicat|_)",

@@ -38,7 +38,7 @@ def denied(text: str) -> bool:
 def forbidden(
     parameters: Path = PARAMETERS, status: Path = Path("/proc/self/status")
 ) -> bool | None:
-    """Return whether the driver forbids counters to this process; None if the machine does not tell. The
+    """Return whether the driver forbids counters to this process; None if the machine does not show it. The
     driver's parameters say whether only administrators may use them; an administrator has CAP_SYS_ADMIN."""
     try:
         match = _RESTRICTED.search(parameters.read_text("utf-8", "replace"))

@@ -70,7 +70,7 @@ def mesh_name(number: int) -> str:
     return f"mesh {number}"
 
 
-#: Collectives with a whole tensor and one rank's share of it: the ratio of their sizes is the group's size.
+#: Collectives with a whole tensor and one rank's share of it: the ratio of the two sizes is the group's size.
 _SHAPED: Final = (
     "c10d::_allgather_base_", "c10d::_reduce_scatter_base_", "nccl:_all_gather_base",
     "nccl:_reduce_scatter_base",

@@ -84,7 +84,7 @@ class Series:
         self.points = np.zeros((0, len(POINT)))
 
     def add(self, time: Ints, value: NDArray[np.float64]) -> None:
-        """Add values at times (ns), in order of time. Values that are no numbers are left out."""
+        """Add values at times (ns), in order of time. Values that are not numbers are left out."""
         is_finite = np.isfinite(value)
         time, value = time[is_finite], value[is_finite]
         if not len(time):
@@ -98,8 +98,7 @@ class Summary:
     """The summary of one process."""
 
     def __init__(self) -> None:
-        #: Number of records that were added; of steps, how many were added, and how many were
-        #: recorded in full.
+        #: Number of records added; number of steps added; number of steps recorded in full.
         self.records = self.steps = self.full = 0
         self.block_ns = BLOCK_NS
         self.blocks: Ints = np.zeros((0, len(BLOCK)), np.int64)

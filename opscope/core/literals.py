@@ -87,7 +87,7 @@ def _scalar(kind: str | None, token: str, match: re.Match[str]) -> Any:
         text: str = ast.literal_eval(token)  # a single string: ``literal_eval`` reads its escapes
     except (SyntaxError, ValueError):
         raise _fault(match, "a string has a wrong escape") from None
-    return text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate is no text
+    return text.encode("utf-8", "replace").decode("utf-8")  # a lone surrogate is not text
 
 
 def _value_of(bracket: str, items: list[Any], commas: bool, match: re.Match[str]) -> Any:

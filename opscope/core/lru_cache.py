@@ -38,7 +38,7 @@ class LRUCache(Generic[_Value]):
             making = self._making.setdefault(key, threading.Lock())
         with making:
             with self._lock:
-                if key in self._values:  # another thread made it meanwhile
+                if key in self._values:  # another thread has made it meanwhile
                     self._values.move_to_end(key)
                     return self._values[key][0]
             try:
@@ -61,7 +61,7 @@ class LRUCache(Generic[_Value]):
             return iter([*self._values])
 
     def forget(self, value: _Value) -> None:
-        """Keep ``value`` no longer, whatever its key."""
+        """Drop ``value``, whatever its key."""
         with self._lock:
             for key in [key for key, (kept, _) in self._values.items() if kept is value]:
                 self._size -= self._values.pop(key)[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Scopes of wrappers, which tell nothing about the model.
+#: Scopes of wrappers, which show nothing about the model.
 _WRAPPERS: Final = re.compile(
     r"(?:StatefulPartitionedCall|PartitionedCall|gradient_tape|gradients|cluster)(?:_[0-9]+)?\Z"
 )

@@ -45,7 +45,7 @@ def open_folder(path: Path, private: bool = False) -> int:
         raise NotADirectoryError(f"{path} is {kind}") from None
     try:
         check(folder, path, private)
-    except BaseException:  # nobody else closes it, whatever ended the check
+    except BaseException:  # nobody else closes it, however the check ended
         os.close(folder)
         raise
     return folder
@@ -54,7 +54,7 @@ def open_folder(path: Path, private: bool = False) -> int:
 def check(descriptor: int, path: Path, private: bool = False) -> None:
     """Raise PermissionError unless this user or root owns it and no other user may write to it.
 
-    ``private``: unless this user owns it and nobody else may do anything with it.
+    ``private``: unless this user owns it and nobody else has any access.
     """
     status = os.fstat(descriptor)
     if status.st_uid not in ((os.geteuid(),) if private else (os.getuid(), 0)):

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-#: A user's callback: called with the stage's name, how much of it is done, and the total (None: not known).
+#: A user's callback: called with the stage's name, the amount done, and the total (None: not known).
 Callback: TypeAlias = Callable[[str, int, "int | None"], object]
 #: The most files of a folder that are counted; the total leaves out the rest.
 _MOST_FILES: Final = 100_000
@@ -170,9 +170,9 @@ def _opened(stage: Stage) -> Iterator[Stage]:
 def reading(
     paths: Iterable[str | os.PathLike[str]], without: str = "\0", named: str | None = None
 ) -> Iterator[None]:
-    """Open the stage of reading files and folders, unless one is open already, which then counts these files
-    too. ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the stage,
-    in place of the first path's name."""
+    """Open the stage of reading files and folders; if one is open already, that one counts these files too.
+    ``without``: leave out the files of a folder whose names begin so. ``named``: a name for the stage, in
+    place of the first path's name."""
     listener, outer = _listener.get(), _current.get()
     if listener is None or isinstance(outer, Reading):
         yield

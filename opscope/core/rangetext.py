@@ -23,7 +23,7 @@ CUT: Final = "<cut>"
 SPEC_LIMIT: Final = 3072
 #: More deeply nested lists are refused, so that no text can exhaust the stack.
 MAX_DEPTH: Final = 32
-#: Largest number of tensors in one text, repetitions expanded.
+#: Largest number of tensors in one text, counting repetitions.
 MAX_LEAVES: Final = 100_000
 #: The mark that tests an NVTX domain made by hand. In older traces it is a range.
 DOMAIN_TEST: Final = "opscope: the domain is live"

@@ -37,10 +37,10 @@ STACKS, STACK_SAMPLES = "stacks.jsonl", "stacks.bin"
 #: The folder of one stretch of a ring, by its number, and the pattern that finds all of a part.
 SEGMENT: Final = "segment-{:08d}"
 SEGMENTS: Final = "segment-" + "[0-9]" * 8
-#: What ``opscope run`` knows of the process that it started, beside the parts: ``pid``, ``boot``, ``began``,
-#: ``ended`` (ns, on the events' clock), ``status``.
+#: The file beside the parts with the facts that ``opscope run`` has about the process that it started:
+#: ``pid``, ``boot``, ``began``, ``ended`` (ns, on the events' clock), ``status``.
 LAUNCHED: Final = "launched.json"
-#: Why a process was not recorded: its Python, and the reason, a line each.
+#: Why a process was not recorded: its Python and the reason, one line each.
 UNRECORDED: Final = "unrecorded-{}.txt"
 #: The exit statuses of recorded processes that other processes of the program started, one JSON
 #: object a line: ``pid``, ``boot``, ``seen`` (ns, on the events' clock), ``status``.
@@ -69,14 +69,14 @@ PROBE_CALL: Final = rf"^(?:{'|'.join(PROBE_CALLS.values())})(?:_v\d+)?$"
 
 #: One change of memory: time (on the events' clock), address, bytes (``UNKNOWN_BYTES`` for a release: the
 #: size of the block last allocated at this address), the system's thread id (0: not known), device (-1: the
-#: CPU), and what happened (``ALLOCATED`` …). As a numpy dtype: ``<i8,<u8,<i8,<i4,<i2,<i2``.
+#: CPU), and the kind of change (``ALLOCATED`` …). As a numpy dtype: ``<i8,<u8,<i8,<i4,<i2,<i2``.
 MEMORY_RECORD: Final = struct.Struct("<qQqihh")
 ALLOCATED, RELEASED, RESERVED, UNRESERVED = range(4)
 UNKNOWN_BYTES: Final = -1
-#: A sample of a thread's stack: the start and the end of the time that it stands for, how long the
-#: thread ran or was ready to run in that time (-1: not known), the system's thread id, the node of
-#: ``stacks.jsonl`` (-1: no frame), how many samples it is, and what it is (``SAMPLED`` …). As a
-#: numpy dtype: ``<i8,<i8,<i8,<i4,<i4,<i4,<i4``.
+#: A sample of a thread's stack: the start and the end of the time that it represents, how long the thread ran
+#: or was ready to run in that time (-1: not known), the system's thread id, the node of ``stacks.jsonl`` (-1:
+#: no frame), its number of samples, and its kind (``SAMPLED`` …). As a numpy dtype:
+#: ``<i8,<i8,<i8,<i4,<i4,<i4,<i4``.
 STACK_RECORD: Final = struct.Struct("<qqqiiii")
 SAMPLED, COLLECTED = range(2)
 CPU_DEVICE: Final = -1

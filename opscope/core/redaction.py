@@ -26,7 +26,7 @@ from typing import Any, Final
 HIDDEN: Final = "<redacted>"
 #: Replaces the arguments of a command in a private profile.
 LEFT_OUT: Final = "<arguments left out>"
-#: Ends a text that was too long to be searched as a whole.
+#: The end of a text that was too long to be searched as a whole.
 CUT_END: Final = " more characters left out>"
 #: Characters of a text that are searched; the rest is left out. A source file is searched in such pieces.
 _LONGEST: Final = 1 << 16
@@ -70,7 +70,7 @@ def _data() -> dict[str, Any]:
 
 @functools.cache
 def _pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern of the data: of a header, or of a value that is no secret."""
+    """Return a pattern of the data: of a header, or of a value that is not a secret."""
     return _re(_data()["patterns"][name])
 
 
@@ -79,7 +79,7 @@ def _names() -> re.Pattern[str]:
     return _re(rf"(?i:{_data()['phrases']})|[^\W\d][\w.\-]{{0,127}}")
 
 
-#: What stands between a name and its value: quotes and brackets that end the name, then
+#: The text between a name and its value: quotes and brackets that end the name, then
 _SIGN: Final = (
     r"(?P<close>\\*[\"'`]|%22)?\s?(?:\]|\}(?=\s?=))?[ \t\u200f]{0,8}(?:"
     r"(?P<typed>(?:\??:\s?|As\s)[A-Za-z&\[][\w.\[\], |&']{0,40}?\s{0,4}=(?!=)\s{0,4}"  # password: str =
@@ -112,7 +112,7 @@ _PATH: Final = r"(?<![\w/:.])(?:[A-Za-z]:[\\/]|/|~/|\\\\)(?:[^\s:'\",;()<>|]+[\\
 _SHELL_WORD: Final = r"(?:\"(?:[^\"\\\n]|\\.)*\"|'[^'\n]*'|[^\s\"']|[\"'])+|(?<!\\)\n"
 #: A word in quotes, also as an item of a list: run(["mysql", "-p…"]).
 _QUOTED: Final = r"(?s)((?:[\w.(=]*\[)?)([\"'])(.*)\2([,\])};:]*)"
-#: Of programs whose --user is a user and a group, until "login".
+#: Programs whose --user is a user and a group, until "login".
 _ACCOUNTS: Final = ("login -p",)
 #: Words after which another command begins.
 _ENDS: Final = frozenset(["\n", "|", "||", "&", "&&", ";"])
@@ -214,7 +214,7 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
 def redact_text(text: str) -> str:
     """Return ``text`` with secrets hidden that are recognised by form, place or name.
 
-    Of a text longer than 65,536 characters the rest is left out, and the text says so.
+    A text longer than 65,536 characters is cut there, and says so.
     """
     if len(text) <= _LONGEST:
         return _search(text, Counter())
@@ -532,7 +532,7 @@ def _is_name(value: str, name: str) -> bool:
 
 
 def _is_literal(value: str, sure: Sureness, name: str) -> bool:
-    """Whether a value in quotes, where a variable's name has no place, is to be hidden."""
+    """Whether to hide a value in quotes, which cannot be a variable's name."""
     return _worth(value, sure, True) and (
         bool(re.search(r"\d", value)) or not _is_name(value, name)
     )
@@ -547,7 +547,7 @@ def _is_expression(value: str) -> bool:
 
 
 def _alone(text: str, at: int, last: re.Match[str]) -> bool:
-    """Whether the line holds nothing before the sign but the name, as in YAML."""
+    """Whether only the name is before the sign in the line, as in YAML."""
     start = text.rfind("\n", max(0, at - _JUDGED), at) + 1
     alone = _re(r"[ \t]*(?:- )?[\"']?[^\s:=\"']*[\"']?$").match(
         text, start, last.end() if last.re is _names() else last.start()

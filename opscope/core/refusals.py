@@ -25,7 +25,7 @@ WAYS_OUT: Final = {
 
 
 def refuse_size(size: int) -> None:
-    """Raise OSError if the process may not write a file of ``size`` bytes. The system would report it by
+    """Raise OSError if the process must not write a file of ``size`` bytes. The system would report it by
     SIGXFSZ, which ends a program that does not handle it."""
     if sys.platform == "win32":
         return

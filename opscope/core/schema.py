@@ -261,7 +261,7 @@ INPUT_DOMAIN: Final = "opscope.input"
 READ_DOMAIN: Final = "opscope.read"
 #: The note of a recording that lacks some reads of values.
 UNHEARD_READS: Final = "np.array(tensor) and memoryview(tensor) are not recorded as reads of values"
-#: The domain of the range that tells Nsight Systems when to record: it is around what was recorded.
+#: The domain of the range that tells Nsight Systems when to record: it encloses the recorded work.
 CAPTURE_DOMAIN: Final = "opscope.capture"
 #: Names of samples. The value of a CPU sample holds from the previous sample of its name to its own time; a
 #: null value only begins the first such interval. Percent: of all processors for the machine, of one
@@ -539,7 +539,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "steps_span": "i64",
             "steps_time": "i64",
         },
-        # What each thread did: ``running``, or why it was off the CPU, as the scheduler recorded it.
+        # What each thread did: ``running``, or why the thread was off the CPU, as the scheduler recorded it.
         "thread_states": {
             "process": "i32",
             "thread": "i64",
@@ -551,7 +551,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         # Python stack; ``garbage collection``: a collection of 0.2 ms or more, exactly. ``stack``: ``file``,
         # ``line`` and ``function`` of each frame, a tab between them and a frame a line, innermost first.
         # ``call``: what the innermost frame called, as written in the program; null if it called nothing or
-        # that is not known. ``samples``: how often it was looked at; 0: ``start`` and ``end`` were traced.
+        # that is not known. ``samples``: the number of samples; 0: ``start`` and ``end`` were traced.
         # ``cpu``: ns from ``start`` to ``end`` that the thread ran or was ready to run, null if not known.
         "host_samples": {
             "process": "i32",

@@ -1,5 +1,5 @@
-"""The one rule for numbers that are not sizes: placeholders that writers use for "none", and
-results of overflow.
+"""The single rule for numbers that are not sizes: placeholders that writers use for "none", and results of
+overflow.
 
 It applies to sizes, counts and lengths: of tensors (``rangetext``), grids, bytes, registers and
 counters (``readers/sound.py``), and measured times. A number that is not a size counts as unknown,

@@ -109,14 +109,14 @@ class Layer:
     role: str | None
 
 
-#: The parameter of a layer without a description; its value says what is known of it.
+#: The parameter of a layer without a description; its value gives the known facts.
 KNOWN: Final = "known"
 NAME_ONLY, TIME_ONLY = "name", "time"
 
 
 def bare_call(name: str, fact: str) -> OpCall:
-    """Return the call of a layer of which only the name or the time is known (``fact``). It is an op with the
-    layer's name, or a reformat if the name says so."""
+    """Return the call of a layer for which only the name or the time is known (``fact``). It is an op with
+    the layer's name, or a reformat if the name says so."""
     if _COPY.match(name):
         return OpCall(f"{PREFIX}Reformat", (), None, (("role", "reformat"), (KNOWN, fact)))
     return OpCall(name, (), None, ((KNOWN, fact),))
@@ -379,8 +379,7 @@ def _store(
     entry: Mapping[str, Any], inputs: Sequence[TensorSpec], kind: str
 ) -> tuple[TensorSpec, ...]:
     """The weights and bias that the engine holds, as further arguments. Weights have the sizes [outputs,
-    inputs / groups, *kernel] if these give the stated count, else they are one row with that many
-    elements."""
+    inputs / groups, *kernel] if these give the stated count, else one row with that many elements."""
     stored = []
     for which in ("Weights", "Bias"):
         value = entry.get(which)

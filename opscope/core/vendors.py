@@ -1,6 +1,6 @@
-"""One table of each vendor's words for NVIDIA's terms and tools, to translate opscope's sentences. opscope's
-own sentences use the words of NVIDIA's GPUs; ``said`` translates them into a vendor's. Texts of the program
-or its profiler (names of ops, kernels and flags in lower case) stay as they are."""
+"""Each vendor's words for NVIDIA's terms and tools, to translate opscope's sentences. opscope's own sentences
+use the words of NVIDIA's GPUs; ``said`` translates them into a vendor's. Texts of the program or its profiler
+(names of ops, kernels and flags in lower case) stay as they are."""
 
 from __future__ import annotations
 

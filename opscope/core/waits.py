@@ -1,6 +1,6 @@
-"""The one definition of waiting, by names of events: what a device's queue does while it runs nothing. A wait
-for an event, another stream, device or rank is not work, and neither is the signal that ends it: they add no
-kernel time, keep no device busy and belong to no op. Readers put them into ``syncs``."""
+"""The single definition of waiting, by names of events: the state of a device's queue while it runs nothing.
+A wait for an event, another stream, device or rank is not work, and neither is the signal that ends it: they
+add no kernel time, keep no device busy and belong to no op. Readers put them into ``syncs``."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Format:
     module: str
     suffix: str
     what: str
-    #: The options that it takes.
+    #: The options that the format takes.
     options: tuple[str, ...] = ()
     #: Whether it is a folder, not a file.
     folder: bool = False

@@ -52,7 +52,7 @@ def stacks(start: Ints, end: Ints, ints: Ints = _NONE, until: int | None = None)
         higher = at(ints, np.where(is_held, rest[tree.order], NONE), 0) > level
         if level < _MOST - 1:
             crossing = _crossing(tree.parent, tree.start, tree.end, is_held, higher)
-        else:  # far more stacks than streams or threads need: the rest is placed without nesting
+        else:  # this is far more stacks than streams or threads need: the rest is placed without nesting
             crossing = np.where(is_held, higher, _after_another(tree.start, tree.end))
         yield _stack(np.sort(rest[tree.order[~crossing]]), start, end, len(ints), until)
         rest = np.sort(rest[tree.order[crossing]])

@@ -293,7 +293,7 @@ class Timeline:
         ops, is_op = self._profile.of(op_index), attribution.is_op
 
         def tell(rows: Ints) -> Details:
-            # the domain tells which program wrote a text, and so how to read it
+            # the domain shows which program wrote a text, and so how to read it
             domain = ranges["domain"][pl.Series(rows, dtype=pl.UInt32)]
             details = Details(
                 {"text": Words(reading[rows], list(meaning.texts)), "domain": _words(domain)}
@@ -431,7 +431,7 @@ class Timeline:
 
 
 def _flow(call: Codes, rows: Ints) -> Codes:
-    """Return the flow number of kernels or copies: that of the call that launched each."""
+    """Return the flow number of kernels or copies: the number of the call that launched each."""
     return np.maximum(call[rows] + 1, 0).astype(np.int32)
 
 

@@ -34,7 +34,7 @@ BY: Final = (
 
 
 def totals_of_all(profile: Answers) -> whole_job.Totals:
-    """What ops and kernels took in all."""
+    """The total time of ops and kernels."""
     time = int(profile.summary()["device_time"][0] or 0)
     ops = profile.ask("op_totals", categories=True)
     return whole_job.totals(ops, profile.kernel_totals(), time)

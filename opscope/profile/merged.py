@@ -71,8 +71,8 @@ class _Held(dict[str, pl.DataFrame]):
 class Merged(Profile):
     """The profile of a whole job, merged from the partials of its ranks (``opscope merge``).
 
-    Every frame that it has equals that of ``opscope.load`` of the same files. What needs events raises
-    opscope.errors.NotMerged. ``manifest`` says which ranks it is of.
+    Each of its frames equals the frame from ``opscope.load`` of the same files. What needs events raises
+    opscope.errors.NotMerged. ``manifest`` lists its ranks.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Merged(Profile):
         self._given_frames = self._stored
 
     def _give_back(self) -> None:
-        """Do nothing: what was merged cannot be made again."""
+        """Do nothing: merged frames cannot be made again."""
 
     def _note_linking(self) -> None:
         """Do nothing: the notes of all files are merged already."""
@@ -162,7 +162,7 @@ class Merged(Profile):
             raise BadInput(self._path or "a merged job", f"damaged: {error}") from error
 
     def rank_advice(self) -> pl.DataFrame:
-        """What the detectors said of each file alone: the columns of ``advice()``, and the file's first
+        """The detectors' answers on each file alone: the columns of ``advice()``, and the file's first
         ``process``, its ``devices`` and ``wall_time``. Raises NotMerged where the partials hold none."""
         return as_text(self.given("rank_advice", "advice"))
 
@@ -238,7 +238,7 @@ class Merged(Profile):
 
 
 def checked(path: str | PathLike[str], meta: Mapping[str, Any]) -> Any:
-    """Return what a saved merged profile knows of its job. Raises BadInput where another analysis made it."""
+    """Return the job's facts in a saved merged profile. Raises BadInput if another analysis made it."""
     if meta.get("analysis") != ANALYSIS:
         raise BadInput(
             path,

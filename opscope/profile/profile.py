@@ -64,7 +64,7 @@ PARTS_KEPT: Final = 8
 _SHOWN: Final = 1_000_000
 #: Version of the analysis. Increase it when results change, so that saved results are recomputed.
 ANALYSIS: Final = 25
-#: Key of a saved profile's meta that says that it was merged, and what is known of the job.
+#: Key of a saved profile's meta that marks it as merged, with the facts about the job.
 MERGED: Final = "merged"
 #: The note on a profile that another version saved, if its results cannot be kept.
 ANEW: Final = (
@@ -96,7 +96,7 @@ class Profile(Answers):
         self._older = False
         #: Where results are kept once they are computed; None: nowhere.
         self._place: Place | None = None
-        #: The stored results that were kept there later: damage in them is no error.
+        #: The stored results that were added there later: damage in them is no error.
         self._kept: frozenset[str] = frozenset()
         #: The profile whose trace has all columns: this one, unless it is ``_narrow``.
         self._whole: Profile = self
@@ -222,7 +222,7 @@ class Profile(Answers):
         return self._selections.get(wanted, lambda: self._selected(wanted)) if wanted else self
 
     def _give_up(self) -> None:
-        """Let the whole profile forget this selection; it is made anew when it is asked for again."""
+        """Let the whole profile forget this selection; the next request makes it again."""
         if self._part_of is not None:
             self._part_of[0]._selections.forget(self)
 

@@ -1,4 +1,4 @@
-"""The frames that a saved profile stores, and how a stored one is checked against the trace that it is of."""
+"""The frames that a saved profile stores, and how a stored frame is checked against its trace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STORED: Final[Mapping[str, str | None]] = {
     "lost_kernels": None,
     NOTES: None,
 }
-#: The schemas of the stored frames that were asked for so far.
+#: The schemas of the stored frames that were requested so far.
 _SCHEMAS: Final[dict[str, Mapping[str, pl.DataType]]] = {}
 
 
@@ -86,8 +86,8 @@ def fitting(
     columns: Collection[str] | None,
     row: int | None,
 ) -> pl.DataFrame | None:
-    """Return the stored frame, or only its ``columns`` and ``row`` if given; None if its columns or rows
-    are not those of this version and trace. Raises BadInput for a damaged frame."""
+    """Return the stored frame, or only its ``columns`` and ``row`` if given; None if its columns or rows do
+    not match this version and trace. Raises BadInput for a damaged frame."""
     table, schema = STORED[name], schema_of(name)
     if columns is not None and isinstance(stored, Tables):
         frame, names = stored.part(name, columns, row)

@@ -156,7 +156,7 @@ def _read_all(
     model: Path | None,
     unrelated: bool,
 ) -> Trace:
-    """Join the traces in ``paths``, each of which may be a pattern; ``none`` is the message if there is no
+    """Join the traces in ``paths``, each of which may be a pattern; ``none``: the message if there is no
     path."""
     listed = at_urls.expanded(paths)
     if any(map(is_url, listed)):  # each reports progress of its copying, then of its reading
@@ -334,7 +334,7 @@ def _join(
 
 
 def alone(trace: Trace) -> str:
-    """Return the message about a truncated trace, where complete ones are needed."""
+    """Return the message about a truncated trace among files that must be complete."""
     how = trace.origin[TRUNCATED].removeprefix("truncated: ")
     return f"truncated: {how} (given alone, what it holds is read)"
 

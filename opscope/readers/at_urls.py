@@ -27,9 +27,9 @@ class GivenTwice(BadInput):
 
 
 def expanded(paths: Iterable[str | os.PathLike[str]]) -> list[str | os.PathLike[str]]:
-    """Return the paths with each pattern (``*``, ``?``, ``[``) replaced by what it matches.
+    """Return the paths with each pattern (``*``, ``?``, ``[``) replaced by its matches.
 
-    A local path that exists is no pattern. Raises BadInput for a pattern that matches nothing.
+    A local path that exists is not a pattern. Raises BadInput for a pattern that matches nothing.
     """
     paths_expanded: list[str | os.PathLike[str]] = []
     for path in paths:
@@ -58,7 +58,7 @@ def matches(pattern: str) -> list[str]:
 
 
 def listed(url: str) -> list[Found]:
-    """Return what the URL or its pattern names. Raises BadInput."""
+    """Return the objects that the URL or its pattern names. Raises BadInput."""
     from opscope.remote.listed import expand  # lazy: few traces are at URLs
 
     with _tell(url):
@@ -66,7 +66,7 @@ def listed(url: str) -> list[Found]:
 
 
 def entries(url: str) -> tuple[bool, list[Found]]:
-    """Return whether the folder at ``url`` is a profile or recording, and what is in it. Raises BadInput."""
+    """Return whether the folder at ``url`` is a profile or recording, and its content. Raises BadInput."""
     from opscope.remote import listed as listing  # lazy: few traces are at URLs
 
     with _tell(url):
@@ -108,7 +108,7 @@ def _copy_sides(url: str, local: Path) -> None:
     for suffix in SIDES:
         try:
             side = look(location + suffix + mark + query)
-        except NotReached:  # there is none, as for most databases
+        except NotReached:  # it does not exist, as for most databases
             continue
         copied(side, local.parent).rename(local.with_name(local.name + suffix))
 

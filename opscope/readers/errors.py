@@ -33,7 +33,7 @@ class NoneReadable(BadInput):
 
 
 class SeveralRuns(BadInput):
-    """A folder with the outputs of several runs, which are no ranks of one job; ``runs`` are their paths."""
+    """A folder with the outputs of several runs, which are not ranks of one job; ``runs`` are their paths."""
 
     def __init__(self, path: str | os.PathLike[str], rank: int, runs: Sequence[Path]) -> None:
         self.runs = list(runs)
@@ -45,7 +45,7 @@ class SeveralRuns(BadInput):
 
 
 class Truncated(BadInput):
-    """The end of a file whose writer was killed: what came before it may still be read."""
+    """The end of a file whose writer was killed: the part before it may still be read."""
 
 
 def cut_off(path: str | os.PathLike[str], what: str) -> str:
@@ -55,4 +55,4 @@ def cut_off(path: str | os.PathLike[str], what: str) -> str:
 
 
 class NotATrace(BadInput):
-    """A file in a folder that is not a trace, such as a log; it is silently left out."""
+    """A file in a folder that is not a trace, such as a log: it is silently left out."""

@@ -1,5 +1,5 @@
-"""The looks of files for which each of our readers is asked, so that no other vendor's reader is loaded. A
-look is a necessary condition, derived from the rules of ``recognise``; the reader decides."""
+"""For each of our readers, which files to ask it about, so that no other vendor's reader is loaded. A look is
+a necessary condition, derived from the rules of ``recognise``; the reader decides."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .heads import SQLITE, is_json, is_pickle
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The files that a reader may take: folders, SQLite databases, pickles, other files than JSON; and JSON
+    """The files that a reader may accept: folders, SQLite databases, pickles, other non-JSON files; and JSON
     by the other fields. ``begins``: how the JSON may begin; ``words``: texts that its head may contain;
-    ``names``: how the file's name may begin. Any one of them is enough."""
+    ``names``: how the file's name may begin. Any one condition is enough."""
 
     folder: bool = False
     sqlite: bool = False

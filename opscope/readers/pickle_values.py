@@ -34,7 +34,7 @@ _CODE: Final = {
 
 
 class PickleError(ValueError):
-    """The bytes are no pickle of plain values, or exceed a bound."""
+    """The bytes are not a pickle of plain values, or exceed a bound."""
 
 
 class Record(dict[Any, Any]):
@@ -97,7 +97,7 @@ class _Machine:
         self.runs: dict[bytes, tuple[Any, ...]] = {}
 
     def run(self, moved: Callable[[int], None]) -> None:
-        """Follow the instructions up to STOP, which leaves one value."""
+        """Execute the instructions up to STOP, which leaves one value."""
         data, steps = self.data, _STEPS
         while True:
             code = data[self.at]

@@ -18,7 +18,7 @@ _MOST_UNPACKED: Final = 4 << 30
 
 
 def read_values(path: Path, take: Callable[[Record], bool] = lambda record: False) -> Any:
-    """Return the value in the file; ``take`` is that of ``pickle_values.values``. Raises BadInput."""
+    """Return the value in the file; ``take``: as for ``pickle_values.values``. Raises BadInput."""
     try:
         with path.open("rb") as file:
             if file.read(4).startswith(PACKED):

@@ -1,4 +1,4 @@
-"""Read samples of GPUs' power: a CSV of ``time``, ``power`` (W) and, of several, ``device``; or nvidia-smi's.
+"""Read samples of GPUs' power: a CSV of ``time``, ``power`` (W) and maybe ``device``; or nvidia-smi's.
 
 ``nvidia-smi --query-gpu=timestamp,index,power.draw --format=csv -lms 20`` writes local time without a zone,
 which is taken as UTC: run it with ``TZ=UTC``.

@@ -34,7 +34,7 @@ _NAMES: Final = {
 }
 _TIMES: Final = ("arrival", "first_token", "finished")
 _TOKENS: Final = ("prompt_tokens", "output_tokens")
-#: A line of vLLM's log about one request: month, day, time, what happened, which request, its rest.
+#: A line of vLLM's log about one request: month, day, time, event, request, the rest.
 _VLLM: Final = (
     r"(?:INFO|DEBUG) (\d\d)-(\d\d) (\d\d:\d\d:\d\d) \[?[\w./]+:\d+\] "
     r"(Received request|Added request|Generated response|Finished request|Aborted request)s?:? ([^\s:]+?)\.?"
@@ -136,7 +136,7 @@ def _csv(file: Path, text: str, notes: Notes) -> pl.DataFrame:
 
 
 def _whole_numbers(texts: pl.Series) -> pl.Series:
-    """Return the integers that texts tell; tools that lack one of a column write all as ``12.0``."""
+    """Return the integers in texts; tools that lack one value of a column write all as ``12.0``."""
     digits = texts.str.strip_chars().str.replace(r"\.0*$", "")
     numbers: pl.Series = digits.cast(pl.Int64, strict=False)
     return numbers

@@ -36,7 +36,7 @@ _LATEST: Final = 1 << 62
 
 def read(file: Path, text: str) -> tuple[pl.DataFrame, list[str], int]:
     """Return the requests of the spans in ``text``, the attributes that are not read, and how many spans are
-    no requests. Raises BadInput if none is one."""
+    not requests. Raises BadInput if no span is a request."""
     rows: list[dict[str, Any]] = []
     unread: set[str] = set()
     others = 0

@@ -15,7 +15,7 @@ import polars as pl
 from opscope.core.tables.columns import to_read
 
 Note = tuple[str, str, int]
-#: Bytes of CSV whose lines are looked at one by one: that takes three times the file's size of memory.
+#: Bytes of CSV whose lines are checked one by one: that takes three times the file's size in memory.
 _MOST_CHECKED: Final = 512 << 20
 #: Most columns of CSV: rocprofiler-compute writes a thousand. Of 80,000, 2,000 lines took 1.7 GB.
 MOST_COLUMNS: Final = 10_000
@@ -76,7 +76,7 @@ def once(frame: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 def of_successful(correlation: pl.Series, result: pl.Series) -> pl.Series:
     """Return the correlation ids of calls, null where ``result`` is an error: such a call launched nothing.
 
-    CUDA's 600, "not ready", is what a query of unfinished work returns, and no error.
+    CUDA's 600, "not ready", is not an error: a query of unfinished work returns it.
     """
     failed = (result != 0) & (result != 600)
     return correlation.set(failed, None) if failed.any() else correlation

@@ -59,7 +59,7 @@ _BOUNDS: Final[Mapping[tuple[str, str], tuple[int, int]]] = {
 }
 #: A column cannot hold unsigned 64-bit integers.
 _NO_SIZES: Final = NONE_GIVEN[:3]
-#: Of a device's name, in characters; the longest real one has 60.
+#: The most characters of a device's name; the longest real one has 60.
 _LONGEST_NAME: Final = 256
 #: A grid or block: up to three numbers.
 _EXTENT: Final = r"^\s*[0-9]{1,10}\s*(?:,\s*[0-9]{1,10}\s*){0,2}$"
@@ -68,15 +68,15 @@ _SYNC: Final = ("process", "device", "context", "stream", "start", "end", "kind"
 #: Tables whose ``time`` may be null: that of a spec, and that of a row of opscope's own cost.
 _MAY_LACK: Final = ("specs", "own_costs")
 Note = tuple[str, str, int]
-#: Their time counts, but their work is not known.
+#: Their time counts, but it is not known what they did.
 NAMELESS: Final = "kernels without a name"
 
 
 def sound(tables: dict[str, pl.DataFrame], *, opened: bool = False) -> list[Note]:
     """Correct the tables in place; returns notes on what was wrong.
 
-    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later. Of a
-    device's name ``_LONGEST_NAME`` characters stay: each pattern of the table of devices is tried on it.
+    Columns may be missing. With ``opened``, a range without an end stays, because it is cut later. A device's
+    name is cut to ``_LONGEST_NAME`` characters: each pattern of the table of devices is tried on it.
     """
     notes: list[Note] = []
     for name, frame in tables.items():
@@ -197,8 +197,8 @@ def _bounded(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
 
 
 def _extents(name: str, frame: pl.DataFrame, notes: list[Note]) -> pl.DataFrame:
-    """Return the frame without grids and blocks (``x,y,z``) of numbers that are no sizes, and without values
-    of counters that are none."""
+    """Return the frame without grids and blocks (``x,y,z``) whose numbers are not sizes, and without invalid
+    values of counters."""
     for column in ("grid", "block") if name == "kernels" else ():
         if column not in frame.columns or frame[column].null_count() == len(frame):
             continue

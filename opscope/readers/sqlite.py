@@ -90,11 +90,11 @@ class Database:
                 }
             finally:
                 connection.close()
-        # SQLite's message quotes a damaged schema, which Python may be unable to decode
+        # SQLite's message quotes the damaged schema, which Python may be unable to decode
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise BadInput(self.path, f"the SQLite database cannot be read ({error})") from error
         for name, rows in columns.items():
-            # rows written before a column was added share its default, which the file stores only once
+            # rows written before a column was added have its default, which the file stores only once
             if any(len(str(row[4])) > _LONGEST_DEFAULT for row in rows):
                 raise BadInput(self.path, f"table {name} has a column with an oversized default")
         self.tables: dict[str, tuple[str, ...]] = {
@@ -103,7 +103,7 @@ class Database:
         self._connection: Any = None
         #: Number of values of the wrong type by (table, column, SQL of the rows that were selected).
         self._faults: dict[tuple[str, str, str], int] = {}
-        #: Bytes of each table that was read, and how many of them were counted, where someone listens.
+        #: Bytes of each table that was read, and how many were reported, if someone listens to progress.
         self._weights: dict[str, tuple[int, int]] = {}
         self._counting = threading.Lock()
 

@@ -4,9 +4,9 @@ SQLite steps through a table row by row and column by column: 0.5 µs and more f
 a header that gives the type of each of its columns. Rows of a trace have few different headers, and rows
 with equal headers have their values at equal offsets, so each column of them is one gather: 0.1 µs a row.
 
-The file format is https://www.sqlite.org/fileformat2.html, sections 1.3, 1.6 and 2.1. What is not the usual
-case (rows that continue on other pages, values that are no integers, a damaged page) raises Unusual, and the
-caller lets SQLite read those rows. Nothing is read beyond a page, whatever the file says.
+The file format is https://www.sqlite.org/fileformat2.html, sections 1.3, 1.6 and 2.1. Unusual cases (rows
+that continue on other pages, values that are not integers, a damaged page) raise Unusual, and the caller lets
+SQLite read those rows. Nothing is read beyond a page, whatever the file says.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Ints = NDArray[np.int64]
 
 #: Bytes of pages in one piece: 60 bytes a row make it half a million rows.
 PIECE: Final = 32 << 20
-#: Bytes of pages that are decoded at a time: what is made of them stays in the processor's cache. At once, a
-#: piece takes twice the time.
+#: Bytes of pages that are decoded at a time: the decoded values stay in the processor's cache. Decoding a
+#: piece at once takes twice the time.
 _BLOCK: Final = 3 << 20
 _LEAF, _INTERIOR = 0x0D, 0x05
 _LEAF_HEAD, _INTERIOR_HEAD = 8, 12
@@ -78,7 +78,7 @@ class Piece:
 
 
 class Pages:
-    """The pages of an SQLite file. Raises Unusual if its header is not one."""
+    """The pages of an SQLite file. Raises Unusual if its header is wrong."""
 
     def __init__(self, path: Path) -> None:
         if not hasattr(os, "preadv"):
@@ -151,8 +151,8 @@ class Pages:
         return np.empty(pages * self._size + _MARGIN, np.uint8)
 
     def _read(self, pages: Ints, into: Bytes | None = None) -> Bytes:
-        """Return the bytes of pages one after the other, and a margin; ``into`` is used if it is given.
-        Raises Unusual at the file's end."""
+        """Return the bytes of pages one after the other, and a margin; ``into``, if given, is the memory for
+        them. Raises Unusual at the file's end."""
         size = self._size
         buffer = self._buffer(len(pages)) if into is None else into
         buffer = buffer[: len(pages) * size + _MARGIN]

@@ -22,11 +22,11 @@ def base_name(name: str) -> str:
 
 
 def read_times(texts: pl.Series, beside: Iterable[pl.Series] = ()) -> pl.Series:
-    """Return the times (ns) that a column's texts tell, null for a text that tells none.
+    """Return the times (ns) in a column's texts, null for a text without one.
 
-    A number is in the unit that the column's name ends with; without one the median size of the numbers in
-    it and in the columns ``beside`` it tells the unit of all: up to 11 digits before the point are seconds,
-    up to 14 ms, up to 17 µs, else ns. ISO 8601 without a zone is UTC.
+    A number is in the unit at the end of the column's name; without one, the median size of the numbers in it
+    and in the columns ``beside`` it gives the unit of all: up to 11 digits before the point are seconds, up
+    to 14 ms, up to 17 µs, else ns. ISO 8601 without a zone is UTC.
     """
     table = pl.DataFrame({"text": texts.cast(pl.String)})
     named = next((digits for unit, digits in _UNITS.items() if texts.name.endswith(unit)), None)
@@ -52,7 +52,7 @@ def read_times(texts: pl.Series, beside: Iterable[pl.Series] = ()) -> pl.Series:
 
 
 def _digits(columns: Iterable[pl.Series]) -> int:
-    """Return how many digits after the point are ns, by the columns' median: all are in one unit."""
+    """Return how many digits after the point give ns, by the columns' median: all are in one unit."""
     unnamed = [
         column.cast(pl.String).str.extract(_NUMBER, 1).str.strip_chars_start("0").str.len_chars()
         for column in columns

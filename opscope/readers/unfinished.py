@@ -1,8 +1,8 @@
 """Read an SQLite database whose writer did not finish: from a copy, which SQLite recovers by its side files.
 
-``sqlite.Database`` opens a database as it lies, without its ``-wal`` or ``-journal``: rows that a writer left
-in those would be missing, or rows that it took back would be there. The user's file is only read. A database
-that a process holds locked is still being written, and is refused.
+``sqlite.Database`` opens a database without its ``-wal`` or ``-journal``: rows that a writer left in those
+would be missing, and rows that it took back would remain. The user's file is only read. A database that a
+process holds locked is still being written, and is refused.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Unpack a file or an archive to scratch, within bounds, and read the trace in it. Nothing is written but
-below scratch, which is removed at the end."""
+"""Unpack a file or an archive to scratch, within bounds, and read the trace in it. It writes only below
+scratch, which is removed at the end."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LEFT_OUT: Final = (
 )
 #: How many traces or files a complaint names.
 _NAMED: Final = 8
-#: Of a packed file that ends early, up to so many bytes before its end are lost.
+#: A packed file that ends early loses up to this many bytes before its end.
 _BLOCK: Final = 1 << 16
 _GZIP, _ZSTD = PACKED
 #: How packed streams begin, and what opens each.
@@ -63,7 +63,7 @@ _PACKINGS: Final = (
 )
 _SUFFIX: Final = re.compile(r"\.(?:gz|gzip|xz|bz2|zst|zstd)\Z", re.IGNORECASE)
 _depth: ContextVar[int] = ContextVar("opscope_unpacked", default=0)
-#: Why a path cannot be a file's here: another entry has it or is the folder it needs, or it is too long.
+#: Why a file cannot have this path: another entry has it or is the folder it needs, or it is too long.
 _NO_FILE: Final = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
@@ -107,7 +107,7 @@ def read(path: Path, find: Find, open_trace: Callable[[Path], Trace]) -> Trace:
             unpacked.unpack()
             chosen = unpacked.trace(find)
             trace = open_trace(chosen)
-            for name in trace.tables:  # a profile reads its tables lazily, and the copy goes
+            for name in trace.tables:  # a profile reads its tables lazily, the copy will go
                 trace[name]
         except BadInput as error:
             if not error.path.startswith(os.fspath(folder)):
@@ -159,7 +159,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._stream.read1(len(buffer))  # read would lose what comes before an early end
+        data = self._stream.read1(len(buffer))  # ``read`` would lose the bytes before an early end
         self._budget.take(len(data))
         buffer[: len(data)] = data
         return len(data)
@@ -172,7 +172,7 @@ class _Unpacked:
     path: Path
     member: str
     folder: Path
-    #: What is wrong with it, where something is.
+    #: What is wrong with it, if anything.
     lost: str = ""
     left_out: int = 0
     #: Whether a database from which it may have been packed has a log beside it.
@@ -239,7 +239,7 @@ class _Unpacked:
                     self.lost = f"{entry.filename}: {error}"
 
     def _write_sides(self, name: str) -> None:
-        """Write what a writer left beside a packed database, packed or not: without it rows are others."""
+        """Write a writer's files beside a packed database, packed or not: without them rows differ."""
         sides, live = [name + suffix for suffix in SIDES], self.path.with_name(name)
         if live.exists() and not (
             self.seen and filecmp.cmp(live, self.folder / name, shallow=False)
@@ -298,17 +298,17 @@ class _Unpacked:
                     written.write(block)
             self.damaged.remove(path)
         finally:
-            if path in self.damaged and not target.stat().st_size:  # nothing of it can be read
+            if path in self.damaged and not target.stat().st_size:  # no part of it can be read
                 target.unlink()
                 self.seen.remove(path)
 
     def lost_of(self, trace: Path) -> str:
-        """Return what is wrong with the archive where files of the trace are not whole, or may be missing."""
+        """Return what is wrong with the archive if files of the trace are incomplete, or may be missing."""
         hurt = trace.is_dir() or os.path.relpath(trace, self.folder) in self.damaged
         return self.lost if hurt else ""
 
     def trace(self, find: Find) -> Path:
-        """Return where the one trace is. Raises BadInput if there is none, or several."""
+        """Return the path of the only trace. Raises BadInput if there is none, or several."""
         traces = sorted(_traces(self.folder, find))
         if len(traces) == 1:
             return traces[0]

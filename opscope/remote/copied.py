@@ -29,7 +29,7 @@ def copied(listed_file: Found, folder: Path) -> Path:
     """Copy the file or the folder to ``folder`` and return its path there.
 
     A file that is replaced while it is copied is copied again, once. Raises NotReached if it is replaced
-    again, if it arrives incomplete, if the disk has no room for it, and for what a store refuses.
+    again, if it arrives incomplete, if the disk has no room for it, or if a store refuses.
     """
     target = folder / name_of(listed_file.url)
     if not listed_file.is_folder:
@@ -60,7 +60,7 @@ def _copy(listed_file: Found, target: Path, opened_store: Any = None) -> None:
         now = look(listed_file.url, opened_store)
         size = target.stat().st_size
         if (now.size, now.version) == (listed_file.size, listed_file.version):
-            # a store that compresses on the way states another size than it sends, or none
+            # a store that compresses in transit states another size than it sends, or none
             if listed_file.size is not None and size < listed_file.size:
                 raise NotReached(
                     listed_file.url, f"arrived incomplete: {size:,} of {listed_file.size:,} bytes"
@@ -93,7 +93,7 @@ def _move(stage: progress.Stage) -> Any:
         def relative_update(self, inc: int = 1) -> None:
             try:
                 stage.add(inc)
-            except BaseException as error:  # noqa: BLE001 - it goes on in the thread that asked
+            except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
                 self.raised = error
                 # an interruption raised as itself would end fsspec's own thread, which all others wait for
                 raise RuntimeError("the work was ended") from None

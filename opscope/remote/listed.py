@@ -26,7 +26,7 @@ _VERSIONS: Final = (
 @dataclass(frozen=True, slots=True, order=True)
 class Found:
     """A file or folder at a URL. ``size`` in bytes and ``version`` (etag or generation) identify a file's
-    content; None where the store does not say."""
+    content; None if the store does not say."""
 
     url: str
     is_folder: bool = False
@@ -35,7 +35,7 @@ class Found:
 
 
 def look(url: str, opened: Any = None) -> Found:
-    """Return what is at ``url``. Raises NotReached, for what is not there too."""
+    """Return what is at ``url``. Raises NotReached, also if it does not exist."""
     location = url if is_web(url) else url.rstrip("/")
     opened_store = opened or store(url)
     info = tried(url, lambda: opened_store.info(path_in(opened_store, location)))
@@ -43,7 +43,7 @@ def look(url: str, opened: Any = None) -> Found:
 
 
 def matching(pattern: str) -> list[Found]:
-    """Return what the pattern matches, by name in natural order. Raises NotReached, for no match too."""
+    """Return the matches of the pattern, by name in natural order. Raises NotReached, for no match too."""
     opened_store = store(pattern)
     infos = tried(pattern, lambda: opened_store.glob(path_in(opened_store, pattern), detail=True))
     if not infos:
@@ -52,7 +52,7 @@ def matching(pattern: str) -> list[Found]:
 
 
 def entries(url: str) -> list[Found]:
-    """Return what is in the folder at ``url``, by name in natural order. Raises NotReached."""
+    """Return the content of the folder at ``url``, by name in natural order. Raises NotReached."""
     opened_store, location = store(url), url.rstrip("/")
     path = path_in(opened_store, location)
     infos = tried(url, lambda: opened_store.ls(path, detail=True))
@@ -82,7 +82,7 @@ def under(url: str) -> dict[str, Found]:
 
 
 def expand(url: str) -> list[Found]:
-    """Return what ``url`` names: the files of a pattern, or the one file or folder. Raises NotReached."""
+    """Return the files of the pattern ``url``, or the one file or folder there. Raises NotReached."""
     return matching(url) if is_pattern(url) else [look(url)]
 
 

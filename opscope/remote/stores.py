@@ -13,7 +13,7 @@ from .urls import SCHEMES, scheme_of
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-#: How many tries there are in all, and the seconds before the second one; they double.
+#: The number of tries in all, and the seconds before the second one, which double with each further one.
 TRIES: Final = 3
 _PAUSE: Final = 0.5
 #: Secrets that a store's error text may hold: keys, tokens, signatures.
@@ -82,7 +82,7 @@ def path_in(opened_store: Any, url: str) -> str:
 
 def below(opened_store: Any, path: str) -> dict[str, Any]:
     """Return the files in the folder and below by name, with the store's details of each. The path of a file
-    gives that file alone, with adlfs without details."""
+    gives only that file, with adlfs without details."""
     infos = opened_store.find(path, detail=True)
     return infos if isinstance(infos, dict) else {str(name): {"name": str(name)} for name in infos}
 

@@ -1,4 +1,4 @@
-"""What is a URL that opscope opens, and how it is named without its secrets."""
+"""Recognise the URLs that opscope opens, and name them without their secrets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown(url: str) -> str:
         rest = re.split(r"[?#]", rest, maxsplit=1)[0]
         host, slash, path = rest.partition("/")
         rest = host.rpartition("@")[2] + slash + path
-    elif scheme_of(url) not in ("abfs", "abfss"):  # there a container stands before the @
+    elif scheme_of(url) not in ("abfs", "abfss"):  # there the text before the @ is a container
         host, slash, path = rest.partition("/")
         rest = host.rpartition("@")[2] + slash + path
     return f"{head}://{rest}"

@@ -16,7 +16,7 @@ from .urls import is_web, name_of, shown
 
 
 def write_file(source: Path, url: str, force: bool = False) -> None:
-    """Write one file; the stores show it when it is whole. Raises NotReached, and FileExistsError."""
+    """Write one file; the stores show it when it is complete. Raises NotReached, and FileExistsError."""
     opened_store, path = _open(url)
     if not force:  # putting a file replaces an existing one without asking
         _refuse(opened_store, path, url, force)
@@ -26,7 +26,7 @@ def write_file(source: Path, url: str, force: bool = False) -> None:
 def write_files(source: Path, url: str, force: bool = False) -> None:
     """Write each file of a folder into the folder at ``url``, which may hold others.
 
-    Raises FileExistsError where one is there and ``force`` is not set, and NotReached; then none stays.
+    Raises FileExistsError if one exists and ``force`` is not set, and NotReached; then no file stays.
     """
     opened_store, path = _open(url)
     names = _names(source)
@@ -76,7 +76,7 @@ def put(local: Path, url: str, force: bool = False) -> None:
 def at_end(url: str, force: bool = False) -> Iterator[Path]:
     """A path in scratch; the folder or file that is there at the end is written to ``url``.
 
-    Raises FileExistsError at once where the name is taken, and NotReached.
+    Raises FileExistsError at once if the name is taken, and NotReached.
     """
     check(url, force)
     with scratch() as folder:
@@ -118,7 +118,7 @@ def _put_all(opened_store: Any, path: str, url: str, source: Path, names: Iterab
 
 
 def _refuse(opened_store: Any, path: str, url: str, force: bool) -> list[str]:
-    """Return what is there already, by name. Raises FileExistsError where it may not be replaced."""
+    """Return the existing files, by name. Raises FileExistsError if it must not be replaced."""
     infos = tried(url, lambda: below(opened_store, path) if opened_store.exists(path) else {})
     # SeaweedFS keeps an empty folder when its files are gone, and lists it
     names_found = [name for name, info in infos.items() if info.get("type") != "directory"]

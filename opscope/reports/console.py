@@ -101,7 +101,7 @@ def _merged_screen(profile: Profile, first: Mapping[str, Report], view: View) ->
 
 #: The reports of the first screen of a training in light mode.
 LIGHT: Final = ("diagnosis", "wall_time", "light", "light_steps", "light_cost")
-#: Number of slowest steps on it.
+#: Number of slowest steps on the first screen.
 _SLOWEST: Final = 5
 
 

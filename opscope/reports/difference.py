@@ -192,7 +192,7 @@ def _waited(waited: Waited) -> str:
 
 
 def tables(difference: Difference, names: tuple[str, str], top: int | None) -> list[Table]:
-    """Return the tables for the terminal; ``names`` are those of the two profiles."""
+    """Return the tables for the terminal; ``names``: of the two profiles."""
     a, b = names
     head = Table(
         headline(difference), (Column("a", ""),), (), (f"A: {a}", f"B: {b}", *notes(difference))
@@ -339,8 +339,8 @@ def as_json(
 ) -> Iterator[str]:
     """Yield everything as JSON, in pieces: times in ns, unknown values null, one line per row of a table.
 
-    It comes in pieces because the ops of a million distinct calls take 0.4 GB. ``top``: rows of each table,
-    with the number of rows of those that have more under ``cut``.
+    It comes in pieces because the ops of a million distinct calls take 0.4 GB. ``top``: rows of each table;
+    ``cut`` gives the number of rows of tables that have more.
     """
     tables = {by: frame(difference, by) for by in TITLES}
     cut = {

@@ -52,7 +52,7 @@ def as_json(command: str, frames: Mapping[str, pl.DataFrame], **more: Any) -> st
     )
 
 
-#: The size limit of a small JSON object in bytes, and the most rows of a report in it.
+#: The size limit of a small JSON object in bytes, and the most rows of each report in it.
 SMALL: Final = 100_000
 ROWS: Final = 20
 

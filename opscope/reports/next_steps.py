@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: The least idle share of the device that is worth a line.
 _IDLE: Final = 0.2
 _LOST: Final = " (--reports lost_kernels: how many kernels of each process are missing)"
-#: With more kernels, the reason for the idle time is left to its report: it would take as long as the first
+#: With more kernels, only the report gives the reason for the idle time: it would take as long as the first
 #: screen.
 _MANY: Final = 1_000_000
 

@@ -1,4 +1,4 @@
-"""A line that names the reports of data which the profile has but the first screen does not show."""
+"""A line that names reports of data that the profile has and the first screen does not show."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ON_SCREEN: Final = frozenset({
 
 
 def unshown(profile: Profile, row: Mapping[str, Any], kinds: Mapping[str, float]) -> str | None:
-    """Return a line with the reports of all data that is not on the first screen; None if all of it is.
+    """Return a line with the reports of all data that is not on the first screen; None if all of it is shown.
 
     ``row`` is the row of the summary; ``kinds`` has the share of each kind of work.
     """

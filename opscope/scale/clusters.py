@@ -68,7 +68,7 @@ def _watch(client: Any, address: str) -> Iterator[None]:
         while not over.wait(_LOOK):
             try:
                 lacks = not client.nthreads()
-            except Exception as error:  # noqa: BLE001 - whoever waits for a result learns what is wrong
+            except Exception as error:  # noqa: BLE001 - whoever waits for a result gets the error
                 _log.debug("%s is not asked for its workers any more: %s", address, _say(error))
                 return
             if lacks and not reason_told:

@@ -29,7 +29,7 @@ _DIED: Final = {
     "KilledWorker",  # Dask, once its scheduler's limit of deaths is reached
     "WorkerCrashedError", "NodeDiedError", "OutOfMemoryError", "LocalRayletDiedError",  # Ray
 }  # fmt: skip
-#: How the error begins on a machine without this opscope, whatever exception wraps it.
+#: The begin of the error on a machine without this opscope, whatever exception wraps it.
 _MISSING: Final = re.compile(r"No module named '(opscope[\w.]*)'")
 #: Threads of a worker that sets no limit itself: engines start a process for each core.
 _THREADS: Final = 1
@@ -93,7 +93,7 @@ class _Job:
         self.made_by = version()
         self.mapped = Mapped()
         self._names: dict[str, str] = {}
-        #: Files that were in work when a worker died.
+        #: Files that were being read when a worker died.
         self._suspects: list[str] = []
         #: The files of each task, and whether it must run alone.
         self._pending: dict[Future[Any], tuple[tuple[str, ...], bool]] = {}
@@ -129,8 +129,8 @@ class _Job:
         return waiting
 
     def run(self, executor: Executor, tasks: list[tuple[str, ...]], stage: progress.Stage) -> None:
-        """Run the tasks; then run the files of workers that died again, one file at a time and nothing beside
-        it.
+        """Run the tasks; then run the files of dead workers again, one file at a time and no other task
+        beside it.
 
         Only then does a death identify its file: a task has several files, and Dask blames all tasks that
         wait at a worker for its death. A file that runs alone also gets all the memory.

@@ -26,7 +26,7 @@ ADVICE: Final[Mapping[str, pl.DataType]] = {
     **dict.fromkeys(("saving_least", "saving_most"), pl.Int64()),
     **dict.fromkeys(("confidence", "reason"), pl.String()),
 }
-#: Reasons why a fleet has no GPU hours for a job.
+#: Reasons why a job has no GPU hours in a fleet.
 ON_CPU: Final = "no GPU was used"
 NO_DEVICES: Final = "how many GPUs there were is not known"
 OTHER_CLOCKS: Final = "the clocks of its machines are not aligned, so its wall time is not known"

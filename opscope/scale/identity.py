@@ -17,9 +17,9 @@ from opscope.remote.urls import is_pattern, is_url, shown
 
 from .places import told
 
-#: How the file names of partials end.
+#: The suffix of the file names of partials.
 SUFFIX: Final = ".partial.parquet"
-#: How the name of a note ends that says why a file could not be read.
+#: The suffix of the name of a note that says why a file could not be read.
 FAILED: Final = ".failed.json"
 _SHOWN: Final = 80
 

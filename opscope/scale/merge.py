@@ -56,12 +56,12 @@ def merge(
     files (paths or URLs).
 
     ``expected``: how many ranks there should be, or the names of the partials that should be there
-    (``partial_name``); without it as many as the ranks themselves say. ``profile.manifest`` says which were
-    read, failed or are missing; ``failed`` has files that could not be read (``path``, ``what``) and of which
-    the folder has no note. Raises opscope.errors.BadInput if a partial was made by another analysis or
-    if two are of one file or one process, which would count twice, and if none can be read; with ``strict``
-    also if any cannot. Partials of files that are not of one job raise BadInput too, unless they are
-    ``unrelated``. ``profile.save('job.opscope')`` writes it.
+    (``partial_name``); without it as many as the ranks themselves say. ``profile.manifest`` lists the ranks
+    that were read, failed or are missing; ``failed``: files that could not be read (``path``, ``what``) and
+    for which the folder has no note. Raises opscope.errors.BadInput if a partial was made by another analysis
+    or if two are of one file or one process, which would count twice, and if none can be read; with
+    ``strict`` also if any cannot. Partials of files that are not of one job raise BadInput too, unless they
+    are ``unrelated``. ``profile.save('job.opscope')`` writes it.
     """
     files, noted = _find(parts)
     lost = [*map(dict, failed), *noted]
@@ -160,7 +160,7 @@ def _find(
         return list(parts), []
     if os.fspath(parts).endswith(SUFFIX):
         return [parts], []
-    from opscope.remote.listed import natural  # lazy: like the other imports from that package
+    from opscope.remote.listed import natural  # lazy, like the other imports from that package
 
     names = sorted(places.names(parts), key=natural)
     failed = []
@@ -412,7 +412,7 @@ def _note(
     which: Manifest,
     exchanged: Pieces,
 ) -> None:
-    """Add notes on differences between the merge and what ``load`` of all files would know."""
+    """Add notes on data that the merge lacks and ``load`` of all files would have."""
     for failure in which.failed:
         trace.note("error", f"left out: {failure['path']}: {failure['what']}")
     for noun, gone in (("ranks", which.missing), ("files", which.missing_files)):

@@ -84,7 +84,7 @@ def sources(paths: Iterable[str | os.PathLike[str]]) -> list[str]:
 
 
 def failed_name(name: str) -> str:
-    """Return the name of the note that says that the file of the partial ``name`` could not be read."""
+    """Return the name of the note that the file of the partial ``name`` could not be read."""
     return name.removesuffix(SUFFIX) + FAILED
 
 

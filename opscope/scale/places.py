@@ -88,7 +88,7 @@ def written(folder: Place, name: str) -> Iterator[Path]:
 
 
 def remove(folder: Place, name: str) -> None:
-    """Remove the file if it is there. Raises BadInput for what a store refuses."""
+    """Remove the file if it is there. Raises BadInput if a store refuses."""
     if not is_url(folder):
         Path(folder, name).unlink(missing_ok=True)
         return

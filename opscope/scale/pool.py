@@ -64,7 +64,7 @@ class ProcessPool(Executor):
     def _start(self) -> ProcessPoolExecutor:
         process = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
         with _starting, _environment(bounds(self._threads)):
-            process.submit(os.getpid).result()  # it has read the environment
+            process.submit(os.getpid).result()  # the worker has read the environment
         return process
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -168,8 +168,7 @@ def _empty() -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
 
 @lru_cache(maxsize=1)
 def _figures() -> tuple[frozenset[str], ...]:
-    """The names of the integers that a summary may have, and those beside it: for GPUs, for CPUs, for
-    neither."""
+    """The names of the integers in a summary and beside it: for GPUs, for CPUs, for neither."""
     every = frozenset(_empty()[0]["summary"])
     common = frozenset(
         (

@@ -35,7 +35,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """This worker can do nothing of the batch; ``what`` says why."""
+    """This worker can process no part of the batch; ``what`` says why."""
 
     what: str
 

@@ -136,9 +136,9 @@ def _measured(measured: Measured, ignore: frozenset[str]) -> Expected:
 def _differences(
     measured: Measured, expected: Expected, now: Expected, ignore: frozenset[str]
 ) -> Iterator[str]:
-    """Yield a line for each fact that is not as expected, then for each op whose calls changed. If only
-    shapes changed, yield the op with the most FLOPs. Ends the test if all known facts are as expected and
-    some are unknown."""
+    """Yield a line for each fact that differs from the expected one, then for each op whose calls changed. If
+    only shapes changed, yield the op with the most FLOPs. Ends the test if all known facts are as expected
+    and some are unknown."""
     names = [name for name in expected.facts if name not in ignore]
     unknown = [name for name in names if name not in now.facts]
     names = [name for name in names if name in now.facts]
@@ -284,7 +284,7 @@ def _expected(path: Path, section: str, table: Any) -> Expected:
 
 
 def _fact(value: object, names: bool) -> Fact | None:
-    """Return the fact that a value of TOML states; None for what states none."""
+    """Return the fact that a value of TOML states; None if it states none."""
     stated: dict[str, Any] = value if isinstance(value, dict) else {"value": value}
     if not {"value"} <= set(stated) <= {"value", "within", "at_most"}:
         return None

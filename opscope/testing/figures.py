@@ -24,7 +24,7 @@ class Count(int):
     def __new__(
         cls, value: int, name: str, detail: str | None, most: Callable[[], list[str]]
     ) -> Count:
-        """Return the count ``value`` called ``name``; ``most`` returns lines that say what was counted."""
+        """Return the count ``value`` called ``name``; ``most`` returns lines that list the counted calls."""
         count = super().__new__(cls, value)
         count.name, count.detail, count._most = name, detail, most
         return count
@@ -59,7 +59,7 @@ class Names(frozenset[str]):
 
 
 class Unknown:
-    """A count that cannot be known here: whatever is asked of it fails or skips the test, with the reason."""
+    """A count that cannot be known here: any use of it fails or skips the test, with the reason."""
 
     def __init__(self, name: str, reason: str, refuse: Callable[[str], NoReturn]) -> None:
         self.name, self.reason, self._refuse = name, reason, refuse

@@ -60,9 +60,9 @@ class Gauge:
 
     @contextmanager
     def measure(self, *, backend: str = "auto") -> Iterator[Measured]:
-        """Measure the block; what it did is known after its end.
+        """Measure the block; the result is known after its end.
 
-        ``backend`` is that of ``opscope.capture``. Raises opscope.errors.SessionError inside another
+        ``backend``: as for ``opscope.capture``. Raises opscope.errors.SessionError inside another
         measurement, or while anything else records.
         """
         self._measures += 1

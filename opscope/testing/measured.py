@@ -43,7 +43,7 @@ class Measured:
 
     @cached_property
     def profile(self) -> profiles.Profile:
-        """The block's profile. Raises RuntimeError while it runs; ends the test where nothing recorded it."""
+        """The block's profile. Raises RuntimeError while it runs; ends the test if nothing recorded it."""
         if not self.over:
             raise RuntimeError(_NOT_OVER)
         if not self.path.exists():

@@ -62,7 +62,7 @@ class Axes:
                     key, as_dict=True
                 ).items():  # fmt: skip
                     number = self.numbers.get(values)
-                    # for events on no device the thread decides: a kernel's device may be unknown
+                    # for events without a device the thread decides: a kernel's device may be unknown
                     if number is not None and ("device" not in key or values[1] is not None):
                         lane_of_row[rows["at"].to_numpy()] = number
         return lane_of_row if (lane_of_row != MOST).any() else None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Rows of a table that are packed at most; more do not fit, and packing takes time.
 _ROWS: Final = 400_000
-#: With at most this many rows in all tables, and slices in the timeline, it is tried whether all fit.
+#: With at most this many rows in all tables, and slices in the timeline, all are tried first.
 _WHOLE_ROWS: Final = 2_000_000
 _WHOLE_SLICES: Final = 1_000_000
 #: Rows that a table keeps even if there is little room.
@@ -72,7 +72,7 @@ class _Table:
         self.packed = zipped(pack(self.frame.head(kept), self.axes, guesses))
 
     def entry(self, block: int) -> dict[str, Any]:
-        """Return what the index has of the table."""
+        """Return the table's entry in the index."""
         entry: dict[str, Any] = {"block": str(block), "page": self.page}
         if self.axes is not None:
             entry["axes"] = True

@@ -10,7 +10,7 @@ import polars as pl
 
 from opscope.core.vendors import said
 
-#: Columns of what runs on a GPU: of a run without one they have nothing, 0 or a word that is always the same.
+#: Columns about GPU work: in a run without a GPU they are empty, 0 or always the same word.
 _OF_GPUS: Final = re.compile(
     r"(kernels|copies|sets|device|stream|tc_eligible|tc_reason|tensor_core.*|launched_.*|uncaptured)"
 )
@@ -21,7 +21,7 @@ _ELAPSED: Final = {
     "device_total": "total time",
     "device_mean": "mean time",
 }
-#: What columns have in their names of NVIDIA's GPUs, as other vendors' words are looked up.
+#: NVIDIA's terms in names of columns, in the form in which other vendors' words are looked up.
 _NVIDIAS: Final = (
     ("tensor core", "Tensor Core"),
     ("tc ", "TC "),
@@ -30,7 +30,7 @@ _NVIDIAS: Final = (
 )
 _TWICE: Final = {"host_self", "host_total", "host_mean"}
 
-#: Parts of a step: one in which no step spent any time says nothing.
+#: Parts of a step: a part in which no step spent any time is left out.
 _PART: Final = re.compile(r"[a-z]+_part")
 
 
@@ -61,7 +61,7 @@ def unfit(frame: pl.DataFrame, cpu_only: bool) -> frozenset[str]:
 
 
 def heading(column: str, cpu_only: bool, vendor: str | None = None) -> str | None:
-    """Return what a column is called in this run, of this vendor's devices, if that is not its name."""
+    """Return a column's heading for this run and vendor, if that is not its name."""
     if cpu_only:
         return _ELAPSED.get(column)
     ours = column.replace("_", " ")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from opscope.profile import Profile
 
-#: What the nodes are: open ranges (steps, layers, ops, kernels), modules and their ops, or source lines.
+#: The kinds of nodes: open ranges (steps, layers, ops, kernels), modules and their ops, or source lines.
 BY: Final = ("op", "layer", "source")
 #: The most paths that are used; of a profile with more, the call tree gives rows ``(other)``.
 _PATHS: Final = 50_000
@@ -36,8 +36,8 @@ _SCHEMA: Final = {
 def tree(profile: Profile, by: str) -> tuple[pl.DataFrame, str]:
     """Return the nodes and the kind of their time: ``device``, ``self`` (of ops, without a GPU) or ``host``.
 
-    A node has its number, that of its parent (-1: none), its name and kind, its own time (``own``, ns),
-    calls, how many paths it stands for (``merged``), and in ``link`` the whole name of a layer or line. The
+    A node has its number, its parent's number (-1: none), its name and kind, its own time (``own``, ns),
+    calls, how many paths it represents (``merged``), and in ``link`` the whole name of a layer or line. The
     own times add up to the device time of the profile; the time is ``host`` where kernels were not captured.
     """
     if by == "layer":

@@ -1,5 +1,5 @@
 """A profile at a glance, for a notebook's cell: the verdict, a step drawn, the ops; no script, at most 20 kB.
-A notebook is saved with its cells' output, so output that nobody asked for is small."""
+A notebook is saved with its cells' output, so automatic output is small."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _NO_TOKEN: Final = (
     " opscope view again."
 )
 #: After a click in another page (a terminal in the browser), browsers send no strict cookie to the
-#: target of a redirect. A page of our own that goes on by itself gets the cookie.
+#: target of a redirect. A page of our own that redirects itself gets the cookie.
 _GO_ON: Final = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>opscope</title>'
     '<meta http-equiv="refresh" content="0;url=/"></head><body><a href="/">opscope</a></body></html>'
@@ -112,7 +112,7 @@ class Guard:
 def parameters(query: bytes) -> dict[str, str]:
     """Return the query's parameters; one without a value counts as not given.
 
-    Raises ValueError in words if there are too many, one is given twice, or it is no UTF-8.
+    Raises ValueError in words if there are too many, one is given twice, or it is not UTF-8.
     """
     try:
         pairs = parse_qsl(

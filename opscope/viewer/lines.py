@@ -1,4 +1,4 @@
-"""Time by source line: of the line itself, and of all that it called."""
+"""Time by source line: of the line itself, and of everything that it called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Line:
-    """What a line took, in ns: of the ops whose innermost line it is, and of all that it called."""
+    """The time of a line, in ns: of the ops whose innermost line it is, and of everything that it called."""
 
     self_time: int = 0
     time: int = 0

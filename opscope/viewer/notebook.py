@@ -3,8 +3,8 @@
 ``Shown(profile)`` has the single file in a sandboxed frame, with a bound on its size.
 
 The frame runs the file's scripts and nothing else (``sandbox="allow-scripts"``: it reaches neither the
-notebook nor its cookies and kernel), and the file's content policy lets it send no requests. Where frames or
-scripts are not allowed, as in an untrusted notebook, only the table beside it is seen.
+notebook nor its cookies and kernel), and the file's content policy lets it send no requests. If frames or
+scripts are not allowed, as in an untrusted notebook, the user sees only the table beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Bytes of a cell's output: a notebook is saved with all of them.
 MOST: Final = 500_000
-#: With more kernels or ranges no verdict is shown unasked: it would take over five seconds.
+#: With more kernels or ranges no verdict is shown automatically: it would take over five seconds.
 _AT_ONCE: Final = 50_000
 #: Pixels of the frame; pages scroll in it.
 _HEIGHT: Final = 640
@@ -50,7 +50,7 @@ class Shown:
 
 
 def shown(profile: Profile, words: str) -> str:
-    """Return what a cell shows for ``profile`` unasked: a glance, or ``words`` if it is large."""
+    """Return the automatic output of a cell for ``profile``: a glance, or ``words`` if it is large."""
     large = [
         f"{len(profile.trace[name]):,} {name}"
         for name in ("kernels", "ranges")

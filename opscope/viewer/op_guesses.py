@@ -1,6 +1,6 @@
 """Predict columns of the table of all ops as the page of a single file computes them, to store only
-differences. An op's own time is its time without its children's; its device time and kernels are those that
-it and the ops inside it launched. The page computes the same: ``GUESSES`` in ``web/src/guesses.ts``."""
+differences. An op's own time excludes its children's; its device time and kernels are of the work that it and
+the ops inside it launched. The page computes the same: ``GUESSES`` in ``web/src/guesses.ts``."""
 
 from __future__ import annotations
 

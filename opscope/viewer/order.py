@@ -47,7 +47,7 @@ def order(frame: pl.DataFrame, column: str, descending: bool) -> Rows:
 
 
 def _keys(values: pl.Series) -> _Keys | None:
-    """Return a number for each value, larger for larger values; None where Polars must sort."""
+    """Return a number for each value, larger for larger values; None if Polars must sort."""
     dtype = values.dtype
     if dtype == pl.Boolean:
         return _numbers(values.cast(pl.UInt64))
@@ -76,7 +76,7 @@ def _texts(values: pl.Series) -> _Keys | None:
 
 
 def _sort(keys: _Keys) -> Rows:
-    """Return the row numbers by ``keys``, equal ones in their order."""
+    """Return the row numbers sorted by ``keys``; rows with equal keys keep their order."""
     count = len(keys)
     if not count:
         return np.zeros(0, np.uint32)

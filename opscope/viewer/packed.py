@@ -10,8 +10,8 @@ have the rows of the first lane first, then those of the second …, each in the
             ``beside`` from that column's in the same row (times end soon after they start), with ``guess``
             from what the page works out (``length``: end - start; others are given to ``pack``), so nearly
             always 0. With ``of`` they are places in this list of the distinct ones (as text)
-``time``    integers that are on the file's axes (``axes.py``). A byte a row is its axis; ``axis`` in its
-            place is that of all rows. Then the place on it, ``size`` bytes, as a zigzag difference: from the
+``time`` integers that are on the file's axes (``axes.py``). A byte a row is its axis; ``axis`` in its place
+            is the axis of all rows. Then the place on it, ``size`` bytes, as a zigzag difference: from the
             place of the row before that is on this axis (the first: from 0), or with ``beside`` from that
             column's place in the same row, where it is on the same axis
 ``real``    floating point, 8 bytes
@@ -54,7 +54,7 @@ _FEW: Final = 256
 _EXACT: Final = 2**53
 
 
-#: What pages work out by themselves: by column, the guess's name and its values.
+#: The columns that pages compute themselves: by column, the guess's name and its values.
 Guesses = Mapping[str, tuple[str, "NDArray[np.int64]"]]
 
 
@@ -73,7 +73,7 @@ class _Known:
 def pack(frame: pl.DataFrame, axes: Axes | None = None, guesses: Guesses | None = None) -> bytes:
     """Return the table as bytes, the same for the same table. NaN and infinity become unknown.
 
-    ``axes``: times on them are stored as places. ``guesses``: what the page works out for a column.
+    ``axes``: times on them are stored as places. ``guesses``: the values that the page computes for a column.
     """
     axes = axes or Axes()
     likely = axes.lanes_of(frame)

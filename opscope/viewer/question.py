@@ -23,11 +23,11 @@ class BadParameter(ValueError):
 
 
 class Unanswered(LookupError):
-    """What was asked for is not there; the message says what and why. The server says 404."""
+    """The requested data does not exist; the message says what and why. The server says 404."""
 
 
 def whole(text: str) -> str:
-    """Return ``text`` with bytes of a file's name that are no UTF-8 written as escapes."""
+    """Return ``text`` with bytes of a file's name that are not UTF-8 written as escapes."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -46,8 +46,8 @@ class Asked:
     def profile(self) -> Profile:
         """The profile, or the part of it that ``steps`` (``3-8``), ``device`` and ``rank`` select.
 
-        ``steps`` may have an open end (``3-``, ``-8``); ``device`` and ``rank`` may name several (``0,1``).
-        Raises BadParameter if a value is malformed or nothing is selected.
+        ``steps`` may be open on one side (``3-``, ``-8``); ``device`` and ``rank`` may name several
+        (``0,1``). Raises BadParameter if a value is malformed or nothing is selected.
         """
         return self._selected(self.viewed.profile, "profile")
 

@@ -36,7 +36,7 @@ class Found:
 
 
 def containing(frame: pl.DataFrame, text: str, within: str = "") -> pl.Expr | None:
-    """Return the condition that a text column contains ``text``, in any case; None if all rows match.
+    """Return the condition that some text column contains ``text``, ignoring case; None if all rows match.
     ``within``: the only column to search. ``within``: the only column that counts."""
     if not text:
         return None

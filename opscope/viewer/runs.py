@@ -1,4 +1,4 @@
-"""Several runs that one folder holds: a page that lists them; each is read when it is opened."""
+"""Several runs in one folder: a page lists them, and each is read when it is opened."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 
 class Taken(OSError):
-    """The port cannot be listened at; the message says why."""
+    """The server cannot listen at the port; the message says why."""
 
 
 def listen(host: str, port: int) -> socket.socket:

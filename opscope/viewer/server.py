@@ -1,5 +1,5 @@
 """The viewer's server: one page with its script and style, and the answers to its questions. ``make_app``
-returns an ASGI application; ``serve.py`` runs it. ``api/working`` says how far answers in progress are."""
+returns an ASGI application; ``serve.py`` runs it. ``api/working`` gives the progress of running answers."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _pages(view: Callable[[], Viewed], names: tuple[str, ...], work: Work) -> li
             return _plain(503, str(error), {"retry-after": "5"})
         except MemoryError:
             return _plain(503, "the memory does not suffice: select fewer steps")
-        except Exception as error:  # noqa: BLE001 - the page shows it, and the terminal says where
+        except Exception as error:  # noqa: BLE001 - the page shows it, and the terminal its place
             return _failed(question, error, failures)
         if answer is None:
             return _plain(503, "nobody waited for the answer")
@@ -166,7 +166,7 @@ def _encode(question: Question, asked: Asked) -> _Answer:
 
 
 def _failed(question: Question, error: Exception, failures: set[tuple[str, str]]) -> Response:
-    """Say in the terminal, once, what failed and where; tell the page that it failed."""
+    """Print once in the terminal what failed and where; tell the page that it failed."""
     frames = traceback.extract_tb(error.__traceback__)
     location = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "?"
     key = (question.name, location)

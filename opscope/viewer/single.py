@@ -67,7 +67,7 @@ def page(
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{_title(viewed)}</title>\n"
     )
-    # the packages in the script are given away with their licences only
+    # the packages in the script may be distributed only with their licences
     notices = b'<script type="text/plain" id="opscope-licences">%s</script>\n' % _code(
         "THIRD_PARTY.txt"
     )
@@ -104,7 +104,7 @@ def _title(viewed: Viewed) -> str:
 
 
 def _code(name: str) -> bytes:
-    """Return a file of the bundle as it may stand in a page. Raises ValueError if it may not."""
+    """Return a file of the bundle, safe to put into a page. Raises ValueError if it is not safe."""
     # newlines as a browser reads them
     code = static(name).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     match = _ENDS.search(code)

@@ -1,6 +1,6 @@
 """The text of source files: only ``.py`` files that the profile names, and only where it is allowed. Allowed
-are files below the folder that the user gave, links resolved; without a folder, the files of an own recording
-whose recorded hash still matches. A profile is a stranger's: the names in it may be anything."""
+are files below the folder that the user gave, links resolved; without a folder, the files of opscope's own
+recording whose recorded hash still matches. A profile is untrusted: the names in it may be anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from .viewed import Viewed
 
-#: Bytes of a file that is shown.
+#: The most bytes of a file that is shown.
 _LARGEST: Final = 4 << 20
 _LONGEST: Final = 4_096
 #: How deep lists of profiles within profiles are read.
@@ -76,7 +76,7 @@ def _below(viewed: Viewed, root: Path, file: str) -> Found:
         path = real_root.joinpath(*parts[first:])
         try:
             resolved = path.resolve(strict=True)
-        except (OSError, RuntimeError, ValueError):  # not there; a circle of links
+        except (OSError, RuntimeError, ValueError):  # it is missing, or links form a circle
             continue
         if not resolved.is_relative_to(real_root):
             raise NotShown(f"it leads out of {real_root}")
@@ -109,7 +109,7 @@ def _hashes(viewed: Viewed) -> dict[str, tuple[str, str]]:
 
 
 def _store(origin: Any, depth: int = 0) -> Iterator[Any]:
-    """Yield the source files that an origin, or its parts, list; those of a stranger may be anything."""
+    """Yield the source files that an origin, or its parts, list; untrusted ones may be anything."""
     if not isinstance(origin, dict) or depth > _DEEPEST:
         return
     files, parts = origin.get("source_files"), origin.get("parts")

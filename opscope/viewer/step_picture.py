@@ -1,6 +1,6 @@
 """One step drawn: when each phase ran and when each device was busy, of the step nearest to the median.
 
-Times are offsets in ns from the step's begin. Each moment of a lane is in one segment, or idle.
+Times are offsets in ns from the step's begin. Each moment of a lane is in one segment, or is idle.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a viewer shows: the profile, the one it is compared with, and what its user allowed."""
+"""The data of a viewer: the profile, the one it is compared with, and the user's permissions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Viewed:
     ``other_names``. ``source_root``: the folder whose ``.py`` files may be shown; None shows only
     files of an own profile whose recorded hash still matches. ``editor``: the command that opens a
     line, None if not allowed. ``of_runs``: it is one of several runs, whose list is two folders up.
-    ``selections`` and ``tables`` cache what several answers need; both are bounded. ``secrets``:
-    how many were hidden in the source that a single file holds, by file and kind.
+    ``selections`` and ``tables`` cache what several answers need; both are bounded. ``secrets``: the number
+    hidden in the source of a single file, by source file and kind.
     """
 
     profile: Profile

@@ -23,7 +23,7 @@ class Busy(Exception):
 
 
 class GivenUp(BaseException):
-    """Nobody waits for the answer, and others need its turn. No handler of ordinary errors catches this."""
+    """Nobody waits for the answer, and others need the turn. No handler of ordinary errors catches this."""
 
 
 #: Answers that have a turn at one time: a page asks a few questions, and Polars uses all processors for each.
@@ -33,7 +33,7 @@ _WAITING: Final = 512
 #: Seconds after which an answer gives up its turn, and how many awaited answers may run without one.
 _LONG: Final = 5.0
 _LONG_ONES: Final = 4
-#: Answers without a turn: slow ones, and those that were told to give up and have not done so yet.
+#: Answers without a turn: slow ones, and those that must give up and have not done so yet.
 _BESIDE: Final = 12
 #: Seconds for which a question waits while only abandoned answers block it.
 _STUCK: Final = 10.0
@@ -53,7 +53,7 @@ class _Answer:
         self._stage: progress.Stage | None = None
 
     def listen(self, stage: progress.Stage) -> None:
-        """Note the progress of the work. Raises GivenUp, which ends it, once it is told to stop."""
+        """Note the progress of the work. Raises GivenUp, which ends it, once it must stop."""
         if self.stopped:
             raise GivenUp
         self._stage = stage.parent if stage.over else stage
@@ -88,9 +88,9 @@ class Work:
         return [task.said(now) for task in self._running if not task.unwanted]
 
     async def do(self, name: str, function: Callable[[], Any]) -> Any:
-        """Return what ``function`` returns, or raise what it raises. Raises Busy.
+        """Return the result of ``function``, or raise its exception. Raises Busy.
 
-        If it is cancelled, the answer goes on as long as nobody else needs its turn.
+        If it is cancelled, the answer continues as long as nobody else needs its turn.
         """
         loop = asyncio.get_running_loop()
         answer = await self._turn(name)
@@ -106,7 +106,7 @@ class Work:
             if not result.done():
                 answer.unwanted = True
                 answer.stopped |= not answer.turn
-                # otherwise asyncio logs an error that nobody asked for
+                # otherwise asyncio logs an error that nobody retrieves
                 result.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _start(

@@ -47,7 +47,7 @@ class GrainAdapter(LoaderAdapter):
             )
         else:
             self._patches.wrap(end, "__iter__", self._made)
-        for iterator in list(self._ends):  # made while an earlier listener was attached
+        for iterator in list(self._ends):  # it was made while an earlier listener was attached
             self._watch(iterator)
 
     def _made(self, original: Any) -> Any:

@@ -20,7 +20,7 @@ _MARK: Final = "_opscope_range"
 def _by_jax(frame: FrameType | None) -> bool:
     """Whether JAX itself made the annotation: it annotates much of its own work."""
     if frame is not None and frame.f_globals.get("__name__") == "jax._src.profiler":
-        frame = frame.f_back  # annotate_function: look at the caller of the function
+        frame = frame.f_back  # for annotate_function, use the caller of the function
     module = frame.f_globals.get("__name__") if frame is not None else None
     return isinstance(module, str) and module.partition(".")[0] in ("jax", "jaxlib")
 

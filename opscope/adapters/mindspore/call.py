@@ -116,7 +116,7 @@ def argument(value: Any) -> Arg:
 
 
 def has_tensor(value: Any) -> bool:
-    """Whether ``value`` is a tensor or a list that holds one."""
+    """Whether ``value`` is a tensor or a list with a tensor."""
     if isinstance(value, (list, tuple)):
         return any(map(has_tensor, value))
     return is_tensor(value)
@@ -173,7 +173,7 @@ def _enumerate(key: str, value: int) -> int | str:
         try:
             kind: Any = _c_expression.typing.type_id_to_type(value)
             return dtype_name(kind)
-        except (TypeError, ValueError, RuntimeError):  # the number is not that of a dtype
+        except (TypeError, ValueError, RuntimeError):  # the number is not a dtype's
             return value
     return _enums().get(key, {}).get(value, value)
 

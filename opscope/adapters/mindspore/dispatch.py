@@ -6,7 +6,7 @@ error if a mode is left in it: so it is taken off when the program exits, too.
 
 MindSpore releases Python's lock while it puts a mode on or takes it off. A thread that tries to get the lock
 back after Python has ended aborts the process, because MindSpore's function lets no exception through. So the
-exit waits for threads that do either, and afterwards no thread begins to.
+exit waits for threads that do either, and lets no thread begin afterwards.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def make(ops: Ops) -> Any:
                     raised()
                 raise
             if start:
-                start = perf_counter_ns() - own  # so that the op's own time does not count
+                start = perf_counter_ns() - own  # excludes the op's own time
             if entry is not None:
                 end(entry, result)
             if start:

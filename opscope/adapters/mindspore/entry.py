@@ -5,7 +5,7 @@ C++ (``AddFunctional_``, ``MatMulPrim_``), methods of tensors, and the executor 
 MindSpore does not read them when it compiles a graph. The ops of a backward pass do not go through them: a
 gradient has one range (``nodes``, in 2.7 ``results``), and MindSpore's own profiler has its ops. || A
 function or a method has overloads, which are different ops. In 2.8, the result's node shows which one was
-called; in 2.7, it gets the name of the newer op of that name, if there is one.
+called; in 2.7, the call gets the newer op's name, if there is one.
 """
 
 from __future__ import annotations

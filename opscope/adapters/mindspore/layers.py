@@ -1,7 +1,7 @@
 """Layers: a range around each cell's call in PyNative mode; its text is the cell's path.
 
 In graph mode MindSpore reads a cell's ``construct`` and never calls the cells within it: the outermost call
-is the run of a graph (``graphs``). Cells are not changed, so graphs contain nothing of opscope's.
+is the run of a graph (``graphs``). Cells are not changed, so graphs contain no part of opscope.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 ``Model.eval`` and ``Model.predict`` are phases, in no step.
 
-``install`` hooks what both call, ``uninstall`` restores it. While one of them runs, steps are held on its
-thread (``session.steps_held``): nothing else counts them there. Callbacks that wait
-(``opscope.callbacks.mindspore.StepRange.attach``) are added too.
+``install`` hooks what both call, ``uninstall`` restores it. While one of them runs, nothing else counts steps
+on its thread (``session.steps_held``). Callbacks that wait (``opscope.callbacks.mindspore.StepRange.attach``)
+are added too.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _with_callbacks(
 def _add(
     users: Any, emitter: Emitter, failed: Callable[[str], None], steps: bool
 ) -> tuple[Any, Steps] | None:
-    """Return the user's callbacks with ours around them; None if they are not callbacks, and left alone.
+    """Return the user's callbacks with ours around them; None if they are no callbacks: leave them alone.
 
     A step ends before the user's callbacks run, and begins after them: a callback that starts or stops a
     capture records whole steps. MindSpore waits for PyNative's queue before all of them. The kind of sequence
@@ -139,7 +139,7 @@ class Steps(Callback):  # type: ignore[misc] # mindspore is not typed here
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close what an exception left open, before a callback of the user's ends its capture."""
+        """Close what an exception left open, before one of the user's callbacks ends its capture."""
         self._entered -= 1
         if not self._entered:
             self.over()

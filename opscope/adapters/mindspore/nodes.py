@@ -2,7 +2,7 @@
 
 Once a function's autograd graph is built, its nodes are walked from the results, in the order of their
 sequence numbers, beside the ops that ran meanwhile: a node has the name of its op and the shape of its
-result. Hooks on a node tell when its gradient begins and ends. So the ops of a backward pass have their
+result. Hooks on a node show when its gradient begins and ends. So each op of a backward pass is linked to its
 forward op. No dispatch mode sees the ops that differentiate what MindSpore runs through a Primitive
 (``Conv2D``, ``MaxPool``), nor those of some others (``Softmax``): their ranges are the nodes' own.
 
@@ -122,7 +122,7 @@ def _fits(entry: Entry, name: str, shape: tuple[int, ...] | None) -> bool:
 class _Node:
     """The hooks of one node. They hold neither the node nor a tensor.
 
-    ``within``: the node is of a cast within the op.
+    ``within``: whether the node is a cast's within the op.
     """
 
     __slots__ = (

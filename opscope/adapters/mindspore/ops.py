@@ -24,7 +24,7 @@ from .state import MAX_MADE, Entry, State, Threads
 
 #: Distinct calls to remember. When there are more, all are forgotten and prepared again.
 MAX_ENTRIES: Final = 65_536
-#: Most texts of one op with the same tensors and different numbers; beyond it, the numbers are written as
+#: The most texts of one op with equal tensors and different numbers; further numbers are written as
 #: ``varies``.
 MAX_VARIANTS: Final = 32
 #: Primitives whose attributes are remembered.
@@ -93,7 +93,7 @@ class Ops:
         """Push the range of an op. ``depth``: frames from this call to the first that may be the user's.
 
         ``primitive``: the Primitive that the op is run through, None if MindSpore's newer way is taken. If
-        not ``named``, a result's autograd node tells the op's name. Return None, and push nothing, if it is
+        not ``named``, a result's autograd node shows the op's name. Return None, and push nothing, if it is
         not an op.
         """
         if name in UNRECORDED:
@@ -173,7 +173,7 @@ class Ops:
     def gradient(
         self, of: Entry, grads: Any, source: Source, needed: tuple[bool, ...] | None = None
     ) -> Entry:
-        """Return the entry of a gradient, and push nothing. Arguments as those of ``begin_gradient``."""
+        """Return the entry of a gradient, and push nothing. The arguments are those of ``begin_gradient``."""
         key: list[Any] = ["gradient of", of.call, source, needed]
         if self._shapes:
             sign(key, grads)
@@ -298,7 +298,7 @@ def _row_major(tensor: TensorSpec) -> TensorSpec:
 
 
 def _rename(entry: Entry, result: Any) -> None:
-    """Give an entry the name of the op that made ``result``, if its autograd node tells it."""
+    """Give an entry the name of the op that made ``result``, if its autograd node shows it."""
     node = getattr(result, "_grad_node", None)
     if node is not None and not node.is_leaf():
         entry.call = replace(entry.call, name=str(node.name()))

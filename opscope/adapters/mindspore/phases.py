@@ -1,4 +1,4 @@
-"""Phases and directions: ranges around gradients, optimizers and recomputations; and the steps that these
+"""Phases and directions: ranges around gradients, optimizers and recomputations; and the steps that they
 end."""
 
 from __future__ import annotations

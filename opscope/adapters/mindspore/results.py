@@ -4,7 +4,7 @@ So the range of a gradient lasts until the next gradient begins or the backward 
 the gradient, and the sum of gradients that the next one needs.
 
 A tensor must have no hook of ours when it is given to a compiled function: MindSpore compiles the hook with
-the function, cannot compile ours, and would compile anew for each tensor. So it is taken off first.
+the function, cannot compile ours, and would compile anew for each tensor. So the hook is taken off first.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def hook(ops: Ops, state: State, entry: Entry, args: Any, result: Any) -> None:
     results = state.results
     floats = [arg for arg in args if is_tensor(arg) and dtype_name(arg._dtype) in FLOATS]
     needed = [one for one in floats if _is_trained(one) or _is_in(results, one)]
-    # with neither weights nor results of ops, it can only be the function's arguments that need one
+    # with neither weights nor results of ops, only the function's arguments can need one
     ids = tuple(map(id, needed or floats))
     one = _Result(ops, state.made[-1][0], state.number, entry, ids, args)
     for output in outputs:

@@ -81,7 +81,7 @@ class State:
         self.reset(-1)
 
     def reset(self, run: int) -> None:
-        """Forget the open ranges: a new capture knows none that began before it."""
+        """Forget the open ranges: a new capture has none that began before it."""
         self.run = run
         #: This thread's open ranges, outermost first: ids of cells, and names of phases.
         self.open: list[int | str] = []
@@ -110,7 +110,7 @@ class State:
         self.around = 0
 
     def turned(self) -> None:
-        """Determine the direction anew, after ``backward`` or ``optimizing`` has changed."""
+        """Determine the direction again after ``backward`` or ``optimizing`` has changed."""
         self.category = (
             "backward" if self.backward else "optimizer" if self.optimizing else "forward"
         )

@@ -1,16 +1,16 @@
 """Make ops on the CPU run when they are called, so that an op's range contains its work.
 
 PyNative mode only hands an op to a queue, on the CPU too: a product of 1500×1500 matrices that takes 110 ms
-is "called" in 0.1 ms. On a GPU or an Ascend device kernels have times of their own. On the CPU there is
-nothing else that could be timed, so while something listens MindSpore is told to run each op before the next
-(its own option ``pynative_synchronize``), and after each op the queue is waited for.
+is "called" in 0.1 ms. On a GPU or an Ascend device kernels have times of their own. On the CPU nothing else
+could be timed, so while something listens MindSpore must run each op before the next (its own option
+``pynative_synchronize``), and each op is followed by a wait for the queue.
 
 MindSpore reads the option once for most ops, before the first of the process: a capture that begins later
 pays for a change of threads with each op. The wait itself costs 0.6 µs when there is nothing to wait for.
 
-MindSpore's PyNative mode is not made for several Python threads at a time: a program with three inferring
-threads crashes in one run of three by itself, and always if ops run in the calling thread. So threads take
-turns while each op is waited for.
+MindSpore's PyNative mode does not support several Python threads at a time: a program with three inferring
+threads crashes in one run of three without opscope, and always if ops run in the calling thread. So threads
+take turns while each op is waited for.
 """
 
 from __future__ import annotations

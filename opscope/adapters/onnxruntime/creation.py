@@ -1,11 +1,11 @@
-"""The hook that makes sessions: where node times are asked for, it turns ONNX Runtime's profiler on.
+"""The hook that makes sessions: if node times are requested, it turns ONNX Runtime's profiler on.
 
 The program's ``SessionOptions`` are changed only while the session is made, because a session copies them.
 The session still shows the options that the program had set. || The nodes that run are those of the model
 after fusion, which ONNX Runtime can save. Saving it from the program's own session would print a warning,
 keep its weights in memory, and refuse providers that compile nodes; so the model is loaded twice, first by a
-session that is thrown away. Both give the nodes the same names, but for the changes of layout that ONNX
-Runtime inserts, which it names in the order of addresses.
+session that is thrown away. Both give the nodes the same names, except for the layout changes that ONNX
+Runtime inserts: it names these in the order of addresses.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from opscope.core.capture import session as capture_session
 from .known import KnownSessions, model_name
 from .profiled import REFUSED, UNASKED, Profile, Profiles
 
-#: Providers that leave nodes as they are. Those that compile nodes cannot save what they run.
+#: Providers that leave nodes as they are. Providers that compile nodes cannot save what they run.
 PLAIN: Final = frozenset(
     (
         "CPUExecutionProvider",
@@ -110,7 +110,7 @@ class Creation:
 
 
 class _Attempt:
-    """One session being made, with the folder that its files are in meanwhile."""
+    """A session that is being made, with the folder that holds its files meanwhile."""
 
     def __init__(self, session: Any, failed: Callable[[str], None]) -> None:
         self._session = session
@@ -122,7 +122,7 @@ class _Attempt:
         self._optimised: Stripped | None = None
 
     def __enter__(self) -> _Attempt:
-        with contextlib.suppress(OSError):  # a full disk: then there are no node times
+        with contextlib.suppress(OSError):  # the disk is full: there are no node times then
             self._folder = Path(mkdtemp(prefix="opscope-"))
         return self
 
@@ -179,7 +179,7 @@ class _Attempt:
             warnings.simplefilter("ignore")
             try:
                 original(ours, *args, **kwargs)
-            except Exception:  # noqa: BLE001 - the program's own session says what is wrong
+            except Exception:  # noqa: BLE001 - the program's own session reports what is wrong
                 self._refused = True
                 return None
         del ours

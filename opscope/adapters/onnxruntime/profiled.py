@@ -25,8 +25,8 @@ from .known import KnownSession, KnownSessions
 
 _log = logging.getLogger(__name__)
 
-#: A profile is ended at about this many events: ONNX Runtime 1.31 keeps 1.9 kB of memory for each, and drops
-#: those after a million, which it says on the program's stderr.
+#: A profile is ended at about this many events: ONNX Runtime 1.31 keeps 1.9 kB of memory for each, drops
+#: those after a million, and says so on stderr.
 MAX_EVENTS: Final = 250_000
 
 #: Why a session that ran has no node times.
@@ -47,7 +47,7 @@ FULL: Final = (
 
 
 class Profile:
-    """The profile of one session. ``native`` is the session in C++, ``file`` what the profile is written to.
+    """The profile of one session. ``native`` is the session in C++, ``file`` the profile's file.
 
     ``file`` is None for a profile that the program has turned on itself. ``optimised`` and ``original`` are
     the model that runs and the model that was given, without the values of weights; None if not known.
@@ -106,7 +106,7 @@ class Profiles:
         known.profile, known.without = profile, THEIRS if profile.file is None else SPENT
         with self._lock:
             self._running[known.number] = profile
-        # Without exit handler: what ends a capture at the program's exit collects its profiles.
+        # No exit handler is needed: whatever ends a capture at the program's exit collects its profiles.
         weakref.finalize(session, self._ended, profile).atexit = False
         self._changed()
 
@@ -158,13 +158,13 @@ class Profiles:
         if profile is not None:
             profile.recorder = recorder
             if profile.file is not None:
-                # a process that is killed leaves this fact alone
+                # if the process is killed, only this fact remains
                 recorder.fact(onnxruntime=known_session.number, model=known_session.name)
 
     # ---------------------------------------------------------------- the end of a profile
 
     def listen(self, recorder: Recorder | None, capturing: bool) -> None:
-        """Follow the recording: ``recorder`` is the present one, ``capturing`` whether a capture goes on.
+        """Follow the recording: ``recorder`` is the present one, ``capturing`` whether a capture runs.
 
         A capture may change its recorder midway; the profiles go into its last one.
         """
@@ -234,7 +234,7 @@ class Profiles:
     def _write(self, profile: Profile, recorder: Recorder, written: Any) -> None:
         folder = recorder.written_folder()
         if folder is None:
-            return  # nothing at all was recorded
+            return  # the recording is empty
         number = profile.known.number
         folder = folder / ONNX_FOLDER.format(number)
         folder.mkdir(exist_ok=True)

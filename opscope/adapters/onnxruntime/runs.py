@@ -122,7 +122,7 @@ class Runs:
     def _around_async(self, original: Any) -> Any:
         """Return the replacement of ``run_async``: a range around the call, and one of the run.
 
-        The run is on a thread of ONNX Runtime's, and is known when that calls back.
+        The run is on one of ONNX Runtime's threads, and is known when that thread calls back.
         """
         emitter = self._emitter
 
@@ -268,7 +268,7 @@ class Runs:
         self.cost.end(began)
 
     def _complete(self, run: _Run, given: Named, key: tuple[Any, ...] | None = None) -> Prepared:
-        """Make the range with the outputs ``given``, and remember it by ``key``, or by them."""
+        """Make the range with the outputs ``given``, and remember it by ``key``, or else by the outputs."""
         if len(run.complete) >= MAX_CALLS:
             run.complete.clear()
         call, session = run.what, run.known

@@ -5,11 +5,11 @@ on the token before, unless logits are there already. While something listens, e
 requests and tokens (``core/capture/engine_kind.py``), and in it a run of the model's session.
 
 The sessions are made in C++. Under ``opscope run`` a model is made from a copy of its configuration in which
-ONNX Runtime's profiler is on: what the program did to its own is done to the copy too, for an overlay that
-turns the profiler on cannot be undone. It writes into the recording when the program frees the model, and
-nothing else can end it: a program that keeps its model to an abrupt end has steps without nodes. Set
-OPSCOPE_GENAI_NODES=0 to leave the profiler off; ONNX Runtime keeps up to a million events in memory, of
-1.9 kB each.
+ONNX Runtime's profiler is on: the program's changes to its own are made to the copy too, since an overlay
+that turns the profiler on cannot be undone. It writes into the recording when the program frees the model,
+and nothing else can end it: a program that keeps its model to an abrupt end has steps without nodes. Set
+OPSCOPE_GENAI_NODES=0 to leave the profiler off; ONNX Runtime keeps up to a million events in memory, of 1.9
+kB each.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Generator:
     def __init__(self, params: tuple[tuple[str, Any], ...], rows: int) -> None:
         #: The parameters of its runs: the model and the session.
         self.params = params
-        #: Sequences in its batch; each beam is one.
+        #: Sequences in its batch; each beam counts as one.
         self.rows = rows
         #: Whether the logits of the next token are there already.
         self.fresh = False
@@ -178,7 +178,7 @@ class GenAIAdapter(Adapter):
             if steps is None:
                 original(model, *args, **kwargs)
                 return
-            # what is recorded first makes the recording's folder, into which the profile is written
+            # the first record makes the recording's folder, where the profile is written
             steps.push(steps.prepare(_LOADS))
             try:
                 profile, began = self._begin_profile(args, kwargs), time.time_ns()
@@ -225,7 +225,7 @@ class GenAIAdapter(Adapter):
             config.overlay(json.dumps({"model": {"decoder": options}}))
             return config, folder
         except OSError:
-            return None  # the program's own call says what is wrong
+            return None  # the program's own call reports what is wrong
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self.failed("a model's profiler could not be turned on")
             return None
@@ -248,7 +248,7 @@ class GenAIAdapter(Adapter):
                 return
             within = time.time_ns() - began  # the profile began in the meantime
             recorder.fact(onnxruntime=number, model=name, began=began, full=False, within=within)
-            with suppress(OSError, ValueError, KeyError):  # then nodes have the profile's shapes
+            with suppress(OSError, ValueError, KeyError):  # nodes then have the profile's shapes
                 (folder / ONNX_ORIGINAL).write_bytes(of_file(_decoder(path)).data)
         except Exception:  # noqa: BLE001 - our fault must never reach the user's program
             self.failed("a model could not be described")
@@ -271,7 +271,7 @@ class GenAIAdapter(Adapter):
         return around
 
     def _begin(self, name: str, generator: Any, args: Any, kwargs: Any) -> tuple[Emitter, ...]:
-        """Open the ranges of a call that runs the model, and return whose they are. Never raises."""
+        """Open the ranges of a call that runs the model, and return their owner. Never raises."""
         steps, runs = self._steps, self._runs
         try:
             running = self._generators.get(generator)
@@ -300,7 +300,7 @@ def _number_of(folder: Path) -> int:
 
 
 def _decoder(path: Path) -> Path:
-    """Return the decoder's model. Raises OSError, ValueError or KeyError where the folder does not tell."""
+    """Return the decoder's model. Raises OSError, ValueError or KeyError if it is not in the folder."""
     described = json.loads((path / _CONFIG).read_text(encoding="utf-8"))
     return path / str(described["model"]["decoder"]["filename"])
 

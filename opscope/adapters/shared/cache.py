@@ -1,6 +1,6 @@
 """The cache of native libraries: folders and files that only this user (or root) can have written.
 
-``core/owned_folder.py`` says how that is checked; files are read and loaded through the checked descriptor.
+``core/owned_folder.py`` checks that; files are read and loaded through the checked descriptor.
 """
 
 from __future__ import annotations

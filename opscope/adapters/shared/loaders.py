@@ -2,7 +2,7 @@
 
 The range's text is the loader as a call: its class, then its dataset, workers and prefetch, then the line
 that asks for the batch. It is made once for each iterator. The payload is the number of batches that were
-ready, where the loader tells it. A framework whose phases are not opened elsewhere gets the phase ``input``
+ready, where the loader gives it. A framework whose phases are not opened elsewhere gets the phase ``input``
 too. Measured: both ranges of a wait, opened and closed, take 1.4 µs where only a recorder listens.
 """
 
@@ -108,7 +108,7 @@ class Waits:
         return waiting
 
     def each(self, batches: Iterator[Any], described: Description) -> Iterator[Any]:
-        """Yield what ``batches`` yields, with the ranges around the production of each."""
+        """Yield what ``batches`` yields, with the ranges around the making of each batch."""
         key = _Key()
         while True:
             light = session.light()
@@ -128,7 +128,7 @@ class Waits:
     def _ready(self, ready: Callable[[Any], int], iterator: Any) -> int:
         try:
             return ready(iterator)
-        except Exception:  # noqa: BLE001 - some systems do not tell the size of a queue
+        except Exception:  # noqa: BLE001 - some systems do not give the size of a queue
             return -1
 
     def _describe(self, described: Description, frame: FrameType | None) -> Prepared:
@@ -141,7 +141,7 @@ class Waits:
 
 
 class _Key:
-    """Stands for an iterator that cannot be a key."""
+    """Replaces an iterator that cannot be a key."""
 
     __slots__ = ("__weakref__",)
 

@@ -69,7 +69,7 @@ class NativeStacks:
             self._call.opscope_stacks_thread(ident, native, is_main)
 
     def start(self) -> None:
-        """Begin, or go on after ``stop``. Raises OSError if no thread can be started."""
+        """Begin, or continue after ``stop``. Raises OSError if no thread can be started."""
         if NativeStacks._owner is not self:
             return
         if self._call.opscope_stacks_start():

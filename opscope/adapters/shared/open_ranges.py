@@ -21,7 +21,7 @@ def in_layer(state: Opened) -> bool:
 def close(emitter: Emitter, state: Opened, entry: int | str) -> None:
     """Close the innermost open range ``entry``, and all ranges that are still open inside it, if it is open.
 
-    An inner range is still open where the code that closes it did not run.
+    An inner range is still open if the code that closes it did not run.
     """
     if entry not in state.open:
         return

@@ -28,8 +28,8 @@ class Saves(Around):
         self._paths: dict[str, list[str]] = {}
 
     def install(self, *names: str) -> None:
-        """Hook functions named ``package.module:Class.method``, now or when their module is imported; what a
-        version of the library lacks is left out."""
+        """Hook functions named ``package.module:Class.method``, now or when their module is imported;
+        functions that the library's version lacks are left out."""
         self._on = True
         for name in names:
             module, _, path = name.partition(":")

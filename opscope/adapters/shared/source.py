@@ -59,8 +59,8 @@ class Sources:
     def __init__(self) -> None:
         self._foreign = tuple(folder + os.sep for folder in _library_folders())
         self._here = os.getcwd() + os.sep
-        #: Packages that run every model: each framework with an adapter, also one of another package. Of
-        #: transformers, whose adapter is for its generation, ``core/code_files.py`` says which files do.
+        #: Packages that run every model: each framework with an adapter, also one of another package. For
+        #: transformers, whose adapter is for generation only, ``core/code_files.py`` lists these files.
         self._frameworks = frozenset(name for name in known.available() if not has_models(name))
         #: A code object's file name → the name in the range text, None if frames in it are left out.
         self._files: dict[str, str | None] = {}

@@ -66,7 +66,7 @@ class Stripped:
 
 
 def of_file(path: str | os.PathLike[str]) -> Stripped:
-    """Return the model in a file. Raises OSError, and ValueError for what is no ONNX model."""
+    """Return the model in a file. Raises OSError, and ValueError if it is not an ONNX model."""
     with (
         Path(path).open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
@@ -75,7 +75,7 @@ def of_file(path: str | os.PathLike[str]) -> Stripped:
 
 
 def of_bytes(data: Any) -> Stripped:
-    """Return the model in ``data`` (bytes or a mapped file). Raises ValueError for what is no ONNX model."""
+    """Return the model in ``data`` (bytes or a mapped file). Raises ValueError if it is not an ONNX model."""
     if data[4:8] == _ORT_FORMAT:
         raise OrtFormat("the model is in ONNX Runtime's own format")
     return _Copy(data).model()

@@ -33,8 +33,8 @@ _INPUT: Final = ("Iterator", "OptionalGet", "OptionalHas", "MakeIterator", "Anon
 _OPTIMIZER: Final = ("ResourceApply", "ResourceSparseApply")
 #: Prefix of TensorFlow's function names. A function runs graph ops; its call is not an op.
 _FUNCTION: Final = "__"
-#: Frames between ``_begin`` and the first frame that may be the user's. Generated code calls the fast
-#: entry point, which adds one.
+#: Frames between ``_begin`` and the first frame that may be the user's. Generated code calls the fast entry
+#: point, which adds a frame.
 _FAST, _SLOW = 3, 2
 _ALL: Final = 1 << 30
 _frame = sys._getframe
@@ -343,7 +343,7 @@ class EagerOps:
         creators = [
             created.get((name, getattr(input_tensor, "_id", None))) for input_tensor in inputs or ()
         ]
-        # A tensor that several ops of this name took points to the last of them. The op's other tensors
+        # If several ops of this name took a tensor, it points to the last of them. The op's other tensors
         # point to this op, so the lowest number is right.
         return min((one for one in creators if one is not None), key=_number, default=(-1, NOWHERE))
 

@@ -60,7 +60,7 @@ class Entry:
         self.falls_back = False
         #: The key (``sign``) of the result that ``prepared`` describes.
         self.result: tuple[Any, ...] = ()
-        #: The shape of that result, if it is one tensor.
+        #: The shape of that result, if it is a single tensor.
         self.shape: Any = None
         #: The complete range for each key of a result, if results differ from call to call.
         self.results: dict[Any, Prepared] = {}

@@ -79,7 +79,7 @@ class Graphs:
             self.run(name, lambda: graph)
 
     def begin(self) -> None:
-        """Begin a new capture: it has no specs yet. Emit those of tf.data now, as no hook sees it run."""
+        """Begin a new capture: it has no specs yet. Emit the specs of tf.data now, as no hook sees it run."""
         self._emitted.clear()
         for name, graph in list(self._graphs.items()):
             if _DATASET in name:

@@ -120,7 +120,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A described node, with the data that its fused kernels and called functions take from it."""
+    """A described node, with the data that its fused kernels and called functions need."""
 
     op: Any
     key: str
@@ -137,8 +137,8 @@ class Nodes:
     """Describes the nodes of graphs.
 
     ``graph`` finds a function's graph, ``forward`` the function that a function differentiates. ``pairs``
-    and ``taped`` give spans of node indices in a graph: ``pairs`` (from, to, name of the node that they
-    differentiate), ``taped`` (from, to) of nodes that gradient tapes created.
+    and ``taped`` give spans of node indices in a graph: ``pairs``: (from, to, name of the node that they
+    differentiate); ``taped``: (from, to) of nodes that gradient tapes created.
     """
 
     def __init__(

@@ -110,8 +110,8 @@ def _traced(
     works = tuple(name for name in works if name in nodes)
     path = call.param("op_name")
     if works and path not in works and (path is None or call.param("op_name_of") is not None):
-        # The path came from a neighbouring instruction: the search for it does not know the graph's
-        # nodes, so it ignores names without scopes.
+        # The path came from a neighbouring instruction: the search does not know the graph's nodes, so it
+        # ignores names without scopes.
         path = works[0]
         rest = (param for param in call.params if param[0] not in ("op_name", "op_name_of"))
         call = replace(call, params=(*rest, ("op_name", path)))

@@ -32,7 +32,7 @@ DOMAIN: Final = "TSL"
 #: The first numbers of this source's texts and threads, which no other source of a recording uses.
 TEXTS: Final = SOURCE_TEXTS + (1 << 39)
 THREADS: Final = SOURCE_THREADS + (1 << 19)
-#: The text by which annotations_input.h marks the waits for tf.data, and what is written for it.
+#: The text by which annotations_input.h marks the waits for tf.data, and the text that replaces it.
 _WAIT: Final = "opscope tf.data"
 LOADER: Final = format_call(OpCall("tf.data", params=(("in_graph", True),)))
 _GENERATION: Final = "_ZN3tsl8profiler15AnnotationStack11generation_E"

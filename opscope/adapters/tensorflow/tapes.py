@@ -25,7 +25,7 @@ from .graphs import Graphs
 class _Thread(threading.local):
     #: Number of nested calls that traverse tapes.
     depth = 0
-    #: Number of recording tapes that were started within the innermost of these calls.
+    #: Number of recording tapes that were started in the innermost of these calls.
     recording = 0
     #: The graph that receives backward nodes, and its version when that began.
     grows: tuple[Any, int] | None = None

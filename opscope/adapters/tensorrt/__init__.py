@@ -39,7 +39,7 @@ class TensorRTAdapter(Adapter):
     name: ClassVar[str] = "tensorrt"
     title: ClassVar[str] = "TensorRT"
     module: ClassVar[str] = "tensorrt"
-    #: 8.5 introduced names of tensors that a context can be asked for; 8.6 is the first version with
+    #: 8.5 introduced tensors' names, by which a context can be queried; 8.6 is the first version with
     #: everything that is needed here.
     requires: ClassVar[str] = ">=8.6"
 

@@ -55,7 +55,7 @@ class Engine:
     __slots__ = ("graph", "inspected", "run", "specs", "tensors")
 
     def __init__(self, graph: str, tensors: tuple[Tensor, ...]) -> None:
-        #: Its name in the trace, which no other engine of the process has.
+        #: Its name in the trace, unique among the engines of the process.
         self.graph = graph
         self.tensors = tensors
         self.inspected = False

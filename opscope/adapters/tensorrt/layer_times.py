@@ -127,7 +127,7 @@ class LayerTimes:
 
 
 def _capturing() -> bool:
-    """Whether PyTorch is capturing a CUDA graph on its current stream, during which nothing may wait."""
+    """Whether PyTorch is capturing a CUDA graph on its current stream: nothing may wait during a capture."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     initialized = getattr(cuda, "is_initialized", None)  # none while PyTorch is being imported

@@ -97,7 +97,7 @@ class TorchAdapter(Adapter):
         phases = Phases(emitter, threads)
 
         def entering(state: ThreadState, training: bool) -> None:
-            enter(mode)  # a thread that started before opscope
+            enter(mode)  # this thread started before opscope
             if options.steps:
                 phases.entering(state, training)
 

@@ -56,7 +56,7 @@ VARIES: Final = "varies"
 
 
 class Unsigned(Exception):
-    """A value has no signature: a tensor subclass, a nested tensor, a symbolic size."""
+    """The value has no signature: a tensor subclass, a nested tensor, a symbolic size."""
 
 
 def sign(key: list[Any], values: Iterable[Any], numbers: bool = True) -> None:
@@ -220,7 +220,7 @@ def tensor_arguments(
     arguments: tuple[SchemaArg, ...] | None, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> list[Any]:
     """Return the values of the tensor arguments in the schema's order; None for absent ones."""
-    if arguments is None:  # a higher-order op: the functions that it calls are no inputs
+    if arguments is None:  # a higher-order op: the functions that it calls are not inputs
         return [value for value in args if isinstance(value, (Tensor, list, tuple))]
     return [
         args[position] if position < len(args) else kwargs.get(key, default)

@@ -1,7 +1,7 @@
 """Compilations: a phase range while torch.compile compiles a frame or the backward pass of a graph.
 
 A frame is compiled when it is called with arguments that no earlier compilation fits. The backward pass of
-its FX graph is compiled most often when it first runs. Compilations nested in another are part of that one.
+its FX graph is compiled most often when it first runs. Compilations inside another are part of it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .state import Threads
 #: Frames in this folder wrap the call of one of PyTorch's own modules, and all have the same name.
 _WRAPPERS: Final = os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), "_dynamo", "")
 _FRAMES: Final = ("torch._dynamo.convert_frame", "_compile")
-#: The context in which PyTorch compiles a backward pass on its first run. This module uses it for nothing
-#: else.
+#: The context in which PyTorch compiles a backward pass on its first run. This module uses it for no other
+#: purpose.
 _BACKWARDS: Final = ("torch._functorch._aot_autograd.runtime_wrappers", "track_graph_compiling")
 
 

@@ -55,7 +55,7 @@ _QUERIES: Final = frozenset(
         *("storage_offset", "sym_storage_offset"),
     )
 ) | {"prim::layout"}
-#: Prefixes of what is no operator: markers of the profiler, attributes of subclasses.
+#: Prefixes of names that are not operators: the profiler's markers, attributes of subclasses.
 _UNRECORDED: Final = ("prim::", "profiler::", "aten::is_same_size")
 #: Prefixes of ops whose output sizes depend on data although PyTorch does not tag them so.
 _DYNAMIC: Final = ("aten::_pack_padded_sequence", "aten::_unique", "aten::unique", "aten::nonzero")
@@ -190,9 +190,9 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return result
 
     def _within(self, state: ThreadState, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the call such that the ops which a tensor's subclass calls for it come to this mode too.
+        """Return the call changed so that the ops which a tensor's subclass calls for it reach this mode too.
 
-        The op itself comes back first, and goes on to the subclass.
+        The op itself comes back first, and is passed on to the subclass.
         """
 
         def again(*args: Any, **kwargs: Any) -> Any:
@@ -252,7 +252,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         if state.forced_category is not None:
             category = state.forced_category
         elif not in_node and _graph_task() >= 0:
-            category = "backward"  # callbacks that the engine runs after its nodes
+            category = "backward"  # these are callbacks that the engine runs after its nodes
         elif state.optimizing and not _grad_enabled():
             category = "optimizer"
         elif state.wait or worker._worker_info is not None:
@@ -273,8 +273,8 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
         return category, source, seq, thread
 
     def _backward_way(self, node: Any) -> tuple[str, Source, int, int]:
-        """Return the same of an op within autograd ``node``: source, number and forward thread of the op that
-        made the node."""
+        """Return the same for an op within autograd ``node``: source, number and forward thread of the op
+        that made the node."""
         source, seq, thread = NOWHERE, -1, 0
         number = node._sequence_nr()
         if number != NO_SEQ:
@@ -377,7 +377,7 @@ class OpMode(TorchDispatchMode):  # type: ignore[misc] # torch is not typed here
             signed = False
             if results is not None:
                 try:
-                    sign(key, (result,), False)  # no text has a result's numbers
+                    sign(key, (result,), False)  # texts never contain a result's numbers
                     signed = True
                     complete = results.get(tuple(key))
                 except Unsigned:

@@ -34,7 +34,7 @@ def _strategies() -> Any:
 
 
 _mark: Final = _strategies()
-#: Whether this torch can mark frames, and the frames that they call, as not to be compiled.
+#: Whether this torch can exclude frames, and the frames that they call, from compilation.
 CAN_MARK: Final = _mark is not None
 
 
@@ -43,8 +43,8 @@ def untraced(function: _Function, below: bool = True) -> _Function:
 
     torch.compile would otherwise compile a hook that is called between two FX graphs. Once compiled, the hook
     would always take itself for part of a compilation. With ``below``, the functions that it calls are not
-    compiled either; without, the user's code below still is. Where the function is traced as part of a graph,
-    nothing changes.
+    compiled either; without it, the user's code below still is. Where the function is traced as part of a
+    graph, nothing changes.
     """
     if _mark is not None:
         _mark(function.__code__, below)  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ _KINDS: Final[Mapping[str, int]] = {
     "segment_free": UNRESERVED,
     "segment_unmap": UNRESERVED,
 }
-#: Actions that are not recorded; PyTorch can omit them from 2.11 on. They are a third of all events.
+#: Actions that are not recorded; From 2.11 on, PyTorch can omit them. They are a third of all events.
 _SKIPPED: Final = ("free_completed", "snapshot", "oom")
 _RECORD: Final = ("_cuda_record_memory_history", "_cuda_record_memory_history_legacy")
 
@@ -104,7 +104,7 @@ class History:
     # ------------------------------------------------------------------ opscope's history
 
     def _start(self) -> None:
-        """Switch the history on. PyTorch calls this when it initialises CUDA, ``begin`` where it has."""
+        """Switch the history on. PyTorch calls this as it initialises CUDA, else ``begin`` does."""
         with self._lock:
             self._queued = False
             recorder = self._recorder

@@ -75,7 +75,7 @@ class Gradients:
     def _begin(self, category: str) -> ThreadState | None:
         """Set the category on this thread; return the thread's state.
 
-        None within another of the functions, and where a fault of ours prevented it.
+        None inside another of the functions, or if a fault of ours prevented it.
         """
         try:
             if self._mode.native is None:
@@ -110,7 +110,7 @@ def _functions() -> Iterator[tuple[Any, str, str]]:
     yield GradScaler, "unscale_", OPTIMIZER
     yield GradScaler, "update", OPTIMIZER
     yield Optimizer, "zero_grad", OPTIMIZER
-    # a program may just be importing it on another thread: then it uses it no sooner than in the next capture
+    # another thread may just be importing it: then the program can use it in the next capture at the earliest
     sharded = getattr(sys.modules.get(_FSDP), "FullyShardedDataParallel", None)
     if hasattr(sharded, "clip_grad_norm_"):
         yield sharded, "clip_grad_norm_", OPTIMIZER

@@ -34,7 +34,7 @@ def classes() -> list[type]:
 
 
 class CudaGraphs:
-    """Wraps ``replay`` while something listens; ``captures`` is to be installed always.
+    """Wraps ``replay`` while something listens; install ``captures`` always.
 
     ``torch.cuda.graph``, ``make_graphed_callables`` and Inductor's CUDA graphs all use ``CUDAGraph``.
     """
@@ -93,7 +93,7 @@ class CudaGraphs:
                 OF_PROCESS.ends(graph)
                 try:
                     state, text = self._threads.current(), GRAPH_CAPTURE.format(self._number(graph))
-                    if text in state.open:  # else the capture began before the recording
+                    if text in state.open:  # otherwise the capture began before the recording
                         close(self._emitter, state, text)
                 except Exception:  # noqa: BLE001 - our fault must never reach the user's program
                     self._failed("the end of a CUDA graph's capture could not be recorded")

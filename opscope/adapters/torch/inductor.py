@@ -189,7 +189,7 @@ class Inductor:
             outer, pushed = where.region, False
             try:
                 entry = regions.get(id(graph))
-                if entry is None:  # compiled before opscope was installed
+                if entry is None:  # it was compiled before opscope was installed
                     fx_kwargs = getattr(graph, "fx_kwargs", None) or {}
                     backward = bool(fx_kwargs.get("is_backward"))
                     region = self._register(graph, Region(None, backward, _path_of(graph)))
@@ -253,7 +253,7 @@ class Inductor:
 
         @functools.wraps(original)
         def run(kernel: Any, *args: Any, **kwargs: Any) -> Any:
-            # the autotuner's benchmark runs of a kernel are no part of the program
+            # the autotuner's benchmark runs of a kernel do not belong to the program
             if not emitter.active or where.region is None or kwargs.get("benchmark_run"):
                 return original(kernel, *args, **kwargs)
             pushed = False

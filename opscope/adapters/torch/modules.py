@@ -57,7 +57,7 @@ class Layers:
         self._entering = entering
         self._leaving = leaving
         self.cost = Cost("layers", 16, 1)
-        #: When off, the wrapper does nothing, also where a compiled module still has it.
+        #: When off, the wrapper does nothing, even if a compiled module still has it.
         self.on = False
         #: The native builtins for the common case, by name; None where they cannot be used.
         self.native: dict[str, Callable[..., Any]] | None = None
@@ -84,8 +84,8 @@ class Layers:
             self.native["around"](_nothing, _nothing, _nothing)
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # The conditions come first: torch.compile traces through this function, finds that it is compiling,
-        # and puts nothing of it into the FX graph.
+        # The conditions come first: torch.compile traces this function, finds that it is compiling, and adds
+        # none of it to the FX graph.
         tracing, compiler, layers = torch.compiler.is_dynamo_compiling, torch.compiler, self
         enter, leave = self._ways()
 
@@ -153,7 +153,7 @@ class Layers:
                 elif key in state.open:
                     close(emitter, state, key)
                 else:
-                    return  # entered in an earlier capture
+                    return  # it was entered in an earlier capture
                 if not in_layer(state):
                     leaving(state, _trains(module), result)
                 if begin:
@@ -249,7 +249,7 @@ class Layers:
 
 
 def _keras_path(module: nn.Module | None) -> str | None:
-    """A Keras layer's own path, else None. To PyTorch, the layers within a Keras layer are no children."""
+    """A Keras layer's own path, else None. PyTorch does not see the layers in a Keras layer as children."""
     if not any(base.__module__ == _KERAS_LAYER for base in type(module).__mro__):
         return None
     path = getattr(module, "path", None)

@@ -124,7 +124,7 @@ class OptimizerHooks:
             optimizers.register_optimizer_step_pre_hook(before),
             optimizers.register_optimizer_step_post_hook(after),
         ]
-        # whoever reports an optimizer that is none of PyTorch's (Keras) reports its training steps too
+        # the framework that reports an optimizer outside PyTorch (Keras) reports its training steps too
         self._undo = session.on_optimizer(*self._others())
 
     def uninstall(self) -> None:
@@ -314,12 +314,12 @@ class BackwardAndInput:
         return untraced(backward, below=False)
 
     def _begin_backward(self, outputs: Any, creating: bool) -> ThreadState | None:
-        """Begin the backward phase; return the thread's state, or None where a fault of ours prevented it."""
+        """Begin the backward phase; return the thread's state, or None if a fault of ours prevented it."""
         try:
             if self._mode.native is None:
                 enter(self._mode)
             state = self._threads.current()
-            # a compilation runs backward passes while it traces: they are no phase
+            # a compilation runs backward passes while it traces: they are not a phase
             if not state.backward and COMPILE not in state.open and _node() is None:
                 self._phases.begin(state, BACKWARD)
             state.backward += 1
@@ -386,7 +386,7 @@ class BackwardAndInput:
 
 
 def _describe(iterator: Any) -> Description:
-    """Return what is known of the iterator of a ``DataLoader``."""
+    """Return the known facts about the iterator of a ``DataLoader``."""
     sampler = getattr(iterator, "_index_sampler", None)
     return "DataLoader", {
         "dataset": type(getattr(iterator, "_dataset", None)).__name__,
@@ -397,14 +397,14 @@ def _describe(iterator: Any) -> Description:
 
 
 def _ready(iterator: Any) -> int:
-    """Return how many batches its workers have ready; -1 if it has none, or the system does not tell."""
+    """Return how many batches its workers have ready; -1 if it has no workers, or the system does not say."""
     queue = getattr(iterator, "_data_queue", None)
     if queue is None:
         return -1
     try:
         kept = len(iterator._task_info) - iterator._tasks_outstanding  # they came out of order
         return int(queue.qsize() + kept)
-    except (AttributeError, NotImplementedError):  # private names; macOS does not tell
+    except (AttributeError, NotImplementedError):  # private names; macOS does not give the size
         return -1
 
 
@@ -419,7 +419,7 @@ def _grad_fns(result: Any, depth: int = 0) -> list[Any]:
 
 
 def stamp(roots: list[Any], number: int | None, threads: Threads | None = None) -> None:
-    """Write the forward thread into the metadata of each node from ``roots`` on that has none yet.
+    """Write the forward thread into the metadata of each node, from ``roots`` on, that lacks it.
 
     ``number`` is the thread that has just made the nodes; without it, the thread is derived from each node's
     sequence number and name. Needed only where more than one thread has made nodes, because each counts its

@@ -84,7 +84,7 @@ class Ranks:
             created = make(*args, **kwargs)
             try:
                 group = created[0] if isinstance(created, tuple) else created
-                # a placeholder of another type means that this rank is no member
+                # a placeholder of another type means that this rank is not a member
                 if isinstance(group, torch.distributed.ProcessGroup):
                     given = named.bind(*args, **kwargs).arguments
                     ranks = list(given.get("global_ranks_in_group") or range(group.size()))

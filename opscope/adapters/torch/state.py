@@ -33,8 +33,7 @@ class Entry:
         prepared: Prepared,
         dynamic: bool,
     ) -> None:
-        #: The call without its outputs, and the schema's arguments, by which an output that is an input is
-        #: recognised.
+        #: The call without its outputs, and the schema's arguments, which show whether an output is an input.
         self.call = call
         self.arguments = arguments
         self.category = category
@@ -78,7 +77,7 @@ class ThreadState:
         self.next_seq = 0
 
     def reset(self, run: int) -> None:
-        """Forget the open ranges: a new capture knows none that began before it."""
+        """Forget the open ranges: a new capture has none that began before it."""
         self.run = run
         #: This thread's open ranges, outermost first: module ids and names of phases.
         self.open: list[int | str] = []
@@ -86,7 +85,7 @@ class ThreadState:
         self.backward = 0
         #: The number of data loaders that fetch a batch on this thread.
         self.wait = 0
-        #: Whether the next op that a tensor's subclass takes goes on to it, already recorded.
+        #: Whether the next op for a tensor's subclass is already recorded and only passed on to it.
         self.passing = False
         #: A forced category for all ops outside the nodes of a backward pass; None: each op's own.
         self.forced_category: str | None = None

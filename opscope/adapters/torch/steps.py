@@ -36,7 +36,7 @@ class Steps:
 
     def install(self) -> None:
         """Begin to count optimizers."""
-        session.emitter(session.STEP_FRAMEWORK)  # made now, not in step 0: it takes milliseconds
+        session.emitter(session.STEP_FRAMEWORK)  # make it now, not in step 0: it takes milliseconds
         self._living.install()
 
     def uninstall(self) -> None:
@@ -119,7 +119,7 @@ class Living:
 
         self._patches.set(_Optimizer, "__init__", untraced(__init__, below=False))
         if _any_was_made():
-            # By type and not by isinstance, which reads the __class__ of proxies and so may run any code.
+            # By type, because isinstance reads the __class__ of proxies and so may run any code.
             for thing in gc.get_objects():
                 if issubclass(type(thing), _Optimizer):
                     self._add(thing)

@@ -34,7 +34,7 @@ def enter(mode: OpMode) -> None:
         return
     state.entered = mode.ever_entered = True
     if mode in _get_current_dispatch_mode_stack():
-        return  # inherited by an autograd thread or a forked worker
+        return  # an autograd thread or a forked worker inherited it
     above = [_pop_mode() for _ in range(_len_torch_dispatch_stack())]
     for each_mode in (mode, *reversed(above)):
         _push_mode(each_mode)

@@ -2,7 +2,7 @@
 
 ``generate_batch``, ``transformers serve`` and what else batches continuously run in a thread of transformers,
 which marks nothing. While something listens, each step has a range that names its requests and tokens
-(``core/capture/engine_kind.py``). What ``generate`` does needs no hook: its attention tells its steps.
+(``core/capture/engine_kind.py``). ``generate`` needs no hook: the calls of its attention show its steps.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TransformersAdapter(Adapter):
         return _generation_step
 
     def _range(self) -> Prepared | None:
-        """Return the range of the thread's next step; None where nothing listens or it is not known."""
+        """Return the range of the thread's next step; None if nothing listens or it is not known."""
         emitter, lengths = self._emitter, self._batch.lengths
         self._batch.lengths = None
         if emitter is None or lengths is None or not emitter.active:
@@ -117,8 +117,8 @@ class TransformersAdapter(Adapter):
 def _lengths(requests: Any) -> tuple[Lengths, Lengths]:
     """Return queries and keys of the requests in a prefill, and of those that decode.
 
-    A request whose prompt is in the cache decodes; its state's ``status`` is that of an earlier step where
-    batches are prepared ahead. ``position_offset`` already includes this step's queries.
+    A request whose prompt is in the cache decodes; where batches are prepared ahead, the ``status`` in its
+    state is that of an earlier step. ``position_offset`` already includes this step's queries.
     """
     prefill: list[tuple[int, int]] = []
     decode: list[tuple[int, int]] = []

@@ -73,7 +73,7 @@ def _rows_of(asked: Asked, report: Report) -> Answer:
 
 
 def _unknown(frame: pl.DataFrame) -> list[str]:
-    """Return the columns of which no row has a value."""
+    """Return the columns in which no row has a value."""
     return [name for name in frame.columns if len(frame) and frame[name].null_count() == len(frame)]
 
 
@@ -144,7 +144,7 @@ def _alike(asked: Asked, name: str) -> Answer:
     alike.append(asked.hint("diagnose", "what bounds the run"))
     return Answer(
         asked.call.name,
-        cannot_tell=[f"no question is called {name!r}; alike are these"],
+        cannot_tell=[f"no question is called {name!r}; similar ones follow"],
         next=alike,
     )
 

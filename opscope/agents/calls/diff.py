@@ -12,7 +12,7 @@ from opscope.core.question.suggest import unknown
 from opscope.profile import difference as differences
 from opscope.reports import difference as shown
 
-#: For some tables, the table whose rows explain theirs.
+#: For some tables, the table whose rows explain their rows.
 _DEEPER = {"part": ("cause", "each part by op"), "cause": ("op", "ops by shape and layer")}
 
 

@@ -51,7 +51,7 @@ _BETTER: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
         (_POINTER,),
         "times are of the system's clock and converted",
     ),
-    "cuptiSetThreadIdType": ((_INT,), "threads are told by the numbers of the C library"),
+    "cuptiSetThreadIdType": ((_INT,), "threads have the numbers of the C library"),
     "cuptiEnableCallback": (
         (_U32, _POINTER, _INT, _U32),
         "which op captured a node of a CUDA graph is not recorded",

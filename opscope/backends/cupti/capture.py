@@ -375,7 +375,7 @@ class CuptiCapture(Beside):
         for kind in self._enabled:
             self._attempt(errors, "cuptiActivityDisable", kind)
         self._enabled = []
-        # the program's own profiler may come after this one, and expects CUPTI's defaults
+        # the program's own profiler may begin after this one, and expects CUPTI's defaults
         if cupti.has("cuptiActivityRegisterTimestampCallback"):
             self._attempt(errors, "cuptiActivityRegisterTimestampCallback", native.address("unix"))
         if cupti.has("cuptiSetThreadIdType"):

@@ -1,10 +1,10 @@
 """CUPTI's calls for counters by ctypes: their structures, and checked calls whose errors are reported by
 name.
 
-Every structure begins with its size, up to the end of its last field. From it, CUPTI knows the
-version that the caller was written for; later versions only append fields. So the structures here
-have only the fields of the first version. ``scripts/counter_layouts.py`` found these in the headers
-of ten versions of CUDA, 12.6 to 13.5.
+Every structure begins with its size, up to the end of its last field. From the size, CUPTI knows the version
+that the caller was written for; later versions only append fields. So the structures here have only the
+fields of the first version. ``scripts/counter_layouts.py`` found these in the headers of ten versions of
+CUDA, 12.6 to 13.5.
 """
 
 from __future__ import annotations

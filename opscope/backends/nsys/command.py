@@ -55,7 +55,7 @@ class Line:
 def line(tool: Tool, wanted: Wanted, output: Path) -> Line:
     """Return ``nsys profile …`` with the report ``output``, whose suffix nsys adds.
 
-    Raises ValueError if this version of nsys cannot do what is wanted.
+    Raises ValueError if this version of nsys cannot do it.
     """
     can, command = tool.can, Line([tool.path, "profile"])
     words = command.words

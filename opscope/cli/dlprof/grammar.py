@@ -61,7 +61,7 @@ def _switch(word: str) -> tuple[Switch, str | None]:
         return switch, text if equals else None
     if not word.startswith("--"):
         switch = BY_NAME.get(word[:2])
-        # a letter directly followed by its value, as in -y10; -fast is no such word
+        # a letter directly followed by its value, as in -y10; -fast is not such a word
         if switch is not None and switch.kind in ("seconds", "count") and word[2:3].isdigit():
             return switch, word[2:]
     raise Usage(f"no switch {name}{_close(name)}")

@@ -31,8 +31,8 @@ _OURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What ``--nsys_opts`` asks for; ``given`` is whether it was given. ``traces``: sets of calls besides
-    cuda and nvtx. ``range_end``: as ``--capture-range-end``, if the program says what is recorded, by
+    """What ``--nsys_opts`` asks for; ``given`` says whether the user gave it. ``traces``: sets of calls
+    besides cuda and nvtx. ``range_end``: as ``--capture-range-end``, if the program says what is recorded, by
     cudaProfilerStart. ``others`` go to nsys unchanged; ``notes`` are lines about the rest."""
 
     traces: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ def _seconds(options_given: dict[str, str | None], name: str) -> float:
 
 
 def _range_end(options_given: dict[str, str | None]) -> str | None:
-    """Take the options of a range that the program marks; None if they ask for another range or for none."""
+    """Take the options of a range that the program marks; None if they name another range or none."""
     if options_given.get("capture-range") != CUDA:
         return None
     options_given.pop("capture-range")

@@ -26,7 +26,7 @@ _MARGIN_S: Final = 0.5
 _NSYS_ONLY: Final = {
     "nsys_opts": "the options are Nsight Systems's own",
     "nsys_base_name": "there is no report of Nsight Systems",
-    "nsys_profile_range": "cudaProfilerStart is heard by Nsight Systems alone, so all is recorded; "
+    "nsys_profile_range": "only Nsight Systems hears cudaProfilerStart, so all is recorded; "
     "opscope.capture and `opscope run --steps` record a part",
 }
 

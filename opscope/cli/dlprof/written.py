@@ -77,7 +77,7 @@ def remove_empty(folders: Iterable[Path]) -> None:
 
 
 def write(asked: Asked, profile: Profile) -> list[Path]:
-    """Write the reports and the model's data; return the files. Raises NotWritten; then there are none."""
+    """Write the reports and the model's data; return the files. Raises NotWritten; then it writes none."""
     from opscope.reports import dlprof  # lazy: few commands need it
 
     paths: list[Path] = []
@@ -114,7 +114,7 @@ def write(asked: Asked, profile: Profile) -> list[Path]:
 
 
 def _of_tensorflow(asked: Asked, profile: Profile) -> bool:
-    """Whether ``--detailed_mode`` is about this profile: DLProf has it of TensorFlow alone."""
+    """Whether ``--detailed_mode`` is about this profile: DLProf writes it for TensorFlow only."""
     frameworks = profile.trace["processes"]["framework"].drop_nulls()
     return asked.mode.startswith(_TENSORFLOW) or any(
         _TENSORFLOW in name.lower() for name in frameworks

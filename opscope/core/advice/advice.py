@@ -39,8 +39,8 @@ def table_of(
     view: View,
     lacks: Sequence[str] = (),
 ) -> Table:
-    """A row for each finding and, below, what the data ``lacks`` and the sentences of each finding in full,
-    which no column holds."""
+    """A row for each finding; below, what the data ``lacks``, and each finding's full sentences, which no
+    column has."""
     findings = frame.filter(pl.col("outcome") == "found")
     shown = findings if view.top is None else findings.head(view.top)
     below = [line for row in shown.to_dicts() for line in advised.lines(row)]

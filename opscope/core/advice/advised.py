@@ -28,7 +28,7 @@ _EACH: Final = 3
 
 
 def sentences(row: Row) -> Iterator[tuple[str, str]]:
-    """Yield what a row of ``advice()`` says: finding, where, change, saving, confidence, by these words."""
+    """Yield a row of ``advice()`` in words: finding, where, change, saving, confidence."""
     yield "finding", str(row["finding"])
     yield "where", str(row["evidence"] or "")
     yield "change", str(row["recommendation"] or "")
@@ -124,7 +124,7 @@ def _line(row: Row, cause: Row | None, where_: str | None) -> str:
     most = row["saving_most"]
     if row["saving"] is not None and row["saving"] <= 0:
         saves = "saves no time itself"
-        if most:  # what others wait for is not in the file, or other work takes its place
+        if most:  # the file lacks what others wait for, or other work takes its place
             saves = f"saves nothing by a replay, at most {units.time(most)} of the run"
     elif step and row["step_saving"]:
         saves = f"saves {step}"
@@ -177,9 +177,9 @@ def in_words(detector: str) -> str:
 
 
 def rest(frame: pl.DataFrame) -> Iterator[str]:
-    """Yield a line for what no detector could tell, each, and one for those that found nothing.
+    """Yield one line per detector that cannot tell, and one line for all that found nothing.
 
-    Of up to three that found nothing the line says what a finding needs.
+    If at most three found nothing, the line gives what a finding of each needs.
     """
     nothing = []
     for row in frame.to_dicts():
@@ -237,7 +237,7 @@ def markdown(frame: pl.DataFrame, combined: pl.DataFrame, top: int | None = None
             first, *others = clean(text) or [""]
             if first or others:
                 lines_of_page.append(f"- **{label}**: {plain(first)}")
-            if others:  # code: as it stands, in a fence that it cannot close
+            if others:  # code: unchanged, in a fence that it cannot close
                 lines_of_page += [
                     "",
                     "  ~~~~~~text",

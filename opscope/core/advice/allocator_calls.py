@@ -14,15 +14,15 @@ from opscope.core.tables.columns import at, matching
 
 #: Calls of CUDA and HIP that allocate and release device memory, not those of a pool on a stream.
 CALLS: Final = r"(?i)^(cuda|hip)(Malloc|Free)(_v\d+)?$|^cuMem(Alloc|Free)(_v\d+)?$"
-#: Steps after the first in which such calls must be, to be called repeated.
+#: Number of later steps that must have such calls, for the calls to count as repeated.
 LEAST_STEPS: Final = 2
 
 
 def repeated(answers: Answers) -> pl.DataFrame:
     """Return process, row (of ``calls``), name, step, duration (ns) of these calls in later steps.
 
-    Empty unless they are in two later steps of a process. Later steps are those after the warm-up; after
-    the first step where the warm-up is not known.
+    Empty unless at least two later steps of a process have such calls. Later steps are those after the
+    warm-up; after the first step where the warm-up is not known.
     """
     calls = answers.trace["calls"]
     rows = np.flatnonzero(matching(calls["name"], CALLS))

@@ -39,12 +39,12 @@ _Answer = TypeVar("_Answer")
 GROUP: Final = "opscope.detectors"
 #: How a finding points to another detector.
 _POINTS: Final = re.compile(r" \((?:see )?(\w+)\)")
-#: Detectors that are asked at a time, and findings that are replayed at a time.
+#: How many detectors are asked at a time, and how many findings are replayed at a time.
 _AT_ONCE: Final = 2
-#: Detectors that are asked first: one whose finding needs a replay, so that what replays need is made beside
-#: the others, and one that needs no texts of kernels but the ops that launched them.
+#: Detectors that are asked first: one whose finding needs a replay, so that the replay's data are made while
+#: the others run, and one that needs the ops of kernels but not their texts.
 _FIRST: Final = ("slow_gemms", "communication_share", "tensor_shapes")
-#: Detectors that are asked last: the search for iterations would need its memory when the timeline is made.
+#: Detectors that are asked last: the memory for their search for iterations would add to the timeline's.
 _LAST: Final = ("iteration_range", "no_iterations")
 FOUND, NOTHING, CANNOT_TELL = "found", "nothing found", "cannot tell"
 SCHEMA: Final[Mapping[str, type[pl.DataType]]] = MappingProxyType(
@@ -76,7 +76,7 @@ Simulate: TypeAlias = Callable[[Sequence[Edit]], "pl.DataFrame | None"]
 
 
 class UnknownDetector(WrongParameter):
-    """No detector has this name; the message lists those that there are."""
+    """No detector has this name; the message lists the existing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ class Said:
     """A detector's answer: a finding, that it found nothing, or the reason why it cannot tell. In the ranked
     list, a cause that no detector explains is such an answer too, under the cause's name.
 
-    ``times``: the result of replaying only the finding's edit, if it was replayed. ``threshold``: what a
-    finding needs at least (``Detector.fires``).
+    ``times``: the result of replaying only the finding's edit, if it was replayed. ``threshold``: the least
+    that a finding needs (``Detector.fires``).
     """
 
     detector: str
@@ -98,7 +98,7 @@ class Said:
     #: ``healthy``.
     cause: Mapping[str, Any] | None = None
     sure: bool = False
-    #: What the change saves of a median step (ns), and the parts of the step and of all wall time.
+    #: What the change saves of a median step (ns), as a part of the step, and as a part of all wall time.
     step_saving: int | None = None
     step_share: float | None = None
     saving_share: float | None = None
@@ -167,7 +167,7 @@ def explains(name: str) -> Sequence[str]:
 def chosen(names: Iterable[str]) -> dict[str, Detector]:
     """Return the detectors of these names; a name may have thresholds, ``host_bound:least=2%``.
 
-    Raises UnknownDetector, and WrongParameter for a threshold that the detector has not, or refuses.
+    Raises UnknownDetector, and WrongParameter for a threshold that the detector lacks or refuses.
     """
     all_detectors, wanted = detectors(), {}
     for text in names:
@@ -185,7 +185,7 @@ def chosen(names: Iterable[str]) -> dict[str, Detector]:
 
 
 def advice(answers: Answers, simulate: Simulate | None = None) -> pl.DataFrame:
-    """Return what ``said`` returns, as a table of ``frame``."""
+    """Return the answers of ``said``, as a table of ``frame``."""
     return frame(answers, said(answers, simulate))
 
 
@@ -201,11 +201,11 @@ def said(
     """Return what the detectors say (``names``: these alone), findings first, those that save most before.
 
     ``prepare`` makes what ``simulate`` needs; it is called once a finding has an edit, beside the detectors.
-    A finding without an estimate gets the one that ``simulate`` makes of its edit, if it is one of those that
-    ``replays`` is true of. First are the findings with an estimate, in its order; then those without, in the
-    order of their upper bound, else of their time; then those whose estimate is nothing; then what no
-    detector could tell, and what found nothing. ``before``: what these detectors said before, by name, to be
-    used and added to; findings then may point to detectors not in ``names``. Raises UnknownDetector.
+    A finding without an estimate gets the one that ``simulate`` makes of its edit, if ``replays`` is true for
+    it. First come findings with an estimate, the largest first; then those without one, by their upper bound,
+    else by their time; then those whose estimate is 0; then detectors that cannot tell, and those that found
+    nothing. ``before``: earlier answers of detectors, by name, to use and to add to; findings may then point
+    to detectors that are not in ``names``. Raises UnknownDetector.
     """
     all_detectors = detectors()
     wanted = dict(all_detectors) if names is None else chosen(names)
@@ -268,7 +268,7 @@ def _pointing(one: Said, fired: Collection[str]) -> Said:
 
 
 def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
-    """One row per finding, and one per detector that found nothing or cannot tell (SCHEMA; times ns).
+    """One row per finding, and one per detector that found nothing or cannot tell (SCHEMA; times in ns).
 
     Savings overlap: they must not be added up.
     """
@@ -295,7 +295,7 @@ def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
 
 
 def _in_words(value: Any, vendor: str | None) -> Any:
-    """Return a value of a row; of a text what it is in the words of the device's vendor."""
+    """Return a value of a row; a text is put into the words of the device's vendor."""
     return said_by_vendor(value, vendor) if isinstance(value, str) else value
 
 
@@ -347,7 +347,7 @@ def _replay(
     stage: progress.Stage,
     replayed: Callable[[Said], bool],
 ) -> list[Said]:
-    """Return what the detectors said, with the estimates of the replays."""
+    """Return the detectors' answers, with the estimates of the replays."""
 
     def one(said: Said) -> Said:
         estimated = _estimate(said, simulate) if replayed(said) else said
@@ -417,7 +417,7 @@ def _estimate(said: Said, simulate: Simulate) -> Said:
 
 
 def rank(finding: Finding | None) -> tuple[int, int]:
-    """Return a finding's place: known savings first, then what may save, then what does not."""
+    """Return a finding's place: known savings first, then possible savings, then none."""
     if finding is None:
         return 0, 0
     if finding.saving is not None:

@@ -78,7 +78,7 @@ def facts(profile: Answers) -> Facts:
         steps,
         host,
         work,
-        # three findings look at them
+        # three findings use them
         cache(
             lambda: sums(summed_columns(profile, NEEDED), profile.device[0], not profile.cpu_only)
         ),

@@ -3,7 +3,7 @@
 A detector or the diagnosis states its changes as data, by framework, each a text or a ``Change``, and
 ``fit(answers, changes, general)`` gives the text of those that fit: in the words of the run's own framework,
 nothing that the run has already, nothing for other wrappers or devices. ``fit_run`` does so for a ``Run``, as
-``answers.of(run_of)`` makes it; ``later_steps`` gives steps that the program has.
+``answers.of(run_of)`` makes it; ``later_steps`` returns steps that the program has.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from opscope.core.analysis.summary.summary import compiles
 from opscope.core.perf.devices.vendors import vendor_of
 from opscope.core.tables.columns import distinct_values, matching
 
-#: Frameworks in whose words a change can be said.
+#: Frameworks for which a change can be worded.
 FRAMEWORKS: Final = (
     "torch", "tensorflow", "keras", "jax", "flax", "mindspore", "onnxruntime", "tensorrt",
 )  # fmt: skip
-#: Frameworks that say the same as another.
+#: Frameworks that share another one's changes.
 _ALIKE: Final = {"flax": "jax"}
 #: Frameworks whose compile phases show that steps run as compiled programs.
 _TRACED: Final = ("tensorflow", "keras")
 #: Kernels of TorchScript, which torch.compile may still make faster.
 _SCRIPTED: Final = re.compile(r"nvfuser_|CudaCodeGen::")
-#: The collectives of which sharded training has both kinds.
+#: The two kinds of collectives that sharded training has together.
 _SHARDS: Final = (r"c10d::_?all_?gather_(base|into)", r"c10d::_?reduce_scatter_(base|tensor)")
 
 
@@ -84,7 +84,7 @@ class Run:
 
     @property
     def by_opscope(self) -> bool:
-        """Whether opscope recorded it, and so all steps of the program that it was not told to leave out."""
+        """Whether opscope recorded it, and so all steps of the program that the user did not exclude."""
         return str(self._answers.trace.origin.get("format")).startswith("opscope")
 
     @cached_property
@@ -98,7 +98,7 @@ class Run:
 
 
 def run_of(answers: Answers) -> Run:
-    """What a change may ask of the run of these answers."""
+    """Return the properties of the run of these answers that a change may require."""
     return Run(answers)
 
 
@@ -110,14 +110,14 @@ class Change:
     #: Whether a compiler made some of the work.
     compiled: bool | None = None
     on_gpu: bool | None = None
-    #: Vendors of devices that have it.
+    #: Vendors whose devices have it.
     vendors: Collection[str] = ()
     #: The wrapper that must be seen; or that none of those with changes of their own may be.
     wrapper: str | None = None
     no_wrapper: bool = False
 
     def fits(self, run: Run) -> bool:
-        """Return whether the run has all that the change asks for."""
+        """Return whether the run has everything that the change requires."""
         if self.on_gpu is not None and self.on_gpu != run.on_gpu:
             return False
         if self.vendors and run.vendor is not None and run.vendor not in self.vendors:
@@ -129,7 +129,7 @@ class Change:
         return not (self.no_wrapper and {"ddp", "fsdp"} & set(run.wrappers))
 
 
-#: A change of a framework, or several that are said one after the other.
+#: A framework's change, or several that are listed one after the other.
 Words: TypeAlias = "str | Change | Sequence[str | Change]"
 #: The changes of each framework.
 Named: TypeAlias = Mapping[str, Words]
@@ -154,7 +154,7 @@ def fit_run(run: Run, named: Named, general: str | Change) -> str:
 
 
 def later_steps(run: Run, first: int, most: int = 10) -> str | None:
-    """Return ``--steps FIRST:LAST`` of steps that the program has, at most so many; None if it has none.
+    """Return ``--steps FIRST:LAST`` with steps that the program has, at most that many; None if it has none.
 
     Where it is not known how many steps the program has, the range is returned as it is.
     """

@@ -13,7 +13,7 @@ _FILE: Final = re.compile(r"\bFILE\b")
 
 
 def with_command(text: str | None, command: Sequence[str] | None) -> str | None:
-    """Return a text whose commands run the program by its own ``command``, where that is known."""
+    """Return a text in which commands run the program by its own ``command``, if that is known."""
     if text is None or not command:
         return text
     words = shlex.join(command)
@@ -21,13 +21,13 @@ def with_command(text: str | None, command: Sequence[str] | None) -> str | None:
 
 
 def with_file(text: str, profile: Any) -> str:
-    """Return a text whose commands name the file that the profile is of, where that is known."""
+    """Return a text in which commands name the profile's file, if that is known."""
     name = file_of(profile)
     return text if name is None else _FILE.sub(lambda _: name, text)
 
 
 def named(text: str, name: str) -> str:
-    """Return a text whose commands name the file ``name`` where they name none yet."""
+    """Return a text in which commands without a file name the file ``name``."""
     return _FILE.sub(lambda _: shlex.quote(name), text)
 
 

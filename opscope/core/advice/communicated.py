@@ -34,10 +34,10 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     """Return one row per process that communicated: the rows of ``communication()`` with ``exposed``
     and ``moving`` (ns).
 
-    ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: that
-    less the waiting for other ranks, where it is known: only even work shortens the waiting. Where it is not
-    known, and ranks have as many collectives, it is at most the least communication of a rank. Empty where
-    there was no communication.
+    ``exposed``: the time within the window in which a collective ran and no computation. ``moving``: the same
+    without the waiting for other ranks, where that is known: only even work shortens the waiting. Where it is
+    not known, and ranks have equally many collectives, it is at most the least communication of a rank. Empty
+    if there was no communication.
     """
     reasons = answers.overlap()["reason"].drop_nulls()
     if len(reasons):
@@ -57,7 +57,7 @@ def rates(answers: Answers) -> pl.DataFrame | CannotTell:
     if len(timed) and beside.is_empty():
         return CannotTell(NO_COMPUTATION)
     exposed = pl.col("communication_time") - pl.col("overlap_time")
-    # of ranks with as many collectives, the one that is in them for the shortest time waits least
+    # of ranks with equally many collectives, the one with the shortest time in them waits least
     alike = len(beside) > 1 and beside["collectives"].n_unique() == 1
     most = beside["communication_time"].min() if alike else None
     moving = (pl.col("exposed") - pl.col("waiting_time").fill_null(0)).clip(lower_bound=0)
@@ -73,7 +73,7 @@ def collective_kernels(answers: Answers) -> pl.DataFrame:
     """Return the kernels of collectives: the columns of ``kernels()`` with ``row``, the row of the trace's
     table, ``collective``, its kind, and ``exposed`` (ns), the part during which its process computed nothing.
 
-    Of two collectives that run at once, each has the time as exposed.
+    While two collectives run at once, the time counts as exposed for both.
     """
     kernels = answers.kernels(categories=True)
     talks = communicates(answers, kernels)
@@ -139,7 +139,7 @@ def patterns(answers: Answers) -> set[str]:
 def on_computing_streams(answers: Answers, rows: pl.DataFrame) -> pl.DataFrame:
     """Return the rows of ``collective_kernels`` on streams that run a tenth of their device's computation.
 
-    A stream runs one kernel after the other, so nothing of it can run beside these.
+    A stream runs one kernel after the other, so no other kernel of it can run beside these.
     """
     place = ["process", "device", "stream"]
     kernels = answers.kernels(categories=True)

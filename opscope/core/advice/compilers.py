@@ -18,11 +18,11 @@ _GENERATED_KERNELS: Final = (
     rf"{GENERATED}|^(loop|input|wrapped)_\w+|^fusion(_\d+)?$|_fusion(_\d+)?$"
     r"|\bnvfuser_|CudaCodeGen::"
 )
-#: Families of the ops that stand for what a compiler made.
+#: Families of the ops that represent compiled code.
 _FAMILIES: Final = ("fused", "fusion", "compiled")
 #: Reasons that a finding names.
 _REASONS: Final = 3
-#: Frameworks that compile where they record it; TensorFlow's compile phase is the tracing of a function.
+#: Frameworks whose compile phases really compile; TensorFlow's compile phase is the tracing of a function.
 _COMPILING: Final = ("torch", "jax", "flax", "mindspore")
 
 

@@ -138,8 +138,8 @@ def _dtypes(totals: pl.DataFrame) -> Known:
 
 
 def dtypes_of_ops() -> pl.Expr:
-    """Return the dtypes of each row of ``op_totals``, a list: its inputs that are data and all outputs,
-    so that a cast has both."""
+    """Return a list of dtypes for each row of ``op_totals``: those of its data inputs and of all outputs, so
+    that a cast has both."""
     given = pl.col("dtypes").cast(pl.String).str.split(",").fill_null([])
     return given.list.concat(
         pl.col("outputs").cast(pl.String).fill_null("").str.extract_all(_DTYPE)

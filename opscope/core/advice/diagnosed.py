@@ -38,7 +38,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 def diagnosis_table(report: Report, profile: Answers, view: View) -> Table:
     """A row for each finding and, below, its sentence in full, which no column holds. On the first screen,
-    only the first finding has its sentences; the others are named."""
+    only the first finding has sentences; the others have only their names."""
     frame = report.frame(profile)
     if view.first:
         return Table(report.title, [Column("what", "")], (), sentences=_answer(frame, profile))

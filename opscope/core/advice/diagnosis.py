@@ -40,8 +40,8 @@ from opscope.core.tables.impossible import ONLY_RANGES, lack_of_times
 @dataclass(frozen=True, slots=True)
 class Causes:
     """The causes found in the time. ``rows``: the causes (FINDINGS; ns), each ``sure`` or not; ``otherwise``:
-    the row for a run without causes; ``not_told``: rows on what is not known. ``barred``: why the data allow
-    no cause. ``median``: a median step (ns) of a process's ``steps``; ``wall``: the wall time."""
+    the row for a run without causes; ``not_told``: rows about what is not known. ``barred``: why the data
+    allow no cause. ``median``: a median step (ns) of a process's ``steps``; ``wall``: the wall time."""
 
     rows: Sequence[Mapping[str, Any]]
     otherwise: Mapping[str, Any]
@@ -171,7 +171,7 @@ class _Diagnosis(Parts):
         return ends[0] if ends else None
 
     def _once(self, finding: str, spent: int, text: str, to_try: str) -> dict[str, Any]:
-        """Return the row of a cost that a run pays once; ``sure`` where it is most of the run, or of all
+        """Return the row of a cost that a run pays once; ``sure`` if it is most of the run, or of all
         steps."""
         wall = max(spent, self.facts.wall)
         window = self.facts.window
@@ -197,8 +197,8 @@ class _Diagnosis(Parts):
         return f"{command} records the steps after it"
 
     def healthy(self) -> dict[str, Any] | None:
-        """Return the row that nothing stands out, or that most of the device's time has no op, so that what
-        bounds its kernels is not known; None where neither can be said."""
+        """Return the row saying that nothing stands out, or that most of the device's time has no op, so that
+        it is unknown what bounds its kernels; None if neither can be said."""
         busy = sum(self.parts.get(name, 0) for name in ("computation", "communication", "copying"))
         if not self.time or busy < BUSY * self.time or not (self.on_gpu or self.steps):
             return None

@@ -178,7 +178,7 @@ class _Merged:
             )  # fmt: skip
 
     def cannot_tell(self, text: str, to_try: str) -> dict[str, Any]:
-        """Return a row on what is not known."""
+        """Return a row about something that is not known."""
         return self._row(CANNOT_TELL, None, text, to_try)
 
     def _part(self, time: float) -> str:

@@ -180,7 +180,7 @@ class Parts(Judge):
         if waits:
             text += f", where {KINDS[str(kind)].partition(':')[0]}"
         short = bool(host.many) and lost < host.many * BETWEEN
-        # to wait less is worth more than fewer ops
+        # less waiting is worth more than fewer ops
         short = short and not (waits and part > WAITED)
         if host.many:
             text += f"; outermost ops: {round(host.many / self.steps):,} a step, median {ns(host.median)}"
@@ -227,7 +227,7 @@ class Parts(Judge):
             return None
         worst = late.row(0, named=True)
         mine = [device for device in self.facts.divided if device.process == worst["process"]]
-        # these are of the collectives of all steps
+        # these come from the collectives of all steps
         time, steps = max(((one.time, one.steps) for one in mine), default=(0, 0))
         behind = min(int(worst["lateness"]), time)
         most = worst["caused_waiting"] > max(CAUSES, 1.5 / len(late)) * caused
@@ -246,8 +246,8 @@ class Parts(Judge):
         return min(max(0.0, more), behind / time * mine[0].time)
 
     def _line_outside(self) -> tuple[str | None, float, str | None]:
-        """Return the source line with most of the time outside ops, of the process with most of it, its part
-        of that time, and what the thread did there."""
+        """For the process with most time outside ops, return the source line with most of it, the line's part
+        of it, and what the thread did there."""
         most = max(self.divided, key=lambda one: one.parts["outside"])
         of = (self.facts.steps.usual if self.median else self.facts.steps.of).get(most.process)
         if of is None or not most.steps:

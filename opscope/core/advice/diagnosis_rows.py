@@ -1,5 +1,5 @@
 """The facts that the diagnosis examines, its thresholds, and how a part of the time becomes a row in words.
-Sums of pieces of ``op_totals()`` add up to those of the whole, so saving a profile needs only one piece in
+The sums over pieces of ``op_totals()`` add up to the whole, so saving a profile needs only one piece in
 memory."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from opscope.core.tables.trace import Trace
 #: A step is bound by its input if input takes more than this part of its time (the PyTorch profiler plug-in's
 #: rule).
 INPUT: Final = 0.05
-#: Compiling inside steps that are no warm-up: as low as for input, because it should not occur at all.
+#: Compiling inside steps after the warm-up: as low as for input, because it should not occur at all.
 COMPILING: Final = 0.05
 #: Communication that nothing hides (the plug-in's rule), and each other part of the time with a finding.
 WORTH: Final = 0.1
@@ -34,7 +34,7 @@ WORTH: Final = 0.1
 OUTSIDE: Final = 0.3
 #: The part is surely above its threshold if it is above by this many standard errors.
 ERRORS: Final = 2
-#: A device that is busy for less of the time is not healthy (the plug-in's rule: utilization below 50 %).
+#: A run whose device is busy for a smaller part is not healthy (the plug-in's rule: utilization below 50 %).
 BUSY: Final = 0.5
 #: A start that takes most of all steps' time is a cause from this part of the wall time on.
 AT_START: Final = 0.25
@@ -45,17 +45,17 @@ FAINT: Final = 0.1
 ATTAINED: Final = 0.6
 #: Memory is near its limit above this part of the device's (the plug-in's rule).
 FULL: Final = 0.9
-#: A rank is the slow one if it causes more than this part of all waiting and more than 1.5 times an equal
-#: share, and its lateness is above the threshold of a finding.
+#: A rank is the slow one if it causes more than this part of all waiting, more than 1.5 times an equal share,
+#: and its lateness is above a finding's threshold.
 CAUSES: Final = 0.5
 #: Kernels with a median below this (ns) take less time than the host needs to launch them, about 5 to 10 µs.
 SHORT: Final = 10_000
 #: The most (ns) that Python takes between two ops, recording included; longer gaps are the program's own
 #: code.
 BETWEEN: Final = 50_000
-#: A line that waits for this part of the time outside ops is what to change, before the number of ops.
+#: If a line waits for this part of the time outside ops, the advice is to change it before the number of ops.
 WAITED: Final = 0.3
-#: Of fewer pieces of work on a device nothing is said.
+#: A device with fewer pieces of work gets no finding.
 LEAST: Final = 10
 #: A detector's finding keeps a run from being healthy from this part of a median step on.
 WORTH_A_CHANGE: Final = 0.05
@@ -107,12 +107,12 @@ def sums(rows: pl.DataFrame, device: Device | None, on_gpu: bool) -> Sums:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """The facts that the diagnosis examines. ``divided``: the judged time of each device or process;
-    ``usual``: that of the steps that are not slow, the same list if no step is slow. ``wall``: the wall time
-    of the process that ran longest (ns). ``work``: None if the CPU is the device. ``sums``: of the ops;
+    ``usual``: the time of the steps that are not slow; the same list if no step is slow. ``wall``: the wall
+    time of the process that ran longest (ns). ``work``: None if the CPU is the device. ``sums``: of the ops;
     ``unattributed``: device time (ns) without an op. ``loaders``: ``input_waits.waits``. ``stragglers``,
     ``memory``: the frames of these names. ``device``: the limits of the device, or why they are not known.
-    ``losses``: what the data lacks, a sentence each. ``ops_lost``: why it is not known what ran outside any
-    op. ``captured``: how many kernels, copies and sets went into CUDA graphs and did not run."""
+    ``losses``: what the data lacks, one sentence for each. ``ops_lost``: why it is not known what ran outside
+    any op. ``captured``: how many kernels, copies and sets went into CUDA graphs and did not run."""
 
     trace: Trace
     divided: list[Divided]
@@ -161,8 +161,8 @@ class Judge:
         self.ranks = dict(facts.trace["processes"].select("process", "rank").rows())
 
     def surely(self, findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return the findings, the costliest first. Those near their threshold are borderline; beside a clear
-        one, those below their threshold are left out."""
+        """Return the findings, the costliest first. Findings near their threshold are borderline; if another
+        one is clear, those below their threshold are left out."""
         rows = sorted(findings, key=lambda row: -row["lost"])
         clear = any(row["sure"] for row in rows)
         told = []
@@ -186,7 +186,7 @@ class Judge:
         sure: bool = True,
     ) -> dict[str, Any]:
         """Return the row of a finding whose part of the time, ``measured``, is over ``limit`` or near it;
-        ``sure``: whether the steps agree that it is over it."""
+        ``sure``: whether the steps agree that it is over the limit."""
         row = self._row(finding, lost, *rest)
         return row | {
             "limit": limit,

@@ -67,7 +67,7 @@ class Steps:
     """The judged steps, by process, and how much longer the first ones took than later ones (ns)."""
 
     of: dict[int, Stretch]
-    #: Time of all steps, the first ones included, and the time of the first ones beyond the median.
+    #: Time of all steps, including the first ones, and by how much the first ones exceeded the median.
     whole: int = 0
     starting: int = 0
     started: int = 0
@@ -94,7 +94,7 @@ class Divided:
     parts: dict[str, int]
     #: The longest gap (ns) in which the device waited for the host; 0 on a CPU.
     longest: int = 0
-    #: On a CPU: the standard error (ns) of the time ``outside``, from how its part of a step differs.
+    #: On a CPU: the standard error (ns) of the time ``outside``, from how much its part of a step varies.
     error: float = 0.0
 
 
@@ -102,7 +102,7 @@ def steps_to_judge(
     table: pl.DataFrame, asked: pl.DataFrame, work: DeviceWork | None, host: Host
 ) -> Steps:
     """Return the steps that ended and were captured, without the first ones if these are slow (warm-up) or
-    alone compile.
+    only they compile.
 
     ``table`` is ``step_times.steps_of``, ``asked`` is ``input_waits.input_waits``: a step begins when it asks
     for its input. Steps in which the device ran nothing are left out: MindSpore's device traces mark ten
@@ -389,8 +389,8 @@ def _error(steps: Spans, spans: Spans) -> float:
 
 
 def _until_run(compiling: Spans, others: Spans) -> Spans:
-    """Return the compilations, each until another event begins: TensorFlow optimises a graph, under no range,
-    when it first runs it."""
+    """Return the compilations, each until another event begins: TensorFlow optimises a graph, outside any
+    range, when it first runs it."""
     if not len(compiling[0]) or not len(others[0]):
         return compiling
     index = np.searchsorted(others[0], compiling[1], side="left")

@@ -12,7 +12,7 @@ from opscope.core.question import units
 
 __all__ = ["BOUNDS", "COPIES", "PARTS", "READS", "Words", "ns", "share", "size"]
 
-#: Of idle time whose cause is not known, and the first thing to try.
+#: For idle time whose cause is not known, and the first thing to try.
 NO_LAUNCHES: Final = "the trace has no launches, which would tell"
 OTHER_CLOCKS: Final = (
     "record again, with a newer driver and profiler: only with clocks that agree do launches tell"
@@ -69,8 +69,7 @@ class Words:
 
     framework: str | None
     on_gpu: bool
-    #: The properties of the run; None where only its totals are known: then the first of several texts is
-    #: used.
+    #: The properties of the run; None if only its totals are known: then the first of several texts is used.
     run: Run | None = None
 
     def _by(self, general: str, **named: changes.Words) -> str:

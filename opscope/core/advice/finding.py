@@ -39,8 +39,8 @@ EVIDENCE: Final = {
 class Finding:
     """One thing to change. Times in ns.
 
-    The saving lies between ``saving_least`` and ``saving_most``; ``saving_most`` is None where nothing bounds
-    it. ``saving`` is the best estimate; None where the replay of ``edit`` gives it, or nothing does.
+    The saving lies between ``saving_least`` and ``saving_most``; ``saving_most`` is None if nothing bounds
+    it. ``saving`` is the best estimate; None if the replay of ``edit`` gives it, or if it is not known.
     ``reasoning`` says how all were computed, from columns that the profile has.
     """
 
@@ -62,12 +62,12 @@ class Finding:
     rows: pl.DataFrame | None = None
     #: The change's effect on the timeline; None where that is not known.
     edit: Edit | None = None
-    #: ``step``: the time is lost in each step. ``run``: it is lost once, as at the start, and no step is
-    #: shorter without it.
+    #: ``step``: the time is lost in each step. ``run``: the time is lost once, as at the start, and no step
+    #: is shorter without it.
     of: str = "step"
     #: What the change saves of a median step (ns); None: ``saving`` is divided by the steps.
     step_saving: int | None = None
-    #: Whether a run with this finding is not healthy, although the change's saving is not known.
+    #: Whether this finding makes a run unhealthy even if the change's saving is not known.
     stands_out: bool = False
     #: Whether the finding puts all other figures in doubt: then the first row of the diagnosis says so too.
     doubts: bool = False

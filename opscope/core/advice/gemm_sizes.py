@@ -21,7 +21,7 @@ _MOST_ADDED: Final = 1 / 8
 
 
 class Product(NamedTuple):
-    """A call's product: ``batch`` independent ones of M×K by K×N; ``inner``: the sizes that lie in memory
+    """A call's product: ``batch`` independent products of M×K by K×N; ``inner``: the sizes that lie in memory
     one element after the other, by name (K, N, M, ``input channels`` …)."""
 
     batch: int
@@ -33,7 +33,7 @@ class Product(NamedTuple):
 
 @lru_cache(maxsize=16_384)
 def read(op: str, inputs: str, params: str | None) -> Product | None:
-    """Return the sizes of a call; None if its inputs do not tell them."""
+    """Return the sizes of a call; None if its inputs do not show them."""
     try:
         call = parse(f"x({inputs})" + (f" {{{params}}}" if params else ""))
     except RangeTextError:
@@ -77,7 +77,7 @@ def _gemm(call: OpCall, specs: list[TensorSpec]) -> Product | None:
     if swap:
         rows, n = n, rows
     if rows != k or any(spec.strides is not None for spec in (a, b)):
-        return None  # the strides of views tell where a row begins, but not the sizes
+        return None  # the strides of views show where a row begins, but not the sizes
     right_inner = ("K", k) if swap else ("N", n)
     if _turn(a):
         left_inner = ("M", m) if left_inner[0] == "K" else ("K", k)

@@ -15,9 +15,9 @@ _FLAGS: Final = ("slow", "warm_up")
 
 
 def marked_steps(answers: Answers) -> pl.DataFrame:
-    """Return the rows of ``steps()`` that are steps: those with a number. Times in ns. Where no range is a
-    step, there are none, and ``steps()`` is not called: its one row, of the whole run, costs 1.6 s of CPU for
-    a million kernels."""
+    """Return the rows of ``steps()`` that are steps: those with a number. Times in ns. If no range is a step,
+    there are none, and ``steps()`` is not called: its single row, for the whole run, costs 1.6 s of CPU for a
+    million kernels."""
     has_ranges = "ranges" in answers.trace.tables  # a merged profile has its steps and no ranges
     if has_ranges and not (answers.attribution.meaning.role == ROLE["step"]).any():
         return pl.DataFrame(schema={name: _kind(name) for name in steps.COLUMNS})

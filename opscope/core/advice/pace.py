@@ -1,6 +1,6 @@
 """What kept each device idle while it waited for its host: input, a call that waits, launching, other work.
 
-Only steps that ended and are no warm-up count. Every gap of a device that the host caused (``idle()``'s host
+Only steps that ended and are not warm-up count. Every gap of a device that the host caused (``idle()``'s host
 wait) is split into pieces, each with one cause, so that no two detectors claim the same time:
 
 - *input*: a thread of the steps waited for a data loader;
@@ -103,7 +103,7 @@ class Pace:
     stretches: pl.DataFrame
 
     def time(self, cause: str) -> int:
-        """Return the idle time (ns) of a cause: in each step, of the device with most of it."""
+        """Return a cause's idle time (ns) in each step, on the device with most of it."""
         mine = self.pieces.filter(pl.col("cause") == cause)
         by_device = mine.group_by("process", "device", "place").agg(
             (pl.col("end") - pl.col("start")).sum().alias("time")
@@ -112,7 +112,7 @@ class Pace:
 
     @property
     def left_out(self) -> str:
-        """What is left out, as words to add to a sentence."""
+        """What was left out, as words to add to a sentence."""
         return f"; {count(self.warm, 'step')} of warm-up left out" if self.warm else ""
 
     @property
@@ -163,7 +163,7 @@ def counted(answers: Answers) -> tuple[pl.DataFrame, int] | str:
 
 
 def _pace(answers: Answers) -> Pace | str:
-    trace = answers.attribution.trace  # with the steps that are inferred
+    trace = answers.attribution.trace  # including inferred steps
     if answers.cpu_only:
         return NO_GPU
     if trace["kernels"].is_empty():

@@ -22,7 +22,7 @@ FULL: Final = 0.9
 class Use:
     """The number of processors in use, as the mean over some intervals."""
 
-    #: By the process itself, and by its child processes.
+    #: Processors used by the process itself, and by its child processes.
     own: float
     children: float
     #: By others.
@@ -35,7 +35,7 @@ class Use:
 
     @property
     def mine(self) -> float:
-        """By the process and its child processes."""
+        """Processors used by the process and its child processes."""
         return self.own + self.children
 
     @property

@@ -1,6 +1,6 @@
 """The matrix products of a profile, for detectors: the sizes, time and units of each. A product is the device
 time of a GEMM, convolution, attention or recurrent layer, including kernels that only help it (layouts, sums
-of parts). A kernel's FLOPs and bytes are its part, by time, of its op's, as everywhere."""
+of parts). A kernel's FLOPs and bytes are its op's, divided by time, as everywhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Products:
     ``plain`` (whether a kernel's name proves a product on the vector units), tc_reason, ``name`` and ``grid``
     of the longest kernel. ``whole``: the time of all kernels (ns). ``hidden``, ``hidden_plain``: the time
     (ns) of kernels outside these whose names prove a product, and of those on vector units;
-    ``hidden_narrow``: whether such a name tells f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts
+    ``hidden_narrow``: whether such a name shows f16, bf16, fp8 or int8. ``placed``: whether ``row`` counts
     the trace's kernels.
     """
 
@@ -76,7 +76,7 @@ _known: WeakKeyDictionary[Any, Products | CannotTell] = WeakKeyDictionary()
 
 
 def products(answers: Answers) -> Products | CannotTell:
-    """Return the profile's products, or why they cannot be told. Computed once a profile."""
+    """Return the profile's products, or why they are not known. Computed once a profile."""
     with lock_of(answers, "products"):  # several detectors ask at once
         if answers not in _known:
             _known[answers] = _products(answers)
@@ -145,7 +145,7 @@ def _works(mine: pl.DataFrame) -> pl.DataFrame:
             pl.col("duration").max().alias("most"),
             pl.len().alias("kernels"),
             pl.col("duration", "matrix_flops", "bytes").sum(),
-            # a sum of nothing is 0, which would be a work without FLOPs
+            # a sum without values is 0, which would mean work without FLOPs
             pl.col("matrix_flops", "bytes").null_count().name.prefix("no_"),
             pl.col("tensor_core").any(ignore_nulls=False).alias("on_tensor"),
             pl.col("plain").any(),
@@ -211,7 +211,7 @@ def ideal_time(
 def present_rate(device: Device) -> pl.Expr:
     """Return the peak (FLOP/s) of the units that a work ran on, by its dtype and ``on_tensor``.
 
-    Where the units are not known it is the higher peak.
+    If the units are not known, it is the higher peak.
     """
     rate_of_dtype = pl.lit(None, pl.Float64)
     for dtype in ("f64", "f32", "f16", "bf16", "i8", "u8", "f8e4m3fn", "f8e5m2"):
@@ -233,9 +233,9 @@ def scaled(works: pl.DataFrame, now: pl.Expr, then: pl.Expr) -> pl.DataFrame:
     """Return the works with ``now`` and ``then`` (least times in ns before and after a change), ``factor``
     and ``most`` (ns).
 
-    ``factor`` is their ratio, at most 1: a kernel is taken to stay as far from its roof as it is; it is 1
-    where the work is bound by latency, and null where a roof is not known. ``most`` is the time above the new
-    roof, or all of the time where that is not known.
+    ``factor`` is their ratio, at most 1, assuming that a kernel stays as far from its roof as it is; 1 if the
+    work is bound by latency, null if a roof is not known. ``most`` is the time above the new roof, or all of
+    the time where that is not known.
     """
     scaled_works = works.with_columns(now.alias("now"), then.alias("then"))
     short = (pl.col("now") < LATENCY_NS * pl.col("calls")) & (
@@ -258,7 +258,7 @@ def nvidia(device: Device) -> tuple[int, int] | None:
 
 
 def tensor_units(device: Device) -> str:
-    """Return the name of a device's units for matrix products, as its vendor has it."""
+    """Return the vendor's name for a device's units for matrix products."""
     return {"nvidia": "Tensor Cores", "amd": "Matrix Cores"}.get(device.vendor, "matrix units")
 
 
@@ -268,7 +268,7 @@ def unknown_device(reason: str | None) -> CannotTell:
 
 
 def not_ops(time: int) -> CannotTell:
-    """Say that kernels with this time (ns) compute products, but no op tells which."""
+    """Say that kernels with this time (ns) compute products, but no op shows which."""
     return CannotTell(
         f"kernels with {ms(time)} compute products, by their names, but no op with shapes is known for them"
     )

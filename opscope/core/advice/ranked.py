@@ -39,10 +39,10 @@ _REASONING: Final = (
 
 
 def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
-    """Return the causes and what the detectors said as one list, with what each costs of a step and of the
-    run; then what no detector could tell, and what found nothing.
+    """Return causes and findings as one list, with the cost of each in a step and in the run; then the
+    detectors that cannot tell, and those that found nothing.
 
-    Where the data can carry no cause (``Causes.barred``) a detector that explains one cannot tell.
+    If the data allow no cause (``Causes.barred``), a detector that explains one cannot tell.
     """
     if causes.barred is not None:
         said = [_barred(entry, causes.barred) for entry in said]
@@ -58,7 +58,7 @@ def ranked(said: Sequence[Said], causes: Causes) -> tuple[Said, ...]:
             for entry in left
             if name in ask.explains(entry.detector) and _enough(entry, cause)
         ]
-        # findings about this cause first, before those about another cause too
+        # findings about only this cause first, before those that concern another cause too
         best = min(
             mine,
             key=lambda entry: (ask.explains(entry.detector).index(name), _place(entry)),
@@ -148,7 +148,7 @@ def _of_a_step(entry: Said, finding: Finding, causes: Causes) -> int | None:
         return None
     step = finding.step_saving
     if step is None and entry.times is not None and len(entry.times) > 1:
-        # the replay's times of each step; the first is that of the whole
+        # the replay's times of each step; the first row is the whole
         middle = entry.times["saving"][1:].median()
         step = None if middle is None else round(float(middle))  # type: ignore[arg-type]
     if step is None and finding.saving is not None:
@@ -157,7 +157,7 @@ def _of_a_step(entry: Said, finding: Finding, causes: Causes) -> int | None:
 
 
 def _barred(entry: Said, why: str) -> Said:
-    """Return a finding as one that cannot tell: missing data come before any conclusion."""
+    """Replace a finding by the answer that it cannot tell: missing data come before any conclusion."""
     if entry.finding is None or not ask.explains(entry.detector):
         return entry  # the finding is about some work, or the recording, and names no cause of the time
     return Said(entry.detector, CANNOT_TELL, reason=why)
@@ -190,8 +190,8 @@ def _alone(cause: Row) -> Said:
 
 
 def _place(entry: Said) -> tuple[int, int, int, str]:
-    """Return the place in the list: a sure one that makes all others doubtful; sure ones by their cost in the
-    run; borderline causes; the others."""
+    """Return the place in the list: first a sure finding that makes all others doubtful, then sure ones by
+    their cost in the run, borderline causes, the others."""
     assert entry.finding is not None
     cost = entry.cause["lost"] if entry.cause is not None else entry.finding.saving
     if entry.sure:

@@ -1,4 +1,4 @@
-"""What the detectors said of a profile, as the ranked list: each set of detectors is asked once, for all
+"""The detectors' answers on a profile, as the ranked list: each set of detectors is asked once, for all
 questions about advice."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def verdict(profile: Answers) -> tuple[ask.Said, ...]:
 
 def _said(profile: Answers, names: tuple[str, ...] | None) -> tuple[ask.Said, ...]:
     fresh = not profile._made - {NOTES}
-    if "kernels" in profile.trace.tables:  # a merged profile has none
+    if "kernels" in profile.trace.tables:  # a merged profile has no such table
         # read before kernels(), which then shares its columns: for a million kernels they are 0.11 GB
         profile.trace["kernels"]
     ask_for = partial(

@@ -52,7 +52,7 @@ def places(rows: pl.DataFrame, noun: str, time: str = "duration") -> str:
 
 def evidence(rows: pl.DataFrame, time: str = "duration", most: int = 20) -> pl.DataFrame:
     """Return the rows of a finding's evidence: equal places together, those with most time first. ``rows``
-    are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id`` is that of the place's longest row."""
+    are of ``kernels()``, ``memops()`` or ``ops()``; ``op_id``: the op of the place's longest row."""
     location = [
         name
         for name in ("op", "direction", "layer", "source", "inputs", "dtypes")

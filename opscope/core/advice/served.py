@@ -11,9 +11,9 @@ from opscope.core.analysis.serving.step_sums import step_sums
 
 NO_STEPS: Final = "nothing marks the engine steps of an inference server"
 FEW: Final = "there are fewer than {least} decode steps after the warm-up"
-#: Fewer steps than these show no habit of a server.
+#: Fewer steps than this show no regular behaviour of a server.
 LEAST: Final = 5
-#: A part of the engine's time from which advice is worth reading.
+#: The least part of the engine's time for which advice is worth reading.
 WORTH: Final = 0.05
 #: With a certainty below this, the kind of a step was guessed.
 _SURE: Final = 0.5
@@ -40,7 +40,7 @@ def steady(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def window(steps: pl.DataFrame) -> int:
-    """Return the engine's time (ns); of several processes the longest, as they run side by side."""
+    """Return the engine's time (ns); with several processes the longest, as they run side by side."""
     return int(steps.group_by("process").agg(pl.col("time").sum())["time"].max() or 0)  # type: ignore[arg-type]
 
 

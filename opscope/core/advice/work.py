@@ -36,7 +36,7 @@ COLUMNS: Final = (
     *("op_id", "op", "op_type", "direction", "layer", "step", "source"),
     *("inputs", "outputs", "dtypes", "params", "matrix_flops", "bytes"),
 )
-#: Families of ops that move no data, and of ranges that are no ops of a framework.
+#: Families of ops that move no data, and of ranges that are not a framework's ops.
 _NOT_WORK: Final = ("view", "allocation", "query", "user", "layer", "step", "phase", "graph")
 _TENSOR: Final = re.compile(r"([a-z][a-z0-9]*)\[([^\[\]]*)\]|=(\d+)")
 
@@ -103,7 +103,7 @@ def edit_of(
 
 
 def and_host(gone: int) -> str:
-    """Return the words of a reasoning on the host's time (ns) that goes with removed launches."""
+    """Return the words of a reasoning about the host's time (ns) that removed launches save."""
     return (
         f"; and the host's time in the ops and calls that launched what goes, {ms(gone)}"
         if gone
@@ -216,5 +216,5 @@ def numel(dims: Sequence[int]) -> int:
 
 
 def size_of(tensor: Tensor) -> int:
-    """Return the bytes of a tensor; 0 where the dtype has no known size."""
+    """Return the bytes of a tensor; 0 if the dtype's size is not known."""
     return numel(tensor[1]) * DTYPE_BITS.get(tensor[0], 0) // 8

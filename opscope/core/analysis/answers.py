@@ -67,7 +67,7 @@ class Answers(Questions):
         self._parts[part] = value
 
     def _has(self, part: Callable[[Any], Any]) -> bool:
-        """Whether ``of(part)`` was made or given."""
+        """Whether ``of(part)`` was computed or set."""
         return part in self._parts
 
     def ask(self, question: Question | str, *given: Any, **named: Any) -> pl.DataFrame:

@@ -20,7 +20,7 @@ from opscope.core.tables.intervals import NONE
 from opscope.core.tables.trace import Trace
 
 #: Key in ``origin`` of the list of these processes: ``process``, ``path`` (of its file, None if unknown),
-#: ``of`` (the path of the replays), and the numbers of its ``kernels`` and ``copies`` that are left out.
+#: ``of`` (the path of the replays), and how many of its ``kernels`` and ``copies`` are left out.
 CAPTURES: Final = "captures"
 
 

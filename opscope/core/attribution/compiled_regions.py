@@ -12,7 +12,7 @@ from typing import Final
 
 import polars as pl
 
-#: Prefixes of ops that stand for a whole compiled region.
+#: Prefixes of ops that represent a whole compiled region.
 REGION_NAMES: Final = (
     "CompiledFunction",
     "Torch-Compiled Region",

@@ -14,7 +14,7 @@ from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
-#: Kinds of nodes. Child graphs and others (host functions, memory) have no row of their own in a trace.
+#: Kinds of nodes. Child graphs and other nodes (host functions, memory) have no row of their own in a trace.
 KERNEL, COPY, SET, CHILD, OTHER = range(5)
 _MAKES: Final = (
     LAUNCH,

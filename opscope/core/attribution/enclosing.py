@@ -78,7 +78,7 @@ class Context:
         return number
 
     def numbers(self, kind: str, process: Ints, thread: Ints, time: Ints) -> NDArray[np.int32]:
-        """Return a number for what is open at each time (ns), -1 for nothing; equal texts have equal
+        """Return a number for the range open at each time (ns), -1 if none is; equal texts have equal
         numbers."""
         return _numbers(self._enclosing(kind), process, thread, time)
 
@@ -335,7 +335,7 @@ def _chain(
 ) -> None:
     """Join each range's text with the text around it, level by level, once per distinct pair.
 
-    ``alone``: whether texts of the outermost level are passed to the join too, with "" around them.
+    ``alone``: whether the join also gets texts of the outermost level, with "" as the text around them.
     """
     placed = tree.order
     level = depth(tree.parent)

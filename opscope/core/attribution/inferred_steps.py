@@ -211,7 +211,7 @@ def _of_training(
 def _with_whole_bodies(frame: pl.DataFrame, loop: Loop, before: int | None = None) -> pl.DataFrame:
     """Return steps that end with an optimizer, extended to their whole loop bodies.
 
-    ``before``: when (ns) the step before the first one ended, if that step is not among them.
+    ``before``: when (ns) the step before the first one ended, if that step is not included.
     """
     ends = frame["end"].to_numpy()
     bounds = with_bodies(loop, ends if before is None else np.append(before, ends))
@@ -378,7 +378,7 @@ def _directions(meaning: Meaning) -> NDArray[np.int8]:
 
 
 def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) -> int:
-    """Return the thread of the steps: the one of compiled functions, else the one with most forward ops."""
+    """Return the steps' thread: that of compiled functions, else the one with most forward ops."""
     graphs = np.flatnonzero(meaning.role == ROLE["graph"])
     graphs = graphs[(ranges["process"].gather(graphs) == process).fill_null(False).to_numpy()]
     threads = ranges["thread"].gather(graphs if len(graphs) else rows).drop_nulls()
@@ -388,8 +388,8 @@ def _thread(ranges: pl.DataFrame, meaning: Meaning, process: int, rows: Ints) ->
 def _with_first(found: Found, start: pl.Series, reading: NDArray[np.int32]) -> Found:
     """Return ``found`` with the step before its first bound, if the process's ops until then make up a step.
 
-    ``start`` (ns) and ``reading`` are those of all its ops. A recording that begins with a step contains that
-    whole step.
+    ``start`` (ns) and ``reading``: of all its ops. A recording that begins with a step contains that whole
+    step.
     """
     begun = start.to_numpy()
     early = begun < found.bounds[0]
@@ -411,7 +411,7 @@ class _Kinds:
     names: tuple[str, ...]
 
     def functions(self, reading: _Codes) -> frozenset[str]:
-        """Return the functions in which these readings are compiled."""
+        """Return the compiled functions that contain these readings."""
         numbers = np.unique(self.function[reading]).tolist()
         return frozenset(plain(self.names[number]) for number in numbers if number >= 0)
 
@@ -487,8 +487,8 @@ class _Process:
         return None
 
     def _runs(self, mine: NDArray[np.bool_]) -> tuple[Ints, float] | None:
-        """Return when (ns) each run of a function began, and the share of runs that are alike; None if it
-        is no loop."""
+        """Return when (ns) each run of a function began, and the share of runs that are alike; None if it is
+        not a loop."""
         rows = np.flatnonzero(mine)
         codes, index, count = np.unique(
             self._reading[rows], return_inverse=True, return_counts=True
@@ -502,7 +502,7 @@ class _Process:
             at = np.flatnonzero(index == code)
             alike = _alike(_signatures(self._kinds.weight[self._reading[rows]], at))
             if len(at) * np.median(np.diff(at)) < 0.5 * len(rows):
-                continue  # it occurs in only a part of the runs
+                continue  # it occurs only in some of the runs
             if alike >= ALIKE:
                 return self._start[rows[at]], alike
         return None
@@ -637,7 +637,7 @@ def without_marks(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> tuple[
 
 
 def in_words(by: str) -> str:
-    """Return in words how steps were found; ``by`` is the value in a row of theirs."""
+    """Return in words how steps were found; ``by``: the value in their rows."""
     kind, _, name = by.partition(" ")
     if name and kind in _CALLED:
         return f"{_CALLED[kind]} {name}"

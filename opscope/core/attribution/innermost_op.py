@@ -65,7 +65,7 @@ def open_ops(
         called = in_order(called_at, launches.get(key, np.empty(0, np.int64)), mapped)
         time = gathered(calls["start"], called, mapped)
         nests[key] = None
-        # the enclosing op began in the window or is held over, and a window is a small part of a thread
+        # the enclosing op began in the window or is carried over, and a window is a small part of a thread
         all_rows = Window(rows[:0], slice(0, len(rows)), None)
         for window in [all_rows] if keep else windows(start, end, rows):
             some, open_count = window.rows, len(window.held)

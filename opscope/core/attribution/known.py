@@ -64,8 +64,8 @@ class Launched:
 class NamedOps:
     """Per kernel the range row of the op that it names (-1: none), and whether that is inferred.
 
-    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: like ``op``, per
-    copy or set, without inferred names; empty if no copy names an op.
+    The ranges from row ``first`` on were made from kernels, copies and sets. ``copied``: the same per copy or
+    set, without inferred names; empty if no copy names an op.
     """
 
     op: Rows

@@ -61,7 +61,7 @@ class Loop:
     events: Events
     optimizes: NDArray[np.bool_]
     differentiates: NDArray[np.bool_]
-    #: Per event, whether a backward pass differentiates it or an op in it.
+    #: Per event, whether a backward pass differentiates it or an op inside it.
     is_differentiated: NDArray[np.bool_]
 
 
@@ -82,7 +82,7 @@ class Loops:
             np.int64,
         )
         called = [_called(reading, text) for reading, text in said]
-        #: The names of what is called, and per reading the number of the name (-1: it is no call).
+        #: The names of the callees, and per reading the number of its name (-1: not a call).
         self._names = sorted({name for name in called if name is not None})
         numbers = {name: number for number, name in enumerate(self._names)}
         self._code = np.array([numbers.get(name or "", NONE) for name in called], np.int64)
@@ -344,12 +344,12 @@ def _called(reading: Reading, text: str) -> str | None:
 
 
 def _zeroes_gradients(reading: Reading, text: str) -> bool:
-    """Whether a range sets gradients to zero: the optimizer's, but no step of it."""
+    """Whether a range sets gradients to zero: the optimizer's own call for it, not its step."""
     return "zero_grad" in text[:64] or (reading.call is not None and reading.call.name in _FILLS)
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:
-    """Return a key that is equal for readings which may stand for each other in different steps."""
+    """Return a key that is equal for readings which may replace each other in different steps."""
     called = _called(reading, text)
     if called is not None:
         return called
@@ -396,7 +396,7 @@ def with_bodies(loop: Loop, ends: Ints) -> tuple[Ints, Ints] | None:
 
 
 def share_alike(loop: Loop, ends: Ints) -> float:
-    """Return the share of steps whose optimizer ran the ops of the one before."""
+    """Return the share of steps whose optimizer ran the same ops as in the step before."""
     last = np.searchsorted(loop.events.start, ends, "left")
     tails = [loop.events.symbol[end - 1] for end in last.tolist()]
     return float(np.mean([tail == tails[-1] for tail in tails]))

@@ -16,7 +16,7 @@ _MOST_PEERS = 64
 
 
 def name_groups(ranges: pl.DataFrame, meaning: Meaning, is_op: NDArray[np.bool_]) -> Meaning:
-    """Return ``meaning`` in which each ``ncclGroupEnd`` range stands for the calls of its group.
+    """Return ``meaning`` in which each ``ncclGroupEnd`` range represents the calls of its group.
 
     It is named after these calls, such as ``ncclSend+ncclRecv``. Groups nest, and only the outermost end
     launches; the calls of a group are those between the outermost start and end on one thread.

@@ -67,8 +67,8 @@ def _turn_of_forward(
     """Return ``turn``, where ops of a graph that differentiates another graph have the run of the forward
     graph.
 
-    It is the latest run of the forward graph that is not differentiated yet: a tape goes back over what
-    it recorded.
+    It is the latest run of the forward graph that is not differentiated yet: a tape goes backwards over its
+    records.
     """
     forward = [forward_graph(call) for call in specs.calls]
     other = np.array([call is not None for call in forward], bool)[spec] & (run >= 0)

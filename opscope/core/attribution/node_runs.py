@@ -83,7 +83,7 @@ def _choose(
     ints: Ints,
     unsure: NDArray[np.bool_],
 ) -> None:
-    """Write runs and doubts of the ops ``at``, decided once per reading and set of open graphs."""
+    """Write runs and doubts of the ops ``at``; each reading and set of open graphs is decided once."""
     reading = meaning.reading[rows[at]]
     kinds = np.column_stack((reading, inside >= 0))
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)

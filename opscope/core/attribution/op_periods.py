@@ -23,7 +23,7 @@ from opscope.core.tables.intervals import Ints
 Weights: TypeAlias = NDArray[np.uint64]
 _Codes: TypeAlias = NDArray[np.integer[Any]]
 
-#: Fewer iterations than this are no repetition.
+#: Fewer iterations than this do not count as repetition.
 LEAST: Final = 3
 #: Least share of the iterations that must be alike.
 ALIKE: Final = 0.9
@@ -40,7 +40,7 @@ _WARM: Final = 0.34
 TOO_FEW: Final = f"fewer than {2 * LEAST} ops outside any other"
 NOT_PERIODIC: Final = "the sequence of ops does not repeat as a whole"
 ONE_OP: Final = "one op alone repeats"
-#: What the repeating part may be instead of an iteration.
+#: Other things that the repeating part may be, instead of an iteration.
 BY_ORDER: Final = "no text names the place that repeats: it may be the layers of one pass"
 LONGER: Final = "a longer sequence repeats too"
 
@@ -48,7 +48,7 @@ LONGER: Final = "a longer sequence repeats too"
 @dataclass(frozen=True, slots=True)
 class Period:
     """``bounds``: begins of the iterations and the end of the last (ns); ``many``: the number of ops in a
-    usual one. ``doubt``: what else it may be; None if the texts name places and no longer period fits.
+    usual one. ``doubt``: possible other meanings; None if the texts name places and no longer period fits.
     """
 
     bounds: Ints
@@ -177,7 +177,7 @@ def _cut(at: Ints, total: Weights, named: bool) -> _Cut | None:
         return None
     steps = np.diff(total[at]) == usual
     size = int(length[np.argmax(steps)])
-    # the last one is alike if the ops after its begin are those of the others
+    # the last one is alike if the ops after its begin are the same as in the others
     last = int(at[-1]) + size
     ends_as_usual = _sum(total, int(at[-1]), last) == int(usual)
     steps = np.append(steps, ends_as_usual)

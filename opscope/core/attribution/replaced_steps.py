@@ -15,7 +15,7 @@ from opscope.core.dialects import Reading
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE
 
-#: How a note on where steps come from begins.
+#: The begin of a note on the source of steps.
 NOTE: Final = "steps "
 
 
@@ -25,8 +25,8 @@ def replaced_steps(
     """Return the attribution with the steps of ``table`` (as ``inferred_steps`` returns them) instead of all
     others.
 
-    No row moves: replaced steps stay as rows without a meaning, new ones follow all other rows. ``note`` says
-    where the new steps come from; it replaces earlier notes on that. ``keep``: the other steps stay.
+    No row moves: replaced steps stay as rows without a meaning, new ones follow all other rows. ``note``
+    gives the new steps' source; it replaces earlier notes on that. ``keep``: whether the other steps stay.
     """
     meaning = attribution.meaning
     readings, texts, reading = meaning.readings, meaning.texts, meaning.reading

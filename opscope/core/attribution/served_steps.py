@@ -17,11 +17,11 @@ from opscope.core.dialects.serving import BESIDE, EngineStep, Share
 from opscope.core.tables.interpret import ROLE, Meaning
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Columns for what a name says about the requests of each phase.
+#: Columns for the facts in a name about the requests of each phase.
 SHARE: Final = ("requests", "queries", "keys", "qq", "qk")
 PHASES: Final = ("prefill", "decode")
 _PLACE: Final = {"process": pl.Int32, "thread": pl.Int64, "start": pl.Int64, "end": pl.Int64}
-#: Columns for what the name of a step says.
+#: Columns for the facts in the name of a step.
 _NAMED: Final = {
     "kind": pl.String,
     "source": pl.String,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opscope.core.dialects import Reading
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Fewer steps than this are no repetition.
+#: Fewer steps than this do not count as repetition.
 LEAST: Final = 3
 #: Least share of the steps that must be alike.
 ALIKE: Final = 0.9
@@ -29,8 +29,8 @@ def period(signatures: NDArray[np.uint64] | Ints) -> tuple[int, float] | None:
     """Return the period of the signatures and the share of them that repeats with it; None if they do not
     repeat.
 
-    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks what is done as the
-    next step begins (gradients set to 0).
+    The last one is ignored (unless there are only LEAST): it may be cut, and it lacks work from the begin of
+    the next step (gradients set to 0).
     """
     signatures = signatures[: max(LEAST, len(signatures) - 1)]
     for round_size in range(1, ROUND + 1):
@@ -63,8 +63,8 @@ def optimizers(readings: Sequence[Reading], ops: tuple[Ints, Ints], begin: Ints,
 def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     """Return which of the optimizers' steps end a step of the program, ascending; None if the marks say it.
 
-    ``optimizer``: the number of the optimizer, per step of one, in order. ``marked``: which of these steps
-    the hook took for the end of a step of the program. ``batches``: how many batches were loaded before each.
+    ``optimizer``: the optimizer's number, for each of its steps, in order. ``marked``: which of these the
+    hook took for the end of a step of the program. ``batches``: the number loaded before each step.
     """
     if (optimizer == NONE).any():
         return None
@@ -78,10 +78,10 @@ def ends_of_rounds(optimizer: Ints, marked: Ints, batches: Ints) -> Ints | None:
     if usual >= ALIKE * (len(rounds) - 1):
         return None
     last_of_batch = np.flatnonzero(np.diff(batches, append=batches[-1] + 1))
-    if len(last_of_batch) >= ALIKE * often.max():  # the most frequent one steps once a batch
+    if len(last_of_batch) >= ALIKE * often.max():  # the most frequent one steps once per batch
         return last_of_batch
     turns = np.count_nonzero(np.diff(optimizer)) + 1
-    if turns == len(np.unique(optimizer)):  # each trains when the one before is done
+    if turns == len(np.unique(optimizer)):  # each trains when the one before has finished
         return np.arange(len(optimizer))
     repeats = period(optimizer)
     if repeats is None:

@@ -1,7 +1,7 @@
 """Look up specs: the calls behind the node names of a prepared graph.
 
 A spec is a mark (category ``spec``, text ``graph/key = call``) or a row of the trace table ``specs`` (with
-the call alone as ``text``). It is looked up by (process, framework, graph, key).
+the call alone as ``text``). Specs are looked up by (process, framework, graph, key).
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ class Specs:
         """Return for each key the row of its spec (-1: none), and whether that is inferred.
 
         Among several specs of one (process, framework, graph, key), it is the latest at ``time`` (ns),
-        else the first after it. If ``graph`` (null: unknown) has none, it is the spec of the latest graph
-        of the process with such a key, which is inferred. ``framework`` may be the range's domain.
+        else the first after it. If ``graph`` (null: unknown) has no such spec, it is the spec of the latest
+        graph of the process with such a key (inferred). ``framework`` may be the range's domain.
         """
         queries = pl.DataFrame(
             {

@@ -28,7 +28,7 @@ LIKE: Final = 0.5
 class Events:
     """The outermost events of a thread, by time (ns). ``symbol``: equal for calls of the same thing;
     ``passes``: whether each is a forward pass (a layer, a compiled function); ``away``: whether it is
-    certainly no part of a step (an evaluation, a checkpoint)."""
+    certainly outside any step (an evaluation, a checkpoint)."""
 
     symbol: _Codes
     start: Ints

@@ -1,6 +1,6 @@
 """Call a function once the program has imported a module. It uses wrapt, but imports wrapt only then. wrapt
 loads asyncio and takes 14 to 36 ms. Most Pythons that ``opscope run`` starts import no framework, so a small
-finder stands in for wrapt until one of the modules is imported."""
+finder replaces wrapt until one of the modules is imported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def as_it_begins(function: Callable[[], None]) -> None:
 
 
 def _has_wrapt() -> bool:
-    """Whether wrapt is completely imported, so that it can wait itself."""
+    """Whether wrapt is completely imported, so that it can wait for the module itself."""
     spec = getattr(sys.modules.get("wrapt"), "__spec__", None)
     return spec is not None and not getattr(spec, "_initializing", False)
 

@@ -28,7 +28,7 @@ FOLDER: Final = "OPSCOPE_ATTACH_DIR"
 WAY_OUT: Final = f"{FOLDER} names another folder, for the program and for opscope attach"
 _SOCKET: Final = re.compile(r"(\d+)-(\d+)\.sock")
 _CREDENTIALS: Final = struct.Struct("3i")
-#: Whether this system tells who is at the other end of a socket.
+#: Whether this system identifies the process at the other end of a socket.
 SUPPORTED: Final = hasattr(socket, "SO_PEERCRED") and os.path.isdir("/proc/self/fd")
 
 
@@ -67,7 +67,7 @@ def folders() -> list[Path]:
 def prepare() -> tuple[Path, int]:
     """Return the folder for a new socket, made if it is missing, and its checked descriptor.
 
-    Raises OSError, the last one, if none will do.
+    Raises the last OSError if no folder is usable.
     """
     failed: OSError | None = None
     for folder in folders():
@@ -151,7 +151,7 @@ def peer(connection: socket.socket) -> tuple[int, int, int]:
 
 
 def remove(descriptor: int, name: str) -> None:
-    """Remove a socket; one that is gone is no error."""
+    """Remove a socket; it is no error if it does not exist."""
     try:
         os.unlink(name, dir_fd=descriptor)
     except FileNotFoundError:
@@ -177,7 +177,7 @@ def places() -> Iterator[Place]:
                 except ConnectionRefusedError:
                     remove(descriptor, name)
                     continue
-                except OSError:  # it is busy, or was removed meanwhile
+                except OSError:  # the program is busy, or the socket was removed meanwhile
                     if not _exists(descriptor, name):
                         continue
                 yield attach_point

@@ -19,7 +19,7 @@ MOST_SECONDS: Final = 3600.0
 
 
 class Refused(Exception):
-    """A request that is not carried out; the text says why."""
+    """A request was refused; the text says why."""
 
 
 def parsed(line: bytes) -> dict[str, Any]:
@@ -47,5 +47,5 @@ def parsed(line: bytes) -> dict[str, Any]:
 
 
 def line(message: dict[str, Any]) -> bytes:
-    """Return a request or an answer as it is sent."""
+    """Return a request or an answer as the bytes to send."""
     return json.dumps(message).encode() + b"\n"

@@ -49,7 +49,7 @@ class Server:
         self._ended = True
 
     def start(self) -> None:
-        """Begin to listen. Raises OSError if there is no folder or no socket for it."""
+        """Begin to listen. Raises OSError if no folder or no socket can be made for it."""
         if not attach_place.SUPPORTED:
             raise OSError("this system does not tell who is at the other end of a socket")
         folder, descriptor = attach_place.prepare()
@@ -58,7 +58,7 @@ class Server:
             # a leftover socket of this name belongs to this very process, before an exec
             attach_place.remove(descriptor, attach_point.name)
             self._listener = attach_place.listen(descriptor, attach_point)
-        except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+        except BaseException:  # Ctrl-C too leaves nothing behind, and is raised again
             os.close(descriptor)
             raise
         self._folder, self.place, self.pid = descriptor, attach_point, os.getpid()
@@ -148,7 +148,7 @@ class Server:
             while not self._ended:
                 left = self._tick()
                 events = waiting.poll(None if left is None else max(0.0, left) * 1000)
-                # a byte in the pipe tells the thread to end
+                # a byte in the pipe makes the thread end
                 if (
                     any(descriptor == listener.fileno() for descriptor, _ in events)
                     and len(events) == 1
@@ -181,7 +181,7 @@ class Server:
             answer = self._answer(parsed(_receive(connection)))
         except Refused as refused:
             answer = {"error": str(refused)}
-        except Exception as error:  # noqa: BLE001 - whoever asked is told, the program goes on
+        except Exception as error:  # noqa: BLE001 - the client gets the error, the program continues
             answer = {"error": f"{type(error).__name__}: {error}"}
         data = line(answer)
         if len(data) > MAX_ANSWER:

@@ -1,4 +1,4 @@
-"""The name of what an instruction calls, as the program writes it: ``time.sleep``, ``self.lock.acquire``. A
+"""The name of an instruction's callee, as the program writes it: ``time.sleep``, ``self.lock.acquire``. A
 function that is written in C has no frame, so the innermost frame of a waiting thread shows only its line."""
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MOST_WORDS: Final = 8
 
 
 def called(code: CodeType, at: int) -> str | None:
-    """Return the name of what the instruction at byte ``at`` calls; None if it calls nothing or that is
-    unknown."""
+    """Return the name of the object that the instruction at byte ``at`` calls; None if it calls nothing or
+    that is unknown."""
     text = code.co_code
     if not 0 <= at < min(len(text), _LONGEST):
         return None
@@ -67,7 +67,7 @@ def _by_position(code: CodeType, text: bytes, at: int) -> list[str]:
         if here[0] == line and here[2] == column and here[1:4:2] <= (end_line, end_column):
             word = _word(code, name, argument)
             if word is not None:
-                # a single name begins a new expression: earlier words belong to an earlier one
+                # a single name begins a new expression: earlier words belong to an earlier expression
                 words = [*words, word] if name in ("LOAD_ATTR", "LOAD_METHOD") else [word]
     return words
 

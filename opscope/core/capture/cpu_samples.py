@@ -92,8 +92,8 @@ class _Series:
 
     def __init__(self, *names: str) -> None:
         self._names = names
-        # a complete row at once: with a list per name, another thread could take one list before the next is
-        # filled
+        # add a complete row at once: with a list per name, another thread could take one list before the next
+        # is filled
         self._rows: deque[tuple[float | None, ...]] = deque(maxlen=MAX_UNWRITTEN)
 
     def add(self, now: int, *values: float | None) -> None:
@@ -142,7 +142,7 @@ class CpuSampler:
         """Take a sample if one is due; return the ns until the next one."""
         if self._off:
             return self._period
-        if not self._due:  # a recording that ends before this does not pay for the import of psutil
+        if not self._due:  # a recording that ends before this does not import psutil
             self._due = perf_counter_ns() + FIRST_NS
         left = self._due - perf_counter_ns()
         if left <= 0:
@@ -152,7 +152,7 @@ class CpuSampler:
         return left
 
     def last(self) -> None:
-        """Take the last sample at the end of a recording; none if there was no first one."""
+        """Take the last sample at the end of a recording, if there was a first one."""
         if self._before is not None and not self._off:
             self._slow_due = 0
             self.sample()
@@ -226,7 +226,7 @@ class CpuSampler:
 
     def _sample_gpus(self, gpus: GpuSamples, now: int) -> None:
         for device, values in gpus.sample(now):
-            # the quantities that NVML answers vary over time
+            # the set of quantities that NVML returns varies over time
             parts = self._of_gpus.setdefault(device, {})
             names = tuple(values)
             series = parts.get(names)

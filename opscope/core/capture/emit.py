@@ -49,7 +49,7 @@ class Prepared:
         self.id = number
         self.domain = domain
         self.category = category
-        #: The whole text, cut at ``RECORD_LIMIT``; NVTX gets it cut at ``TEXT_LIMIT``.
+        #: The whole text, cut at ``RECORD_LIMIT``; NVTX gets the text cut at ``TEXT_LIMIT``.
         self.text = text
         self.outputs: tuple[Any, ...] | None = None
         #: The texts for NVTX: the text, shorter versions of it, and the result mark's text; ``sink`` is the
@@ -253,7 +253,7 @@ class Emitter:
         gets the word alone, and the number as the payload.
         """
         text = f"{word} {number}"
-        prepared = _new(Prepared)  # without __init__: the recorder needs only its id
+        prepared = _new(Prepared)  # without __init__, because the recorder needs only its id
         prepared.id = mine = next(_numbers)
         if self._recorder is not None:
             self._recorder.text(mine, self.domain, category, text)

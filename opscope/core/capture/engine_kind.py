@@ -11,7 +11,7 @@ from opscope.core.capture.emit import Emitter, Prepared
 from opscope.core.capture.session import emitter
 from opscope.core.schema import ENGINE_KINDS, ENGINE_STEP
 
-#: The emitter whose domain holds marks that stand for nothing that ran (``schema.CAPTURE_DOMAIN``).
+#: The emitter whose domain holds marks that represent no work (``schema.CAPTURE_DOMAIN``).
 _FRAMEWORK: Final = "capture"
 #: The numbers of queries and of keys of each request.
 Lengths: TypeAlias = Sequence[tuple[int, int]]
@@ -32,7 +32,7 @@ def text(kind: str, requests: int | None, new_tokens: int | None, cached_tokens:
 
 
 def range_name(server: str, prefill: Lengths, decode: Lengths) -> str:
-    """Return the name of the range of a step with these requests, as vLLM writes it, after the server's."""
+    """Return the name of a step's range with these requests, in vLLM's form, after the server's name."""
     every = sum(queries for queries, _ in (*prefill, *decode))
     return f"{server} execute_{every}_context_{_sums(prefill)}_generation_{_sums(decode)}"
 

@@ -1,9 +1,9 @@
 """Sample NVIDIA GPUs by NVML: use, memory, clocks, power, temperature, throttling, PCIe and NVLink, energy.
 
 NVML is asked through NVIDIA's own binding (nvidia-ml-py), on the writer's thread alone: a call takes from 10
-µs to some ms, and one for PCIe traffic measures for 20 ms. The binding releases the GIL meanwhile. Of several
-ranks on a machine each samples its own GPU, else every GPU that the process can see. What a GPU does not
-support is noted once, with NVML's reason, and left out from then on.
+µs to some ms, and one for PCIe traffic measures for 20 ms. The binding releases the GIL meanwhile. If a
+machine has several ranks, each samples its own GPU; else the process samples every GPU that it can see. A
+quantity that a GPU does not support is noted once, with NVML's reason, and left out from then on.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _pcie(nvml: Any, gpu: Any) -> Mapping[str, float]:
 
 
 def _nvlink(nvml: Any, gpu: Any) -> Mapping[str, float]:
-    """Return the links' counters, in bytes since the driver began; ``Gpu`` makes rates of them."""
+    """Return the links' counters, in bytes since the driver began; ``Gpu`` converts them to rates."""
     fields = [(getattr(nvml, name), _ALL_LINKS) for name in _NVLINK]
     sent, received = nvml.nvmlDeviceGetFieldValues(gpu, fields)
     for counter in (sent, received):

@@ -35,8 +35,8 @@ _CUDNN: Final = re.compile(r"(/\S.*/libcudnn(?:-[0-9a-f]+)?\.so[.\d]*)$", re.MUL
 
 @lru_cache
 def cpu_model(cpu_info: Path = CPU_INFO) -> str | None:
-    """Return the model of the machine's processor; None if the system does not tell. An unlisted processor of
-    ARM is described by its two numbers."""
+    """Return the model of the machine's processor; None if the system does not show it. An unlisted processor
+    of ARM is described by its two numbers."""
     try:
         with cpu_info.open(encoding="utf-8", errors="replace") as file:
             # the first processor's lines suffice

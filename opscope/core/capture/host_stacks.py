@@ -48,7 +48,7 @@ HALVED_EACH: Final = 16 << 20
 MAX_DEPTH: Final = 512
 MAX_NODES: Final = 1 << 17
 MAX_UNWRITTEN: Final = 1 << 16
-#: The most calls that are named at one write; further ones wait for the next.
+#: The most calls that are named at one write; further ones wait for the next write.
 _MOST_CALLS: Final = 200
 PART: Final = "Python stacks"
 
@@ -74,7 +74,7 @@ class Sampling(Protocol):
         """Begin, or go on after ``stop``."""
 
     def stop(self) -> None:
-        """Pause; afterwards nothing of it runs."""
+        """Pause; afterwards no part of the sampler runs."""
 
     def take(self) -> tuple[bytes, list[Node], list[Leaf]]:
         """Return the new data: ``STACK_RECORD``s, nodes of stacks, and the numbers of the innermost nodes."""
@@ -374,7 +374,7 @@ class PythonStacks:
         self._cost += (took - self._cost) / 8
         self._period = max(self._base, int(self._cost * SHARE))
         self._longest = max(self._longest, self._period)
-        # an even interval could stay in step with the program's own
+        # an even interval could stay in step with the program
         period = self._period * (3 + (asked >> 7) % 3) // 4
         self._due = perf_counter_ns() + period
         return period
@@ -459,18 +459,18 @@ class PythonStacks:
 
 
 def _cpu_of(native_id: int) -> int | None:
-    """Return the processor time of a thread (ns); None once it has ended, -1 if the system does not tell."""
+    """Return the processor time of a thread (ns); None once it has ended, -1 if the system does not say."""
     if not sys.platform.startswith("linux"):
         return -1
     try:
-        # the id of the thread's clock, as Linux forms it; an error for a thread that has ended
+        # the id of the thread's clock, as Linux forms it; reading it fails for a thread that has ended
         return time.clock_gettime_ns(struct.unpack("<i", struct.pack("<I", _clock(native_id)))[0])
     except OSError:
         return None
 
 
 def _waited_for_processor(native_id: int) -> int:
-    """Return how long (ns) a thread was ready without a processor; 0 if the system does not tell."""
+    """Return how long (ns) a thread was ready without a processor; 0 if the system does not say."""
     try:
         with open(f"/proc/self/task/{native_id}/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1])

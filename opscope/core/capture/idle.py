@@ -52,7 +52,7 @@ class IdleWriter:
     raise.
 
     Python's ``threading`` does not list the thread, no signal is handled on it, and it does not exist while
-    the process forks. It ends when this object is deleted. If no thread can be started, the program goes on
+    the process forks. It ends when this object is deleted. If no thread can be started, the program continues
     without it.
     """
 

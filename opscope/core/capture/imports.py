@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any, Final
 
 _NAME: Final = "_find_and_load"
-#: The most imports that are kept; of a program with more, the first ones.
+#: The most imports that are kept; if a program has more, the first ones are.
 MOST: Final = 4096
 _times: list[tuple[str, int, int]] = []
 
@@ -19,7 +19,7 @@ _times: list[tuple[str, int, int]] = []
 def time_imports() -> Callable[[], None]:
     """Begin to time imports; return what undoes this. Called once, before the program begins.
 
-    Does nothing where Python's import machinery lacks what it needs.
+    Does nothing if Python's import machinery lacks the functions that it needs.
     """
     machinery: Any = sys.modules.get("_frozen_importlib")
     original: Any = getattr(machinery, _NAME, None)

@@ -59,7 +59,7 @@ _FIRST: Final = 16
 MAX_WAITING: Final = 16 << 20
 #: Number of self-measured steps whose cost is kept.
 KEPT: Final = 512
-#: Phases that become the forward phase if a backward pass follows.
+#: Phases whose time counts as forward if a backward pass follows.
 _OUTSIDE_OF_FORWARD: Final = (OTHER, OPTIMIZER)
 #: No step takes longer (ns): the limit of slow steps while no limit is set.
 NEVER: Final = 1 << 62
@@ -73,7 +73,7 @@ class Watch(Protocol):
         """A step took longer than the limit."""
 
     def usual(self) -> None:
-        """A step was within the limit, after one that was not."""
+        """A step was within the limit, after a step that was not."""
 
 
 class Cost:
@@ -234,7 +234,7 @@ class LightClock:
         self.calls = self.measured_calls = self.measured_turns = 0
         #: Whether steps are also recorded in full, so that they take longer than usual.
         self.full = False
-        #: A step above ``limit`` (ns) is reported to ``watch``; ``late``: whether the last one was.
+        #: A step above ``limit`` (ns) is reported to ``watch``; ``late``: whether the last step was.
         self.limit = NEVER
         self.late = False
         self.watch: Watch | None = None
@@ -440,7 +440,7 @@ class LightClock:
             self._start(now, number)
 
     def _thread_rest(self, now: int) -> None:
-        # time before the next step belongs to none: its hooks add to phases that ``_start`` clears
+        # time before the next step belongs to no step: its hooks add to phases that ``_start`` clears
         self._at = now
         self._measures = False
 

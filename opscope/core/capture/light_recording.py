@@ -75,7 +75,7 @@ class LightRecording:
         self._log_bytes = 0
         self._log_since = 0
         self._failed = False
-        # when to try writing again; 0: nothing was refused
+        # when to try writing again; 0: no write was refused
         self._retry = 0
         self._written_ns = 0
         self._writes = 0
@@ -313,7 +313,7 @@ class LightRecording:
 
 
 class _Patient(Recorder):
-    """A recorder of facts only: they are few, so they wait until they can be written."""
+    """A recorder of facts only: facts are few, so they wait until they can be written."""
 
     refused: Callable[[OSError], None]
 

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 #: A step that takes longer than this many times the median is slow.
 FACTOR: Final = 1.5
-#: The number of steps of which the median is taken; with fewer than ``LEAST`` there is none.
+#: The number of steps whose median is taken; with fewer than ``LEAST`` there is no median.
 OF: Final = 512
 LEAST: Final = 30
 #: A spell: this many slow steps in a row, which took this much longer than the median together.
@@ -43,7 +43,7 @@ class Spells:
     def __init__(
         self, clock: Clock, make: Callable[[], session.Capture] | None, steps: int = STEPS
     ) -> None:
-        """``make`` None: spells are counted, and none is recorded."""
+        """``make`` None: spells are counted but not recorded."""
         self._clock = clock
         self._make = make
         self._steps = steps
@@ -55,7 +55,7 @@ class Spells:
         self._capture: session.Capture | None = None
         self._left = 0
         self._wanted = False
-        #: The number of spells that were seen, and the facts of each recorded one.
+        #: The number of observed spells, and the facts of each recorded one.
         self.seen = 0
         self.recorded: list[dict[str, Any]] = []
         #: Reasons why spells were not recorded, with their number.
@@ -88,7 +88,7 @@ class Spells:
                 self.not_recorded[why] = self.not_recorded.get(why, 0) + 1
 
     def usual(self) -> None:
-        """A step was within the limit, after one that was not."""
+        """A step was within the limit, after a step that was not."""
         self._row = self._lost = 0
         self._told = False
 

@@ -69,7 +69,7 @@ class MachineSamples:
         try:
             return function(child)
         except (self._psutil.Error, OSError, AttributeError):
-            # it has ended, or belongs to another user
+            # the process has ended, or belongs to another user
             return 0
 
     def _network(self) -> tuple[float, float]:

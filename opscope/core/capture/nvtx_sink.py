@@ -89,12 +89,12 @@ def open_domain(name: str, anew: bool = False) -> Any | None:
 
 
 def _recent_enough() -> bool:
-    from importlib.metadata import PackageNotFoundError, version  # lazy: it takes 7 ms
+    from importlib.metadata import PackageNotFoundError, version  # lazy: the import takes 7 ms
 
     try:
         match = re.match(r"(\d+)\.(\d+)\.(\d+)", version("nvtx"))
     except PackageNotFoundError:
-        return True  # not installed as a package: someone put it there on purpose
+        return True  # it is not an installed package: someone put it there on purpose
     return match is None or tuple(map(int, match.groups())) >= MIN_NVTX
 
 

@@ -49,7 +49,7 @@ class Cost:
 
     def begin(self) -> int:
         """Count a call; return the time (perf_counter_ns) if this call is timed, else 0."""
-        # Two threads at once may count as one call: the number is good enough.
+        # Simultaneous calls of two threads may count as one: the number is accurate enough.
         self.calls = calls = self.calls + 1
         return 0 if calls & self._mask else perf_counter_ns()
 

@@ -39,7 +39,7 @@ def write_in_forked_worker(flush: Callable[[], None]) -> None:
 
 
 def write_in_spawned_worker(flush: Callable[[], None]) -> None:
-    """The same in a process that was spawned, in case it becomes a worker."""
+    """Do the same in a process that was spawned, in case it becomes a worker."""
     if _SPAWNED not in sys.orig_argv:
         return
     for module, name in _WORKERS:

@@ -56,7 +56,7 @@ FILE_FLAGS: Final = (
     | getattr(os, "O_BINARY", 0)
     | getattr(os, "O_CLOEXEC", 0)
 )
-#: A write is due this long after the last one. With the time that a write takes, everything is on disk
+#: A write is due this long after the last write. With the time that a write takes, everything is on disk
 #: after half a second.
 FLUSH_NS: Final = 400_000_000
 #: Clock readings and opscope's own cost are written at most this often.
@@ -143,7 +143,7 @@ def _sampler(recorder: Recorder) -> Sampling | None:
 
 
 class MemorySource(Protocol):
-    """Keeps records of memory until the recorder flushes."""
+    """A source that keeps records of memory until the recorder flushes."""
 
     def take_memory(self) -> bytes:
         """Return the new data: complete ``MEMORY_RECORD``s."""
@@ -468,8 +468,8 @@ class Recorder:
         return self._flush_ns + sum(spending().time or 0 for spending in tuple(self.spending))
 
     def _costs(self) -> None:
-        """Add facts on opscope's cost since the start; a later fact of a part replaces an earlier one. Also
-        add the program's imports since the last call."""
+        """Add facts about opscope's cost since the start; a later fact about a part replaces an earlier one.
+        Also add the program's imports since the last call."""
         if imported := program_imports.imports(self._imports):
             self._imports += len(imported)
             self._fact(imports=imported)
@@ -656,7 +656,7 @@ class Recorder:
 
     def _open(self) -> None:
         who = processes.current()
-        # without its parents: a folder that the program has removed meanwhile must not come back
+        # make no parents: a folder that the program has removed meanwhile must not come back
         self.root.mkdir(exist_ok=True)
         folder = self.root / who.folder
         again = 1
@@ -682,7 +682,7 @@ class Recorder:
             "name": who.name,
             "command": who.command,
             "versions": processes.versions(),
-            # for the reader of what a killed run left
+            # for reading what a killed run left
             "private": os.environ.get(PRIVATE) == "1",
         }
         temporary, self.folder = folder / f"{META}.tmp", folder
@@ -712,7 +712,7 @@ class Recorder:
         for descriptor in files:
             try:
                 os.close(descriptor)
-            except OSError as error:  # a quota, on a network file system
+            except OSError as error:  # a network file system reports a quota here
                 _log.warning(
                     "opscope: the recording in %s may be incomplete: %s", self.folder, error
                 )

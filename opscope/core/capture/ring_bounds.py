@@ -15,10 +15,10 @@ _SECONDS: Final = {
     **dict.fromkeys(("m", "min", "minute", "minutes"), 60.0),
     **dict.fromkeys(("h", "hour", "hours"), 3600.0),
 }
-#: The most that a ring may be asked to keep: a day, and a million steps.
+#: The most that a user may ask a ring to keep: a day, and a million steps.
 MOST_SECONDS: Final = 86_400.0
 MOST_STEPS: Final = 1_000_000
-#: The largest size of a process's ring on disk, in bytes, whatever it is asked to keep.
+#: The largest size of a process's ring on disk, in bytes, even if the user asks it to keep more.
 MAX_BYTES: Final = 1 << 30
 #: A ring of steps keeps this many seconds of a process that has no steps.
 SECONDS_WITHOUT_STEPS: Final = 60.0
@@ -87,5 +87,5 @@ class Bounds:
 
     @property
     def segment_steps(self) -> int | None:
-        """The number of steps after which a segment ends if it is not over; None: only its time counts."""
+        """The number of steps after which a segment ends if it is not over; None: only the time counts."""
         return None if self.last.steps is None else max(self.last.steps // 4, 1)

@@ -111,7 +111,7 @@ class _Segment:
 
 
 class RingRecorder(Recorder):
-    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes it as it is, and goes on.
+    """A recording of the last seconds or steps, until ``stop``. ``dump`` writes it as it is, and continues.
 
     ``on_dump(folder, what)`` is called on the thread that made the dump, once it is complete.
     """
@@ -182,7 +182,7 @@ class RingRecorder(Recorder):
         super().step_ends()
 
     def step_left(self) -> None:
-        """Note that the step did not really end."""
+        """Note that the step did not really end: its end does not count."""
         if self._step_open and self._step_thread == threading.get_ident():
             self._step_open = False
         super().step_left()
@@ -252,9 +252,9 @@ class RingRecorder(Recorder):
         most: int | None = None,
         wait_s: float = _WAIT_S,
     ) -> Path | str:
-        """Write the ring as it is, for all processes that record beside this one; the ring continues. Returns
-        the dump's folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the bounds
-        do not reach so far. Raises OSError."""
+        """Write the ring as it is, for all processes of this run; the ring continues. Returns the dump's
+        folder, or why none was made. It reaches back to ``since`` (perf_counter_ns) if the bounds do not
+        reach so far. Raises OSError."""
         if not self._lock.acquire(timeout=wait_s):
             return BUSY
         try:
@@ -279,7 +279,7 @@ class RingRecorder(Recorder):
                     self._turn(now)
                     closed = [segment.folder for segment in list(self._segments)[:-1]]
                     ring_dump.part(self.folder, into, closed)
-            except BaseException:  # a Ctrl-C too leaves nothing behind, and goes on
+            except BaseException:  # Ctrl-C too leaves nothing behind, and is raised again
                 ring_dump.discard(into)
                 raise
             if self._room < 0:
@@ -292,7 +292,7 @@ class RingRecorder(Recorder):
                 ring_dump.part(other, into)
         details = self._said(made_by, why, begin)
         ring_dump.finish(into, details)
-        # the attached process makes the profile
+        # the process that attached makes the profile
         if self._on_dump is not None and made_by != ATTACH:
             self._on_dump(into, details)
         return into
@@ -489,7 +489,7 @@ class RingRecorder(Recorder):
                 self._open()
             elif (
                 self._segments[-1].begin < since
-            ):  # else a segment was begun, and later writes were refused
+            ):  # otherwise a segment was begun, and later writes were refused
                 self._begin_segment(now)
             before = [segment for segment in self._segments if segment.begin < since]
             for segmented in self.segmented:
@@ -634,7 +634,7 @@ class RingRecorder(Recorder):
     def _write(self, chunks: list[bytes], memory: bytes) -> None:
         if self._room < 0 and not self._begin_anew():
             self._gap_records += sum(map(len, chunks)) // RECORD_BYTES
-            if len(self._strings) > _MOST_TEXTS:  # for good: events may use any dropped text
+            if len(self._strings) > _MOST_TEXTS:  # stop for good: events may use any dropped text
                 self._strings.clear()
                 if self._retry != _NEVER:
                     self._retry = _NEVER
@@ -666,7 +666,7 @@ class RingRecorder(Recorder):
         now = perf_counter_ns()
         overdue = now - segment.begin > _OVERDUE * self.bounds.segment_ns
         if (overdue or segment.bytes > self.bounds.max_bytes // 4) and not self._turning:
-            self._turning = True  # no thread of ours is running, or not soon enough: do it here
+            self._turning = True  # no thread of ours runs, or it runs too late: do it here
             try:
                 self._turn(now)
                 self._forget(now)
@@ -712,7 +712,7 @@ class RingRecorder(Recorder):
                 self._threads_facts[fact["thread"]] = (line, fact["os_tid"])
                 shared.append(line)
             else:
-                # one of each of these is kept; notes and domains may be several, each kept once
+                # one of each of these is kept; of notes and domains, each distinct one is kept once
                 key = line if first in _SEVERAL else first
                 if self._kept.get(key) != line and (
                     key in self._kept or len(self._kept) < _MOST_FACTS

@@ -33,7 +33,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 #: Steps have a separate domain: they end with an iteration, inside or across user ranges.
 STEP_FRAMEWORK: Final = "step"
 USER_FRAMEWORK: Final = "user"
-#: The user's functions that are ops (``opscope.wrap``) have a separate domain too: user ranges are no ops.
+#: The user's functions that are ops (``opscope.wrap``) have a separate domain too: user ranges are not ops.
 WRAP_FRAMEWORK: Final = "wrap"
 #: The range in which opscope prepares what it needs.
 SET_UP: Final = "opscope sets up"
@@ -225,7 +225,7 @@ def reserve(capture: Capture) -> None:
 
 
 def is_run() -> bool:
-    """Whether ``opscope run`` records all of this process, which asks for all that can be recorded."""
+    """Whether ``opscope run`` records all of this process, so that everything possible is recorded."""
     return _reserved is not None and not getattr(_reserved, "ring", False)
 
 
@@ -323,7 +323,7 @@ def _light_step(clock: Clock, number: int | None, turns: Callable[[int], None]) 
 
 def light_step_ns(clock: Clock) -> float | None:
     """Measure the cost of ``step`` in light mode that ``clock`` itself does not measure (ns). ``clock`` is an
-    unused clock of the kind in use. None while something else listens to steps."""
+    unused clock of the kind in use. None while another object listens to steps."""
     counted = _steps
     if counted.pushed or _subscribers or emitter(STEP_FRAMEWORK).active:
         return None
@@ -479,7 +479,7 @@ def set_up() -> Iterator[None]:
 
 @contextmanager
 def steps_held() -> Iterator[None]:
-    """Begin no steps on this thread inside the block, because it does not train even if it looks like it."""
+    """Begin no steps on this thread inside the block, which does not train even if it looks like training."""
     before, _steps.held = _steps.held, True
     try:
         yield
@@ -574,7 +574,7 @@ class annotate:
                 else f"{domain!r} cannot be the domain of a user range: choose another name"
             )
         self.domain = domain
-        self.text = text if type(text) is str else str(text)  # a number can be a name too
+        self.text = text if type(text) is str else str(text)  # a number may also be a name
         self.category = category
         self._pushed: list[bool] = []
 
@@ -644,7 +644,7 @@ def finish(wait_s: float = -1) -> None:
             note_missing_kernels(left)
             left.stop()
         end_light()
-        leave_step()  # this thread's; the steps of other threads end with the trace
+        leave_step()  # this thread's step; the steps of other threads end with the trace
     finally:
         lock.release()
         interrupted_end.keep()
@@ -702,7 +702,7 @@ def _in_child() -> None:
     if old is None:
         return
     old.abandon()
-    if alone:  # the process that attached asked for this process only
+    if alone:  # the process that attached requested only this process
         listen(None)
         return
     mine = old.child()

@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from typing import Final
 
-#: The median is taken of this many earlier steps; with fewer than ``LEAST`` there is none.
+#: The median is taken of this many earlier steps; with fewer than ``LEAST`` there is no median.
 OF: Final = 51
 LEAST: Final = 10
 #: ns. A step that is longer than the median by less is not slow: the system's scheduler alone can do that.

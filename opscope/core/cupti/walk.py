@@ -36,7 +36,7 @@ _SMALL: Final = 1 << 12
 #: Slots between the starts of walkers. Fewer give more walkers, and placing one takes as long as moving it by
 #: ten records. More give more moves, each of which takes 3 µs besides the walkers' time.
 _PIECE: Final = 1024
-#: Moves of the walkers between two checks which of them have arrived.
+#: Moves of the walkers between two checks of which have arrived.
 _MOVES: Final = 16
 #: Times of a buffer's records differ by less than this many units of 2^32 ns: 4.3 hours.
 _HIGH: Final = 3600
@@ -61,9 +61,9 @@ class Walked:
 
 @dataclass(frozen=True)
 class Region:
-    """The records of several buffers in one piece of memory; places and ends are in slots of it.
+    """The records of several buffers in one piece of memory; places and ends are in its slots.
 
-    ``reached``: for each buffer the slot after its last record. ``kinds`` are those of ``places``.
+    ``reached``: for each buffer the slot after its last record. ``kinds``: of the records at ``places``.
     """
 
     places: _Ints
@@ -193,7 +193,7 @@ def fits(buffer: Buffer, layout: Layout) -> bool:
     at = layout.times[walked.kinds]
     places = walked.places[at > 0] * 2 + at[at > 0]
     times = high[places + 1].astype(np.int64)
-    times = times[(times != 0) | (high[places] != 0)]  # 0: a time that CUPTI did not take
+    times = times[(times != 0) | (high[places] != 0)]  # 0 is a time that CUPTI did not take
     if len(times) and int(np.ptp(times)) > _HIGH:
         return False
     for kind, records in taken(data, walked, layout).items():

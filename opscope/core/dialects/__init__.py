@@ -68,9 +68,9 @@ class Reading:
     only says where the ranges inside it come from (``frames``; ``layer`` if it names the module path),
     such as PyProf's traceMarker or a Python frame, whose ``frames`` are where the function begins and
     ``called_from`` is the line that called it, if known. ``layer``: ``layer`` is the module path. ``step``:
-    ``step`` is its number. ``note``: a text of opscope's that stands for nothing that ran. ``loader``: a
-    wait for input data; ``call`` names the loader, its parameters and its source lines. ``read``: the host
-    reads an array's values and waits for them; ``call`` has the line.
+    ``step`` is its number. ``note``: a text of opscope's that represents no work. ``loader``: a wait for
+    input data; ``call`` names the loader, its parameters and its source lines. ``read``: the host reads an
+    array's values and waits for them; ``call`` has the line.
 
     ``direction`` is one of schema.DIRECTIONS or None; of a collective's op it is always communication.
     ``forward_name``: for a backward node, the op that it differentiates, if the text names it. ``key``: the

@@ -32,7 +32,7 @@ _OTHERWISE: Final = re.compile(r"Dp|sp|cv")
 _SECONDS: Final = 0.5
 _MEMORY: Final = 1 << 29
 _TRIES: Final = 3
-#: Wall seconds that a child may take for all symbols of a trace, however busy the machine is.
+#: Wall seconds that a child may take for all symbols of a trace, even on a busy machine.
 _PATIENCE: Final = 120
 #: The most names from child processes that are kept.
 _MOST_FOUND: Final = 65_536
@@ -117,7 +117,7 @@ def _here(symbol: str) -> str:
     name = _read(bare)
     if name is not None:
         return name
-    # libstdc++ cannot read bfloat16 before GCC 13, nor _BitInt before 14: decimals stand in for them
+    # libstdc++ cannot read bfloat16 before GCC 13, nor _BitInt before 14: decimals replace them
     rewritten, widths = bare.replace("DF16b", "De"), set(_BIT_INT.findall(bare))
     if len(widths) == 1:
         rewritten = _BIT_INT.sub("Df", rewritten)
@@ -170,7 +170,7 @@ def _apart(symbols: list[str]) -> dict[str, str]:
             break  # no child can be started: the symbols stay
         read = done.decode("utf-8", "replace").split("\n")[:-1]
         names.update(zip(left, read, strict=False))
-        left = left[len(read) + 1 :]  # the symbol after those that were read ended the child
+        left = left[len(read) + 1 :]  # the symbol after the last one that was read ended the child
     return names
 
 

@@ -56,8 +56,8 @@ def reading(call: OpCall) -> Reading:
 def place(path: str) -> tuple[str | None, str | None]:
     """Return the direction and the layer in a framework's path of an operation.
 
-    Collectives that were combined have a combined path, ``jit(f)/(net/a/dot_general:net/b/add)``: the
-    layer is what the paths have in common, and the direction is backward if any of them is backward.
+    Combined collectives have a combined path, ``jit(f)/(net/a/dot_general:net/b/add)``: the layer is the
+    common part of the paths, and the direction is backward if any of them is backward.
     """
     joined = _JOINED.match(path)
     if joined is None:

@@ -100,7 +100,7 @@ def read(domain: str, text: str) -> Reading | None:
 def call_stack(text: str) -> tuple[str, tuple[str, ...]] | None:
     """Return a marker's ``funcStack`` and the lines of its ``traceMarker``, outermost first, ``file:line``.
 
-    None if the text is no such marker, or has no ``funcStack``.
+    None if the text is not such a marker, or has no ``funcStack``.
     """
     value = _literal(text) if text.startswith("{") and "'funcStack'" in text else None
     stack = value.get("funcStack") if isinstance(value, dict) else None

@@ -5,7 +5,7 @@
 In graph mode a name is the path of the cells (``attribute-Class``) and the operator; a gradient's path begins
 with ``Gradients`` and ends with the operator that it differentiates. In PyNative mode only the operator is
 there, ``Default/Conv2D-op0`` or ``MatMul``. A text is a call with such a name, or the name alone:
-``NAME(f32[32,84], ?[84,120])``. The parameters ``layer`` and ``direction`` say what a name does not.
+``NAME(f32[32,84], ?[84,120])``. The parameters ``layer`` and ``direction`` give what the name lacks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ DOMAIN: Final = MINDSPORE
 _LIMIT: Final = 64 * 1024
 _NUMBER: Final = re.compile(r"-op[0-9]+\Z")
 _CELL: Final = re.compile(r"(.+)-[A-Za-z_]\w*\Z")
-#: Cells around a model that trains, which a layer's path leaves out: it begins with the model's class. What
-#: they hold are models of their own.
+#: Cells around a model that trains, which a layer's path leaves out: it begins with the model's class. The
+#: cells that they hold are models of their own.
 WRAPPERS: Final = frozenset(
     ("WithLossCell", "WithGradCell", "WithEvalCell", "TrainOneStepCell", "TrainOneStepWithLossScaleCell",
      "_TrainGradAccuStepCell", "ForwardValueAndGrad", "_VirtualDatasetCell", "_OutputTo16", "_OutputTo32",
@@ -52,7 +52,7 @@ _INPUT: Final = re.compile(r"(?:GetNext\w*|InitData(?:SetQueue)?|EndOfSequence|D
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """What an operator's name says: ``op``, its kind; ``cells``, (attribute, class) from the outside in;
+    """The facts in an operator's name: ``op``, its kind; ``cells``, (attribute, class) from the outside in;
     ``direction``, or None if the name does not say; ``gradient_of``, the kind that it differentiates;
     ``part_of``, the kind of the operator of which MindSpore made this one and others (``Expand/_Muls/Mul``).
     """
@@ -65,7 +65,7 @@ class NodeName:
 
     @property
     def layer(self) -> str | None:
-        """The path of the cells: ``LeNet.c1``, or ``c1`` if the model's name is not told; None without."""
+        """The path of the cells: ``LeNet.c1``, or ``c1`` if the model's name is not known; None without."""
         return self.layer_in(None)
 
     def layer_in(self, root: str | None) -> str | None:
@@ -87,7 +87,7 @@ class NodeName:
 
 @lru_cache(maxsize=65_536)
 def node_name(name: str) -> NodeName:
-    """Return what the operator's full name says."""
+    """Return the facts in the operator's full name."""
     *path, last = name.split("/")
     op = _NUMBER.sub("", last)
     cells: list[tuple[str, str]] = []

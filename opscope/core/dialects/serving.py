@@ -5,7 +5,7 @@ vLLM writes ``execute_context_1(888)_generation_16(16)`` (requests and tokens of
 SGLang ``step[EXTEND bs=2 toks=512]`` and ``step[DECODE bs=16]``, ATOM ``decode[bs=117/128 tok=117 d=117]``,
 TensorRT-LLM ``[Executor] _forward_step 12: 1 ctx reqs, 640 ctx tokens, 16 gen reqs``. opscope's adapters
 write vLLM's form with sums after the library's name (``core/capture/engine_kind.py``). The numbers differ
-from step to step; what the names have in common is the kind of step.
+from step to step; the names' common part is the kind of step.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _prefill(requests: int, queries: int | None = None, qq: int | None = None) -
         if requests == 1:
             qq = most
         elif qq is not None and not most <= qq * requests <= most * requests:
-            qq = None  # no requests have these sums
+            qq = None  # such sums belong to no requests
     return Share(requests, queries, None, qq, None)
 
 
@@ -339,7 +339,7 @@ def _tensorrt_llm(match: re.Match[str]) -> EngineStep:
 
 _FIRST: Final = r"context|ctx|prefill|extend|new"
 _THEN: Final = r"generation|gen|decode|cached"
-#: How many requests of either kind: the number follows its word, or stands before it.
+#: How many requests of either kind: the number is after its word, or before it.
 _PAIRS: Final = tuple(
     (re.compile(form.format(_FIRST)), re.compile(form.format(_THEN)))
     for form in (

@@ -22,7 +22,7 @@ from opscope.core.communication import is_torch
 from opscope.core.dialects import Reading, user_layer
 from opscope.core.schema import Arg, OpCall, TensorSpec
 
-#: What ``strip`` leaves of a call's numbers.
+#: The text that ``strip`` leaves in place of a call's numbers.
 STRIPPED: Final = ", seq = *"
 #: Pattern for texts with numbers.
 NUMBERED: Final = r", (?:seq|op_id) = -?[0-9]"
@@ -133,7 +133,7 @@ def _special(name: str) -> Reading | None:
         return Reading("user", direction="input")
     if name.startswith("Torch-Compiled Region"):
         return Reading("layer", layer=name)
-    return user_layer(name)  # a record_function has numbers, as an op has
+    return user_layer(name)  # a record_function has numbers, as ops have
 
 
 def _forward_of(node: str) -> str | None:

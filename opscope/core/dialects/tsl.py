@@ -43,7 +43,7 @@ _INPUT: Final = ("IteratorGetNext", "IteratorV2", "MakeIterator", "OptionalHasVa
 
 
 def read(domain: str, text: str) -> Reading | None:
-    """Return the reading of a TensorFlow or XLA range; None if the text is neither."""
+    """Return the reading of a TensorFlow or XLA range; None for any other text."""
     if domain not in DOMAINS or not text or len(text) > _LIMIT:
         return None
     head, mark, rest = text.partition("#")

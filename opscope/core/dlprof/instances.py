@@ -141,7 +141,7 @@ def _give_to_backward(ops: Ops, rows: Ints, calls: Ints) -> None:
         )
         here = bare.filter(process=process)
         time, call = here["start"].to_numpy(), here["call"].to_numpy()
-        began = np.searchsorted(start, time, "right")  # rows are in the order of their starts
+        began = np.searchsorted(start, time, "right")  # the rows are in the order of their starts
         open_ = began - np.searchsorted(np.sort(end), time, "right")
         last = np.maximum(began - 1, 0)
         is_in = (open_ == 1) & (time < end[last])

@@ -164,7 +164,7 @@ def _end(ranges: pl.DataFrame) -> pl.Series:
 
 def _mark(attribution: Attribution) -> Key | None:
     """Return the completed steps that the program, or an optimizer's hook in it, marks. Steps that opscope
-    infers in other ways are no key node of DLProf's."""
+    infers in other ways are not DLProf's key nodes."""
     meaning, ranges = attribution.meaning, attribution.trace["ranges"]
     wanted = pl.Series(meaning.role == ROLE["step"]) & _end(ranges)
     is_marked = (ranges["domain"].cast(pl.String) != "inferred").fill_null(True)

@@ -30,7 +30,7 @@ COSTS: Final = ("tensor_core", "tc_eligible", "matrix_flops", "vector_flops", "b
 class Source:
     """An attributed trace, from which models for any key op and range of iterations are made. ``kernels``: a
     row for each kernel of the trace, with the columns ``COSTS``. ``ranges``: the rows of the ranges that
-    stand for ops; without them, the framework's ops do."""
+    represent ops; by default, the framework's ops."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Source:
 
     @once
     def reasons(self) -> list[str]:
-        """Return why figures are null, as sentences; empty if the trace records all that DLProf's reports
+        """Return sentences that say why figures are null; none if the trace records all that DLProf's reports
         need."""
         trace, reasons_listed = self.trace, []
         if not (trace.has("kernels") or trace.has("memops")):

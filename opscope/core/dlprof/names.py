@@ -57,7 +57,7 @@ def hierarchy(stack: str) -> str:
 
 def layered(keys: Sequence[tuple[str | None, str, str | None]]) -> list[str]:
     """Return the op name for each (layer, type of op, source line): ``/encoder/0/linear``. Ops of one type in
-    one layer are numbered by source line from the second on (``[2]``), as DLProf numbers the calls of a
+    one layer are numbered by source line, from the second line on (``[2]``), as DLProf numbers the calls of a
     function from several lines."""
     lines: dict[tuple[str | None, str], dict[str | None, int]] = {}
     names_of_layers = []

@@ -101,10 +101,10 @@ def _cuda(value: object) -> str | None:
 
 
 def figures(model: Model) -> dict[str, Any]:
-    """Return the wall clock (ns) and the shares (percent) of it; None where the trace does not tell.
+    """Return the wall clock (ns) and the shares (percent) of it; None if the trace does not show it.
 
-    Each duration is the mean over the visible GPUs, idle ones too. What runs in an aggregated iteration
-    counts for its instants there, whichever iteration launched it: a GPU runs behind the CPU.
+    Each duration is the mean over the visible GPUs, idle ones too. Work in an aggregated iteration counts by
+    its time in that iteration, whichever iteration launched it: a GPU runs behind the CPU.
     """
     within = model.within
     wall = int((within[1] - within[0]).sum())
@@ -136,7 +136,7 @@ def _unproven(tensor_core: pl.Series) -> bool:
 
 
 def _usage(model: Model) -> list[Usage]:
-    """Return what the aggregated iterations were spent on, by each visible GPU; without one, by no GPU."""
+    """Return how the aggregated iterations were spent, by each visible GPU; by no GPU if there is none."""
     times = model.source.times
     types = model.ops["type"].gather(times["op"]).cast(pl.String)
     on_cpu = [
@@ -302,9 +302,9 @@ def iteration_figures(model: Model) -> dict[str, Any]:
 
 
 def all_ops(model: Model) -> pl.DataFrame:
-    """Four rows: all ops, those that use Tensor Cores, those that could and do not, and the others.
+    """Four rows: all ops, ops that use Tensor Cores, ops that could but do not, and all others.
 
-    The last three are null where nothing tells which use them.
+    The last three are null if the trace does not show which ops use them.
     """
     ops, number = np.unique(model.times["op"].to_numpy(), return_inverse=True)
     groups = Groups(number.reshape(-1), len(ops))
@@ -346,7 +346,7 @@ def _if_known(value: pl.Expr, is_known: bool) -> pl.Expr:
 def all_kernels(model: Model) -> pl.DataFrame:
     """Four rows: all kernels, those on Tensor Cores, copies and sets, and the others; by distinct name.
 
-    A row is null where its kernels or copies were not recorded, or nothing tells which use Tensor Cores.
+    A row is null if its kernels or copies were not recorded, or if it is unknown which use Tensor Cores.
     """
     kernels, memops, trace = model.kernels, model.memops, model.source.trace
     used = kernels["tensor_core"].fill_null(False)

@@ -1,5 +1,5 @@
 """The tables of DLProf's reports: its columns in its order, then columns that opscope adds. The columns are
-those of DLProf 1.8. Null means that the trace does not tell; texts are yes and no."""
+those of DLProf 1.8. Null means that the trace does not show it; texts are yes and no."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from opscope.core.tables.intervals import NONE, Ints
 
 #: The group of all ops.
 MODEL: Final = "_CompleteModel_"
-#: Times of the device that DLProf had no column for, by their names in ``Source.times``.
+#: Times of the device for which DLProf had no column, by their names in ``Source.times``.
 _ON_DEVICE: Final = {
     "accumulated": "Accumulated GPU Time (ns)",
     "mapped": "Mapped GPU Time (ns)",
@@ -173,7 +173,7 @@ def _categories(texts: pl.Series, places: pl.Series) -> pl.Series:
 
 
 def _extents(column: pl.Series, name: str) -> dict[str, pl.Series]:
-    """Return the columns X, Y and Z of ``900,1,1``; null where it is not known."""
+    """Return the columns X, Y and Z of ``900,1,1``; null if it is not known."""
     codes, texts = compact(column)
     parts: list[list[int | None]] = [[], [], []]
     for text in texts:

@@ -275,7 +275,7 @@ def _product_dims(data: bytes, message: Fields) -> list[tuple[str, ParamValue]]:
             for side in ("lhs", "rhs")
         ]
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
-        return []  # the form of another library: the FLOPs stay unknown
+        return []  # this is another library's form: the FLOPs stay unknown
 
 
 def _fusion(
@@ -283,7 +283,7 @@ def _fusion(
 ) -> tuple[str, list[tuple[str, ParamValue]]]:
     """Return name and parameters of a fused region: its opcodes, and its FLOPs summed over its instructions.
 
-    The name contains the region's matrix op, if it has one.
+    The name contains the region's matrix op, if there is one.
     """
     from opscope.core import perf  # lazy: a program that is only traced needs no cost model
 
@@ -296,7 +296,7 @@ def _fusion(
     ]
     matrix = vector = 0
     for part in inner:
-        if part.opcode == "fusion" and depth == _NESTED:  # a region inside itself has no end
+        if part.opcode == "fusion" and depth == _NESTED:  # a region that contains itself has no end
             return name, [*params, ("unknown", "fused regions nested too deep")]
         called, more = _described(module, part, depth + 1)
         if called.split(":")[2] in _MATRIX and name == "hlo::fusion":

@@ -1,7 +1,7 @@
 """Sum the FLOPs of a call that XLA's CPU backend compiles as one function, such as a small loop.
 
-Nothing in such a call runs by itself. The FLOPs of a loop's body count once per iteration, if XLA knows the
-number of iterations.
+No instruction in such a call runs by itself. The FLOPs of a loop's body count once per iteration, if XLA
+knows the number of iterations.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _call(
         return "a loop with an unknown number of iterations"
     matrix = vector = 0
     for computation in work_of_part.called:
-        # each once: a malicious file must not take longer, and a computation inside itself has no end
+        # each once: a malicious file must not take longer, and a computation that contains itself has no end
         if computation not in totals:
             totals[computation] = "a computation that calls itself"
             totals[computation] = _sum(module, computation, of, totals, depth)

@@ -15,10 +15,10 @@ from opscope.core.schema import Frame
 from .module import Instruction, Module
 from .wire import number
 
-#: (path, frames, name of the instruction that has them); the path is "" if unknown.
+#: (path, frames, name of the instruction with both); the path is "" if unknown.
 Origin: TypeAlias = "tuple[str, tuple[Frame, ...], str]"
 
-#: Opcodes that run nothing themselves: no event names them.
+#: Opcodes that do not run by themselves: no event names them.
 NOT_RUN: Final = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast"})
 #: Opcodes that only move data: an instruction of these alone belongs to the instruction that reads it.
 _MOVES: Final = frozenset(
@@ -67,16 +67,16 @@ class Origins:
         self._gradients()
 
     def of(self, identifier: int) -> Origin:
-        """Return the instruction's own origin, else that of what was fused in it, else its neighbours'.
+        """Return the instruction's own origin, else that of an instruction fused in it, else its neighbours'.
 
         A copy has its reader's origin, anything else that of its operands. A backward neighbour comes first,
-        because what a rewrite makes from forward values for a gradient is part of the gradient.
+        because instructions that a rewrite makes from forward values for a gradient belong to the gradient.
         """
         if identifier in self._known:
             return self._known[identifier]
         instruction = self._module.instructions[identifier]
         named = next(filter(_has_origin, (instruction, *inside(self._module, instruction))), None)
-        if named is not None:  # a contraction that has lost its own path
+        if named is not None:  # this is a contraction that has lost its own path
             return (named.op_name, named.frames, named.name)
         parts = [*inside(self._module, instruction)] or [instruction]
         ways = [self._operands, self._readers]

@@ -1,7 +1,7 @@
 """Read and write the protobuf wire format: the fields of one message, without its schema.
 
-The encoding is described at protobuf.dev/programming-guides/encoding. The bytes are a stranger's data: every
-length is checked against the message around it.
+The encoding is described at protobuf.dev/programming-guides/encoding. The bytes are untrusted: every length
+is checked against the enclosing message.
 """
 
 from __future__ import annotations

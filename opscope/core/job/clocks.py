@@ -106,7 +106,7 @@ _TIMES: Final = ("start", "end", "time")
 @dataclass(frozen=True, slots=True)
 class Placed:
     """Result of the alignment. ``on``: the machine of each process; ``at``: per machine the offset of its
-    clock to the first machine's, None if unknown; ``how``: the method that found it."""
+    clock to the first machine's, None if unknown; ``how``: the method that found the offset."""
 
     on: pl.DataFrame
     at: dict[str, Offset | None]
@@ -165,7 +165,7 @@ def one_clock(trace: Trace) -> bool:
 def aligned(trace: Trace) -> Trace:
     """Return ``trace`` with all times on the clock of its lowest rank's machine, as far as the trace allows.
 
-    With one machine, nothing is moved. Otherwise the table ``clocks`` gets, per domain, ``method``,
+    With one machine, no times are moved. Otherwise the table ``clocks`` gets, per domain, ``method``,
     ``offset_ns``, ``drift_ppm``, ``error_ns``, ``spread_ns`` and ``collectives`` (or messages). A machine
     that shares no collective and no message with another is aligned by its Unix clock, with an unknown error.
     An offset within its error is taken to be 0.

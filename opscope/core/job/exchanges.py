@@ -65,7 +65,7 @@ _SEQ, _COMMS = r'"collective_seq": ?"?([0-9]{1,18})\b', r'"comms_id": ?"?([0-9]{
 def exchanges(attribution: Attribution) -> pl.DataFrame:
     """Return one row per collective and process, by process and time (SCHEMA; times in ns).
 
-    ``called``: when the program called it. ``start`` to ``end``: while it ran there, including the wait for
+    ``called``: time of the program's call. ``start`` to ``end``: while it ran there, including the wait for
     the other ranks; null if only the call was recorded. ``bytes``: the larger of input and output.
     ``reduction``: ``sum``, ``max`` …; null if not recorded. ``members``: the group's ranks, as
     ``group_specs.format_ranks`` writes them. ``op``: the row of ``ranges`` that called it. ``seq``: its
@@ -149,7 +149,7 @@ def of_own_jobs(table: pl.DataFrame, trace: Trace) -> pl.DataFrame:
         return table
     first = [part.get("first_process", 0) for part in trace.origin.get("parts", ())]
     process = table["process"].fill_null(NONE).to_numpy()
-    # with very many files, a merge does not keep which process belongs to which file
+    # with very many files, a merge does not store which process belongs to which file
     number = np.searchsorted(np.unique(first), process, "right") if any(first) else process + 1
     file = pl.Series("file", number).cast(pl.String)
     group = pl.concat_str(pl.col("group").cast(pl.String), pl.lit(" of file "), file)
@@ -183,7 +183,7 @@ def _peer_of(members: str, rank_column: str) -> pl.Expr:
 def communicating(attribution: Attribution) -> NDArray[np.bool_]:
     """Return whether each kernel is a collective's, or of a transfer between two ranks.
 
-    Its name says so, or the op that launched it is a collective's, or within one (``core.communication``).
+    Its name says so, or a collective's op, or an op inside one, launched it (``core.communication``).
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
     directions = [reading.direction for reading in attribution.meaning.readings]
@@ -245,7 +245,7 @@ def computing(attribution: Attribution, chosen: NDArray[np.bool_]) -> dict[int, 
 def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
     """Return which kernels are collectives by name and were not launched by an op that has no thread.
 
-    An op without a thread stands for its kernels, as in Ascend's traces, and is listed as a call itself.
+    An op without a thread represents its kernels, as in Ascend's traces, and is itself listed as a call.
     """
     named = kinds.communicates(attribution.trace["kernels"]["name"])
     stands = calls.is_call[attribution.meaning.reading]
@@ -255,7 +255,7 @@ def _of_no_call(attribution: Attribution, calls: _Calls) -> NDArray[np.bool_]:
 
 
 class _Calls:
-    """The facts about a collective in each distinct reading; None if the reading is no collective."""
+    """The facts about a collective in each distinct reading; None if the reading is not a collective."""
 
     def __init__(self, attribution: Attribution) -> None:
         readings = attribution.meaning.readings
@@ -450,7 +450,7 @@ def _described(attribution: Attribution, calls: _Calls, rows: Ints) -> pl.DataFr
 
 
 def _time(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataFrame:
-    """Return the range rows ``frame``; rows without a thread stand for kernels and get the kernels' times."""
+    """Return the range rows ``frame``; rows without a thread represent kernels and get the kernels' times."""
     if not frame["thread"].has_nulls():
         return frame
     times = pl.DataFrame({"op": attribution.kernels.op.astype(np.int64)}).with_columns(

@@ -1,4 +1,4 @@
-"""Link all hosts of a job to the first by what they did together, and solve their clocks in one pass.
+"""Link all hosts of a job to the first by common collectives, and solve their clocks in one pass.
 
 Hosts and process groups are a graph. A search from the first host, breadth first, gives each host a
 parent: of the hosts nearest to the first, the one with most collectives in common. Hosts that share no
@@ -120,7 +120,7 @@ def _that_met(
     """Return the pairs whose two hosts took part in a common collective.
 
     If a child and its parent have no collective in common (sibling groups share a name, or the recordings do
-    not overlap), its parent becomes the host of ``frontier`` with most collectives in common; if there is
+    not overlap), the new parent is the host of ``frontier`` with most collectives in common; if there is
     none, the child is left out.
     """
     pairs = pl.DataFrame({"child": child, "parent": parent})

@@ -65,7 +65,7 @@ def numbers(pieces: Pieces, same_clock: bool) -> Iterator[pl.DataFrame]:
         yield numbered.select("whole", number.alias("number"))
 
 
-#: Method of groups whose collectives are counted, because nothing in the recording numbers them.
+#: Method of groups whose collectives are counted, because the recording has no numbers for them.
 _COUNTED: Final = pl.col("of_one") & ~pl.col("has_comms") & ~pl.col("has_seq")
 
 
@@ -233,7 +233,7 @@ class _Others:
 
     A rank's distance from ``first`` under a shift is its distance without a shift less the time between two
     collectives of ``first``. So if its distances without a shift are even, and the times between collectives
-    are not, no shift can be better: it need not be tried. This is exact, and reduces the work to one median
+    are not, no shift can be better, and none need be tried. This is exact, and reduces the work to one median
     per rank instead of 513.
     """
 
@@ -261,7 +261,7 @@ class _Others:
                 best = (width, shift_tried)
         if best is None:
             return 0
-        # mismatched collectives are less unlikely than as many collectives that one rank did not record
+        # mismatched collectives are likelier than equally many collectives that one rank did not record
         both = min(len(self._tokens), len(tokens))
         unlike = int((tokens[:both] != self._tokens[:both]).sum())
         return 0 if 0 < unlike < abs(best[1]) else int(best[1])

@@ -68,7 +68,7 @@ class Offset:
 
 
 def estimate(start: Ints, end: Ints, their_start: Ints, their_end: Ints) -> Offset:
-    """Return the offset from their clock to ours, from collectives that both took part in, one per entry.
+    """Return the offset from their clock to ours, from collectives in which both took part, one per entry.
 
     ``start`` and ``end`` (ns, our clock): when the last of our ranks entered and the first left each
     collective; ``their_…``: likewise on their clock. Raises ValueError without collectives.
@@ -94,8 +94,8 @@ def estimates(
     Each entry is a collective or a message of ``pair``, with the times (ns) of ``estimate``. ``below``: they
     did not leave before we entered; ``above``: we did not leave before they entered. The median distance of
     the ends is the offset; if the capture is long enough, the slope (the median over entries half the capture
-    apart, after Theil and Sen) is the drift; both are moved to what the bounds allow. The bounds give the
-    error between the first and the last entry; delays do not make it wrong.
+    apart, after Theil and Sen) is the drift; both are moved into the bounds. The bounds give the error
+    between the first and the last entry; delays do not make it wrong.
     """
     counts = np.bincount(pair)
     order = np.lexsort((their_end, pair))
@@ -214,7 +214,7 @@ class _Batch:
     def _edge(self, best: _Floats, far: float) -> _Floats:
         """Return the drift farthest from ``best`` towards ``far`` that leaves room.
 
-        Newton's method from outside: the room is concave, so no step goes too far.
+        Newton's method from outside: the room is concave, so no step overshoots.
         """
         drift = np.full(len(best), far)
         towards = np.minimum if far < 0 else np.maximum

@@ -76,8 +76,7 @@ def _align(node: Node, actual: Sequence[TensorSpec]) -> dict[int, TensorSpec] | 
     fixed = set(node.weights)
     if len(actual) > len(places):
         return None
-    # rest[k] for a position: whether the tensors from k on can still be placed, computed from the
-    # last position back
+    # rest[k] for a position: whether the tensors from k on still fit, computed from the last position back
     count = len(actual)
     possible = [[False] * (count + 1) for _ in range(len(places) + 1)]
     possible[len(places)][count] = True

@@ -168,7 +168,7 @@ def unpadded(shape: tuple[Dim, ...], nodes: Sequence[Node]) -> list[tuple[str, P
 
 
 def _known_types(model: Model) -> Mapping[str, Arg]:
-    """Return the tensors of a model by name, without names that stand for several."""
+    """Return the tensors of a model by name, without ambiguous names."""
     types: dict[str, Arg] = {}
     for node in model.nodes:
         for name, arg in zip(node.outputs, node.call.outputs or (), strict=True):
@@ -323,7 +323,7 @@ def _args(names: Any, types: _Types) -> tuple[Arg, ...]:
 
 
 def _type(proto: Any) -> TensorSpec | None:
-    """Return the tensor of a ``TypeProto``; None for other types and where the rank is not known."""
+    """Return the tensor of a ``TypeProto``; None for other types and if the rank is not known."""
     kind = proto.WhichOneof("value")
     if kind not in ("tensor_type", "sparse_tensor_type"):
         return None

@@ -33,7 +33,7 @@ def origins(
     """Return for each optimised node its original nodes, in the original's order.
 
     A node that the optimiser inserted (a change of layout or dtype) has none. ``weights``: the names of the
-    optimised model's initializers; constants that were folded into them are no one's origin.
+    optimised model's initializers; constants folded into them are no node's origin.
     """
     maker = {tensor: node for node in original for tensor in node.outputs if tensor}
     by_name = {node.name: node for node in original if node.name}

@@ -1,4 +1,4 @@
-"""Where a node comes from: its layer and source lines, from its name or from what the exporter wrote."""
+"""The origin of a node: its layer and source lines, from its name or the exporter's metadata."""
 
 from __future__ import annotations
 

@@ -172,5 +172,5 @@ def _inferred(onnx: Any, model: Any) -> Any:
         # not strict: a node of another domain or with a wrong attribute does not keep others from
         # getting shapes
         return shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
-    except Exception:  # noqa: BLE001 - what the file itself says of its tensors is still right
+    except Exception:  # noqa: BLE001 - the file's own types of its tensors are still right
         return model

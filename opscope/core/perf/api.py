@@ -37,9 +37,9 @@ def cost(call: OpCall, *, forward: OpCall | None = None) -> tuple[Cost | None, s
     """Return the cost of a call and None, or None and the reason why the cost is not known.
 
     ``forward`` is the call of the forward op that a backward op differentiates, where the trace links
-    them. It supplies what the shapes of the backward op lack (for a weight gradient, the size of the
-    weight). It is the only source of the cost where the call is an autograd node, or has the name of a
-    forward op but runs in the backward pass. Never raises for a malformed call.
+    them. It supplies sizes that the backward op lacks (for a weight gradient, the size of the weight). It is
+    the only source of the cost where the call is an autograd node, or has the name of a forward op but runs
+    in the backward pass. Never raises for a malformed call.
     """
     if forward is not None and forward.truncated:
         forward = None
@@ -141,7 +141,7 @@ def _whole(call: OpCall, forward: OpCall) -> Cost | None:
     return figures if figures.bytes is not None else None
 
 
-#: Names that stand for many ops at once: their cost is null because of missing data, not a missing model.
+#: Names that represent many ops at once: their cost is null because of missing data, not a missing model.
 _TOGETHER = (
     (
         re.compile(r"CompiledFunction|Torch-Compiled Region|## Call CompiledFxGraph"),

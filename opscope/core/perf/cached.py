@@ -1,7 +1,7 @@
 """The sums over a step's requests from which the cost of attention over a cache is computed.
 
 Each request has q new tokens and k keys, those in the cache and its own. All pairs are Σq·k; a causal mask
-leaves Σq·k - (Σq² - Σq)/2, as the last of q queries sees all k keys and each earlier one a key less.
+leaves Σq·k - (Σq² - Σq)/2, as the last of q queries sees all k keys and each earlier query one key less.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _OPCODE: Final = re.compile(rf"{OPCODES}:(?P<name>[A-Z][A-Z0-9]*)(?P<more>[.\w]*
 #: opcode. A ``2`` in the name marks instructions on two values.
 THREAD_OPCODES: Final = "sass__thread_inst_executed_true_per_opcode"
 _ARITHMETIC: Final = re.compile(rf"{THREAD_OPCODES}:([DFH])(ADD|MUL|FMA)(2?)(?:_?32I|_MMA)?")
-#: All of these opcodes that any kernel could have: an opcode that is not listed did not run.
+#: All such opcodes that a kernel could have: an opcode that a kernel does not list did not run.
 ARITHMETIC: Final = tuple(
     f"{THREAD_OPCODES}:{name}"
     for name in ("DADD", "DMUL", "DFMA", "FADD", "FMUL", "FFMA", "HADD2", "HMUL2", "HFMA2")
@@ -167,7 +167,7 @@ def _tensor(name: str) -> Known | None:
 
 
 def _size(name: str, more: str) -> float | None:
-    """Return the FLOPs of a matrix instruction; None if its name does not tell its size."""
+    """Return the FLOPs of a matrix instruction; None if its name does not show its size."""
     words = more.strip(".").split(".")
     if "SP" in words:  # half of the products of a sparse instruction are zeros that are not stored
         return None

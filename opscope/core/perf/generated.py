@@ -52,7 +52,7 @@ def generated_cost(call: OpCall) -> Cost | None:
     operands = distinct_tensors(call)
     if len(operands) < 2:
         raise CannotKnow(NO_SHAPES)
-    # the results are the last arguments: what is read and what is written are each counted once
+    # the results are the last arguments: reads and writes are each counted once
     return cost(operands[:-1], operands[-1:], dtype=operands[-1].dtype)
 
 

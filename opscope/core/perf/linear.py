@@ -23,7 +23,7 @@ from .cached import LENGTHS, WINDOW
 
 #: Fewer rows than this are priced one by one.
 _FEWEST: Final = 64
-#: Rows that are priced in both ways as a check, beside the first and the last.
+#: Number of rows, besides the first and the last, that are priced in both ways as a check.
 _CHECKED: Final = 16
 #: Figures beyond this are priced one by one, as their sums may not fit in 64 bits.
 _LARGEST: Final = 1 << 60
@@ -85,7 +85,7 @@ def _together(
         return None
     twice: Ints = apart @ slopes
     values = figures[0] + twice // 2
-    # for a tiny product, more than the figures changes
+    # for a tiny product, a change affects more than the figures
     if (twice % 2).any() or values.min() < 0 or values[:, 0].min() <= 2 * tensorcore.TINY:
         return None
     series = {name: pl.Series(name, values[:, n], pl.Int64) for n, name in enumerate(_FIGURES)}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-#: Ops that stand for a whole layer of experts, whose weights are not among the arguments.
+#: Ops that represent a whole layer of experts, whose weights are not among the arguments.
 EXPERT_LAYERS: Final = ("vllm::moe_forward", "vllm::moe_forward_shared")
 #: The one of these that also computes the shared experts.
 WITH_SHARED: Final = "vllm::moe_forward_shared"
@@ -47,7 +47,7 @@ class Weights:
 class ModelConfig:
     """The sizes in a configuration; None if it lacks one.
 
-    ``inner``: the intermediate size of an expert; ``shared``: that of all shared experts together;
+    ``inner``: the intermediate size of an expert; ``shared``: the size of all shared experts together;
     ``active``: experts for each token. ``windows``: the sliding window of each layer in keys, 0 for none;
     None if the configuration lacks them.
     """

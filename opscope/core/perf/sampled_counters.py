@@ -68,7 +68,7 @@ class Shares:
 
 
 def begins(end: Ints) -> Ints:
-    """Return the start of each sample, given the ends in order; UNKNOWN if it cannot be told.
+    """Return the start of each sample, given the ends in order; UNKNOWN if that is not known.
 
     A sample begins at the end of the one before. Samplers have a fixed interval, so if that end is more than
     two medians away, samples were lost in between. Such a sample, and the first one, are taken to last the

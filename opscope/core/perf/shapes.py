@@ -218,9 +218,9 @@ def cost(
     """Build a Cost from counts (FLOP) and the parts read and written; a ``None`` part is an absent tensor.
 
     ``matrix`` and ``masked`` count a multiply-add as 2; of complex numbers it is 8, four of each.
-    What is written has no repeated elements, whatever the strides of the tensor that it takes after.
-    If ``reads`` or ``writes`` itself is ``None``, those bytes are not known and ``reason`` says why.
-    Raises CannotKnow for counts above 2^62.
+    Results have no repeated elements, whatever the strides of the tensor after which they are modelled. If
+    ``reads`` or ``writes`` itself is ``None``, its bytes are not known and ``reason`` says why. Raises
+    CannotKnow for counts above 2^62.
     """
     if dtype in COMPLEX:
         matrix, masked = 4 * matrix, 4 * masked
@@ -305,7 +305,7 @@ _SCALAR_TYPES: Final = (
 
 
 def dtype_param(call: OpCall, default: str, key: str = "dtype") -> str:
-    """Return the dtype that a parameter gives, ``default`` if it is absent, ``?`` if it is no dtype."""
+    """Return the dtype that a parameter gives, ``default`` if it is absent, ``?`` if it is not a dtype."""
     value = call.param(key)
     if value is None:
         return default
@@ -319,7 +319,7 @@ def dtype_param(call: OpCall, default: str, key: str = "dtype") -> str:
 def spread(values: tuple[int, ...] | None, rank: int, default: int) -> tuple[int, ...]:
     """Return one value per dimension: a single value is repeated, no value means the default.
 
-    Raises CannotKnow if the number of values is another one.
+    Raises CannotKnow if the number of values differs.
     """
     if not values:
         return (default,) * rank

@@ -18,7 +18,7 @@ _INDICES = "the trace does not record a sparse tensor's indices"
 
 
 def sparse_reason(call: OpCall) -> str | None:
-    """Return why the tensors' sizes do not give what the call touches, or None if they do."""
+    """Return why the tensors' sizes do not show which bytes the call touches, or None if they do."""
     leaves = (*call.input_leaves(), *(call.output_leaves() or ()))
     layouts = {leaf.layout for leaf in leaves if leaf is not None and leaf.is_sparse}
     return None if not layouts else STRIDELESS if layouts == {"other"} else STORED

@@ -47,11 +47,11 @@ def columns(
 ) -> pl.DataFrame:
     """Return one row per call, in order; pass distinct calls and join the rows to their uses.
 
-    ``forwards`` holds the forward op's call, or None, for each call; ``target`` is what the calls run on,
-    for ``tc_ready``. Unknown FLOPs are null with a ``reason``; bytes alone may be null, with a
-    ``bytes_reason``. ``flops_by_dtype`` is a JSON object; ``dtype`` is the dtype with the most FLOPs.
-    ``tc_reason`` says what prevents the use of Tensor Cores; ``tc_unused`` is the likeliest reason if no
-    kernel of the call is found to use them.
+    ``forwards`` holds the forward op's call, or None, for each call; ``target``: the device of the calls, for
+    ``tc_ready``. Unknown FLOPs are null with a ``reason``; bytes alone may be null, with a ``bytes_reason``.
+    ``flops_by_dtype`` is a JSON object; ``dtype`` is the dtype with the most FLOPs. ``tc_reason`` says what
+    prevents the use of Tensor Cores; ``tc_unused`` is the likeliest reason if no kernel of the call is found
+    to use them.
     """
     target = target or tensorcore.Target()
     with progress.stage("working out the ops' cost", len(calls), progress.CALLS) as stage:

@@ -288,7 +288,7 @@ def _dimensions(call: OpCall, operands: list[TensorSpec]) -> list[tuple[str, obj
 
 
 def _channels(call: OpCall, x: TensorSpec, w: TensorSpec) -> tuple[object, object]:
-    """Return the input and output channels of a convolution's weights; None where their order is not known.
+    """Return the input and output channels of a convolution's weights; None if their order is not known.
 
     They are [O, I, k…] in PyTorch, ONNX and MindSpore, [k…, I, O] in TensorFlow; XLA has ``dim_labels``.
     """

@@ -22,8 +22,8 @@ class Use:
     """A call as one kernel uses it.
 
     ``marker``: the call is PyProf's, with Python's arguments, not an op of the framework. ``backward``: the
-    kernel runs in the call's backward. ``sub``: how many kernels of the same op ran before it. ``product``:
-    the kernel's own op is a matrix product (in a linear layer: not the op that adds the bias).
+    kernel runs in the call's backward. ``sub``: the number of kernels of the same op that ran before it.
+    ``product``: the kernel's own op is a matrix product (in a linear layer: not the op that adds the bias).
     """
 
     call: OpCall

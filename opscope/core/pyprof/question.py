@@ -47,7 +47,7 @@ def pyprof_dictionaries(profile: Answers) -> Iterator[str]:
 def _rows(profile: Answers) -> tuple[PyprofTable, Ints]:
     """Return the table of the whole profile, and the places of this profile's kernels in it.
 
-    A kernel's number and forward kernel are those that it has in the whole profile.
+    A kernel's number and forward kernel are the same as in the whole profile.
     """
     if profile._part_of is None:
         table = profile.of(pyprof_table)

@@ -28,9 +28,9 @@ COLUMNS: Final = (
 )  # fmt: skip
 #: The columns that PyProf writes by default.
 DEFAULT: Final = ("idx", "dir", "sub", "mod", "op", "kernel", "params", "sil")
-#: Families whose kernels may run on Tensor Cores, so that it matters if they do not.
+#: Families whose kernels may run on Tensor Cores, so that the table shows if they do not.
 _PRODUCTS: Final = MATRIX_FAMILIES | {"moe", "linalg"}
-#: From this many kernels of one op on, kernels are described alike.
+#: From this many kernels of one op on, all further kernels get the same description.
 _MOST_SUB: Final = 3
 
 
@@ -69,7 +69,7 @@ class PyprofTable:
         return [name or "" for name in names_of_kernels.cast(pl.String).to_list()]
 
     def rows(self, columns: Collection[str], places: Ints) -> pl.DataFrame:
-        """Return some rows of the table; texts are Categorical, what is not known is null.
+        """Return some rows of the table; texts are Categorical, unknown values are null.
 
         Units: ``sil`` ns, ``flops`` FLOP, ``bytes`` bytes.
         """

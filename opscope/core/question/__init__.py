@@ -1,1 +1,1 @@
-"""What a question about a trace is: its parameters, its answer's columns, and how the answer is shown."""
+"""A question about a trace: its parameters, its answer's columns, and how the answer is shown."""

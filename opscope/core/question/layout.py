@@ -20,9 +20,9 @@ _GAP: Final = 2
 class Column:
     """A column: its key in the rows, its heading, and the function that writes a value.
 
-    The text of a ``flexible`` column may be shortened, to at least ``least`` characters: by whole
-    ``parts``, first those that its rows share, and rather at the ``cut`` side. Numbers are never shortened.
-    If the table is too wide, the columns with the highest ``rank`` are dropped first.
+    The text of a ``flexible`` column may be shortened, to at least ``least`` characters: by whole ``parts``,
+    first those that its rows share, preferably at the ``cut`` side. Numbers are never shortened. If the table
+    is too wide, the columns with the highest ``rank`` are dropped first.
     """
 
     key: str
@@ -37,9 +37,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A titled table of rows (mappings from column keys to values), with explaining lines below it.
+    """A titled table of rows (mappings from column keys to values), with explanations below it.
 
-    ``sentences`` are lines of any length above the rows, which are no explanations.
+    ``sentences`` are lines of any length above the rows, other than explanations.
     """
 
     title: str
@@ -79,7 +79,7 @@ def _fit(table: Table, width: int) -> _Fitted:
             columns.remove(last)
             dropped.append(last.title or last.key)
     widths = [least(c) if width else natural(c) for c in columns]
-    # give the remaining width to the flexible columns, a character at a time to the one cut most; none
+    # give the remaining width to the flexible columns, one character at a time, to the one cut most; none
     # gets more than a quarter of the line before the others have their full width
     room = width - sum(widths) - _GAP * (len(columns) - 1)
     for most in (width // 4, width):

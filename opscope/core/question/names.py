@@ -24,7 +24,7 @@ Parts = Literal["text", "words", "arguments", "frames"]
 
 #: Characters of a name that are read at most: the longest real names have 6,000.
 _READ: Final = 8_192
-#: Words into which a name is split at most; the rest of the name is one more word.
+#: The most words into which a name is split; the rest of the name is one more word.
 _WORDS: Final = 400
 #: A word longer than ``_LONG`` is split into parts of at least ``_SHORT`` characters.
 _LONG: Final = 24
@@ -65,7 +65,7 @@ def shortened(
     by_short: dict[str, list[str]] = {}
     for text in distinct:
         by_short.setdefault(short_of_text[text], []).append(text)
-    # texts already in use: names that fit, and short forms that only one name got
+    # texts in use: names that fit, and short forms of a single name
     taken = {text for text in distinct if len(text) <= width}
     taken.update(short for short, group in by_short.items() if len(group) == 1)
     for group in by_short.values():
@@ -125,7 +125,7 @@ def _together(texts: list[str], width: int, cut: Cut, parts: Parts) -> dict[str,
             continue
         distinguishing, node = [], tree
         for word in found:
-            # the first word is no branch: names that begin differently differ in later words too
+            # the first word is not a branch: names that begin differently differ in later words too
             apart = parts == "words" and len(node) > 1
             distinguishing.append(apart and node is not tree and word[-2:] != "::")
             node = node[word]

@@ -27,9 +27,9 @@ class WrongParameter(ValueError):
 class Parameter:
     """A parameter: its ``meaning``, and ``read``, which returns the value of a text or of a Python value.
 
-    ``accepts`` says which values are right; ``read`` raises ValueError for another, and ``written`` writes a
+    ``accepts`` describes the right values; ``read`` raises ValueError for another, and ``written`` writes a
     value for people. ``several``: a text holds several values, joined by ``+``, as
-    ``operators:by=inputs+source``. ``textual``: it can be given as text.
+    ``operators:by=inputs+source``. ``textual``: whether it can be given as text.
     """
 
     meaning: str
@@ -57,7 +57,7 @@ def parts(text: str) -> tuple[str, dict[str, str]]:
 def values_of(
     name: str, parameters: Mapping[str, Parameter], given: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return values of parameters of ``name`` given as text. Raises WrongParameter for a wrong one."""
+    """Return values of parameters of ``name`` given as text. Raises WrongParameter for a wrong value."""
     values: dict[str, Any] = {}
     for word, text in given.items():
         if word not in parameters:
@@ -75,7 +75,7 @@ def values_of(
 
 
 def value_of(name: str, parameter: Parameter, given: object) -> Any:
-    """Return the value of ``given``. Raises WrongParameter, with the parameter's name, for a wrong one."""
+    """Return the value of ``given``. Raises WrongParameter, with the parameter's name, for a wrong value."""
     try:
         return parameter.read(given)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Find the questions and their reports by name; each is loaded when it is first asked for."""
+"""Find the questions and their reports by name; each is loaded when it is first needed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class UnknownReport(ValueError):
 def question(name: str) -> Question:
     """Return the question with this name.
 
-    Raises KeyError for an unknown one, TypeError for a module that does not define it.
+    Raises KeyError for an unknown name, TypeError for a module that does not define it.
     """
     module = index.QUESTIONS[name]
     record = getattr(import_module(module), "QUESTION", None)

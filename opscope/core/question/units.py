@@ -81,7 +81,7 @@ def count(number: object) -> str:
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number of things: ``1 step``, ``1,234 steps``; ``plural``: where that takes no s."""
+    """Return a number of things: ``1 step``, ``1,234 steps``; ``plural``: if it takes no s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 

@@ -139,8 +139,8 @@ _GROUP_NS: Final = 40_000_000
 #: The _PIVOTS tightest brackets of a group each propose shifts, with the _NEAREST calls nearest to the guess.
 _PIVOTS: Final = 4
 _NEAREST: Final = 2048
-#: Most shifts of a group that are tried; each matches at least the share _WORTH of what the group's best
-#: matches.
+#: Most shifts of a group that are tried; each has at least the share _WORTH of the matches of the group's
+#: best.
 _TRIED: Final = 128
 _WORTH: Final = 0.5
 #: Readings, evenly spread over all, that help to judge a line, besides those of the groups that proposed it.

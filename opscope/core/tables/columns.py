@@ -21,7 +21,7 @@ from .pool import Pool
 #: Rows handled at a time where all at once would take too much memory.
 PIECE: Final = 250_000
 _FEW: Final = 32
-#: Number of pieces after which the memory of mapped columns is given back.
+#: The memory of mapped columns is given back after this many pieces.
 _KEPT: Final = 4
 #: Threads that work on pieces or columns; each needs memory for its own.
 _AHEAD: Final = 2
@@ -75,7 +75,7 @@ def stacked(parts: list[pl.DataFrame]) -> pl.DataFrame:
 def ahead(work: Callable[[slice], T], count: int) -> Iterator[tuple[slice, T]]:
     """Yield each piece of ``count`` rows and its ``work``, in order; threads work ahead of the caller.
 
-    NumPy and Polars release the GIL. At most two pieces are being worked on or wait to be taken.
+    NumPy and Polars release the GIL. At most two pieces are in work or waiting for the caller.
     """
     parts = list(pieces(count, _PART))
     if len(parts) < 2:
@@ -98,7 +98,7 @@ def ahead(work: Callable[[slice], T], count: int) -> Iterator[tuple[slice, T]]:
 def hand_back() -> None:
     """Return memory that threads have freed to the operating system: glibc keeps it in an arena per thread.
 
-    It is 0.4 GiB after ten million kernels. Without glibc, nothing is done.
+    It is 0.4 GiB after ten million kernels. Without glibc, this does nothing.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
@@ -367,7 +367,7 @@ def distinct_values(column: pl.Series) -> pl.Series:
 
 
 def known(column: pl.Series, otherwise: int) -> pl.Series:
-    """Return the column with nulls replaced by ``otherwise``; unchanged if it has none."""
+    """Return the column with nulls replaced by ``otherwise``; unchanged if it has no nulls."""
     return column.fill_null(otherwise) if column.null_count() else column
 
 
@@ -379,7 +379,7 @@ def known_sum(name: str) -> pl.Expr:
 
 def cost_sum(name: str, executed: pl.Expr | None = None) -> pl.Expr:
     """Return the sum of a group's costs as ``known_sum`` does, but null if it is 0 and the cost of a row is
-    unknown: such a 0 would say that nothing was computed. ``executed``: the rows of which the cost counts."""
+    unknown: such a 0 would say that nothing was computed. ``executed``: the rows whose cost counts."""
     column = pl.col(name)
     unknown = column.is_null() if executed is None else column.is_null() & executed
     is_told = column.is_not_null().any() & ((column.sum() != 0) | ~unknown.any())

@@ -3,8 +3,8 @@
 Joined files, events appended twice, or table rows written twice would double all times. Records with a
 correlation id that are equal in every column are duplicates. Rows without such an id may be equal by chance
 (times in whole microseconds); they are removed only if at least half of a table's rows are repeated, or if
-all rows of several small tables are, as in a short trace that was written twice. A stream runs no two kernels
-of one name from one time to another: there equal ids are not needed.
+all rows of several small tables are, as in a short trace that was written twice. A stream never runs two
+kernels of one name with equal start and end: for these, equal ids are not needed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBER: Final = "id"
 #: 25,545 are equal.
 _SOME: Final = 10
 _SHARE: Final = 100
-#: A trace that was written again has each kernel so often at most.
+#: A trace that was written again has each kernel at most this often.
 _COPIES: Final = 4
 #: How the notes on repeated records end, those of readers included.
 COUNTED: Final = ": counted (once|each)$"
@@ -71,8 +71,8 @@ def without_doubles(trace: Trace) -> Trace:
 
 
 def _once_a_stream(trace: Trace) -> Trace:
-    """Return the trace with each kernel of a stream once, though it came again under another id: the one
-    whose launch is there, else the first."""
+    """Return the trace with each kernel of a stream once, even if it is repeated under another id: keep the
+    one whose launch is recorded, else the first."""
     kernels = trace["kernels"]
     own = pl.col("stream").is_not_null() & pl.col("graph_node").is_null()
     begun = kernels["start"]
@@ -83,7 +83,7 @@ def _once_a_stream(trace: Trace) -> Trace:
     timed = own & (pl.col("end") > pl.col("start")) & pl.col("correlation").is_not_null()
     rows = kernels.select(*key, "correlation", "graph_node").with_row_index("row")
     rows = rows.filter(timed & pl.Series(begun.is_duplicated()))
-    rows = rows.filter(pl.len().over(key) <= _COPIES)  # more at one time have no time of their own
+    rows = rows.filter(pl.len().over(key) <= _COPIES)  # if more share a time, it is not real
     kept = rows.sort(linked.not_(), maintain_order=True).unique(key, keep="first")
     again = np.setdiff1d(rows["row"].to_numpy(), kept["row"].to_numpy())
     if len(again) < max(_SOME, len(kernels) / _SHARE):

@@ -12,7 +12,7 @@ from opscope.core.once import once
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints, depth
 
-#: Levels that are walked one by one: most nests are no deeper, and then need no ordering of all nodes.
+#: Levels that are walked one by one: most nests are no deeper, so their nodes need not be ordered.
 _CLIMBED: Final = 16
 #: Nodes handled at a time, so that their ancestors stay in the processor's cache.
 _PART: Final = 250_000
@@ -124,8 +124,8 @@ class Forest:
     def _climb(
         self, code: NDArray[np.integer[Any]], nodes: Ints, is_alike: NDArray[np.bool_]
     ) -> bool:
-        """Set in ``is_alike`` the nodes with an ancestor of the same code; return whether no node was too
-        deep for it."""
+        """Set ``is_alike`` for nodes with an ancestor of the same code; return whether no node was too
+        deep."""
         mine, here, which = code[nodes], self.parent[nodes], np.arange(len(nodes))
         for _ in range(_CLIMBED):
             left = np.flatnonzero(here >= 0)

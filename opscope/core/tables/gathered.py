@@ -12,7 +12,7 @@ class Gathered:
     arrive."""
 
     def __init__(self, key: list[str], *sums: pl.Expr) -> None:
-        """``sums``: how rows with equal key are combined. Without any, duplicates are dropped."""
+        """``sums``: how rows with equal key are combined. Without sums, only duplicates are dropped."""
         self._key, self._sums = key, sums
         self._parts: list[pl.DataFrame] = []
         self._rows = 0

@@ -26,7 +26,7 @@ from opscope.core.tables.trace import UNRELATED, Trace, concat, unite
 SESSION: Final = "session_start"
 #: The profilers that can record a process only once at a time.
 _ALONE: Final = ("kineto",)
-#: Logs of what a compiler did in a process that another profiler recorded: they are no windows of it.
+#: A compiler's logs of a process that another profiler recorded: they are not windows of it.
 _LOGS: Final = {"torch_trace": "kineto"}
 #: Recordings of one job begin within this time (ns) of each other on Unix clocks.
 _NEAR: Final = 3600 * 10**9
@@ -98,7 +98,7 @@ class Decision:
     devices: str | None = None
 
     def notes(self, unrelated: bool) -> list[tuple[str, str]]:
-        """Return what the user must know about it: severity and text."""
+        """Return the warning for the user: severity and text."""
         notes = [("warning", what) for what in (self.warning, self.devices) if what is not None]
         return [("info", _SIDE_BY_SIDE), *notes] if unrelated else notes
 

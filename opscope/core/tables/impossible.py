@@ -38,14 +38,14 @@ from .trace import Trace
 
 #: Key in the attrs of a kernel whose time is not known, only an upper bound of it.
 CLIPPED: Final = '"clipped":true'
-#: More than the clocks of one machine differ by, and more than any profiler waits (ns).
+#: More than the difference of one machine's clocks, and longer than any profiler waits (ns).
 FAR: Final = 3600 * 10**9
 #: Each of two times may have been rounded to microseconds separately (ns).
 _ROUNDED: Final = 2_000
 #: A kernel that is this many times longer than all other work on its stream has a wrong time, whatever the
 #: stream's order.
 _ABSURD: Final = 10
-#: The same for CUDA graphs, whose kernels may run at the same time.
+#: The same limit for CUDA graphs, whose kernels may run at the same time.
 _NEVER: Final = 100
 #: One in this many kernels may overlap the next: one of 4,010 does in a trace of two H100, by 12 us.
 _FEW: Final = 100
@@ -55,9 +55,9 @@ _LOOKED_AT: Final = 20
 _FEW_OF_SEVERAL: Final = 10
 #: No kernel runs for a day (ns).
 _DAY: Final = 24 * FAR
-#: Device work may end this long after all else (ns), or after ten times the length of the trace.
+#: Device work may end this long (ns), or ten times the length of the trace, after all else.
 _AFTER: Final = 10**9
-#: Pieces of work inside the time of another that prove that the stream is in order; and other pieces that
+#: How many pieces of work inside another's time prove that the stream is in order; and how many others
 #: confirm it.
 _INSIDE, _OTHERS, _CLEAR = 2, 3, 5
 #: Largest share of a stream's work that may be wrong; beyond it, the stream is not in order.
@@ -548,7 +548,7 @@ def _beyond(name: str, lasted: int, which: object) -> str:
 
 
 def _clip_outliving(trace: Trace) -> Trace:
-    """Clip ranges and calls that outlive the range of their thread that they began in and are ten times as
+    """Clip ranges and calls that outlive the range of their thread in which they began, and are ten times as
     long, at the begin of the thread's next range. User ranges are left alone, because they may overlap."""
     changed = {}
     for name in ("ranges", "calls"):

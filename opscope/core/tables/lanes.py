@@ -148,8 +148,8 @@ def rows_of(
 ) -> Iterator[tuple[int, Ints]]:
     """Yield the number and the rows, in order, of each of ``count`` lanes that has ``chosen`` rows (or any).
 
-    Rows are counted, then written to their lane's place, piece by piece. Only the result is in memory, and
-    with ``mapped`` not even that.
+    Rows are counted, then written to their lane's place, piece by piece. Only the result is in memory; with
+    ``mapped`` it is in a file instead.
     """
     begin = np.zeros(count + 1, np.int64)
     for part in pieces(len(of)):

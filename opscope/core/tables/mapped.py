@@ -29,7 +29,7 @@ LEAST: Final = 4 << 20
 #: Bytes that are written at a time.
 _AT_ONCE: Final = 16 << 20
 _Kind = TypeVar("_Kind", bound=np.generic)
-#: The maps that are still in use, and the address of each.
+#: The maps still in use, with their addresses.
 _maps: Final[weakref.WeakKeyDictionary[mmap.mmap, int]] = weakref.WeakKeyDictionary()
 _changing: Final = threading.Lock()
 _log: Final = logging.getLogger(__name__)

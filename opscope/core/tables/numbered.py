@@ -13,14 +13,14 @@ from .trace import Trace
 MISSING_NUMBERS: Final = "missing_numbers"
 #: Key of a trace's origin: the profiler also numbers records that its filters leave out.
 FILTERED: Final = "numbers_of_filtered"
-#: Nothing is concluded from fewer records: the tables of a manual have 7, of 13 numbers.
+#: Fewer records prove nothing: the tables of a manual have 7, of 13 numbers.
 _FEWEST: Final = 20
 #: A longer run of missing numbers may come from a time in which nothing was recorded.
 _IN_A_ROW: Final = 64
 
 
 def missing_numbers(numbers: pl.Series, first: int) -> int | None:
-    """Return how many numbers from ``first`` to the largest are missing; None if that proves nothing."""
+    """Return how many numbers from ``first`` to the largest are missing; None if it proves nothing."""
     present = np.unique(numbers.drop_nulls().to_numpy())
     if len(present) < max(_FEWEST, len(numbers) // 2) or present[0] < first:
         return None

@@ -22,6 +22,6 @@ class Pool(ThreadPoolExecutor):
             done: Future[Any] = Future()
             try:
                 done.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+            except BaseException as error:  # noqa: BLE001 - the caller gets it with the result
                 done.set_exception(error)
             return done

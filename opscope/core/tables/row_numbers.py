@@ -82,7 +82,7 @@ class _Pairs:
         self.many = 0
         self._wide = 1  # all right integers are less than this
         self._table: NDArray[np.int32] | None = np.empty(0, np.int32)
-        self._keys: Ints = np.empty(0, np.int64)  # in order, once there is no table
+        self._keys: Ints = np.empty(0, np.int64)  # in order, if there is no table any more
         self._numbers: NDArray[np.int32] = np.empty(0, np.int32)
 
     def of(self, left: NDArray[np.int32], right: NDArray[np.integer[Any]]) -> NDArray[np.int32]:

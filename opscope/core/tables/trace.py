@@ -30,7 +30,7 @@ IDLE_GPUS: Final = "idle_gpus"
 PROFILE_NAME: Final = "profile_name"
 #: Key of a trace's origin: the configuration of the model that ran, as it was read.
 MODEL_CONFIG: Final = "model_config"
-#: Key of a trace's origin: the files were given as those of several jobs.
+#: Key of a trace's origin: the user gave the files as files of several jobs.
 UNRELATED: Final = "unrelated"
 #: Columns with numbers that are unique within one trace; joining traces shifts them.
 _RENUMBERED: Final = {"process": "process", "parent": "process", "clock_domain": "clock_domain"}
@@ -228,8 +228,8 @@ def _merge_processes(trace: Trace) -> Trace:
 
 
 def unite(trace: Trace, same: Mapping[int, int]) -> Trace:
-    """Return the trace with the rows of some processes given to others: ``{process: the process that it
-    belongs to}``."""
+    """Return the trace with rows moved from some processes to others:
+    ``{process: the process that it belongs to}``."""
     if not same:
         return trace
     old, new = list(same), list(same.values())

@@ -93,7 +93,7 @@ def read(path: Path) -> Trace:
 
 
 class _Read:
-    """What a database tells, table by table."""
+    """The content of a database, table by table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -128,7 +128,7 @@ class _Read:
         return tables
 
     def _rows(self, table: str, columns: dict[str, Kind]) -> pl.DataFrame:
-        """Return a table's rows with all of ``columns``, under our names; those that it lacks are null."""
+        """Return a table's rows with all of ``columns``, under our names; missing ones are null."""
         has = table in self._database.tables
         rows = self._database.rows(table, columns) if has else pl.DataFrame()
         lacks = [pl.lit(None, pl.Int64).alias(name) for name in columns if name not in rows.columns]
@@ -138,7 +138,7 @@ class _Read:
         )  # fmt: skip
 
     def _connections(self) -> pl.DataFrame:
-        """The first connection of each number of ``PYTORCH_API``: that of a queue's two ends is the same."""
+        """The first connection of each number of ``PYTORCH_API``: a queue's two ends have the same one."""
         rows = self._rows("CONNECTION_IDS", {"id": "int", "connectionId": "int"}).drop_nulls()
         return rows.unique("id", keep="first").rename({"connectionId": "queue"})
 
@@ -180,7 +180,7 @@ class _Read:
         )  # fmt: skip
 
     def _waits(self, tasks: pl.DataFrame) -> pl.DataFrame:
-        """The device's waits and signals, which are no work."""
+        """The device's waits and signals, which are not work."""
         kinds = self._strings.filter(pl.col("value").str.contains(TASKS))["id"]
         waits = self._with_texts(
             tasks.filter(pl.col("taskType").is_in(kinds.implode())), "taskType"
@@ -188,7 +188,7 @@ class _Read:
         return waits.select(*_PLACE, pl.col("taskType").str.to_lowercase().alias("kind"))
 
     def _copies(self, tasks: pl.DataFrame) -> pl.DataFrame:
-        """The copies of a device. What ``memcpyOperation`` means is in the file."""
+        """The copies of a device. The file explains the values of ``memcpyOperation``."""
         info = self._rows(
             "MEMCPY_INFO", {"globalTaskId": "int", "size": "int", "memcpyOperation": "int"}
         )
@@ -297,7 +297,7 @@ def _calls(api: pl.DataFrame, cann: pl.DataFrame) -> pl.DataFrame:
     span = pl.struct("start", "end")
     both = [
         ends.with_columns(correlation=pl.when(puts).then(pl.col("queue") + _QUEUED)),
-        # of a call and those within it, which may share a connection, the outermost launches
+        # if a call and calls inside it share a connection, the outermost launches
         cann.sort("start", "end", descending=[False, True]).with_columns(
             correlation=pl.when(span == span.first().over("connectionId")).then("connectionId")
         ),

@@ -71,7 +71,7 @@ _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?\Z")
 
 
 def recognise(path: str | os.PathLike[str]) -> bool:
-    """Whether the file is a DLProf database, of whatever version. Never raises."""
+    """Whether the file is a DLProf database, of any version. Never raises."""
     return is_database(path, lambda tables: _is_ours(tables) or _names_itself(tables))
 
 
@@ -406,7 +406,7 @@ def _names_itself(database: Database) -> bool:
 
 
 def _version(database: Database) -> tuple[int, int] | None:
-    """Return the version that wrote the database; None if it names none that DLProf ever had."""
+    """Return the version that wrote the database; None if DLProf never had such a version."""
     for table, column in _SAYS_VERSION:
         if not database.has(table, column):
             continue

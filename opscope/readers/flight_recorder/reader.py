@@ -2,7 +2,7 @@
 
 The layout is that of PyTorch's ``torch/csrc/distributed/c10d/FlightRecorder.hpp``, versions 2.0 to 2.10. A
 dump says when a rank entered a collective, and whether it completed, but not when it ran. PyTorch's watchdog
-saw it begin and end at some later time, by an unknown delay.
+sees its begin and its end later, after an unknown delay.
 """
 
 from __future__ import annotations

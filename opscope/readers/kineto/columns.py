@@ -189,7 +189,7 @@ class Columns:
     def add(self, events: list[Event]) -> None:
         """Add a block of events. Raises Inexact, and adds nothing, if its times need decimals."""
         start = nanoseconds([event.ts for event in events])
-        duration = nanoseconds([event.dur or 0 for event in events])  # a flow arrow has none
+        duration = nanoseconds([event.dur or 0 for event in events])  # a flow arrow has no duration
         unfinished = np.flatnonzero((duration <= -1000) & (duration != NO_TIME))
         self._look_at(start, duration)
         endless = self._endless(events, duration)

@@ -90,7 +90,7 @@ def _names(
 
 
 def _doubt(calls: pl.DataFrame, launches: int, device: list[int | None]) -> str | None:
-    """Return why the ranges of these devices cannot be taken for the launches in order; None if they can."""
+    """Return why the ranges of these devices cannot be matched to the launches in order; None if they can."""
     doubt = None
     graphs = int(calls["name"].cast(pl.String).str.contains(GRAPH_LAUNCH).sum())
     if len(set(device)) > 1:

@@ -44,7 +44,7 @@ _OUT: Final = Argument("out", "tensor")
 #: A tensor of unknown shape: not even the number of dimensions is known.
 _UNKNOWN: Final = TensorSpec("?", ("?",))
 
-#: dtypes by PyTorch's ScalarType code, which stands for a dtype among the concrete inputs.
+#: dtypes by PyTorch's ScalarType code, which represents a dtype among the concrete inputs.
 _SCALAR_TYPES: Final = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 8: "c32",
     9: "c64", 10: "c128", 11: "bool", 15: "bf16", 23: "f8e5m2", 24: "f8e4m3fn", 25: "f8e5m2fnuz",
@@ -171,7 +171,7 @@ def _is_tensor(label: str, size: Any, argument: Argument | None, typed: bool) ->
         return True
     if typed and label:
         return label in _LISTS or (label not in _SCALARS and not label.startswith("nullptr"))
-    if typed:  # "" is no tensor and no number: absent, or a string, a dtype or a device
+    if typed:  # "" is neither a tensor nor a number: absent, or a string, a dtype or a device
         return bool(size)
     # Without types, a size means a tensor; without a size only the schema decides.
     return bool(size) or (argument is not None and argument.kind == "tensor")

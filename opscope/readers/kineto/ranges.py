@@ -21,7 +21,7 @@ _BACKWARD = re.compile(
     r"autograd::engine::|torch::autograd::|.*Backward[0-9]*\Z|<backward op>\Z", re.S
 )
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-#: Inductor's own annotation around a graph that it compiled, which is no range of the user.
+#: Inductor's own annotation around a graph that it compiled, which is not a user range.
 _COMPILERS: Final = "## Call CompiledFxGraph"
 _DOMAINS: Final = ("kineto", "user", "python", "runtime")
 _CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer")

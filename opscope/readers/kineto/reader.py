@@ -82,7 +82,7 @@ def read(path: str | PathLike[str]) -> Trace:
             return other_trace
         except BadInput:
             if not any(len(columns[kind]) for kind in (*HOST, *DEVICE)):
-                raise  # nor is there anything else of torch.profiler's
+                raise  # and nothing else is torch.profiler's
     writer = columns.writer(file.meta.keys())
     complaint = foreign.of_events(writer)
     if complaint:
@@ -324,7 +324,7 @@ def _note_threads(trace: Trace, columns: Columns) -> None:
 
 
 def _note_ends(trace: Trace, file: KinetoFile) -> None:
-    """Note first what is missing at the file's end, then what the file consists of."""
+    """Note first what is missing at the file's end, then the file's contents."""
     if file.truncated:
         trace.note("warning", cut_off(file.path, file.truncated), first=True)
     if file.arrays > 1:

@@ -44,8 +44,8 @@ _decode_args = msgspec.json.Decoder(dict[str, Any]).decode
 
 @dataclass(slots=True)
 class Sampled:
-    """The samples of a file. ``wrong``: number of values that are no numbers; ``left_out``: number of values
-    of counters beyond the first 4,096."""
+    """The samples of a file. ``wrong``: how many values are not numbers; ``left_out``: number of values of
+    counters beyond the first 4,096."""
 
     names: Codes = field(default_factory=Codes)
     pids: Codes = field(default_factory=Codes)
@@ -85,7 +85,7 @@ class Sampled:
             self.blocks.append((*codes, np.array(values, np.float64)))
 
     def _values(self, name: str, args: msgspec.Raw) -> list[tuple[int, float]]:
-        """Return the number of each counter of an event, and its value: NaN if it is no number."""
+        """Return the number of each counter of an event, and its value: NaN if it is not a number."""
         try:
             items = _decode_args(args) if len(bytes(args)) else {}
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -194,7 +194,7 @@ def _rows(sampled: Sampled, columns: Columns, base: int) -> tuple[pl.DataFrame, 
 
 
 def _device(pid: int | str, label: str | None) -> int | None:
-    """Return the device of a process with counters; None if neither its name nor its id gives one."""
+    """Return the device of a process with counters; None if neither its name nor its id gives a device."""
     text = _PROCESS.fullmatch(pid if isinstance(pid, str) else label or "")
     if text:
         return int(text[1])

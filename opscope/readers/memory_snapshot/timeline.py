@@ -27,7 +27,7 @@ _CATEGORIES: Final = (
 )  # fmt: skip
 #: The action of the pair by which a block only changes its category.
 _CHANGE: Final = 3
-#: Times (ns) and sizes beyond these are none: two million of the latter still add up in 64 bits.
+#: Times (ns) and sizes beyond these are invalid: the sum of two million sizes still fits in 64 bits.
 _LAST_TIME: Final = 1 << 62
 _LARGEST: Final = 1 << 41
 
@@ -93,7 +93,7 @@ def _sums(data: bytes) -> tuple[Any, Any, Any]:
 
 
 def _changes(data: bytes) -> tuple[Any, Any, Any]:
-    """Return the same of the form with single changes; what was there before begins with the first."""
+    """Return the same for the form with single changes; earlier memory counts from the first change on."""
     rows = np.array(msgspec.json.decode(data, type=list[tuple[int, int, int, int]]), np.int64)
     time, action, size, category = rows.reshape(-1, 4).T
     timed = time[time >= 0]

@@ -250,7 +250,7 @@ def _is_unix(path: Path, table: pl.DataFrame) -> bool:
 
 
 def framework(path: Path) -> pl.DataFrame:
-    """Return ``name`` and ``inputs`` of each execution in ``cpu_framework``; empty texts where it has none.
+    """Return ``name`` and ``inputs`` of each execution in ``cpu_framework``; empty texts if it has none.
 
     Raises BadInput.
     """

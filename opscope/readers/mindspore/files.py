@@ -22,7 +22,7 @@ from typing import Final
 
 #: The kinds of files with times of single executions, the best first.
 TIMED: Final = ("kernels", "timeline", "timestamps", "activities", "cpu", "ticks", "points")
-#: Files with totals of each op, the best first; they have no times.
+#: Files with totals of each op, but no times; the best first.
 TOTALS: Final = (
     "activity",
     "gpu_detail",
@@ -127,7 +127,7 @@ def kind_of(head: bytes, name: str) -> str | None:
         ours = _LANE.search(start[:_HEAD]) or _TIMELINE_NAME.fullmatch(name)
         return "timeline" if ours else None
     if start[:1] == b"[" and _TIMELINE_NAME.fullmatch(name):
-        return "timeline"  # truncated, or another tool's: its reader decides
+        return "timeline"  # it is truncated, or another tool's: that tool's reader decides
     if start[:1] == b"{" and b'"op_side"' in start and b'"operator"' in start:
         return "dynamic"
     line = start.partition(b"\n")[0].rstrip(b"\r")

@@ -68,7 +68,7 @@ def completed(planned: Known, around: OpCall, more: Sequence[TensorSpec | None] 
     outputs, params = call.outputs, call.params
     if around.name.endswith(GRADIENT):
         place_of = _RESULT.get(op)
-        forward = around.inputs[1:]  # follows from the gradient of its result
+        forward = around.inputs[1:]  # this follows from the gradient of its result
         if outputs is None and place_of is not None and place_of < len(forward):
             outputs = (forward[place_of],)
         if not params and _SAME_PARAMS.search(op):

@@ -45,7 +45,7 @@ class _Graph(msgspec.Struct):
 
 @dataclass(slots=True)
 class Captured:
-    """What MindSpore's profiler recorded beside the recorder: executions, and the nodes of the graphs.
+    """The data from MindSpore's profiler beside the recorder: executions, and the nodes of the graphs.
 
     ``nodes``: graph, node, call (text), layer, direction, forward (the node that it differentiates).
     """
@@ -282,7 +282,7 @@ def _from_graph(
     node: str, row: tuple[str | None, ...], recorded: tuple[Arg, ...], has_inputs: bool
 ) -> Known | None:
     """Return the graph's description of an operator that ran with the ``recorded`` shapes; None if it cannot
-    be this one."""
+    be this node."""
     text, layer, direction, forward = row
     try:
         call = parse(text or "")
@@ -297,8 +297,8 @@ def _from_graph(
 
 
 def with_sizes(planned: tuple[Arg, ...], recorded: tuple[Arg, ...]) -> tuple[Arg, ...] | None:
-    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded ones contradict. A
-    constant is an input in only one of them, so only inputs that both have are compared."""
+    """Return the ``planned`` inputs with sizes that only the run has; None if the recorded sizes contradict.
+    A constant is an input in only one of them, so only inputs that both have are compared."""
     args: list[Arg] = []
     for index, plan in enumerate(planned):
         ran = recorded[index] if index < len(recorded) else None

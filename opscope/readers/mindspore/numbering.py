@@ -126,9 +126,9 @@ def _fitting(
 
 
 def _shifts(ran: dict[str, _Path], graph: dict[str, _Path], last: dict[str, int]) -> dict[str, int]:
-    """Return for each path of the graph the difference of the executed numbers from the graph's. If not all
-    nodes of a path ran, the first or the last ones may be missing. If all other paths had the same number of
-    such graphs before them, this path had too. ``last``: the last executed number of each path in any graph.
+    """Return for each path how much the executed numbers differ from the graph's. If not all nodes of a path
+    ran, the first or the last ones may be missing. If all other paths had the same number of such graphs
+    before them, this path had too. ``last``: the last executed number of each path in any graph.
     """
     both = {path: (facts, graph[path]) for path, facts in ran.items() if path in graph}
     shift_of_path = {

@@ -106,7 +106,7 @@ def _file(path: Path) -> Trace:
     head = next(read_blocks(path), b"")[:4096]
     kind = kind_of(head, path.name)
     if kind is None and is_json(head):
-        kind = "timeline"  # if its first bytes do not show it, another part does
+        kind = "timeline"  # if the first bytes do not show it, another part does
     if kind in (None, "without", "dataset"):
         problem = what_without(path.name) or "nothing that opscope knows"
         raise BadInput(
@@ -251,7 +251,7 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
     for path in of["cpu"]:
         part = cpu_files.executions(path)
         rank.notes += part.notes
-        rank.cpu = []  # a timeline has them, but without shapes
+        rank.cpu = []  # a timeline has the tasks, but without shapes
         rank.host_ops.append(cpu_files.ranges(part.table, 0).drop("id", strict=False))
 
 
@@ -262,7 +262,7 @@ def _chosen(paths: Sequence[Path]) -> list[Path]:
     views = [path for path in paths if path.name == cpu_files.VIEW]
     if views:
         return views
-    # names of newer ones end in the time of writing
+    # names of newer files end in the time of writing
     timed = {path.parent for path in paths if _WHOLE.match(path.name)}
     kept = []
     for path in paths:
@@ -343,7 +343,7 @@ def _steps(
             continue
         rank.steps += step_rows
         rank.points |= tables.step_points(path)
-        if not timed:  # a timeline has them too
+        if not timed:  # a timeline has the steps too
             rank.ran.append(collectives)
     if not of["ticks"]:
         for path in of["points"]:

@@ -100,7 +100,7 @@ class _Event(msgspec.Struct):
 
 
 class _Full(_Event):
-    args: dict[str, Any] | None = None  # type: ignore[assignment]  # decoded alone, never as the other
+    args: dict[str, Any] | None = None  # type: ignore[assignment] # decoded alone, never as the other
 
 
 class _File(msgspec.Struct):
@@ -120,7 +120,7 @@ class Timeline:
     ``ran``: columns of ``nodes.RAN``. ``steps``: number, start, end (ns); ``points``: when a step's forward
     begins and its backward ends (ns). ``users``: text, thread, start, end of the program's own ranges (mstx).
     ``cpu``: the same for operators on the CPU. ``relative``: times begin at 0 with the timeline. ``notes``:
-    what was left out, and how often.
+    the things left out, and how often.
     """
 
     ran: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=nodes.RAN))
@@ -361,7 +361,7 @@ def _without_task(spans: pl.DataFrame, tasks: pl.DataFrame) -> int:
         of_device = tasks.filter(pl.col("device") == device)
         low, high = merge(*(of_device[name].to_numpy() for name in ("start", "end")))
         start, end = (mine[name].to_numpy() for name in ("start", "end"))
-        last = np.searchsorted(low, end + _ROUNDED) - 1  # it begins before the span ends
+        last = np.searchsorted(low, end + _ROUNDED) - 1  # the event begins before the span ends
         number += int(((last < 0) | (at(high, last, 0) <= start - _ROUNDED)).sum())
     return number
 
@@ -441,7 +441,7 @@ def _plane(event: _Event, args: _Args) -> dict[str, object]:
 def _with_collectives(
     ran: pl.DataFrame, planes: list[dict[str, object]], wholes: list[dict[str, object]]
 ) -> pl.DataFrame:
-    """Return the device's tasks, with the tasks of a collective named after it.
+    """Return the device's tasks, with a collective's tasks named after the collective.
 
     A collective (``Default/AllReduce-op534_0``, a row of ``Communication``) consists of tasks on several
     streams, which its planes repeat. Those that move data are its kernels; those that wait for other ranks

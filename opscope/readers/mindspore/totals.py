@@ -31,7 +31,7 @@ MADE_UP: Final = (
     "this file has totals and no times: its executions are shown one after another from 0, each with its "
     "mean duration, so that their sums are right; when they began, and what ran side by side, is not known"
 )
-#: The most executions made from a table's counts; beyond it, one row stands for all executions of an op.
+#: The most executions made from a table's counts; beyond it, one row represents all executions of an op.
 _MOST: Final = 1_000_000
 
 
@@ -66,7 +66,7 @@ def _read(path: Path, kind: str, device: int, frame: pl.DataFrame) -> Totals:
             "op_type",
             "kernel_type",
         )
-        # the mean of one execution, or the sum of a type's
+        # the mean of one execution, or the sum over a type
         spent = _ns(path, frame, 1e6, "execution_time", "total_time")
         counts = pl.Series([1], dtype=pl.Int64).new_from_index(0, len(frame))
         if kind == "aicore_type":

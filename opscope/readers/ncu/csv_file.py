@@ -1,6 +1,6 @@
-"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric). Output
-of the program and of ncu itself stands before the table, and may stand inside it: such lines are left out.
-Rows are read by Polars; Python looks at distinct texts only."""
+"""Read ncu's CSV: the raw page (a column a metric, a row of units), the details page (a row a metric). Lines
+that the program and ncu itself printed come before the table, or in it: they are left out. Rows are read by
+Polars; Python looks at distinct texts only."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def _why_none(said: list[tuple[str, str]]) -> str:
 
 
 def _table(text: str, start: int, separator: str, path: Path) -> tuple[pl.DataFrame, int]:
-    """Return the table from its header on, all as text, and the number of lines that are no rows."""
+    """Return the table from its header on, all as text, and the number of lines that are not rows."""
     lines = text[start:].splitlines()
     quoted = lines[0].startswith('"')
     # a row begins with its number, or with an empty cell in the row of units
@@ -230,7 +230,7 @@ def _launches(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _wide(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-    """Return the launches, their rows, their values, and how many cells are no numbers."""
+    """Return the launches, their rows, their values, and how many cells are not numbers."""
     ids = _integer("ID", frame)
     metrics = [name for name in frame.columns if name not in _ABOUT]
     units = frame.filter(ids.is_null())

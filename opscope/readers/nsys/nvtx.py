@@ -33,7 +33,7 @@ from .strings import (
 _PUSHPOP: Final = (59, 70)
 _STARTEND: Final = (60, 71)
 _MARKS: Final = (34, 65)
-#: Pushes and starts without an end; recent versions close them at the capture's end.
+#: Pushes and starts that lack an end; recent versions close them at the capture's end.
 _OPEN: Final = (35, 37, 66, 68)
 _CATEGORY_NAME: Final = (33, 64)
 _DOMAIN_CREATE: Final = 75

@@ -98,7 +98,7 @@ _KNOWN: Final = (
     "CUPTI_ACTIVITY_KIND_RUNTIME",
     "CUPTI_ACTIVITY_KIND_KERNEL",
 )
-#: The columns without which a table says nothing.
+#: The columns without which a table is useless.
 _NEEDED: Final = {
     "NVTX_EVENTS": ("start", "end", "eventType"),
     "CUPTI_ACTIVITY_KIND_KERNEL": ("start", "end", "deviceId"),
@@ -213,7 +213,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
         tables["ranges"] = named.result().frame
         notes += named.result().notes
     if graphs is None and tables["kernels"] is not None and tables["memops"] is None:
-        # an export has no table of what did not happen, and copies are traced with kernels
+        # an export omits tables without rows, and copies are traced with kernels
         tables["memops"] = pl.DataFrame()
     present = {name: frame for name, frame in tables.items() if frame is not None}
     notes += _mend(present, nsys_target.read_duration(source), lean)
@@ -243,7 +243,7 @@ def _read(source: Source, gpu: str | None, lean: bool) -> Trace:
 
 
 def _unknown(source: Versioned) -> list[tuple[str, str, int]]:
-    """Notes on tables of other versions: those read as the ones before, and those that cannot be."""
+    """Notes on tables of other versions: those read as the known version, and those that cannot be read."""
     notes = [
         ("info", f"the table {name} was read as {base}", 1) for base, name in source.renamed.items()
     ]

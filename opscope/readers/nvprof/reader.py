@@ -36,7 +36,7 @@ _MARKER: Final = "CUPTI_ACTIVITY_KIND_MARKER"
 _INSTANT, _START, _END = 1, 2, 4
 #: CUpti_ActivityObjectKind.
 _THREAD: Final = 2
-#: The text that nvprof writes for an absent one, such as the name of the default domain.
+#: The text that nvprof writes for an absent text, such as the name of the default domain.
 _NULL: Final = "-- null --"
 #: CUpti_ActivityMemoryKind, which counts from 1; Nsight Systems counts from 0.
 _MEMORY: Final = {1: "pageable", 2: "pinned", 3: "device", 4: "array", 5: "managed"}

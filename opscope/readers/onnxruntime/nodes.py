@@ -191,7 +191,7 @@ def _alone(node_ran: Ran, node: Node | None, matcher: _Matcher | None) -> OpCall
         and len(inputs) in (1, 2)
         and sum(len(t.shape) == 2 for t in node_ran.given or ()) == 1
     ):
-        inputs = (inputs[0], None, *inputs[1:])  # no profile has the packed weight
+        inputs = (inputs[0], None, *inputs[1:])  # profiles lack the packed weight
     return OpCall(node_ran.op or "?", inputs, node_ran.made, tuple(params), None, frames)
 
 
@@ -249,7 +249,7 @@ class _Matcher:
     def _by_order(self, each: Sequence[Ran]) -> dict[tuple[str, str], Node]:
         """Match the nodes without a name of a model that ONNX Runtime saved. A saved model has other indices
         than the session that saved it. If a graph has equally many nodes of an op in both, they are matched
-        by index if all fit; else in the order in which they ran, each with the first that fits."""
+        by index if all fit; else in the order in which they ran, each with the first node that fits."""
         if not self._model.saved:
             return {}
         ran: dict[tuple[str, str], dict[str, Ran]] = {}
@@ -266,7 +266,7 @@ class _Matcher:
         for (op, holder), those in ran.items():
             nodes = there.get((op, bool(holder)), [])
             held_nodes = [node for node in nodes if node.holder == holder]
-            # a nameless holder has another name here
+            # a holder without a name has another name here
             nodes = held_nodes if len(held_nodes) == len(those) else nodes
             if len(nodes) != len(those):
                 continue

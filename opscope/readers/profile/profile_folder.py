@@ -55,8 +55,8 @@ class Tables(dict[str, pl.DataFrame]):
         only: Mapping[str, Collection[str]] | None = None,
         mapped: Mapped | None = None,
     ) -> None:
-        """``only``: the columns that tables of a trace have; of other tables all. ``mapped``: where these
-        tables are kept, if not in memory."""
+        """``only``: the columns to read of a trace's tables; other tables are read completely. ``mapped``:
+        where these tables are kept, if not in memory."""
         super().__init__()
         self._mapped = mapped
         self._path, self._files, self._rows, self._own = path, dict(files), dict(rows), own
@@ -238,7 +238,7 @@ class Tables(dict[str, pl.DataFrame]):
                 raise BadInput(self._path, f"{count} {message}")
             note = {"severity": [severity], "what": [message], "how_many": [count]}
             row = pl.DataFrame(note, schema=table_schema("notes"))
-            # the table is being read: asking for it would read it again, for ever
+            # the table is being read: accessing it would read it again, for ever
             if name == "notes":
                 tables[name] = pl.concat([tables[name], row], how="vertical_relaxed")
             else:

@@ -175,7 +175,7 @@ class _Pen:
 
     def __call__(self, job: Callable[..., Any], *arguments: Any, rows: int = 0) -> None:
         """Schedule ``job(*arguments)``. It holds ``rows`` rows that exist nowhere else; if too many wait,
-        wait for them. Raises what an earlier job raised."""
+        wait for them. Raises the exception of an earlier job."""
         self._jobs.append((rows, self._thread.submit(job, *arguments)))
         self._rows += rows
         while self._jobs and (self._rows > _MOST_WAITING or self._jobs[0][1].done()):

@@ -24,7 +24,7 @@ _CALL_STACK: Final = re.compile(rb'"call_stack"\s*:|"GPU Stream [0-9]|"CPU Threa
 
 
 def recognise(head: bytes, path: Path) -> bool:
-    """Whether the file is one of these."""
+    """Whether the file is one of Proton's."""
     if not is_json(head):
         return PACKED_TREE.match(head) is not None
     if TREE.match(head) is not None:

@@ -81,7 +81,7 @@ def trace_of(events: list[Any], path: Path) -> Trace:
 
 
 def _key(value: Any) -> Any:
-    """Return the key of a lane or an arrow; None if the value is no key: ``true`` is not lane 1."""
+    """Return the key of a lane or an arrow; None if the value is not a key: ``true`` is not lane 1."""
     return value if type(value) in (int, str) else None
 
 

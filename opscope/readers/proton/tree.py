@@ -23,7 +23,7 @@ MADE_UP: Final = (
     "this file has totals and no times: launches are shown one after another from 0, so that sums and "
     "numbers are right; when they began, and what ran side by side, is not known"
 )
-#: The most nodes of a tree, nested nodes, and executions that are placed; beyond it, one row stands for all.
+#: The most nodes of a tree, nested nodes, and executions that are placed; beyond it, one row represents all.
 _MOST_NODES, _DEEPEST, _MOST = 1 << 20, 256, 1 << 20
 _TIME, _COUNT, _DEVICE, _TYPE = "time (ns)", "count", "device_id", "device_type"
 _NAME: Final = 8192
@@ -112,7 +112,7 @@ def _nodes(root: Any) -> Any:
 
 
 def _launches(root: Any, path: Path) -> int:
-    """Return how many launches a tree has. Raises BadInput for one that is too large."""
+    """Return how many launches a tree has. Raises BadInput for a tree that is too large."""
     total = nodes = 0
     for _, node, is_left in _nodes(root):
         if is_left:

@@ -40,7 +40,7 @@ _PRODUCT: Final = re.compile(r"(?:aten::)?(?:mm|bmm|addmm|baddbmm), seq = ")
 _GEMM: Final = re.compile(r"gemm|gemv|cutlass|nvjet|xmma")
 _CONVOLUTION: Final = re.compile(r"conv(?:olution|\d)")
 _COPY: Final = re.compile(r"(?:aten::)?(?:clone|copy_), seq = ")
-#: Stands for any product, instead of a kernel's number.
+#: Means any product, in place of a kernel's number.
 _ANY_PRODUCT: Final = -1
 _LAUNCH: Final = "kernel launch"
 _CUT: Final = "the last line is cut off: its kernel is left out"

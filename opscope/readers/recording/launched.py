@@ -1,4 +1,4 @@
-"""Add to a recording what the starters of its processes know: start, end, and exit status."""
+"""Add to a recording the facts that its processes' starters know: start, end, and exit status."""
 
 from __future__ import annotations
 

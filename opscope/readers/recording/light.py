@@ -176,7 +176,7 @@ def _samples(summary: Summary, names: Mapping[int, str]) -> pl.DataFrame:
         is_valid = (count > 0) & np.isfinite(points).all(axis=1) & (np.abs(time) < 1 << 61)
         if number not in names or not is_valid.any() or not -1 <= device < 1 << 15:
             continue
-        # the last value of a counter counts, as it is the largest
+        # for a counter, keep the last value, which is the largest
         value = points[:, 5] if names[number] == GPU_ENERGY else total / np.maximum(count, 1)
         frames.append(
             pl.DataFrame({"time": time[is_valid].astype(np.int64), "value": value[is_valid]})

@@ -103,11 +103,11 @@ def read_part(folder: str | os.PathLike[str]) -> Trace:
         sampled = sampled.filter(pl.col("time") >= begin)
     if len(sampled):  # else nothing was sampled
         tables["samples"] = sampled
-    if facts.memory:  # else memory was not observed
+    if facts.memory:  # otherwise memory was not observed
         tables["allocations"] = allocations(
             part, facts.memory, facts.clocks, notes, segments, begin
         )
-    if facts.sampling is not None:  # else no stacks were sampled
+    if facts.sampling is not None:  # otherwise no stacks were sampled
         notes.append(("info", facts.sampling, 1))
         lines = map(_sound, _lines(part / recording_format.STACKS))
         stacks = host_samples([part, *segments], begin, lines, notes)

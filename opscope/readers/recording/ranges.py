@@ -18,14 +18,14 @@ from opscope.core.tables.intervals import Ints
 
 @dataclass(slots=True)
 class Texts:
-    """Sorted text ids, what each stands for (``table``), and its domain number in pops (``domains``)."""
+    """Sorted text ids, the meaning of each (``table``), and its domain number in pops (``domains``)."""
 
     ids: Ints
     domains: Ints
     table: pl.DataFrame
 
     def places(self, ids: Ints) -> Ints:
-        """Return the row of each id in the table; -1 if it has none."""
+        """Return the row of each id in the table; -1 if it has no row."""
         if not len(self.ids):
             return np.full(len(ids), -1, dtype=np.int64)
         index = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)

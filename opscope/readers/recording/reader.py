@@ -25,7 +25,7 @@ from opscope.readers.recording.told_backends import backends_of
 from opscope.readers.recording.windows import with_windows
 
 #: Traces of a profiler that a part may contain: the file or folder, its reader, and the module whose
-#: ``merge`` joins it with the ranges. They are loaded where a part has the trace: all take 45 ms.
+#: ``merge`` joins it with the ranges. They are loaded only if a part has the trace: all take 45 ms.
 _PROFILERS: Final = (
     (recording_format.KINETO, "kineto.reader:read", "with_kineto"),
     (recording_format.XPLANE, "xplane.reader:read", "with_xplane"),
@@ -68,9 +68,9 @@ def collect(folder: str | os.PathLike[str], strict: bool = False) -> Trace:
         host, pid = trace["processes"].select("host", "pid").row(0)
         parent_pids[host, pid] = trace.origin.pop("parent_pid")
     files = source_files.merged([trace.origin.pop("source_files", ()) for trace in traces])
-    # a set, not any(): it pops the entry of every part
+    # a set, not any(), because each part's entry must be popped
     private = True in {trace.origin.pop("private") for trace in traces}
-    # with a GPU but no kernels, device time is unknown: CPU time never stands in for it
+    # with a GPU but no kernels, device time is unknown: CPU time never replaces it
     gpu = any(trace.origin.get("gpu") and not trace.has("kernels") for trace in traces)
     whole = with_ranks(_with_parents(concat(traces), parent_pids))
     if gpu:

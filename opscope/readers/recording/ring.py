@@ -19,9 +19,9 @@ _TEXT: Final = 400
 
 
 def segments(part: Path) -> list[Path]:
-    """Return the segments of a ring in order; empty for a part that is no ring.
+    """Return the segments of a ring in order; empty for a part that is not a ring.
 
-    Raises BadInput for too many of them, and for one that is no folder.
+    Raises BadInput for too many segments, and for a segment that is not a folder.
     """
     segment_folders = sorted(part.glob(recording_format.SEGMENTS))
     if len(segment_folders) > MAX_SEGMENTS:
@@ -33,7 +33,7 @@ def segments(part: Path) -> list[Path]:
 
 
 def said(details: Any) -> dict[str, Any]:
-    """Return the facts about a ring, with their types checked. Raises what a wrong type raises."""
+    """Return the facts about a ring, with their types checked. A wrong type raises its own exception."""
     begin = int(details["from_unix"])
     if not 0 <= begin < 1 << 62:
         raise ValueError(f"{begin!r:.40} is out of range")

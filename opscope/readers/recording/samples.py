@@ -1,4 +1,4 @@
-"""The samples of a recording: those of its process, and the queues of its data loaders."""
+"""The samples of a recording: of its process, and of the queues of its data loaders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Sampled = dict[tuple[str, int | None], tuple[list[int], list[float | None]]]
 
 def samples(taken: Sampled, ranges: pl.DataFrame) -> pl.DataFrame:
     """Return the ``samples`` table: ``taken`` and a sample for each wait for a data loader whose number of
-    ready batches is known. Values that are no numbers are null."""
+    ready batches is known. Values that are not numbers are null."""
     frames = [pl.DataFrame(schema=table_schema("samples"))]
     for (name, device), (times, values) in taken.items():
         frame = pl.DataFrame(

@@ -38,11 +38,10 @@ def host_samples(
     lines: Iterable[Any],
     notes: list[tuple[str, str, int]],
 ) -> pl.DataFrame:
-    """Return the samples of a part and its segments from ``begin`` on; ``lines`` are those of its
-    ``stacks.jsonl``.
+    """Return the samples of a part and its segments from ``begin`` on; ``lines``: of its ``stacks.jsonl``.
 
-    A sample whose stack is not described, as in a damaged recording, has none. Appends to ``notes`` what was
-    left out. Raises BadInput if a file cannot be read.
+    A sample whose stack is not described, as in a damaged recording, has no stack. Appends to ``notes`` what
+    was left out. Raises BadInput if a file cannot be read.
     """
     records = np.concatenate([stored(folder / STACK_SAMPLES, _DTYPE) for folder in folders])
     sound = (records["end"] >= records["start"]) & np.isin(records["kind"], (0, COLLECTED))

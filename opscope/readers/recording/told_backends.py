@@ -1,4 +1,4 @@
-"""Find which backends recorded the processes of a recording, and why, from what each process reported."""
+"""Find which backends recorded the processes of a recording, and why, from each process's report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the table ``windows``: in which times of a recording device work was captured."""
+"""Make the table ``windows``: the times of a recording in which device work was captured."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _EVER: Final = 1 << 62
 def with_windows(traces: Sequence[Trace]) -> list[Trace]:
     """Return the parts of a recording, each with its rows of ``windows`` if any part has gaps.
 
-    If a process has a chosen window of similar steps, the device work that its profiler captured before
-    that window is left out, and so is what was launched before the recorder began. The calls stay, because
-    kernels of CUDA graphs find their captures by them.
+    If a process has a chosen window of similar steps, the device work that its profiler captured before that
+    window is left out, and so is work launched before the recorder began. The calls stay, because kernels of
+    CUDA graphs find their captures by them.
     """
     begun = [(trace.origin["profiling"], trace.origin["recorded"][0]) for trace in traces]
     windows = [_window_of(trace) for trace in traces]

@@ -1,6 +1,6 @@
 """Join a process's ranges with the hardware counters that CUPTI measured for each kernel, or over time. CUPTI
 only numbers the measured kernels. So the n-th kernel is the n-th launch of its context during the
-measurement, unless there is doubt; then the values stay, without a launch."""
+measurement; if that is in doubt, the values stay, without a launch."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _measure(
     first: int,
     notes: list[tuple[str, str, int]],
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the marks and the table ``counters``; what is in doubt is noted."""
+    """Return the marks and the table ``counters``; note what is in doubt."""
     numbers = sorted(measured.names)
     names = dict(
         zip(numbers, all_demangled([measured.names[number] for number in numbers]), strict=True)
@@ -292,7 +292,7 @@ def _samples(measured: Measured) -> pl.DataFrame:
 
 
 def _long(counters: list[str], rows: list[list[float | None]]) -> pl.DataFrame:
-    """Return a row for each value: ``row``, ``name``, ``value``; values that are no numbers are left out."""
+    """Return a row for each value: ``row``, ``name``, ``value``; values that are not numbers are left out."""
     values = np.array(rows, np.float64).reshape(-1, len(counters))
     frame = pl.DataFrame(
         {

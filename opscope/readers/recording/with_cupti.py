@@ -207,7 +207,7 @@ def merge(ranges: Trace, activity: Activity) -> Trace:
 
 
 def _since(trace: Trace, begin: int | None) -> Trace:
-    """Return the trace of a ring without work that was launched, or called, before its ``begin``."""
+    """Return the trace of a ring without work launched, or calls made, before its ``begin``."""
     if begin is None:
         return trace
     changed = {

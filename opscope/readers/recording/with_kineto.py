@@ -20,8 +20,8 @@ _TAKEN: Final = ("devices", "calls", "kernels", "memops", "graph_nodes", "syncs"
 def merge(ranges: Trace, kernels: Trace) -> Trace:
     """Return the recorder's part ``ranges`` with the tables of ``kernels``, all on the recorder's clock.
 
-    The probes in the part give the offset of the clocks. If none is found in ``kernels``, the two Unix
-    clocks give it. A note says which, and its error. Durations are unchanged.
+    The probes in the part give the offset of the clocks. If no probe is found in ``kernels``, the two Unix
+    clocks give the offset. A note says which, and its error. Durations are unchanged.
     """
     guess = to_unix(kernels) - to_unix(ranges)
     fitted, probe_threads = _fit(ranges, kernels["calls"], guess)

@@ -76,7 +76,7 @@ def merge(ranges: Trace, captured: Captured) -> Trace:
         "executions": len(table),
     }
     for severity, message, how_many in captured.executions.notes:
-        if message != SHAPELESS:  # the adapter or a graph may have them
+        if message != SHAPELESS:  # the adapter or a graph may have the sizes
             merged.note(severity, message, how_many)
     if operators.unknown:
         merged.note("warning", _UNKNOWN, operators.unknown)
@@ -181,7 +181,7 @@ class _Operators:
         return [node_name(planned.node).op for planned in self.known]
 
     def place(self, own: pl.DataFrame) -> None:
-        """Set the thread of each execution: that of the graph's run around it, else one of MindSpore's.
+        """Set the thread of each execution: the thread of the graph's run around it, else one of MindSpore's.
 
         MindSpore numbers its workers; all other threads are 0, including the program's and PyNative's. An
         execution on thread 0 that begins and ends within a run of a graph (category ``graph``) belongs to it,
@@ -325,8 +325,8 @@ class _Told:
 def _of_call(planned: Known, call: OpCall, alone: int) -> Known | None:
     """Return the operator with the call that the program made; None if it is another operator.
 
-    Sizes that were recorded must be the call's. Without a name in common (``Muls`` runs as ``Mul``) it must
-    be the only one of its name in the range (``alone`` is 1), have no sizes, and not be part of a gradient.
+    Recorded sizes must equal the call's. Without a name in common (``Muls`` runs as ``Mul``) it must be the
+    only one of its name in the range (``alone`` is 1), have no sizes, and not be part of a gradient.
     """
     inputs = tuple(tensor for tensor in call.input_leaves() if tensor is not None)
     ran = tuple(tensor for tensor in planned.call.inputs if isinstance(tensor, TensorSpec))

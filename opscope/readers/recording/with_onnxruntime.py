@@ -194,8 +194,8 @@ def _in_order(
 ) -> ClockFit | None:
     """Return the clock under which each run lies in the recorded one of its number; None if there is none.
 
-    Of a session that is made in C++ nothing tells when its profile began, but that it was while the session
-    was made. ``guesses``: the least and the most that may be added to its times.
+    For a session made in C++, it is only known that its profile began while the session was made.
+    ``guesses``: the smallest and the largest offset that may be added to its times.
     """
     if len(theirs) != len(runs) or not len(runs):
         return None
@@ -222,7 +222,7 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
             start, end = (runs[name].gather(mine).to_numpy() for name in ("start", "end"))
             inner = nest(start, end).innermost(middle[at])
             run_of_row[at] = np.where(inner >= 0, mine[np.maximum(inner, 0)], -1)
-    # a recorded run contains one; another one in it belongs to a session that a callback runs
+    # a recorded run contains one run; another run in it belongs to a session that a callback runs
     rows = np.flatnonzero(run_of_row >= 0)
     _, first, counts = np.unique(run_of_row[rows], return_index=True, return_counts=True)
     rows = rows[first[counts == 1]]
@@ -230,8 +230,8 @@ def _around(theirs: pl.DataFrame, runs: pl.DataFrame, guess: int) -> tuple[Ints,
 
 
 def _run_of(ops: pl.DataFrame, runs: pl.DataFrame) -> Ints:
-    """Return the run of its session in which each op begins, -1 for none. It may be on any thread, as a
-    session may use several; if several contain it, the one on the op's thread."""
+    """Return the run of its session in which each op begins, -1 for none. The run may be on any thread, as a
+    session may use several; if several runs contain the op, it is the one on the op's thread."""
     run_of_op = np.full(len(ops), -1, np.int64)
     if runs.is_empty():
         return run_of_op

@@ -98,7 +98,7 @@ def _recorded_too(own: pl.DataFrame, theirs: pl.DataFrame, error: int) -> pl.Ser
 
 
 def _fit(ranges: Trace, theirs: pl.DataFrame, guess: int) -> tuple[ClockFit, dict[int, int]] | None:
-    """The fit over the probes that were found, and which thread is which; None if none were found."""
+    """The fit over the probes that were found, and the matching of threads; None if none were found."""
     probe_rows = probes(ranges)
     probe_ranges = theirs.filter(pl.col("text").cast(pl.String) == PROBE).sort("start")
     start, end = probe_ranges["start"].to_numpy(), probe_ranges["end"].to_numpy()

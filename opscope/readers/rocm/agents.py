@@ -87,7 +87,7 @@ def of_table(table: Table) -> dict[int, dict[str, Any]]:
 def of_system(table: Table) -> dict[str, Any]:
     """Return the facts of all GPUs of the machine in rocprofiler-compute's ``sysinfo.csv``.
 
-    Its ``gpu_model`` may be a series (MI200): then the device's name is not known exactly.
+    ``gpu_model`` may be a series (MI200): then the device's exact name is not known.
     """
     if not len(table):
         return {}

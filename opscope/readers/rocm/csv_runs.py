@@ -112,7 +112,7 @@ def _tool(table: Table) -> str:
 
 
 def _rows_of(table: Table) -> pl.DataFrame:
-    """Return the dispatches of a table, whatever tool wrote it."""
+    """Return the dispatches of a table from any of the tools."""
     axes = table.has("gridsizex", "gridsizey", "gridsizez")
     nothing = pl.Series([None], dtype=pl.Int64).new_from_index(0, len(table))
     grid = [table.whole(f"gridsize{axis}") if axes else nothing for axis in "xyz"]
@@ -249,7 +249,7 @@ def _api(table: Table, parts: Parts) -> None:
 
 
 def _roctx(table: Table, parts: Parts) -> None:
-    """Return rocprofv2's ranges from events. They name no thread: ranges are paired as if there were one."""
+    """Return rocprofv2's ranges from events. They name no thread: ranges are paired as if on one thread."""
     parts.tool = "rocprofv2"
     text, time = table.text("message").to_list(), table.whole("timestamp").to_list()
     ids = table.whole("roctxid").to_list()

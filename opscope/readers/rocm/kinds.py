@@ -1,6 +1,6 @@
 """Recognise the files of AMD's profilers by their beginning, and sort a folder's files into runs.
 
-What each version writes is known from its sources (on GitHub):
+The format of each version is known from its sources (on GitHub):
 
 * rocprof (v1): ``bin/tblextr.py`` of ROCm/rocprofiler, which makes ``results.csv``, ``.db`` and ``.json``;
   its first version has no more columns than Index, KernelName and four times;
@@ -33,7 +33,7 @@ RECORDS: Final = (
 )  # fmt: skip
 #: Kinds that only add to other files.
 BESIDE: Final = ("agents", "system", "statistics", "names")
-#: Kinds without anything that a trace has, and what they contain.
+#: Kinds that contain nothing for a trace, and what they do contain.
 WITHOUT: Final = {
     "empty": "rocprof's JSON of a run in which nothing ran",
     "samples": "samples of the program counter",
@@ -105,7 +105,7 @@ def kind_of(head: bytes) -> str | None:
 
 
 def header_of(head: bytes) -> Header | None:
-    """Return the header of a table of these tools; None if none of the first lines is one."""
+    """Return the header of a table of these tools; None if no header is among the first lines."""
     text = head.decode("utf-8-sig", "replace")
     for number, line in enumerate(text.split("\n", _PREAMBLE)[:_PREAMBLE]):
         for separator in _SEPARATORS:

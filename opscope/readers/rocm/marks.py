@@ -26,7 +26,7 @@ _STEP: Final = r"^step -?[0-9]{1,18}$"
 
 
 def ranges_of(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return ``ranges``: ids in order of time, kinds, domains. ``kind`` may be null where a file lacks it."""
+    """Return ``ranges``: ids in order of time, kinds, domains. ``kind`` may be null if a file lacks it."""
     frame = frame.sort("start", maintain_order=True)
     if "domain" not in frame.columns:
         frame = frame.with_columns(pl.lit(ROCTX).alias("domain"))
@@ -92,7 +92,7 @@ def _kinds(frame: pl.DataFrame) -> pl.Series:
 def _crossing(frame: pl.DataFrame) -> pl.Series:
     """Return whether a range, by start, begins inside another of its thread and ends after it.
 
-    Ends are compared with the least end of those still open, which is that of the innermost where all nest.
+    Ends are compared with the earliest end of the open ranges: the innermost one's, if all nest.
     """
     flags = np.zeros(len(frame), bool)
     if _nest(frame):

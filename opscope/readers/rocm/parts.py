@@ -269,7 +269,7 @@ def _kernels(frame: pl.DataFrame, parts: Parts) -> pl.DataFrame:
         kernel_names(frame["name"]).alias("name"),
         "correlation",
         *sizes,
-        # a 0 stands for a number that the tool did not know: every kernel has registers
+        # 0 means that the tool did not know the number: every kernel has registers
         pl.when(vgpr > 0).then(vgpr).alias("registers"),
         pl.col("lds").alias("shared_static"),
         pl.col("lds_dynamic").alias("shared_dynamic"),
@@ -291,7 +291,7 @@ def _missing(frame: pl.DataFrame, parts: Parts) -> dict[str, Any]:
     # rocprofv3's filters leave kernels out of tables of counters alone
     filtered = not first or parts.only_counted
     if not first and frame["process"].n_unique() > 1:
-        return {}  # it numbers those of all processes together
+        return {}  # it numbers the dispatches of all processes together
     by_process = {
         str(process): missing_numbers(rows["dispatch"], first)
         for (process,), rows in frame.select("process", "dispatch").group_by("process")

@@ -41,7 +41,7 @@ _PACKED: Final = "roctx ranges whose texts are packed (lz4), shown by the name o
 
 
 def read(database: Database, parts: Parts) -> None:
-    """Add what a database has to ``parts``. Raises BadInput."""
+    """Add the data of a database to ``parts``. Raises BadInput."""
     parts.tool = "rocprofv3"
     ids = sorted(
         {
@@ -462,7 +462,7 @@ class _Texts:
         self._texts = self._frame[column].to_list()
 
     def of(self, ids: pl.Series) -> pl.Series:
-        """Return the text of each id; null where it has none."""
+        """Return the text of each id; null if it has no text."""
         return named(_place(self._frame["id"], ids).cast(pl.UInt32), self._texts)
 
 
@@ -476,7 +476,7 @@ class _Events:
         ).drop_nulls("id")
         self._frame = frame
         self._look = LookUp(frame["id"].to_numpy(), np.arange(len(frame))) if len(frame) else None
-        #: Whether a text was there that is no JSON.
+        #: Whether some text was not JSON.
         self.packed = False
 
     def _rows(self, ids: pl.Series) -> pl.Series:
@@ -536,7 +536,7 @@ def _known(rows: pl.Series) -> pl.Series:
 
 
 def _map(ids: pl.Series, row_of_id: Mapping[int, int]) -> pl.Series:
-    """Return the text of each id; an id that no table explains stands for itself."""
+    """Return the text of each id; for an id that is in no table, the id itself."""
     moved = {key: value for key, value in row_of_id.items() if key != value}
     return ids.replace(moved) if moved else ids
 

@@ -24,7 +24,7 @@ _KERN: dict[str, str] = {
 
 
 def read(database: Database, parts: Parts) -> None:
-    """Add what the database has to ``parts``. Raises BadInput."""
+    """Add the data of the database to ``parts``. Raises BadInput."""
     parts.tool = "rocprof"
     for table in ("HIP", "HSA"):
         if database.has(table, "BeginNs", "EndNs", "Name"):
@@ -82,7 +82,7 @@ def _ops(database: Database, parts: Parts) -> bool:
         return False
     frame = _rows(database, "OPS").with_columns(pl.col("dev-id").alias("device"))
     name = pl.col("name").fill_null("")
-    # hcCommandKernel and KernelExecution stand for a kernel whose name was not recorded
+    # hcCommandKernel and KernelExecution mean a kernel whose name was not recorded
     copy = name.str.contains(
         r"^(?:hcMemcpy|Copy|Memcpy|Fill|hcCommandCopy|MemoryCopy)"
     ) & ~name.str.contains(r"\(")

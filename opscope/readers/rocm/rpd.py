@@ -44,7 +44,7 @@ _NO_KERNELS: Final = "barriers of streams, which are waits: shown as such, not a
 
 
 def read(database: Database, parts: Parts) -> None:
-    """Add what the database has to ``parts``. Raises BadInput."""
+    """Add the data of the database to ``parts``. Raises BadInput."""
     parts.tool = "rocmProfileData"
     strings = _Texts(_small(database, "rocpd_string", {"id": "int", "string": "text"}), "string")
     arguments = strings
@@ -287,7 +287,7 @@ def _copies(database: Database, frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _add_samples(database: Database, parts: Parts) -> None:
-    """``rocpd_monitor``: what each GPU's clock (MHz), temperature or power was from ``start`` to ``end``."""
+    """``rocpd_monitor``: each GPU's clock (MHz), temperature or power from ``start`` to ``end``."""
     wanted: dict[str, Kind] = {
         "deviceType": "text", "deviceId": "int", "monitorType": "text", "start": "int", "value": "text",
     }  # fmt: skip

@@ -44,7 +44,7 @@ class _Event(msgspec.Struct):
 
 
 def read(path: Path, parts: Parts) -> None:
-    """Add what the file has to ``parts``. Raises BadInput."""
+    """Add the data of the file to ``parts``. Raises BadInput."""
     parts.tool = "rocmProfileData"
     try:
         events = decode(document(path), list[_Event], strict=False)

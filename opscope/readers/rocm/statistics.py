@@ -1,6 +1,6 @@
 """Read tables of statistics (``results.stats.csv``, ``kernel_stats.csv``): total times of kernels. They have
-no times of single kernels. Where they are all that there is, each kernel's executions are laid one after
-another, so that sums and numbers are right; otherwise they check what was read."""
+no times of single kernels. If a run has nothing else, each kernel's executions are laid one after another, so
+that sums and numbers are right; otherwise they check the other files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHER: Final = (
     r"^(?:KERNEL_DISPATCH|HIP_API|HSA_API|MARKER_API|MEMORY_COPY|RCCL_API|MEMORY_ALLOCATION_?\w*|"
     r"SCRATCH_MEMORY)$"
 )
-#: The most executions that are placed; beyond it, one row stands for all of a kernel.
+#: The most executions that are placed; beyond it, one row represents all of a kernel.
 _MOST: Final = 2_000_000
 
 

@@ -29,7 +29,7 @@ _NOT_DIGITS: Final = r"[,' \u00a0\u202f]"
 
 
 class Table:
-    """The rows of a CSV file. ``names``: columns as written, by their normal names, the first of each;
+    """The rows of a CSV file. ``names``: columns as written, by their normal names, the first column of each;
     ``uneven``: how many lines were left out."""
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class Table:
         return absent
 
     def whole(self, *names: str) -> pl.Series:
-        """Return the first of these columns as integers; null where it is no whole number."""
+        """Return the first of these columns as integers; null if a value is not a whole number."""
         return whole(self.text(*names))
 
     def time(self, *names: str) -> pl.Series:

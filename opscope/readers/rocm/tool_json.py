@@ -26,7 +26,7 @@ from .parts import Parts
 
 #: Bytes of a file, unpacked: decoded it takes about as much again.
 LARGEST: Final = 2 << 30
-#: What only ends, names or controls ranges.
+#: Calls that only end, name or control ranges.
 _NO_RANGE: Final = (
     "roctxRangePop",
     "roctxRangeStop",
@@ -166,7 +166,7 @@ class _Document(msgspec.Struct):
 
 
 def read(path: Path, parts: Parts) -> None:
-    """Add what the file has to ``parts``. Raises BadInput."""
+    """Add the data of the file to ``parts``. Raises BadInput."""
     parts.tool = "rocprofv3"
     data = document(path)
     try:
@@ -211,7 +211,7 @@ def _process(process: _Process, parts: Parts) -> None:
 
 
 def _numbers(listed: Sequence[Mapping[str, Any]], parts: Parts) -> dict[int, int]:
-    """Return the number of each GPU by its handle, and fill in what is known of it."""
+    """Return the number of each GPU by its handle, and fill in the facts about it."""
     number_of_agent: dict[int, int] = {}
     for agent in listed:
         handle, node = agent.get("id"), agent.get("node_id")
@@ -351,7 +351,7 @@ def _markers(process: _Process, names: _Lookup, pid: int | None, parts: Parts) -
 
 
 def kind_of_marker(operation: str) -> str | None:
-    """Return the kind of a range from the call that made it; None for one that does not tell."""
+    """Return the kind of a range from the call that made it; None if the call does not show it."""
     if operation.startswith("roctxMark"):
         return "mark"
     if operation.startswith(("roctxRangeStart", "roctxProcessRange")):

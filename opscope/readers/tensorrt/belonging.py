@@ -47,7 +47,7 @@ class Engine:
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without the suffix that tells its content."""
+    """Return a file's name without the suffix that names its content."""
     for ending in ENDINGS:
         if path.name.endswith(ending) and path.name != ending:
             return path.name.removesuffix(ending)
@@ -64,7 +64,7 @@ def found_beside(path: Path) -> list[Path]:
 
 
 def alone(path: Path) -> Engine:
-    """Return the engine of one file, with what lies beside it and belongs to it. Raises BadInput."""
+    """Return the engine of one file, with the files beside it that belong to it. Raises BadInput."""
     engine = Engine([decode(path)])
     for other in found_beside(path):
         _add_beside(engine, other)
@@ -93,8 +93,8 @@ def together(paths: Sequence[Path]) -> tuple[list[Engine], list[BadInput]]:
     """Return the engines of several files (those of one name, and those whose layers have the same names),
     and what cannot be read.
 
-    Raises BadInput for a file of times that belongs to none of the engines, and for one that says the same
-    as another of its engine.
+    Raises BadInput for a file of times that belongs to none of the engines, and for one that repeats another
+    file of its engine.
     """
     named: dict[tuple[Path, str], Engine] = {}
     failed: list[BadInput] = []

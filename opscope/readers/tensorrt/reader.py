@@ -1,8 +1,8 @@
 """Make the trace of a TensorRT engine from its files.
 
 Layers are specs. Their times are not events: trtexec states sums over many runs. Each layer with a time
-becomes one kernel, as long as the layer's mean time, and the kernels follow each other as if one run was
-seen. Runs of a timing file are samples. What a summary states is kept as it is stated, beside both.
+becomes one kernel, as long as the layer's mean time, and the kernels follow each other as in one run. Runs of
+a timing file are samples. The figures of a summary are kept unchanged beside both.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ def _specs_frame(rows: Sequence[_Spec]) -> pl.DataFrame:
 # ------------------------------------------------------------------------------ kernels
 
 
-#: Said of layers whose figures contradict each other.
+#: The note on layers whose figures contradict each other.
 DIFFERENT: Final = "layers whose mean time is not their time over"
 
 

@@ -1,8 +1,7 @@
 """Make the tables of a ``TORCH_TRACE`` log: each compilation and its phases as ranges, and counts as notes.
 
 The layout is that of PyTorch's ``torch/_logging/_internal.py`` and ``torch/_dynamo/utils.py``, 2.5 to 2.14.
-A record is a line, then its payload on lines that begin with a tab. Of generated code and graphs nothing is
-kept.
+A record is a line, then its payload on lines that begin with a tab. Generated code and graphs are not kept.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from opscope.readers.rows import decode, frame_of
 from opscope.readers.sound import sound_trace
 
 Note = tuple[str, str, int]
-#: Bytes of one record that are kept: of a longer one the end is generated code.
+#: Bytes of one record that are kept: the end of a longer record is generated code.
 _LONGEST: Final = 4 << 20
 _MOST_RECORDS: Final = 1 << 20
 _TEXT: Final = 300
@@ -43,12 +42,12 @@ _READ: Final = frozenset(
 _BREAK: Final = "dynamo_graph_break_reason"
 _KERNELS: Final = "inductor_provenance_tracking_kernel_stack_traces"
 _BROKEN_AT: Final = re.compile(r"user code at ([^\n]{1,512}:[0-9]{1,9})")
-#: The reason, which newer versions put on the line below what was traced.
+#: The reason, which newer versions put on the line below the traced function.
 _BECAUSE: Final = re.compile(r"Reason: (?:Encountered [^\n]{1,512}:\s*\n\s*)?([^\n]{1,512})")
 _LINE: Final = re.compile(r'File "([^"\n]{1,512})", line ([0-9]{1,9})')
 _CACHE: Final = re.compile(r"(fx_graph|aotautograd)_cache_(hit|miss|bypass)")
 _CACHES: Final = {"fx_graph": "FX graphs", "aotautograd": "AOTAutograd"}
-#: What of a compilation's metrics is kept beside its range.
+#: The metrics of a compilation that are kept with its range.
 _KEPT: Final = (
     "recompile_reason", "restart_reasons", "fail_type", "fail_reason", "graph_op_count", "guard_count",
     "dynamo_cumulative_compile_time_us", "aot_autograd_cumulative_compile_time_us",
@@ -64,7 +63,7 @@ _RANGE: Final = {
 
 @dataclass(slots=True)
 class Log:
-    """What a log holds: ``ranges``, and how often what is counted was seen."""
+    """What a log holds: ``ranges``, and the numbers of counted things."""
 
     ranges: list[dict[str, object]] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
@@ -177,7 +176,7 @@ def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
             continue
         if number >= _MOST_RECORDS:
             raise BadInput(path, f"more than {_MOST_RECORDS:,} records")
-        if int(head[1]) < 1 << 22:  # before PyTorch 2.7 it is a thread
+        if int(head[1]) < 1 << 22:  # before PyTorch 2.7 the number is a thread's
             log.pids.add(int(head[1]))
         try:
             log.take(head[2].decode(), record, head.end())
@@ -187,7 +186,7 @@ def read(path: Path, begins: re.Pattern[bytes]) -> Trace:
 
 
 def _records(path: Path, begins: re.Pattern[bytes]) -> Iterator[bytes]:
-    """Yield each record with its payload; what is beyond ``_LONGEST`` of one is left out."""
+    """Yield each record with its payload, cut to ``_LONGEST``."""
     rest = b""
     for block in read_blocks(path):
         rest += block

@@ -16,7 +16,7 @@ import polars as pl
 API: Final = r"^(?:cu|hip|cuda|ncclGroup)[A-Z_]\w*$"
 _GRAPH: Final = r" \(CudaGraph:\d+\)$"
 _ASYNC: Final = r"\basync:1\b"
-#: ``CuptiTracerEventType``, to name a call that has no name of its own.
+#: ``CuptiTracerEventType``, to name a call that lacks a name.
 _COPIES: Final = {
     "MemcpyH2D": "cuMemcpyHtoD",
     "MemcpyD2H": "cuMemcpyDtoH",

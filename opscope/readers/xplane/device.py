@@ -40,7 +40,7 @@ DETAILS: Final = frozenset(
         "context_id",
     }
 )
-#: Copies and sets; ROCm's runtime does them with kernels of its own.
+#: Copies and sets; ROCm's runtime performs them with kernels of its own.
 _COPY: Final = r"(?i)^mem(?:cpy|set)|^__amd_rocclr_(?:copy|fill)Buffer"
 _SET: Final = r"(?i)memset|^__amd_rocclr_fillBuffer"
 _DIRECTION: Final = r"(?i)mem(?:cpy)?(H2D|D2H|D2D|H2H|P2P)"

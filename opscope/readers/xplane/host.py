@@ -66,8 +66,8 @@ _FRAME: Final = r"^\$([^\s:]+):(\d+) (.*)$"
 _CALL: Final = r"^PjitFunction\((.*)\)$"
 _TF_OP: Final = r"^[A-Za-z0-9_.\\/>-]+:[A-Za-z_]\w*$"
 _MEMORY: Final = r"^Memory(?:Allocation|Deallocation)$"
-#: The allocator of a GPU's memory, as TSL names it by the GPU's number: GPU_0_bfc, gpu_async_0. Of the
-#: host's memory there are several allocators, each with a total of its own.
+#: The allocator of a GPU's memory, as TSL names it by the GPU's number: GPU_0_bfc, gpu_async_0. The host's
+#: memory has several allocators, each with a total of its own.
 _OF_GPU: Final = r"(?i)^gpu_(?:async_)?(\d{1,4})(?:_bfc)?$"
 _SUFFIX: Final = r"/-?\d+$"
 
@@ -255,7 +255,7 @@ def _name(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_op).then(pl.lit("xla"))
         .when(is_nvtx).then(nvtx_domain(name))
         .when(is_step).then(pl.lit("opscope.step"))
-        # files without their folders: nobody knows whether they are the user's or a library's
+        # files without their folders: it is unknown whether they are the user's or a library's
         .when(is_frame).then(pl.lit("runtime"))
         .when(is_call).then(pl.lit("opscope.jax"))
         .when(is_tf).then(pl.lit("TSL"))

@@ -46,7 +46,7 @@ _GRAPH: Final = r"^__(?:inference|forward|backward)_"
 _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
 #: Threads and calls of tf.data, which prepare the program's input.
 _DATA_THREAD: Final = r"^tf_data_"
-#: Ops that make, ask or free what yields the input.
+#: Ops that make, call or free the iterators of the input.
 _INPUT_OP: Final = r"Dataset|Iterator|^Optional"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
@@ -54,10 +54,10 @@ _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Exe
 #: The event, on the caller's thread, of a run whose number it has.
 _RUN: Final = r"Executable::Execute"
 _SORT: Final = "hlo::sort("
-#: Names that TensorFlow's and XLA's own code gives to what it does around such calls.
+#: Names that TensorFlow's and XLA's own code gives to its work around such calls.
 _OURS: Final = r"^(?:tf\.constant|convert_to_tensor|tf\.function-graph_building|end: .*)$|^\$|::"
 _BEGUN, _OVER = "ThreadpoolListener::StartRegion", "ThreadpoolListener::StopRegion"
-#: Work is handed on from thread to thread at most so often.
+#: Work is passed from thread to thread at most this often.
 _HANDS: Final = 16
 
 
@@ -186,8 +186,8 @@ def inputs(ranges: pl.DataFrame) -> pl.DataFrame:
 def user_ranges(ranges: pl.DataFrame) -> pl.DataFrame:
     """Return ``ranges`` with the user's own in their domain, also on the threads to which they hand work.
 
-    The user's are those around a call into the framework that no such call is around: the profiler does not
-    say who wrote an event. A range around other work, such as loading data, is not told from the runtime's.
+    The user's are those around a call into the framework and inside no such call: the profiler does not say
+    who wrote an event. A range around other work, such as loading data, looks like the runtime's.
     """
     text = ranges["text"]
     is_call = (ranges["category"] == "graph").fill_null(False) | (
@@ -229,7 +229,7 @@ def _continued(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
     """Return the user's ranges ``users`` again, around the ops that other threads run for them.
 
     An op of a program belongs to the call that began its run. Other ops belong to the work that was handed to
-    their thread: a thread that ends one run may go on with a later one, which waited for its result.
+    their thread: a thread that ends one run may continue with a later one, which waited for its result.
     """
     ops = np.flatnonzero(ranges["domain"].is_in(["xla", "TSL"]).to_numpy())
     ops = ops[_around(ranges, users, ops) < 0]
@@ -268,10 +268,10 @@ def _runs_by_number(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
 
 
 def _runs_by_name(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
-    """Return the same of runs whose calls have the name of their module: they begin in the calls' order.
+    """Return the same for runs whose calls have the name of their module: they begin in the calls' order.
 
-    Of calls and runs that differ in number, the first runs were called before the recording began, or the
-    last calls ended after it. Where a run would begin before its call, nothing is known.
+    If calls and runs differ in number, the first runs were called before the recording began, or the last
+    calls ended after it. If a run would begin before its call, no call is known.
     """
     runs = (
         ranges.filter((pl.col("domain") == "xla") & pl.col("run").is_not_null())
@@ -282,7 +282,7 @@ def _runs_by_name(ranges: pl.DataFrame, users: Ints) -> pl.DataFrame:
     calls = ranges.with_row_index("row").filter(pl.col("category") == "graph")
     for (module,), mine in runs.drop_nulls("module").group_by("module"):
         named = calls.filter(pl.col("text").is_in([module, f"jit_{module}"])).sort("start")
-        # a program numbers its runs; those of several programs are told by their time
+        # a program numbers its own runs; the time distinguishes runs of several programs
         mine = mine.sort("run" if mine["program"].n_unique() == 1 else "start")
         mine, named = mine.tail(len(named)), named.head(len(mine))
         if (mine["start"] >= named["start"]).all():

@@ -39,7 +39,7 @@ class Written(NamedTuple):
 class Programs:
     """The programs of one file; each is decoded when an event first names it.
 
-    ``written``: by program and operation, what a file without programs says of them.
+    ``written``: by program and operation, the facts in a file without programs.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Programs:
         return self._by_name.get(module, module)
 
     def text(self, graph: str, operation: str, path: str | None) -> str:
-        """Return the text of an operation's call; without its program, only what the event says."""
+        """Return the text of an operation's call; without its program, only the event's facts."""
         text_there = self._used.get((graph, operation))
         if text_there is not None:
             return text_there
@@ -145,8 +145,8 @@ class Programs:
     ) -> tuple[list[tuple[Any, ...]], Any]:
         """Return the distinct names of events, and each event's index among them.
 
-        A name is (hlo_op, hlo_module, program_id, tf_op, name, prefix). What an event's own statistics
-        lack is taken from its row in the table of events.
+        A name is (hlo_op, hlo_module, program_id, tf_op, name, prefix). Statistics that an event lacks are
+        taken from its row in the table of events.
         """
         columns: dict[str, pl.Series] = {}
         for title in _SHORT:

@@ -117,7 +117,7 @@ def _trace(file_path: Path, space: Space | JsonSpace) -> Trace:
     traces = [_process(file_path, space, own, start, pid) for pid, own in ordered]
     for text in space.errors:
         traces[0].note("error", f"the profiler reported: {text[:200]}")
-    for text in space.warnings:  # such as events that it dropped, because it keeps two million
+    for text in space.warnings:  # such as events that it dropped, because it keeps only two million
         traces[0].note("warning", f"the profiler reported: {text[:200]}")
     return concat(traces)
 
@@ -273,5 +273,5 @@ def _stream(line: Line) -> int | None:
     match = _STREAM.match(line.name)
     if match:
         return int(match.group(1))
-    # a stream on which the profiler worked too has the name of that work alone
+    # a stream on which the profiler worked too has only that work's name
     return line.number if line.name == OVERHEAD_LINE else None

@@ -1,7 +1,7 @@
 """Read the trace viewer's JSON (``.trace.json.gz``, beside an XPlane file) as planes of event columns.
 
-It has what the viewer shows: at most a million events, and no programs, so operations have names and at
-most the sums that XLA wrote of them, but no shapes. The XPlane file beside it has more.
+It has only the viewer's data: at most a million events, and no programs, so operations have names and at most
+XLA's sums for them, but no shapes. The XPlane file beside it has more.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def recognise(head: bytes) -> bool:
 def _name_operations(
     threads: Mapping[tuple[int, int], list[_Row]], names: Mapping[tuple[int, int], str]
 ) -> dict[tuple[str, str], Written]:
-    """Give each event of a line of operations its operation and its program, as statistics; return what XLA
-    wrote of them by program and operation.
+    """Give each event of a line of operations its operation and its program, as statistics; return XLA's
+    facts about them by program and operation.
 
     The program is that of the event around it on the line of modules.
     """
@@ -115,7 +115,7 @@ class JsonSpace:
         self._numbers: dict[str, int] = {}
         threads: dict[tuple[int, int], list[_Row]] = {}
         names: dict[tuple[int, int], str] = {}
-        # metadata may stand behind the events that it names
+        # metadata may follow the events that it names
         for row in sorted(rows, key=lambda row: row.ph != "M"):
             if row.ph == "M" and row.name == "process_name":
                 name = str(row.args.get("name", "")).split(" ", 1)[0]

@@ -22,7 +22,7 @@ ALL: Final = "all"
 
 
 class ReportError(ValueError):
-    """The reports cannot be made or written as asked; the message says why."""
+    """The reports cannot be made or written as requested; the message says why."""
 
 
 def resolve(names: Iterable[str]) -> list[str]:
@@ -107,7 +107,7 @@ def write(
 
     ``domains``: the NVTX domains that get files of their own, besides the reports of all ops; None: every
     domain that the user's program made. The names of the files are DLProf's (``dlprof_detailed.csv``).
-    ``profile_name`` stands in the summary; without ``shapes`` the detailed report has no data type and no
+    ``profile_name`` appears in the summary; without ``shapes`` the detailed report has no data type and no
     shapes of inputs. Returns the paths.
 
     Raises ReportError for an unknown report, format, domain, key op or range, and where a file exists and

@@ -22,7 +22,7 @@ _ITERATIONS: Final = "no_iterations"
 
 
 def rules() -> Mapping[str, tuple[str, ...]]:
-    """Return DLProf's rules, each with the names of the detectors that answer it."""
+    """Return DLProf's rules, each with the names of the detectors that check it."""
     names_by_rule: dict[str, tuple[str, ...]] = {}
     for name, detector in detectors().items():
         for alias in detector.known_as:
@@ -35,8 +35,8 @@ def rules() -> Mapping[str, tuple[str, ...]]:
 def findings(profile: Profile, model: Model) -> tuple[pl.DataFrame, list[str]]:
     """Return the findings in DLProf's columns, followed by opscope's detector and times (ns); and notes.
 
-    Notes list what could not be decided, and what was looked for but not found. The detectors examine the
-    whole profile. If a key op defines the iterations, the lack of marked iterations is not reported.
+    Notes list undecided rules, and rules that found nothing. The detectors examine the whole profile. If a
+    key op defines the iterations, the lack of marked iterations is not reported.
     """
     answers = {name: rule for rule, names in rules().items() for name in names}
     said = profile.advice(detectors=sorted(answers))

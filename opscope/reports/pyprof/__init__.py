@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     import polars as pl
 
-#: What PyProf writes for an unknown value.
+#: The text that PyProf writes for an unknown value.
 UNKNOWN: Final = "-"
 
 

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from opscope.profile import Profile
     from opscope.viewer.viewed import Viewed
 
-#: What is said of a slice in words that vendors have for themselves.
+#: The words about a slice for which vendors have their own.
 _VENDORS: Final = ("tensor_core", "tc_reason")
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Return what a page's frame needs to know."""
+    """Return the facts that a page's frame needs."""
     facts: dict[str, Any] = asked.viewed.tables.get("about", lambda: _about(asked.viewed))
     return facts
 
@@ -78,7 +78,7 @@ def _steps(profile: Profile) -> dict[str, Any] | None:
 
 def _devices(profile: Profile) -> list[dict[str, Any]]:
     trace = profile.trace
-    if profile.merged_of is not None:  # nothing of a merged job can be selected, devices neither
+    if profile.merged_of is not None:  # no part of a merged job can be selected, not even devices
         return []
     seen = [
         profile._own_columns(name, ["device"])[0]["device"].drop_nulls().unique()

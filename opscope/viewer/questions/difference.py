@@ -25,7 +25,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def stored(viewed: Viewed) -> list[dict[str, str]]:
-    """Return that a single file of two runs holds it."""
+    """Return the parameters of the answers that a single file of two runs holds."""
     return [] if viewed.other is None else [{}]
 
 

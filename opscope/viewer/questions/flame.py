@@ -22,9 +22,9 @@ _MOST: Final = 5_000
 def answer(asked: Asked) -> dict[str, Any]:
     """Return the nodes as columns, siblings by time; siblings that are left out are one more node.
 
-    ``by``: ``op``, ``layer`` or ``source``; ``nodes``: how many. ``measure`` says what the time is:
-    ``device``, ``self`` (the ops' self time, without a GPU) or ``host``; ``total`` is the first node's
-    time (ns). ``family`` has the family of each op by its name.
+    ``by``: ``op``, ``layer`` or ``source``; ``nodes``: how many. ``measure`` is the meaning of the time:
+    ``device``, ``self`` (the ops' self time, without a GPU) or ``host``; ``total`` is the first node's time
+    (ns). ``family`` has the family of each op by its name.
     """
     by = asked.text("by", "op", 10)
     if by not in BY:

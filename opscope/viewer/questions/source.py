@@ -111,8 +111,8 @@ def _in_order(lines: Lines) -> list[str]:
 def held(viewed: Viewed, room: int | None) -> list[tuple[dict[str, str], dict[str, Any]]]:
     """Return parameters and answers that a single file holds: the list, and the files with most of the time.
 
-    ``room``: characters of source text in all; None puts none in, as nobody asked for it. Each file without
-    text says why, here and in the list. Secrets in the text are hidden, and counted in ``viewed.secrets``.
+    ``room``: characters of source text in all; None puts no text in, as nobody asked. Each file without text
+    says why, here and in the list. Secrets in the text are hidden, and counted in ``viewed.secrets``.
     """
     asked = Asked(viewed, {})
     lines = lines_of(asked)

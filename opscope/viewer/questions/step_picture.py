@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def answer(asked: Asked) -> dict[str, Any]:
-    """Return the picture of the step nearest to the median of what is selected."""
+    """Return the picture of the step nearest to the median in the selection."""
     key = ("step_picture", asked.selection)
     picture: dict[str, Any] = asked.viewed.tables.get(key, lambda: step_picture(asked.profile))
     return picture

@@ -109,7 +109,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def words(page: pl.DataFrame, vendor: str | None) -> dict[str, dict[str, str]]:
-    """Return by column what opscope's own texts are in the words of a vendor, where these are others."""
+    """Return by column opscope's own texts in the words of a vendor, if these differ."""
     texts = {
         name: page[name]
         for name in vendor_words.OURS & set(page.columns)
@@ -152,7 +152,7 @@ def _make(kind: tables.Kind, asked: Asked) -> tuple[pl.DataFrame, str | None]:
 
 
 def _place(kind: tables.Kind, asked: Asked) -> tuple[Hashable, ...]:
-    """Return the cache key of the table; an analysis may add notes, which make another table."""
+    """Return the cache key of the table; an analysis may add notes, which make a new table."""
     notes = len(asked.profile.notes()) if kind.name == "notes" else None
     return (kind.name, kind.asked, asked.selection, notes)
 

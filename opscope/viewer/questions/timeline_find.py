@@ -1,4 +1,4 @@
-"""The next slice whose name contains a text: ``text``, ``from`` (ns), ``back`` (``1``: the one before),
+"""The next slice whose name contains a text: ``text``, ``from`` (ns), ``back`` (``1``: search backwards),
 ``after`` (``d0:0:17``: the slice that was found last), ``lanes``, ``exact`` (``1``: the name is the text).
 ``viewer/timeline/find.py`` describes the answer."""
 

@@ -1,6 +1,6 @@
 """The lanes of the timeline, by ``part``: ``device`` or ``host``. ``viewer/timeline/lanes_said.py`` describes
-the answer. ``kept`` is true in it if the lanes are told from what is kept beside the profile and were not
-made; with ``made=1`` they are made first, so that a picture of any window is there in ms."""
+the answer. ``kept`` is true in it if the lanes come from pictures stored with the profile and were not made;
+with ``made=1`` they are made first, so that a picture of any window takes ms."""
 
 from __future__ import annotations
 

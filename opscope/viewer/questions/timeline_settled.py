@@ -1,5 +1,5 @@
-"""Answered once the kernels on the devices' lanes have the categories of their ops. Earlier pictures may say
-``provisional``; later ones do not."""
+"""The question is answered once the kernels on the devices' lanes have the categories of their ops. Earlier
+pictures may say ``provisional``; later ones do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The question of who waited for whom: the waiting in collectives by the rank that entered last."""
+"""Which rank waited for which: the waiting in collectives, by the rank that entered last."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def answer(asked: Asked) -> dict[str, Any]:
 
 
 def stored(viewed: Viewed) -> list[dict[str, str]]:
-    """Return that a single file holds it."""
+    """Return the parameters of the answers that a single file holds."""
     return [{}]
 
 

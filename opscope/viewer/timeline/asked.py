@@ -27,7 +27,7 @@ def timeline(asked: Asked) -> Timeline:
 
 
 def lane_names(asked: Asked) -> str:
-    """Return ``lanes`` as it was given; "" means all."""
+    """Return ``lanes`` as given; "" means all."""
     return asked.text("lanes", "", most=10 * _LANES)
 
 

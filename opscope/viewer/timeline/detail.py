@@ -46,9 +46,9 @@ _TIES: Final = ("process", "start", "op_id", "call_start")
 def detail(
     timeline: Timeline, lane_id: str, level: int, index: int, brief: bool = False
 ) -> dict[str, Any]:
-    """Return what is known of a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns),
-    ``kind``, ``told`` (the values of its row that are not null), ``flows``: slices that launched it or that
-    it launched, at most 200, and ``more``: how many flows there are beyond; ``inside``: the slices directly
+    """Return the facts about a slice: ``name``, ``start`` and ``end`` (ns, as text), ``time`` (ns), ``kind``,
+    ``told`` (the values of its row that are not null), ``flows``: slices that launched it or that it
+    launched, at most 200, and ``more``: how many flows there are beyond; ``inside``: the slices directly
     inside it (``inside.py``); ``waited``: for a kernel, what it waited for. ``brief``: only what its lane
     has, without reading tables. Raises BadParameter."""
     lane = timeline.lane(lane_id)
@@ -99,7 +99,7 @@ def detail(
     )
 
 
-#: A linked slice: what it is, its process, its start (ns) and its row in its table.
+#: A linked slice: its kind, its process, its start (ns) and its row in its table.
 _Tie = tuple[str, int, int, int]
 
 

@@ -35,7 +35,7 @@ def find(
     """Return the next slice whose name contains ``text``, or equals it with ``exact``: the first that begins
     at ``time`` (ns) or later, or with ``back`` the last that begins at ``time`` or earlier; also the number
     of hits and its number among them. Slices are ordered by start, then lane, strip and position. ``after``:
-    the slice at ``time`` that was found last; the search goes on behind it. After the last hit comes the
+    the slice at ``time`` that was found last; the search continues after it. After the last hit comes the
     first."""
     named = timeline.names.equal(text) if exact else timeline.names.matching(text)
     number = {lane_id: index for index, (lane_id, _) in enumerate(lanes)}
@@ -102,9 +102,9 @@ def _before(
 
 
 def sums(timeline: Timeline, lanes: list[tuple[str, Lane]], low: int, high: int) -> dict[str, Any]:
-    """Return what runs in ``[low, high)`` ns: per lane the number of slices that overlap it, their time
-    inside it, and the time in which any slice ran; the same by category and by name. A slice inside another
-    counts in both, as it has its own name; ``busy`` counts each moment once."""
+    """Return the sums in ``[low, high)`` ns: per lane the number of slices that overlap it, their time inside
+    it, and the time in which any slice ran; the same by category and by name. A slice inside another counts
+    in both, as it has its own name; ``busy`` counts each moment once."""
     count = len(timeline.names)
     time_of, slices_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
     kind_time, kind_slices = (np.zeros(len(CATEGORIES), np.int64) for _ in range(2))

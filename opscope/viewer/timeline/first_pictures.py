@@ -35,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Question(NamedTuple):
-    """What a picture answers: lanes as the page names them, the window (ns), the columns."""
+    """The parameters of a picture: lanes as the page names them, the window (ns), the columns."""
 
     lanes: str
     low: int
@@ -52,7 +52,7 @@ class FirstPictures(msgspec.Struct, array_like=True):
     pictures: list[tuple[Question, bytes]]
 
     def of(self, question: Question) -> bytes | None:
-        """Return the picture that answers the question; None if it is not there."""
+        """Return the picture that answers the question; None if it is not stored."""
         return next(
             (picture_kept for asked, picture_kept in self.pictures if asked == question), None
         )

@@ -92,7 +92,7 @@ def _of_ranges(profile: Profile, names: Names, titles: Callable[[int], str]) -> 
         yield Lane.of(about, drawn.slices(rows_of_steps))
 
 
-#: The kinds of lanes of a range: its thread's, the one of the thread's Python functions, its process's steps.
+#: The kinds of lanes of a range: its thread, the thread's Python functions, its process's steps.
 _ON_THREAD, _IN_PYTHON, _STEP = range(3)
 
 

@@ -78,7 +78,7 @@ class Timeline:
             if not any(lane.provisional for lane in self.device):
                 return  # another thread has done it meanwhile
             categories = all_kinds(self.profile)
-            # callers that hold the earlier lanes go on with them, and these still say that they are
+            # callers that hold the earlier lanes continue with them, and these still say that they are
             # provisional
             self.__dict__[DEVICE] = [lane.settled(categories) for lane in self.device]
         let_go()

@@ -13,7 +13,7 @@ from .lane import Lane
 _NAMES: Final = 8
 #: Characters of these names: a single file holds no more of a name.
 _CHARACTERS: Final = 200
-#: The most inner slices that are added up; of more, only their number is given.
+#: The most inner slices that are added up; if there are more, only their number is given.
 _ADDED: Final = 100_000
 
 
@@ -56,8 +56,8 @@ def waiting(
     """Return what a kernel waited for from its launch, ``launched_before`` ns earlier, to its start.
 
     ``behind``: the name of the previous work on the stream, which took ``behind_time`` ns of the
-    wait; the rest is ``launch_time``. ``idle_before``: how long the stream was idle before. None
-    where the launch, or the order of the stream, is not known.
+    wait; the rest is ``launch_time``. ``idle_before``: how long the stream was idle before. None if the
+    launch, or the order of the stream, is not known.
     """
     if launched_before is None or len(lane.strips) != 1:
         return None

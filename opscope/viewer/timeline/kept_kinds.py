@@ -35,7 +35,7 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 def kept(profile: Profile) -> NDArray[np.uint8] | None:
-    """Return the category of each kernel, UNTOLD where its op does not decide it; None if none are kept."""
+    """Return the category of each kernel, UNTOLD where its op does not decide it; None if none are stored."""
     if profile.selected is not None or NAME not in profile._kept:
         return None
     frame = profile._as_stored(NAME)

@@ -38,8 +38,8 @@ COLUMNS_AT_ONCE: Final = 3_000_000
 
 
 class Told(NamedTuple):
-    """What can be known quickly of the kernels' ops. ``kinds``: None if no kernel has an op, or if not
-    ``known``."""
+    """The facts about the kernels' ops that can be found quickly. ``kinds``: None if no kernel has an op, or
+    if not ``known``."""
 
     known: bool
     kinds: Kinds | None
@@ -112,9 +112,9 @@ def _by_attribution(profile: Profile) -> Kinds | None:
 
 
 def _of_kernels(profile: Profile) -> _Categories | None:
-    """Return the category of each kernel by the op that launched it; None if none has an op. Texts of ranges
-    are evaluated once per distinct text. Of a range's surroundings only the direction can decide a category,
-    and only two directions do. So an op's forward op need not be found."""
+    """Return the category of each kernel by the op that launched it; None if no kernel has an op. Texts of
+    ranges are evaluated once per distinct text. From the ranges around a range, only the direction can decide
+    a category, and only two directions do. So an op's forward op need not be found."""
     ops = profile.of(op_index)
     attribution = ops.attribution
     reading = attribution.meaning.reading

@@ -91,8 +91,8 @@ def parted(
 ) -> list[list[NDArray[Any]]]:
     """Return for each lane the numbers of its rows, in order, and its part of some columns.
 
-    ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` says what
-    the parts hold. A piece is read, put in order and written while it is in the cache, by the pool's threads.
+    ``code``: each row's lane. ``read`` returns the columns of the rows ``[low, high)``, ``kinds`` the parts'
+    content. A piece is read, put in order and written while it is in the cache, by the pool's threads.
     """
     count = len(code)
     piece = max(_PIECE, lanes * _PER_LANE)

@@ -1,8 +1,8 @@
 """A strip: slices of which no two overlap, and exact answers about any window of them.
 
 All times are ns, as in the trace. A strip takes 25 bytes per slice with up to 256 names and 8 categories.
-Every answer costs binary searches for the edges of the columns, and looks at the few slices beside each edge;
-only the longest slice looks at each 16th of the window, by ``maximum.reduceat``.
+Every answer costs binary searches for the edges of the columns, and examines the few slices beside each edge;
+only the longest slice needs each 16th of the window, by ``maximum.reduceat``.
 """
 
 from __future__ import annotations
@@ -366,7 +366,7 @@ def _is_chain(start: Ints, end: Ints, marked: NDArray[np.bool_]) -> bool:
 
 def _keep(start: Ints, end: Ints) -> NDArray[np.bool_] | None:
     """Return which slices one strip takes: the first, then each that begins when the last taken has ended.
-    None if it takes all.
+    None if the strip takes all.
 
     Each slice's successor is known by a binary search; the chain of successors is followed by doubling.
     """

@@ -4,8 +4,8 @@ The answer is: the length of the header (u32), the header (JSON), zeros up to a 
 arrays in the order of the header's lanes and strips, little-endian, each with zeros up to a multiple of 8.
 
 The header: ``start`` (ns, as text: a browser's numbers are exact to 2^53), ``span`` (ns), ``columns``: how
-many equal parts the window was divided into, ``lanes``: ``id``, ``strips``; ``provisional``, true and only
-there if a lane is. A strip says ``mode``, ``busy`` (ns of slices in the window), ``wide`` and, by mode:
+many equal parts the window was divided into, ``lanes``: ``id``, ``strips``; ``provisional``: true if a lane
+is, else absent. A strip says ``mode``, ``busy`` (ns of slices in the window), ``wide`` and, by mode:
 
 - ``rows``: every slice in the window: ``first``, the place of the first in the strip, and ``many``. Arrays:
   start (ns from the window's), duration (ns), name (u32), category (u8). Times are f64 if ``wide``, else i32.

@@ -38,12 +38,12 @@ def prepare(options: Options) -> None:
 
 
 def native_mode(emitter: Emitter, threads: Threads, options: Options) -> NativeMode | None:
-    """Return the native observer for ``emitter``; None where the dispatch mode is to record the ops.
+    """Return the native observer for ``emitter``; None if the dispatch mode records the ops instead.
 
     Raises BuildError where ``OPSCOPE_TORCH_OPS=native`` is set and the library cannot be built or loaded.
     """
     wanted = os.environ.get(VARIABLE, "auto")
-    # It writes to the emitter's sinks itself, and knows only those of an ``Emitter``, not of a stand-in.
+    # It writes to the emitter's sinks itself, and knows only those of an ``Emitter``, not of a substitute.
     if wanted == "dispatch" or not isinstance(emitter, Emitter):
         return None
     try:

@@ -73,7 +73,7 @@ def plan(source: Path = SOURCE) -> Plan:
     except OSError as error:
         raise BuildError(f"PyTorch's package lacks a file that releases have: {error}") from None
     parts = (
-        version,  # has the commit and the build variant, and so determines the ABI
+        version,  # the version has the commit and the build variant, and so determines the ABI
         str(size),
         platform.machine(),
         "".join(platform.libc_ver()),

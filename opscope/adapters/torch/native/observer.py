@@ -64,7 +64,7 @@ _CATEGORIES: Final[dict[str | None, int]] = {
 
 
 class NativeState(ThreadState):
-    """A thread's state of which native code has a copy: the open ranges and what the thread is doing."""
+    """A thread's state that native code copies: the open ranges and what the thread is doing."""
 
     __slots__ = ("_begun", "_switch")
 
@@ -282,7 +282,7 @@ class NativeMode:
         return set((ctypes.c_int64 * count).from_address(ids)) if count else set()
 
     def notes(self) -> list[tuple[str, str, int]]:
-        """Return what this recording lost, as notes."""
+        """Return notes on what this recording lost."""
         spent = {name: count - self._before.get(name, 0) for name, count in self.counts().items()}
         notes = []
         if spent["dropped"]:
@@ -317,8 +317,8 @@ class NativeMode:
     def counts(self) -> dict[str, int]:
         """Return the counters since the process began, by the names in ``_COUNTS``.
 
-        ``timed_ns`` is of the timed callbacks; ``slow_ns`` is of all work on a new call, place or output, and
-        of timed callbacks that took too long to stand for others.
+        ``timed_ns`` is of the timed callbacks; ``slow_ns`` counts all work on a new call, place or output,
+        and timed callbacks too long to represent others.
         """
         out = self._out
         self._call.opscope_counts(out)

@@ -38,7 +38,7 @@ SCHEMA: Final = {
     "device": pl.Int32,
     "stream": pl.Int64,
 }
-#: The words that totals can be divided by, with the columns of each.
+#: The words by which totals can be divided, with the columns of each.
 BY: Final = {
     "kind": ("kind",),
     "op": ("op", "kind"),

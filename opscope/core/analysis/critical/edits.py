@@ -121,7 +121,7 @@ def _gone(count: int, launches: Floats | None, edits: Sequence[Edit]) -> NDArray
 
 
 def _spans(edit: Edit) -> pl.DataFrame | None:
-    """Return the spans of an edit. Raises ValueError if they have no place, no time, or no factor."""
+    """Return the spans of an edit. Raises ValueError if they lack a place, a time or a factor."""
     if edit.host is None or edit.host.is_empty():
         return None
     spans = edit.host.select(_SPAN)

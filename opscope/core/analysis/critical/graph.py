@@ -142,7 +142,7 @@ def graph(attribution: Attribution) -> Graph | None:
     nodes = _Nodes(trace, threads, work, waiting, hands, met, low)
     graph_of_run = _link(trace, nodes, waiting, hands, met, high)
     del nodes  # free the memory of the linking too: 0.1 GB after a million kernels
-    if not len(graph_of_run):  # the work that has times belongs to no thread and no device
+    if not len(graph_of_run):  # no work with times belongs to a thread or a device
         return None
     _bind(graph_of_run)
     hand_back()  # 0.3 GB after a million kernels
@@ -415,7 +415,7 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
     time = nodes.time
     own = np.diff(time, prepend=0)
     own[nodes.first] = time[nodes.first]
-    # in the time before, the thread is idle: it waits for the main thread
+    # before that time the thread is idle: it waits for the main thread
     own[nodes.kind == BEGIN] = 0
     main = nodes.host.main[hands.lane]
     for lane in np.unique(main[hands.waits]).tolist():
@@ -431,8 +431,8 @@ def _own(nodes: _Nodes, hands: Bursts) -> Ints:
 
 def _typical(nodes: _Nodes, called: Ints, launched: Ints) -> tuple[int, int]:
     """Return the typical (median) delays: from launch to start on an idle stream, and from the end of work
-    to the start of the next work that was waiting for it (ns). Without examples: the shortest delay, and
-    0."""
+    to the start of the next work that was waiting for it (ns). If the trace has no examples: the shortest
+    delay, and 0."""
     work = nodes.work
     if not len(work):
         return 0, 0
@@ -561,7 +561,7 @@ def _position(nodes: _Nodes, launched: Ints, started: Ints) -> NDArray[np.int32]
 def _bind(graph: Graph) -> None:
     """Find what each node waited for last, and add the rest of its waiting to the delay of that edge."""
     time, least = graph.time, np.iinfo(np.int64).min
-    # the time at which the previous node in the lane, or the window's start, lets it begin
+    # the earliest begin that the previous node in the lane, or the window's start, allows
     best = graph.weight.copy()
     best[1:] += graph.duration[:-1]
     np.maximum(best, 0, out=best)

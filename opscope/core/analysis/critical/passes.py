@@ -41,10 +41,10 @@ class Passes(NamedTuple):
     """The passes of a graph. A place is a node's number in the order of computation.
 
     ``order``: the node of each place. ``head``: the places where a piece of a lane begins in a pass. A way
-    to a node is an edge, or from the node before in its lane where a piece begins. ``way``: those by the
+    to a node is an edge, or from the node before in its lane where a piece begins. ``way``: the ways by the
     place they lead to, as numbers of edges, then of heads. ``source``: the place where each way begins; one
-    past the last place is the window's start. ``event``: the places with ways to them; other nodes follow
-    the event before them. ``source_event``: the number of the event that the source follows, or is.
+    past the last place is the window's start. ``event``: the places with ways to them; other nodes follow the
+    event before them. ``source_event``: the number of the event that the source follows, or is.
     ``way_of``: the first way of each event, ``lasts``: the places from it to the next, ``piece``: the
     number of its piece.
     """

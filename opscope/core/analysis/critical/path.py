@@ -65,7 +65,7 @@ def path_nodes(graph: Graph) -> Ints:
 
 
 def pieces(graph: Graph) -> Pieces:
-    """Return what each moment of the window was spent on along the critical path.
+    """Return how each moment of the window was spent along the critical path.
 
     The times of the pieces add up exactly to the window's length.
     """
@@ -96,7 +96,7 @@ def pieces(graph: Graph) -> Pieces:
     # a gap beyond the typical one has no explanation in the trace
     typical = np.where(delay == GAP, np.minimum(middle + graph.gap, end), end)
     none = np.full(len(node), NONE)
-    parts = [  # backwards in time: the lower end of each interval, and what fills the time above it
+    parts = [  # backwards in time: the start of each interval, and what fills the time after it
         (typical, np.full(len(node), UNEXPLAINED, np.uint8), none, waits),
         (middle, delay, lane, waits),
         (begin, kinds, none, np.where(worked, theirs, NONE)),

@@ -67,7 +67,7 @@ class Scaled:
         self.delay[launching] = scaled(self.delay[launching], per_edge)
 
     def host(self, nodes: Ints, edges: Ints, factor: Floats) -> None:
-        """Scale what a thread did itself before each of its ``nodes``, by the mean factor over that time.
+        """Scale a thread's own work before each of its ``nodes``, by the mean factor over that time.
 
         ``factor`` applies from each of ``edges`` (ns since the window's start, the first 0) to the next.
         """
@@ -80,7 +80,7 @@ class Scaled:
         lasted, changed = time - before, np.diff(until, prepend=0.0)
         mean = np.divide(changed, lasted, out=np.ones(len(nodes)), where=lasted > 0)
         own = self.weight[nodes]
-        # sums of fractions are slightly off whole numbers; this must not cost a nanosecond
+        # sums of fractions are slightly off whole numbers; rounding down must not lose a nanosecond
         new = np.floor(own * mean + 1e-3).astype(np.int64)
         self.weight[nodes] = np.where(mean == 1.0, own, new)
 

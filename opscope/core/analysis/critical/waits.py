@@ -225,7 +225,7 @@ def _calls(
     stream, device = (
         table[name].fill_null(NONE).cast(pl.Int64).to_numpy() for name in ("stream", "device")
     )
-    # if the record of an event is known, the event is found by it
+    # if the record of an event is known, it identifies the event
     kinds = np.where(
         (table["what"] == "event").fill_null(False) & (table["recorded"] >= 0), 9, kinds
     )

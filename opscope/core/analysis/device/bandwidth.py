@@ -52,8 +52,8 @@ def bandwidth(memops: pl.DataFrame) -> pl.DataFrame:
     median_bandwidth, most_bandwidth (bytes/s), reason.
 
     ``memops`` is the trace's table. ``mean_bandwidth`` is the bytes over the time of the copies whose
-    bytes are known; the others are of single copies. Copies without a length have no rate of their own.
-    All are null where no bytes are recorded.
+    bytes are known; the others are of single copies. Copies without a duration have no rate of their own. All
+    are null where no bytes are recorded.
     """
     length = pl.col("end") - pl.col("start")
     is_sized = pl.col("bytes").is_not_null()

@@ -379,7 +379,7 @@ class _Times:
     edges."""
 
     edges: Ints
-    cuts: Ints  # the intervals that start in part i are those from cuts[i] to cuts[i + 1]
+    cuts: Ints  # the intervals cuts[i] to cuts[i + 1] start in part i
     first: Ints  # how long each is open in the part in which it starts
     over: Ints  # intervals that are open in later parts too
     since: Ints  # from when

@@ -29,7 +29,7 @@ COPY: Final = 2
 _NULL: Final = -(1 << 40)  # not the number of any process, device or stream
 
 
-#: With this many kernels, copies and sets, none of which has a launch, the recorded calls tell nothing.
+#: If this many kernels, copies and sets all lack a launch, the recorded calls show nothing.
 _MANY: Final = 20
 
 
@@ -194,7 +194,7 @@ def work_on_devices(profile: Answers) -> DeviceWork:
 
 
 def linked_work(profile: Answers) -> DeviceWork:
-    """All that ran on devices, for what says why: without any launch where too many are missing."""
+    """All work on devices, for analyses that explain it: without any launch if too many are missing."""
     work = profile.of(work_on_devices)
     why = None if work.unlinked else launches_unknown(profile)
     if why is None:

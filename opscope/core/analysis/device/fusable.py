@@ -54,7 +54,7 @@ NEEDED: Final = (
     *(*_PLACE, "start", "end", "duration", "name"),
     *("op", "op_type", "direction", "layer", "step", "bytes"),
 )
-#: Families of elementwise ops, which need no other elements, such as the maximum of a row.
+#: Families of elementwise ops: none needs other elements, as the maximum of a row does.
 _FAMILIES: Final = ("elementwise", "activation", "dropout")
 #: The most runs of equal ops that the text of a chain names.
 _NAMED: Final = 12

@@ -67,7 +67,7 @@ def queue_of(launches: Launches, rows: Ints) -> Queue:
     """Return the queue of the launches ``rows`` of one stream; a launch that starts at once does not wait."""
     rows = rows[launches.start[rows] > launches.called[rows]]
     time = np.concatenate((launches.start[rows], launches.called[rows]))
-    order = np.argsort(time, kind="stable")  # at equal times, starting work leaves first
+    order = np.argsort(time, kind="stable")  # at equal times, starting work leaves the queue first
     change = np.repeat(np.array([-1, 1], np.int64), len(rows))[order]
     time = time[order]
     last = np.append(time[1:] != time[:-1], True) if len(time) else np.empty(0, bool)

@@ -71,8 +71,8 @@ def sequences(
     ``most`` rows at most: kernel_sequence, sequence_length, occurrences, total (ns), share,
     between_time, launching_time (ns), op, direction, layer, source, layers.
 
-    The occurrences of all rows are disjoint, so ``total`` adds up to no more than the device time, of which
-    ``share`` is the part. ``between_time``: the stream's idle time inside the sequence. ``launching_time``:
+    The occurrences of all rows are disjoint, so ``total`` adds up to at most the device time; ``share`` is
+    its part of that time. ``between_time``: the stream's idle time inside the sequence. ``launching_time``:
     the time of its launch calls. ``op`` has most of the time; direction, layer and source are those of the
     first occurrence, ``layers`` how many layers it occurs in.
     """

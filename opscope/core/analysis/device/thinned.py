@@ -11,7 +11,7 @@ from opscope.core.tables.intervals import Ints
 
 #: The most points of a curve: more than a screen has columns.
 POINTS: Final = 4_000
-_OF_EACH: Final = 4  # the first, the least, the greatest and the last of each stretch of time
+_OF_EACH: Final = 4  # the first, smallest, largest and last point of each stretch of time
 
 
 def thinned(time: Ints, value: NDArray[Any], most: int = POINTS) -> Ints:

@@ -169,7 +169,7 @@ def _input(waits: pl.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def dtypes(keys: pl.DataFrame) -> pl.DataFrame:
-    """Return the property that lists the dtypes of ops (``keys`` with the time of each): one row or none."""
+    """Return the property that lists the dtypes of ops (``keys`` with their times): one row or none."""
     timed = (
         keys.filter(pl.col("dtypes").is_not_null() & ~pl.col("named"))
         .group_by("dtypes")

@@ -1,4 +1,4 @@
-"""The ops that one run calls and the other does not call, or calls more or less often, in words."""
+"""Describe in words the ops that only one run calls, or that one calls more often than the other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Called:
 def called(totals: pl.DataFrame) -> dict[str, Called]:
     """Return how often each op of ``op_totals`` is called, by its name, direction and layer in one text.
 
-    Numbers in a layer's path are written ``*``, so that a model of 48 equal layers has the lines of one.
+    Numbers in a layer's path are written ``*``, so that 48 equal layers have the lines of one layer.
     """
     rows = totals.select(
         pl.col("op", "direction", "layer").cast(pl.String),

@@ -53,8 +53,8 @@ class Cut:
 def split(classes: Sequence[Events | None], start: Ints, end: Ints) -> tuple[Pieces, Ints]:
     """Return the pieces of the units [start, end) and the rest (ns) of each unit.
 
-    ``classes``: by priority; None stands for a class of unknown events. Per unit, the pieces and the rest add
-    up to its length.
+    ``classes``: by priority; None is a class of unknown events. Per unit, the pieces and the rest add up to
+    its length.
     """
     cuts, rest = cut(classes, start, end)
     return labelled(cuts), rest
@@ -95,7 +95,7 @@ def labelled(cuts: Sequence[Cut]) -> Pieces:
 
 
 def _label(events: Events, row: Ints) -> Ints:
-    """Return the label of each row; each distinct row is asked for once."""
+    """Return the label of each row; the label of each distinct row is computed once."""
     wanted = np.zeros(len(events.start), bool)
     wanted[row] = True
     rows = np.flatnonzero(wanted)

@@ -26,12 +26,12 @@ NO_NOISE: Final = "too few steps, or whole runs: compare several steps of each"
 
 
 class BadLimit(ValueError):
-    """A limit cannot be read, or names something that neither run has; the message says so."""
+    """A limit cannot be parsed, or names something that neither run has; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A limit on the ``step``, an ``op`` (``*`` in its name stands for any text) or a ``part`` of the step.
+    """A limit on the ``step``, an ``op`` (``*`` in its name matches any text) or a ``part`` of the step.
 
     ``percent`` of the first run, or ``time`` (ns); one of them is None.
     """
@@ -71,7 +71,7 @@ def parse(text: str) -> Limit:
 
 
 def held(limit: Limit, difference: Difference) -> Held:
-    """Return whether the difference exceeds the limit: the mean by more than it, and by more than the noise.
+    """Return whether the mean changed by more than the limit and by more than the noise.
 
     If the mean exceeds the limit without a verdict, the limit is not judged; nor is a limit on an op or part
     if records of it are missing. Raises BadLimit for an op or part that neither run has, and if the length of
@@ -124,7 +124,7 @@ def _row(limit: Limit, difference: Difference) -> dict[str, Any]:
 
 
 def translate_stars(name: str) -> str:
-    """Return the regular expression for a name in which ``*`` stands for any text."""
+    """Return the regular expression for a name in which ``*`` matches any text."""
     return "^" + ".*".join(re.escape(part) for part in name.split("*")) + "$"
 
 

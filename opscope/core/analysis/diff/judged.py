@@ -13,8 +13,7 @@ from opscope.core.analysis.diff.noise import FEWEST, Typical, absent, as_one_of,
 from opscope.core.analysis.diff.reduced import Reduced
 from opscope.core.analysis.diff.samples import means
 
-#: Verdicts; null if the noise is unknown and both runs have the row, or if only one has it, possibly by
-#: chance.
+#: Verdicts; null if both runs have the row and the noise is unknown, or if one run may lack it by chance.
 SLOWER, FASTER, NEW, GONE = "slower", "faster", "new", "gone"
 SAME, UNCLEAR = "same", "within noise"
 #: Why the noise is unknown, or why it is unknown whether an op is new or gone.
@@ -55,10 +54,10 @@ def judged(
     hidden: NDArray[np.int64] | None = None,
     of_pieces: bool = False,
 ) -> pl.DataFrame:
-    """Return the frame with change, noise (ns), verdict and reason; ``there``: whether each run has it.
+    """Return the frame with change, noise (ns), verdict and reason; ``there``: whether each run has the row.
 
-    ``sides``: the typical values of both runs; None if the noise is unknown. A change gets a verdict if the
-    typical step changed by more than the noise, and the mean in the same direction. ``hidden``: an amount
+    ``sides``: the typical values of the two runs; None if the noise is unknown. A change gets a verdict if
+    the typical step changed by more than the noise, and the mean in the same direction. ``hidden``: an amount
     added to the noise (ns), because it may belong to another part in one run. ``of_pieces``: the rows are ops
     or parts, for which a few equal times are common and do not show the spread. ``reason``: why noise and
     verdict are unknown for rows with few steps.

@@ -88,8 +88,8 @@ class Keys:
     def _loaders(self) -> pl.Series:
         """Return per reading the name of the data loader that it waits for; null for all others.
 
-        The text of a loader also has its line and workers, which would make the same loader on another line a
-        different one.
+        The text of a loader also has its line and workers, which would make one loader on two lines two
+        loaders.
         """
         readings = self._attribution.meaning.readings
         names = [

@@ -32,7 +32,7 @@ KEYS = {"key": pl.Int64, **dict.fromkeys(COLUMNS, pl.Categorical), "named": pl.B
 
 
 def reduce_light(trace: Trace, how: str) -> Reduced:
-    """Return what a difference needs of the steps that light mode measured (``light.is_light``).
+    """Return a difference's data about the steps that light mode measured (``light.is_light``).
 
     A unit is a step if the profile has all steps; then warm-up steps are left out. Otherwise it is a stretch
     of steps, whose sums are exact. ``how``: with STEPS the parts are light mode's phases; otherwise they are

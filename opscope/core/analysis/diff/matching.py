@@ -53,7 +53,7 @@ class Matched:
 def match(a: pl.DataFrame, b: pl.DataFrame, other_framework: bool) -> Matched:
     """Return the groups of the keys (``keys.COLUMNS``, in the order of their first call) of two runs.
 
-    A column's text is null where it is not known; two unknown inputs match, two unknown kinds do not.
+    A column's text is null if it is not known; two unknown inputs match, two unknown kinds do not.
     """
     both = _described(a, b)
     group = np.full(len(a) + len(b), NONE, np.int64)

@@ -3,7 +3,7 @@
 K. K. Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61, 1974. The largest and
 smallest fifth of each run's steps are left out of the mean, so that one slow step neither causes nor hides a
 difference; the variance is computed with these values replaced by the nearest ones kept. With fewer than five
-steps nothing is left out, and it is Welch's test. The noise is half the width of the 99.9 % confidence
+steps nothing is left out, and the test is Welch's. The noise is half the width of the 99.9 % confidence
 interval of the difference: of a thousand unchanged ops, one is reported by chance.
 
 For few calls the noise is unknown. If all times of an op are among the steps left out, or if a handful of
@@ -32,7 +32,7 @@ _MORE: Final = {40: 3.551, 60: 3.460, 120: 3.373, 1_000_000: 3.291}
 _DEGREES: Final = np.array([*range(1, len(_T) + 1), *_MORE], np.float64)
 _VALUES: Final = np.array([*_T, *_MORE.values()], np.float64)
 #: Fewest equal times from which the spread is taken to be 0. By the rule of three, less than 3 / n of the
-#: steps take another time (95 %); from 15 on, these are among the fifth that is left out anyway.
+#: steps take another time (95 %); from n = 15 on, the fifth that is left out contains these.
 FEWEST: Final = 15
 #: Probability that an unchanged value is reported as changed.
 CHANCE: Final = 0.001
@@ -114,7 +114,7 @@ def typical_value(values: Sequence[float]) -> Typical:
 def noise(a: Typical, b: Typical, fewest: int = 0) -> Floats | None:
     """Return how far (ns) the typical steps may differ by chance; None if a run has fewer than two steps.
 
-    NaN: too few steps have any time to know it, or fewer than ``fewest`` of a run, all equal.
+    NaN: too few steps have any time, or fewer than ``fewest`` of a run have, all equal.
     """
     if a.variance is None or b.variance is None:
         return None
@@ -147,7 +147,7 @@ def as_one_of(several: Typical, lone: Typical) -> Typical:
 
 
 def absent(there: Typical, away: Typical) -> NDArray[np.bool_]:
-    """Return whether it is no chance (``CHANCE``) that groups of one run occur in no step of the other.
+    """Return whether it is more than chance (``CHANCE``) that groups of one run are in no step of the other.
 
     A group may be missing in a step of the other run by chance as often as it is missing in its own run. If
     it occurs in a tenth of the steps, its absence in ten steps proves nothing.

@@ -33,7 +33,7 @@ def chance(a: Sequence[float], b: Sequence[float]) -> float:
 @lru_cache(maxsize=256)
 def chances(n: int, m: int) -> Floats:
     """Return the probability that ``n`` and ``m`` values of equal programs have at most 0, 1 … inversions,
-    in either direction. An inversion is a pair in the order that is the rarer one."""
+    in either direction. An inversion is a pair in the rarer of the two orders."""
     row = [np.ones(1)] * (m + 1)
     for i in range(1, n + 1):  # recurrence on which side has the largest of i and j values
         ways = [np.ones(1)]

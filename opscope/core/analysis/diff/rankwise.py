@@ -83,7 +83,7 @@ _UNKNOWN: Final = "not known in {side}: {parts}"
 #: Column that numbers the processes of a rank: two files may belong to one rank.
 _KEY: Final = ["rank", "nth"]
 _SIDES: Final = ("a", "b")
-#: Stretches that each rank gets at least, if it has as many steps.
+#: The fewest stretches of a rank that has at least as many steps.
 FEWEST: Final = 3
 
 
@@ -129,8 +129,8 @@ def ranked(table: pl.DataFrame, exchanged: Pieces) -> pl.DataFrame:
 
 def in_stretches(steps: pl.DataFrame, rows: int) -> pl.DataFrame:
     """Return the steps (``RANKED``) as about ``rows`` stretches, each the mean of several steps; if there
-    are few steps, they stay. Processes are numbered by rank, so that those of another run of the job have
-    equal numbers."""
+    are few steps, they stay. Processes are numbered by rank, so that those of another run of the job have the
+    same numbers."""
     keys = ["rank", "process"]
     process = steps.select(pl.struct(keys).rank("dense").cast(pl.Int32) - 1).to_series()
     steps = steps.with_columns(process.alias("process"))
@@ -164,8 +164,7 @@ def rank_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank (``RANKS``; ns), the one whose work grew most first.
 
     ``a`` and ``b`` are ``ranked``. Times are means per step; those of the parts are rounded so that they
-    add up. Ranks of both jobs are put beside each other by number; processes whose rank is not known, by
-    their order.
+    add up. Ranks of both jobs are paired by number; processes whose rank is not known, by their order.
     """
     sides = [
         _rank_means(_key(side_rows), side) for side_rows, side in zip((a, b), _SIDES, strict=True)
@@ -184,9 +183,9 @@ def rank_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
 def step_table(a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFrame:
     """Return one row per rank and step (``RANK_STEPS``; ns), by rank and time.
 
-    ``a`` and ``b`` are ``ranked``. Steps of equal number are put beside each other; where a rank's two runs
-    have no number in common, steps of equal place. A step that only one job has is without a change.
-    Stretches, which have no number, are left out.
+    ``a`` and ``b`` are ``ranked``. Steps are paired by number or, if a rank's two runs have no number in
+    common, by their place. A step that only one job has gets no change. Stretches, which have no number, are
+    left out.
     """
     both = [
         _key(side_rows).filter(pl.col("step").is_not_null()).with_row_index("row")
@@ -269,8 +268,8 @@ def rounded(total: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.i
 def _changed(rows: pl.DataFrame, subject: str) -> pl.DataFrame:
     """Return the rows with the changes of the whole and of the parts, ``cause`` and ``reason``.
 
-    If one side does not know a part, the change is the other side's time: the missing time is in ``other``
-    there, so the parts still add up.
+    If a part is unknown on one side, the change is the other side's time: on the first side this time is in
+    ``other``, so the parts still add up.
     """
     change = pl.col("b") - pl.col("a")
     both = pl.col("a").is_not_null() & pl.col("b").is_not_null()

@@ -1,6 +1,6 @@
 """Why a step changed, in one sentence: many ops became one, or one op changed most; and what did not change.
 
-Times are exclusive to one op (``Reduced.spent``), so that each is a part of the step's change.
+Each moment counts for one op (``Reduced.spent``), so that each time is a part of the step's change.
 """
 
 from __future__ import annotations

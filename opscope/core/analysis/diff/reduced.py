@@ -1,4 +1,4 @@
-"""The data that a difference needs of a profile: small tables with the time of each part and op per step.
+"""What a difference needs from a profile: small tables with the time of each part and op per step.
 
 A reduced profile no longer needs its trace, so two large profiles need not be in memory at once.
 """
@@ -143,9 +143,9 @@ def begin(
     """Return the unit, and a function that finishes reducing the profile. This first half takes a third of
     the time, on one thread.
 
-    ``table`` is ``step_times.steps_of``; ``inferred``: whether its steps were found in what repeats; with
-    ``whole`` they are not looked at. ``exchanged`` returns ``timed.exchanged``. ``waits``: those for
-    data loaders, and ``input_waits.input_waits``: a step whose input was fetched before it begins with that.
+    ``table`` is ``step_times.steps_of``; ``inferred``: whether its steps were inferred from repetition; with
+    ``whole`` the steps are ignored. ``exchanged`` returns ``timed.exchanged``. ``waits``: the waits for data
+    loaders, and ``input_waits.input_waits``: a step begins with the fetching of its input.
     """
     trace = ops.attribution.trace
     whole = whole or not table["step"].is_not_null().any()
@@ -278,7 +278,7 @@ def _cut(
     ops: Ops, units: pl.DataFrame, keys: Keys, exchanged: Callable[[], pl.DataFrame]
 ) -> tuple[list[tuple[Ints, list[Cut], Ints]], tuple[bool, ...]]:
     """Return per process its rows of ``units``, the pieces of these that belong to each class of events,
-    and the rest (ns); and which parts any process knows. Nothing has a label yet."""
+    and the rest (ns); and which parts any process knows. No row has a label yet."""
     process = processes_of(units["process"])
     known_parts = np.zeros(len(PART_NAMES), bool)
     parts = []

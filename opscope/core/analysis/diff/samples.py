@@ -1,4 +1,4 @@
-"""The observations on which the noise is computed: steps, steps of all ranks together, or stretches of
+"""The observations from which the noise is computed: steps, steps of all ranks together, or stretches of
 steps."""
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def in_stretches(reduced: Reduced, rows: int = ROWS) -> Reduced:
     """Return the reduced profile with stretches of steps in place of steps, all processes together.
 
     Ops are numbered in order. Sums over all steps stay exact, and therefore means; the noise is computed from
-    the stretches. There are as many as ``rows`` rows of ``spent`` and ``work`` allow, of ``STRETCHES``. Each
-    rank has stretches of its own.
+    the stretches. Their number is the largest of ``STRETCHES`` that ``rows`` rows of ``spent`` and ``work``
+    allow. Each rank has stretches of its own.
     """
     samples = reduced.units["sample"].n_unique()
     each = (len(reduced.spent) + len(reduced.work)) / max(samples, 1)

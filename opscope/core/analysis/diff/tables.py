@@ -134,7 +134,7 @@ class Difference:
 
     @property
     def lacks(self) -> list[str]:
-        """The missing data of both runs, because of which no op can be said to have changed."""
+        """The missing data of both runs, because of which no op gets a verdict."""
         return [f"{name}: {one.lacks}" for name, one in (("A", self.a), ("B", self.b)) if one.lacks]
 
     @staticmethod
@@ -183,7 +183,7 @@ class Difference:
 
     def make(self) -> None:
         """Make all tables, two at a time: Polars releases the GIL."""
-        if not self.matched.many:  # all need it, so nothing waits for it in a thread
+        if not self.matched.many:  # all tables need it: made here, so that no thread waits for it
             return
         with Pool(2) as pool:
             for names in (
@@ -195,7 +195,7 @@ class Difference:
 
     def _typical(self, values: Sequence[pl.DataFrame], count: int) -> list[Typical] | None:
         """Return the typical values of both runs' ``values`` (group, unit, time) in ``count`` groups. None
-        for whole runs, because processes are no sample of steps, and if kernels are missing."""
+        for whole runs, because processes are not a sample of steps, and if kernels are missing."""
         if self.whole or self.lacks:
             return None
         return typicals_of((self.a, self.b), values, count)
@@ -261,8 +261,8 @@ class Difference:
 
     @once
     def _hide(self) -> NDArray[np.int64]:
-        """Per part the time (ns) of earlier parts that only one run records: in the other run, as much may
-        be in this part."""
+        """Per part the time (ns) of earlier parts that only one run records: the other run may have that time
+        in this part."""
         sums, before = [], 0
         for index, (x, y) in enumerate(zip(self.a.known, self.b.known, strict=True)):
             sums.append(before)
@@ -348,7 +348,7 @@ class Difference:
     def _described(self) -> pl.DataFrame:
         """Per group: its description in A and in B (columns with ``_b``), the matching rule and how the
         work differs."""
-        # most groups have one key per run, so no lists are needed for them
+        # most groups have one key per run and need no lists
         rule = self.matched.rule
         sides = []
         for one, group in zip((self.a, self.b), (self.matched.a, self.matched.b), strict=True):

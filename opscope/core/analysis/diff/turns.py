@@ -1,12 +1,12 @@
 """Two programs run in turns: decide whether one is faster, by the typical step of each run and their noise.
 
-The runs are examined after each turn, and each look may be wrong by chance. So two conditions must hold.
-First, the typical steps differ by more than their noise (Yuen's test, as in a difference). Second, equal
-programs give runs in such an order so rarely that the chances of all looks together stay below ``LEVEL``,
-however many looks there are. Each look may spend the share that the linear spending function gives it (K. K.
-G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70, 1983), and the sum
-bounds the total chance. On a machine with two speeds, three runs are often equal, and Yuen's test alone, at
-each look, reported 6.7 % of changes that had no effect.
+The runs are examined after each turn, and each look may be wrong by chance. So a decision needs two
+conditions. First, the typical steps differ by more than their noise (Yuen's test, as in a difference).
+Second, equal programs give runs in such an order so rarely that the chances of all looks together stay below
+``LEVEL``, however many looks there are. Each look may spend the share that the linear spending function gives
+it (K. K. G. Lan, D. L. DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70, 1983),
+and the sum bounds the total chance. On a machine with two speeds, three runs are often equal, and Yuen's test
+alone, at each look, reported 6.7 % of changes that had no effect.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _NOISY: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The result for the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after``
-    (ns, means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and
-    the ``chance`` that equal programs give runs in such an order."""
+    """The result for the step: ``verdict`` (faster, slower, None: not known), ``before`` and ``after`` (ns,
+    means of the runs), the noise (ns; None: too few runs), whether the change is ``beyond`` it, and the
+    ``chance`` that equal programs give runs in such an order."""
 
     verdict: str | None
     before: float
@@ -55,7 +55,7 @@ class Decision:
 def decide(
     before: Sequence[float], after: Sequence[float], most: int, last: bool = False
 ) -> Decision:
-    """Return the decision of the typical steps (ns) of each run, as many without the change as with it.
+    """Return the decision from the runs' typical steps (ns), as many without the change as with it.
 
     ``most``: how many runs of each there may be, with a look after each. ``last``: this is the last look,
     because the time is over; it may spend the rest of ``LEVEL``.

@@ -54,7 +54,7 @@ def waited(a: Reduced, b: Reduced, change: int) -> Waited | None:
 
 
 def _of_rank(reduced: Reduced, rank: int) -> dict[str, int]:
-    """Return the mean time (ns) of each part in a step of a rank; nothing if it has none."""
+    """Return the mean time (ns) of each part in a rank's step; empty if the rank has no steps."""
     ranks = dict(reduced.ranks)
     process = next((process for process, own_rank in ranks.items() if own_rank == rank), None)
     if process is None:

@@ -24,7 +24,7 @@ NO_OP: Final = "no op is known of it"
 @dataclass(frozen=True, slots=True)
 class Totals:
     """The totals of a job's ops and kernels (ns): ``op``, ``direction``, ``time``, ``calls``; and
-    ``name``, ``time``, ``calls``. The ops' times add up to the device time: a row without an op has the
+    ``name``, ``time``, ``calls``. The ops' times add up to the device time: a row without an op holds the
     rest."""
 
     ops: pl.DataFrame

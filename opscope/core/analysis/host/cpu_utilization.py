@@ -32,7 +32,7 @@ from opscope.core.schema import (
 from opscope.core.tables.intervals import NONE, Ints, nest
 from opscope.core.tables.trace import Trace
 
-#: Fewest samples from which an op's mean is given.
+#: An op's mean needs at least this many samples.
 LEAST: Final = 3
 FEW: Final = f"fewer than {LEAST} samples while it ran"
 NO_SAMPLES: Final = "no sample of the processors lies in it"
@@ -276,9 +276,9 @@ def cpu_by_step(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
 def cpu_by_op(trace: Trace, ops: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, op and direction that samples fall into, the most samples first.
 
-    ``ops`` are those of the profile. The op is the innermost open on each thread at the middle of the time
-    in which the sample holds. samples: how many; machine, cores: their means, null with the reason from
-    fewer than ``LEAST``. A sample in which no thread was in an op is in the row without an op.
+    ``ops``: the profile's ops. The op is the innermost open on each thread at the middle of the time in which
+    the sample holds. samples: how many; machine, cores: their means, null with the reason from fewer than
+    ``LEAST``. A sample during which no thread was in an op counts in the row without an op.
     """
     ops = ops.select(*OPS).with_columns(pl.col("process", "thread").fill_null(NONE))
     parts = [pl.DataFrame(schema=BY_OP)]

@@ -38,7 +38,7 @@ NO_STEPS: Final = "no step ended while the GPU was sampled"
 def energy(trace: Trace, steps: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and GPU that was sampled (``ENERGY``; ns, J, W).
 
-    ``steps``: process, start, end (ns) and weight of each row, the number of steps that it stands for. A row
+    ``steps``: process, start, end (ns) and weight of each row: the number of steps that it represents. A row
     that is only partly in the sampled time counts in part.
     """
     names = trace["samples"]["name"].cast(pl.String)

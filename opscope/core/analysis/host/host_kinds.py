@@ -28,7 +28,7 @@ KINDS: Final = {
     WAITING: "it was off the processors, for a reason that the stack does not show",
     NOT_SAMPLED: "no sample fell here",
 }
-#: Kinds in which the thread waited for something that no op and no compiler makes quicker.
+#: Kinds in which the thread waited for something that faster ops or a compiler would not shorten.
 WAITS: Final = frozenset((SLEEP, LOCK, FILE, NETWORK, PROCESS))
 #: Kinds that need no processor: if the thread was running, it did something else on that line.
 _OFF: Final = (LOCK, PROCESS)
@@ -99,15 +99,15 @@ _COMPILES: Final = re.compile(
     r"|jax/_src/interpreters/mlir|tensorflow/python/eager/polymorphic_function/tracing_compilation)\.py\Z"
     r"|(?:/|\A)triton/compiler/"
 )
-#: A thread that was ready to run for less than this share of the time was waiting; for more, it was not.
+#: A thread that was ready to run for less than this share of the time was waiting; else it was not.
 WAITED, RAN = 0.5, 0.9
 
 
 def kind_by_name(
     frames: Sequence[StackFrame], call: str | None, place: int
 ) -> tuple[str | None, bool]:
-    """Return the kind that names show, None if they show none, and whether that kind is impossible for a
-    running thread.
+    """Return the kind that the names show (None: none), and whether that kind is impossible for a running
+    thread.
 
     The frame at ``place``, which is shown, decides if it imports or compiles; else the call of the innermost
     frame, or that frame's own function.

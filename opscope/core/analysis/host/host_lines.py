@@ -1,7 +1,7 @@
 """The source lines of the host's time outside any op, from samples of the threads' Python stacks. || If
-stacks were traced instead (``traced_frames``), the time between two changes of frames is a sample. A
-sample stands for the time outside any op until the thread's next sample; a sample inside an op stands for
-the gaps that follow, at the line that called the op. Time without a sample is ``not sampled``.
+stacks were traced instead (``traced_frames``), the time between two changes of frames is a sample. A sample
+represents the time outside any op until the thread's next sample; a sample inside an op represents the gaps
+that follow, at the line that called the op. Time without a sample is ``not sampled``.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def known_stacks(
 ) -> pl.DataFrame:
     """Return line, function and kind of each distinct stack and call of the samples; by names alone.
 
-    The loop runs over distinct stacks. ``is_library_s``: which files are a library's, beside those that are
-    known to be.
+    The loop runs over distinct stacks. ``is_library_s``: tells whether a file is a library's, in addition to
+    the known ones.
     """
     pairs = samples.select("stack", "call").unique(maintain_order=True)
     rows = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-#: A share between its limit and this many times the limit is borderline, because runs of one program differ
-#: by as much. On a CPU, which other programs use too, a share below the limit by as much is borderline as
-#: well: LeNet's time outside ops, in eight steps of 4 ms, was 28 to 36 % of them from run to run.
+#: A share between its limit and this many times the limit is borderline: runs of one program differ by that
+#: much. On a CPU, which other programs use too, a share below the limit by that much is borderline as well:
+#: LeNet's time outside ops, in eight steps of 4 ms, was 28 to 36 % of them from run to run.
 NEAR: Final = 1.25
 #: Prefix of the name of a borderline cause.
 NEARLY: Final = "borderline "

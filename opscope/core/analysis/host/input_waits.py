@@ -49,7 +49,7 @@ NO_LOADER: Final = (
 OTHER_THREAD: Final = "the data loaders were seen on other threads than the steps"
 ANNOUNCED: Final = "TensorFlow announces the op that gets a batch, and not when it has it"
 OTHER_CLOCK: Final = "its batches are timed by another clock than the steps"
-NO_BATCH_TIMES: Final = "its queue was looked at, and what it waited for was not timed"
+NO_BATCH_TIMES: Final = "its queue was sampled, but its waits were not timed"
 ONE_STEP: Final = "fewer than two steps that ended asked this loader"
 NO_STEPS: Final = "no step that ended asked this loader, on the loader's thread"
 VERDICTS: Final = ("input-bound", "not input-bound", "cannot tell")
@@ -116,9 +116,9 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     """Return one row per wait, by process, thread and start: process, thread, start, end (ns), loader,
     source, workers, prefetch, batch, queue_depth (ready batches when asked), null where not known.
 
-    ``timed``: whether the range lasts as long as the wait; a node of a graph is only announced.
+    ``timed``: whether the range lasts as long as the wait; for a node of a graph only its start is known.
 
-    ``meaning`` is that of the rows of the trace's ranges.
+    ``meaning``: of the rows of the trace's ranges.
     """
     kinds = [
         _loader_of(reading, text)
@@ -159,7 +159,7 @@ def waits(trace: Trace, meaning: Meaning) -> pl.DataFrame:
     waits_of_input = waits_of_input.with_columns(
         pl.when("in_graph").then(pl.coalesce("only", "thread")).otherwise("thread").alias("thread")
     )
-    # a graph only announces waits that opscope's own recordings also time
+    # a graph only announces waits whose times opscope's own recordings have
     several = pl.col("timed").any().over("process")
     return _outermost(waits_of_input.filter(pl.col("timed") | ~several)).cast(WAITS).select(*WAITS)  # type: ignore[arg-type]
 
@@ -190,8 +190,8 @@ def _loader_of(
     reading: Reading, text: str
 ) -> tuple[str, str | None, int | None, int | None, int | None, bool, bool, bool] | None:
     """Return the loader that a range waits for: name, source, workers, prefetch, batch, whether the range
-    names a loader, whether it is of a graph, and whether it lasts until the batch is there; None for a range
-    that is no wait."""
+    names a loader, whether it is of a graph, and whether it lasts until the batch is there; None if the range
+    is not a wait."""
     call = reading.call
     if reading.role == "loader" and call is not None:
         workers, prefetch, batch = (_size(call, name) for name in _SIZES)
@@ -265,8 +265,8 @@ def _place(
     """Return the waits with the ``row`` of their step, -1 if they belong to no step that ended.
 
     It is the innermost step around the wait's start, else the next step on its thread. A wait after a step
-    that did not end belongs to no step, such as the wait at the end of the last epoch. A wait of an
-    evaluation does not either: after it, a pass began (``passes``) before the next step.
+    that did not end belongs to no step, such as the wait at the end of the last epoch. Nor does a wait of an
+    evaluation: after it, a pass began (``passes``) before the next step.
     """
     row = np.full(len(table), NONE, np.int64)
     keys = [table[name].fill_null(NONE).to_numpy() for name in ("process", "thread")]
@@ -318,7 +318,7 @@ def input_waits(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.DataF
 
     ``duration``: from the step's start, or the first wait between the step before and it, to the step's end.
     ``share``: input_wait / duration. ``input_bound``: share > ``INPUT_BOUND``. ``queue_depth``: the fewest
-    batches that were ready when the step asked for one. ``loader``: the one with most of the wait. All are
+    batches that were ready when the step asked for one. ``loader``: the loader with most of the wait. All are
     null, with the reason, if no loader was recorded on the step's thread: then the step's waits are unknown.
     """
     steps, timed = _steps(trace, meaning), table.filter("timed")
@@ -387,7 +387,7 @@ def data_preparation(trace: Trace, meaning: Meaning, table: pl.DataFrame) -> pl.
     belongs to steps; ``share`` is its part of the time of the steps that asked this loader (each from the
     first wait before it on). ``steps``: how many those are; ``bound_steps``: how many of them waited for it
     for more than ``INPUT_BOUND`` of their time. ``queue_depth``: median of the batches that were ready when
-    asked; ``empty``: how often there were none. ``verdict``: input-bound if the share is above
+    asked; ``empty``: how often no batch was ready. ``verdict``: input-bound if the share is above
     ``INPUT_BOUND`` even without the longest wait: a single wait, such as the start of the workers, says
     nothing about the loader.
     """

@@ -28,7 +28,7 @@ TOTALS: Final = {
     "max": pl.Int64,
     "reason": pl.String,
 }
-#: Reason for an unknown phase: it was never recorded, so its time, if any, is part of the others.
+#: Reason for an unknown phase: it was never recorded, so its time, if any, counts in other phases.
 UNSEEN: Final = {
     "input": "no wait for a data loader was seen; one inside the graph (TensorFlow) cannot be",
     "forward": "no backward pass was seen, before which it lies",

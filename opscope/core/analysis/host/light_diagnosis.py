@@ -394,7 +394,7 @@ def _late_ranks(trace: Trace, by_rank: Mapping[int, Any]) -> Iterator[dict[str, 
         for row in sums.to_dicts()
         if row["steps"]
     }
-    # a rank waits for the others in its backward pass or in collectives; the rest is its own
+    # a rank waits for the others in its backward pass or in collectives; its other time is its own work
     own = {
         process: row["duration"] - row["backward"] - row["collective"]
         for process, row in rows.items()

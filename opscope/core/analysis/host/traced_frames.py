@@ -92,7 +92,7 @@ def _categories(texts: list[str | None], index: Ints) -> pl.Series:
 
 def _paths(parent: Ints, code: Ints, owner: Ints) -> tuple[Ints, list[tuple[int, int]]]:
     """Number the distinct paths of frames: for each place of a nest its path (-1: not needed), and for each
-    path the one around it (-1: none) and its innermost text. ``owner``: the places that are needed, those
+    path the enclosing path (-1: none) and its innermost text. ``owner``: the places that are needed, those
     around them included. Each round is a level of the nest."""
     needed = np.zeros(len(code), bool)
     climbing = np.unique(owner)

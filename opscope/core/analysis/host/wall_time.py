@@ -2,8 +2,8 @@
 
 Each nanosecond from the process's start to its exit counts once, in the first of these layers that covers it:
 imports, compiling, time that opscope did not observe, then the section of the run (``run_sections``), where a
-step is divided into its parts. So the rows of a process add up to its total time. Time before or after
-everything in the trace is a row with a null time, and the reason.
+step is divided into its parts. So a process's rows add up to its total time. Time before or after everything
+in the trace is a row with a null time, and the reason.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ def process_rows(
     """Return the rows of one process, without process, rank, count and detail.
 
     ``layers``: (section, part, intervals), the earlier ones first; time in none of them is other time of the
-    run. ``in_ops``: when an op was open; None: no ops were recorded. ``lines`` has the columns ``LINES``, as
-    ``outside_lines`` has them among others.
+    run. ``in_ops``: when an op was open; None: no ops were recorded. ``lines`` has the columns ``LINES``,
+    which ``outside_lines`` has among others.
     """
     edges = life.edges
     seen = [time for time in (life.began, life.ended, *edges) if time is not None]
@@ -485,7 +485,7 @@ def _counts(profile: Answers) -> pl.DataFrame:
 
 #: The most packages that are named.
 _NAMED: Final = 3
-#: A package that took less than this share of the slowest one's time is only counted.
+#: A package that took less than this share of the slowest one's time is counted but not named.
 _WORTH_NAMING: Final = 100
 
 

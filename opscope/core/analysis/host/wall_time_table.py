@@ -18,7 +18,7 @@ from opscope.core.question.tables import listed
 #: The part after opscope stopped, whose row has the exit status.
 NO_MORE: Final = "after opscope"
 _WELL: Final = "exit status 0"
-#: What the terminal calls the sections that are not their own names.
+#: The sections to which the terminal gives other names.
 _NAMES: Final = {
     "before": "before the first op",
     "building": "building, before the first step",
@@ -47,9 +47,8 @@ _UNSEEN: Final = {
 
 
 def wall_time_table(report: Report, profile: Any, view: View) -> Table:
-    """Return all rows or, on the first screen, those of one process with the smallest and largest value of
-    the others beside them. On the first screen it is empty if it would only repeat the length of the
-    trace.
+    """Return all rows or, on the first screen, one process's rows beside the smallest and largest value of
+    the others. On the first screen it is empty if it would only repeat the length of the trace.
     """
     frame = report.frame(profile)
     if not view.first:
@@ -175,7 +174,7 @@ def _with_steps(mine: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return as many rows as the first screen has lines for, merging only small ones."""
+    """Return at most as many rows as fit on the first screen, merging only small ones."""
     for small in _LARGER:
         shown = _folded(rows, small)
         if len(shown) <= _ROWS:

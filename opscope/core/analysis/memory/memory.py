@@ -66,9 +66,9 @@ def memory_peaks(trace: Trace) -> pl.DataFrame:
     sums of the recorded events, whose difference is the growth of ``total``. Memory in use before the
     first event is part of a GPU's ``total``; the CPU's ``total`` in a recording counts from its start.
     ``peak_reserved``: what the allocator had reserved at ``peak_time``; ``peak_unused``: the part of it that
-    was not in use; ``most_unused``: the most that was reserved and not in use at one time. Both are null on
-    a CPU, whose allocator reserves nothing. ``unpaired``: allocations and releases without their counterpart,
-    null if the source does not tell the blocks.
+    was not in use; ``most_unused``: the most bytes reserved and not in use at one time. Both are null on a
+    CPU, whose allocator reserves nothing. ``unpaired``: allocations and releases without their counterpart,
+    null if the source does not identify blocks.
     """
     events = ordered(trace)
     gained = pl.col("bytes") > 0

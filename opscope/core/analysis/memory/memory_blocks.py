@@ -15,15 +15,15 @@ ALLOCATED_AGAIN = "its release is not in the trace: the address was allocated ag
 BEFORE_TRACE = "allocated before the trace"
 NO_ALLOCATION = "its allocation is not in the trace: the address was released twice"
 NO_ADDRESS = "the trace has no addresses"
-NO_DEVICE = "the trace does not tell the device"
+NO_DEVICE = "the trace does not name the device"
 _BLOCK: Final = (*_PLACE, "address")
 
 
 def unused_bytes() -> pl.Expr:
     """Return the reserved bytes that are not in use; null if unknown.
 
-    The CPU's allocator reserves nothing; if less is reserved than in use, the figures are not from one
-    allocator.
+    The CPU's allocator reserves nothing; if less is reserved than in use, the figures come from several
+    allocators.
     """
     is_known = (pl.col("device") != -1) & (pl.col("reserved") >= pl.col("total"))
     return pl.when(is_known).then(pl.col("reserved") - pl.col("total"))
@@ -58,9 +58,9 @@ def blocks(events: pl.DataFrame) -> pl.DataFrame:
     """Return one row per block of ``ordered`` events, in the order in which they were first seen.
 
     ``row`` and ``end_row``: the places of its allocation and its release among ``events``; ``bytes``: its
-    size; ``thread``: the one that allocated it; ``start`` and ``end``: the times (ns) of the two. If one is
-    missing, its columns are null and ``unpaired`` says why. So the number of events with a size is twice the
-    paired rows plus the others.
+    size; ``thread``: the thread that allocated it; ``start`` and ``end``: the times (ns) of the two. If one
+    is missing, its columns are null and ``unpaired`` says why. So the number of events with a size is twice
+    the paired rows plus the others.
     """
     rows = events.with_row_index("row").cast({"row": pl.Int64}).filter(pl.col("bytes") != 0)
     rows = rows.select("row", *_BLOCK, "thread", "bytes", "time").sort(*_BLOCK, "row")

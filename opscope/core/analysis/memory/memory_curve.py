@@ -36,11 +36,11 @@ _KEPT: Final = 6
 def memory_curve(trace: Trace, points: int = 1200) -> pl.DataFrame:
     """Return at most ``points`` rows per process and device, by time (ns): bytes in use and reserved then.
 
-    ``unused``: the reserved bytes that are not in use; null if the source does not tell what was reserved.
-    A device with more events has its time divided into equal spans, and of each span these events are
-    kept: the first and the last, the least and the most in use, the most reserved, the most unused. So no
-    peak is lost, and a line drawn in as many columns as there are spans is the line of all events (the M4
-    aggregation of Jugel et al., PVLDB 7(10), 2014). Raises ValueError if ``points`` is less than 6.
+    ``unused``: the reserved bytes that are not in use; null if the source does not record reservations. A
+    device with more events has its time divided into equal spans, and of each span these events are kept: the
+    first and the last, the least and the most in use, the most reserved, the most unused. So no peak is lost,
+    and a line drawn in as many columns as there are spans is the line of all events (the M4 aggregation of
+    Jugel et al., PVLDB 7(10), 2014). Raises ValueError if ``points`` is less than 6.
     """
     if points < _KEPT:
         raise ValueError(f"points must be at least {_KEPT}, not {points}")

@@ -73,7 +73,7 @@ _NEVER: Final = int(np.iinfo(np.int64).max)
 _ACCUMULATE: Final = "torch::autograd::AccumulateGrad"
 #: PyTorch's CUDA allocator rounds sizes up to multiples of this; some sources record the requested size.
 _ROUNDED: Final = 512
-#: The op by which a parameter takes over the tensor that it is made of.
+#: The op by which a parameter takes over the tensor from which it is made.
 _DETACH: Final = ("aten::detach", "detach")
 #: Separator in the names of library ops, as in aten::mm: PyTorch's modules and user functions have none.
 _LIBRARY: Final = "::"
@@ -151,7 +151,7 @@ class _Process:
         rules = np.full(len(start), _OUTSIDE, np.int64)
         same = (begin_pass >= 0) & (end_pass == begin_pass)
         next_step = _after(steps, at(ran.end, begin_pass, 0))
-        is_kept = end > next_step  # kept until the optimizer's next step has begun
+        is_kept = end > next_step  # such a block is kept until the optimizer's next step has begun
         self._group = np.where(next_step < _NEVER, next_step, NONE - begin_pass)
         rules[kind == INPUT] = _INPUT
         of_step = kind == OPTIMIZER

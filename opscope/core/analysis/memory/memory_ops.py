@@ -42,12 +42,12 @@ _DEEP: Final = 64
 def memory_ops(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and op name that was open at a change of memory; sizes in bytes.
 
-    ``changes`` are those of ``memory.memory_changes``. ``self_…``: sums over the changes at which the op was
-    the innermost; without the prefix, over all changes at which it was open, including those of the ops
-    inside it. A change counts once if an op is inside one of its own name. ``increase``: allocated less
-    released; ``allocated``: all allocations, whatever was released; ``allocations``: their number. ``calls``:
-    the op's executions in the process, with memory or without. The ``self_`` columns of a device add up to
-    all its changes, a row without op (``reason``) included.
+    ``changes``: from ``memory.memory_changes``. ``self_…``: sums over the changes at which the op was the
+    innermost; without the prefix, over all changes at which it was open, including those of the ops inside
+    it. A change counts once if an op is inside one of its own name. ``increase``: allocated less released;
+    ``allocated``: all allocations, whatever was released; ``allocations``: their number. ``calls``: the op's
+    executions in the process, with or without changes of memory. The ``self_`` columns of a device, including
+    a row without op (``reason``), add up to all its changes.
     """
     if changes.is_empty():
         return pl.DataFrame(schema=OPS)

@@ -24,7 +24,7 @@ _CODE: Final = np.array(
     [*(PASSES.index(direction) if direction in PASSES else NONE for direction in DIRECTIONS), NONE]
 )
 _LONG_AGO: Final = int(np.iinfo(np.int64).min)
-#: The names of an optimizer's step in PyTorch's profiler, and of ranges that are not one.
+#: The names of an optimizer's step in PyTorch's profiler, and of its ranges that are not a step.
 _STEP, _ZERO = "Optimizer.step#", "zero_grad"
 
 

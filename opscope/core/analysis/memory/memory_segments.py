@@ -38,9 +38,9 @@ def memory_segments(trace: Trace) -> pl.DataFrame:
 
     ``in_use``: blocks of tensors, and ``pending``: blocks that were released and that another stream still
     uses; with ``unused`` they add up to ``reserved``. ``rounding``: the part of ``in_use`` that the program
-    did not ask for. ``releasable``: segments without any block in use, which ``empty_cache`` gives back.
-    ``fragmentation``: 1 less the largest unused block's part of all unused memory: the larger, the smaller
-    the tensors that fit.
+    did not request. ``releasable``: segments without any block in use, which ``empty_cache`` gives back.
+    ``fragmentation``: 1 minus the largest unused block's part of all unused memory: if it is large, only
+    small tensors fit.
     """
     segments = trace["memory_segments"]
     if segments.is_empty():

@@ -42,9 +42,9 @@ def memory_steps(ops: Ops, changes: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process, device and step that ended, by time; sizes in bytes, times in ns.
 
     ``in_use``: in use as the step ended; null before the device's first change. ``growth``: the increase
-    since the end of the previous step. ``peak_memory``: the most in use during the step, including what was
-    in use at its begin. ``reserved``: reserved as it ended. ``kept``, ``kept_blocks``: memory that the step
-    allocated and that was still in use at the end of the process's last step; null without addresses. A
+    since the end of the previous step. ``peak_memory``: the most bytes in use during the step, including
+    those in use at its begin. ``reserved``: reserved at its end. ``kept``, ``kept_blocks``: memory that the
+    step allocated and that was still in use at the end of the process's last step; null without addresses. A
     program in a steady state grows by 0 per step; memory that grows in every step and is kept may be a leak.
     """
     steps = _steps(ops)

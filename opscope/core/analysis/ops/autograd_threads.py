@@ -14,7 +14,7 @@ from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import pieces
 from opscope.core.tables.intervals import NONE, Ints
 
-#: Names of PyTorch's autograd nodes. (Threads of TensorFlow's pool run forward and backward ops alike.)
+#: Names of PyTorch's autograd nodes. (Threads of TensorFlow's pool run both forward and backward ops.)
 _NODE: Final = re.compile(r"Backward(?:[0-9]+)?\Z|autograd::")
 _BACKWARD: Final = DIRECTIONS.index("backward")
 
@@ -22,10 +22,10 @@ _BACKWARD: Final = DIRECTIONS.index("backward")
 class AutogradThreads:
     """The threads on which only autograd's engine works.
 
-    What the engine does there between its nodes, such as adding up gradients, is backward work, although
-    its text has no direction. Such a thread has backward nodes; outside them it has no op with a sequence
-    number (autograd numbers the ops that it may have to differentiate) and no op whose text has another
-    direction. (``emit_nvtx`` writes 0, the number of the first op, if a thread has made none yet.)
+    Work of the engine between its nodes there, such as adding up gradients, is backward work, although its
+    text has no direction. Such a thread has backward nodes; outside them it has no op with a sequence number
+    (autograd numbers the ops that it may have to differentiate) and no op whose text has another direction.
+    (``emit_nvtx`` writes 0, the number of the first op, if a thread has made none yet.)
     """
 
     def __init__(self, attribution: Attribution, codes: NDArray[np.int8]) -> None:

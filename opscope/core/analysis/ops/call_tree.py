@@ -33,8 +33,7 @@ from opscope.core.tables.row_numbers import Numbering
 #: Limits of a tree: nested frames, and rows (without the rows for what was left out).
 DEPTH: Final = 64
 NODES: Final = 5_000
-#: The names of the rows for what a limit leaves out, for the root, and for device time on the CPU outside
-#: ops.
+#: The names of the rows for parts beyond a limit, for the root, and for device time on the CPU outside ops.
 OTHER, ALL, IDLE = "(other)", "(all)", "(inside steps, outside any op)"
 #: Name of the time from the last step until the recording ends: nothing ended that step.
 AFTER: Final = "(after the last step)"
@@ -123,8 +122,8 @@ def call_tree(
     device time is the ops' self time, and ``idle``, the rest, is a row of its own; ``lines`` are parts of it
     by name, most time first.
 
-    At most ``depth`` frames are above one another and ``nodes`` rows are given, those with the most time;
-    what is left out is summed in rows ``(other)``, which say in ``merged`` how many paths they stand for.
+    At most ``depth`` nested frames and ``nodes`` rows are given, those with the most time; rows ``(other)``
+    sum up the rest, and ``merged`` is the number of paths in each.
     """
     names, paths = _Names(), _Paths()
     root = int(paths.of(np.array([NONE]), np.array([names.number(ALL, "all")]))[0])
@@ -281,8 +280,8 @@ def _on_device(
 def _around(
     ops: Ops, hosted: _Hosted, launched: Launched, names: _Names, paths: _Paths, root: int
 ) -> Ints:
-    """Return the path that each kernel belongs under: its op's, else the one open around its launch, else
-    that of the reason why neither is known."""
+    """Return the path above each kernel: its op's, else the path open around its launch, else that of the
+    reason why neither is known."""
     path = at(hosted.path, launched.op.astype(np.int64))
     calls = ops.attribution.trace["calls"]
     bare = np.flatnonzero((path < 0) & (launched.call >= 0))
@@ -308,7 +307,7 @@ def _around(
 def _prune(
     paths: _Paths, names: list[tuple[str, str]], sums: list[Ints], is_timed: bool, nodes: int
 ) -> pl.DataFrame:
-    """Return the paths with the most time as rows, and sums of the others beside them."""
+    """Return the paths with the most time as rows, with sums of the others."""
     forest = Forest(paths.parent)
     calls, host, device = sums
     totals = [forest.with_inside(column) for column in (host, device)]

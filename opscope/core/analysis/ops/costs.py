@@ -135,7 +135,7 @@ def costs(
     canonical, others, free, around = (zeros(mapped, count, bool) for _ in range(4))
     sized = catalogue.select(pl.sum_horizontal("bytes_read", "bytes_written", ignore_nulls=False))
     is_sized = sized.to_series().is_not_null().to_numpy()
-    # numbers of the default dtype: their op does not record the dtype, but the op inside does
+    # numbers of the default dtype: their op does not record the dtype, but the inner op does
     leaves = catalogue["family"].is_in(["random", "fill"]).fill_null(False).to_numpy() & ~is_sized
     # a copy of no elements, or of unknown size, counts as one op, and nothing inside it counts
     moves = ~catalogue["family"].is_in([*perf.NO_MOVES, "communication"]).fill_null(True).to_numpy()
@@ -200,8 +200,8 @@ def _clear(flags: NDArray[np.bool_], where: NDArray[np.bool_]) -> None:
 class Sharing:
     """Splits the totals of groups over their rows by duration, into integers that sum to the total.
 
-    ``group``: a number per row, -1 for none. ``duration``: ns per row; the total of a group whose
-    durations are all 0 is split evenly.
+    ``group``: a number per row, -1 for none. ``duration``: ns per row; if all durations of a group are 0, its
+    total is split evenly.
     """
 
     def __init__(self, group: NDArray[np.signedinteger[Any]], duration: Ints) -> None:

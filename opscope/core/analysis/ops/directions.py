@@ -30,9 +30,9 @@ Spans: TypeAlias = tuple[Ints, Ints]
 FORWARD, BACKWARD, OPTIMIZER = (
     DIRECTIONS.index(name) for name in ("forward", "backward", "optimizer")
 )
-#: The phases that give their direction to ops inside them whose text has none.
+#: The phases whose ops get the phase's direction if their own text has none.
 _GIVING: Final = ("backward", "optimizer", "input")
-#: PyTorch's own range around an optimizer's step. A closure that it calls runs inside.
+#: PyTorch's own range around an optimizer's step. If it calls a closure, that runs inside.
 _STEP: Final = "Optimizer.step"
 #: The op that gets a batch from ``tf.data``, and the range that MindSpore's iterator opens when its profiler
 #: records ranges (``mstx``).
@@ -89,7 +89,7 @@ def stated(attribution: Attribution, context: Context) -> Codes:
     none_above = not has_own.any()
     for part in pieces(len(reading)):
         rows = part.start + np.flatnonzero(~has_own[part])
-        otherwise = np.where(is_call[reading[rows]], FORWARD, NONE)  # a user range has none
+        otherwise = np.where(is_call[reading[rows]], FORWARD, NONE)  # a user range has no direction
         owner = np.full(len(rows), NONE, np.int64)
         if not none_above:
             owner = attribution.climb(rows, has_own)
@@ -356,7 +356,7 @@ class _Settling:
     def _later_in_step(self, process: Ints, start: Ints, gradient: Flags) -> Flags:
         """Return for each op whether a differentiated op of its step follows, or its step has none at all.
 
-        True also for an op outside steps, because it is unknown what it belongs to.
+        True also for an op outside steps, because its step is unknown.
         """
         kept = np.ones(len(start), bool)
         for number in np.unique(process[gradient]).tolist():

@@ -17,5 +17,5 @@ def exchanges(profile: Answers) -> pl.DataFrame:
 
 
 def exchange_pieces(profile: Answers) -> Pieces:
-    """``exchanges`` in pieces, the rows of a process in one of them."""
+    """``exchanges`` in pieces; all rows of a process are in one piece."""
     return one_piece(profile.of(exchanges))

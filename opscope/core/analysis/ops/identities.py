@@ -24,9 +24,9 @@ class Identities:
     """``number``: per range row the number of its op's identity, -1 if it is not an op.
 
     Ops of one identity have equal columns in ``Ops.identify``, equal costs, and are all inside or all
-    outside the windows in which kernels were captured. ``row``: per identity the last op row that has it.
+    outside the windows in which kernels were captured. ``row``: per identity the last op row with it.
     ``captured``: whether it is inside such a window; None if all are. ``outline``: per identity the numbers
-    of ``Ops.outline``, if they were asked for.
+    of ``Ops.outline``, if requested.
     """
 
     number: NDArray[np.signedinteger[Any]]

@@ -195,7 +195,7 @@ def _distinct_ops(launched: Launched) -> tuple[Ints, NDArray[np.int32]]:
 
 
 def _layers(ops: Ops, launched: Launched, layer: pl.Series) -> pl.Series:
-    """Return the layers of kernels or copies whose ops have the layers ``layer``."""
+    """Return the layers of kernels or copies, given their ops' layers ``layer``."""
     bare = np.flatnonzero((launched.op < 0) & (launched.call >= 0))
     if len(bare):  # without an op, the launch gives the layer
         where = called(ops.attribution.trace["calls"], launched.call[bare])
@@ -238,7 +238,7 @@ def kernel_steps(ops: Ops, launched: Launched) -> pl.Series:
 
 
 def _executed_in(ops: Ops, launched: Launched, step: pl.Series) -> pl.Series:
-    """Return the steps of kernels whose ops are in the steps ``step``."""
+    """Return the steps of kernels, given their ops' steps ``step``."""
     calls = ops.attribution.trace["calls"]
     replayed = np.flatnonzero(launched.replay >= 0)
     if len(replayed):  # an op in a CUDA graph is captured in one step and its kernels run in others

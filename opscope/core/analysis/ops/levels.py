@@ -1,4 +1,4 @@
-"""Find the level of a nest of PyTorch's ops that does the work, and the ops that do none.
+"""Find the level of a nest of PyTorch's ops that does the work, and the ops that do no work.
 
 PyTorch records an op, the ops that its kernel calls (``aten::add`` of a number copies that number), and those
 into which a composite op decomposes (``aten::linear``). If a tensor's subclass or a dispatch mode handles the
@@ -98,12 +98,12 @@ class Names:
 
 
 def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
-    """Return which of the ``priced`` ops (a flag per range row) count with all that is inside them.
+    """Return which of the ``priced`` ops (a flag per range row) count together with everything inside them.
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
     tensor, to a dispatch mode, to another overload of the same name, as ``aten::where`` of a number is, to an
     op of the same name on other sizes (a rank's part), or to an op inside that launched the work
-    (``launches``). Of nested ones it is the outermost.
+    (``launches``). Of nested ones, the outermost counts.
     """
     attribution = names.attribution
     own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))
@@ -141,9 +141,9 @@ def fake_runs(names: Names) -> Ints:
     how the result is divided.
 
     A fake tensor is made by an ``aten::empty_strided`` and an ``aten::detach`` beside the op that the mode
-    runs; no other mode does both. Within a tensor's subclass every dispatch mode is of that kind, because a
-    user's mode handles the op before the subclass does. Ops on the meta device are recognised by the device,
-    if the trace has it, or by the ops that PyTorch's Python formulas call: ops of ``prims``, or nothing but
+    runs; no other mode does both. Inside a tensor's subclass every dispatch mode is of that kind, because a
+    user's mode handles the op before the subclass. Ops on the meta device are recognised by the device, if
+    the trace has it, or by the ops that PyTorch's Python formulas call: ops of ``prims``, or nothing but
     ``aten::new_empty``.
     """
     nothing = np.empty(0, np.int64)

@@ -217,7 +217,7 @@ def _by_model_config(ops: _Ops) -> _Pairs:
     return _Pairs(rows, np.full(len(rows), 0 if params else NONE), ops.costs_with(params))
 
 
-#: The ways, in order: if two ways complete one op, the later one counts.
+#: The ways to complete a call, in order: if two complete one op, the later one counts.
 _WAYS: Final = (
     _by_forward,
     _by_gradient,
@@ -287,7 +287,7 @@ def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints)
 
 
 def _with_outputs(call: OpCall, node: OpCall) -> OpCall:
-    """Return a forward call whose outputs are as large as the gradients that its node takes."""
+    """Return the forward call, with outputs as large as the gradients that its node takes."""
     return replace(call, outputs=node.inputs)
 
 

@@ -29,7 +29,7 @@ _AS_OFTEN: Final = (0.25, 4.0)
 _SPARSE: Final = 50
 #: No more stretches than this are examined.
 _MOST: Final = 64
-#: From so many ops that launch kernels, before the first call, launches are missing.
+#: If at least this many ops that launch kernels precede the first call, launches are missing.
 _EARLY: Final = 20
 
 

@@ -48,8 +48,8 @@ _OTHER_LAUNCH: Final = (
 )
 #: From this share of lost kernels on, results that rest on idle time are unknown.
 LEAST: Final = 0.01
-#: The kernels of the last launches may end after the recording. This does not explain a larger share of
-#: launches than this (nsys's file of two H100 ends with 18 of 2,023).
+#: The kernels of the last launches may end after the recording. That explains at most this share of the
+#: launches (nsys's file of two H100 ends with 18 of 2,023).
 _AT_END: Final = 0.02
 #: With fewer kernels that have a launch, their numbers and those of launches may be of different kinds.
 _LINKED: Final = 0.05
@@ -68,14 +68,14 @@ _NEAR: Final = 0.1
 _ALIKE: Final = 0.01
 #: Texts in which a recorder reports records that it could not keep.
 _DROPPED: Final = r"(?i)\b(drop|dropped|overwrote|overwritten|lost|truncated|incomplete)\b"
-#: The texts among these that concern records in the middle of the run of host and device.
+#: Those of the texts above that mean missing records in the middle of the run, on host and device.
 _AMID: Final = (
     r"(?i)\b(records|events)\b.*\b(dropped|overw)|\b(dropped|overw\w*)\b.*\b(records|events)\b"
 )
 #: Text in which the reader reports a file that is not in the order of time, so that any kernel may be
 #: missing.
 CUT_OFF: Final = "what follows is missing"
-#: Word of the recorders whose last records are missing.
+#: The word that recorders use if their last records are missing.
 LATER: Final = "later"
 #: Calls after which the kernels of all launches before have ended.
 _WAITS: Final = r"^(cuda|hip)DeviceSynchronize|^(cu|hip)CtxSynchronize"
@@ -92,7 +92,7 @@ WITHOUT_GRAPHS: Final = (
 A_PART: Final = "the profile is a part of what was recorded"
 XLA: Final = "the trace is XLA's, whose launches need not be one for each kernel"
 ANY_STREAM: Final = (
-    "the trace records no launches: a stream of which nothing is in the file is not seen"
+    "the trace records no launches: a stream without records in the file is not seen"
 )
 LEFT_OUT: Final = (
     "numbers that the profiler gave to kernels are missing: lost, or left out by a filter"
@@ -123,7 +123,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
 
     ``lost_error``: the standard error of ``lost_kernels`` or ``lost_ops``, if the estimate is from steps that
     each lack some. ``lost_calls`` and ``lost_time``: calls that were numbered while nothing was recorded
-    (``unrecorded``). ``lost_kernels`` is an estimate; null, with ``reason``, where the trace does not tell.
+    (``unrecorded``). ``lost_kernels`` is an estimate; null, with ``reason``, if the trace does not show it.
     ``lost_launches``: kernels without a launch record, although later calls were recorded. ``lost_ops``: an
     estimate from steps that run the same kernels; null where none do. ``lost_steps``: missing numbers between
     those of steps, where the time of these steps is missing too.
@@ -180,7 +180,7 @@ def lost_kernels(attribution: Attribution) -> pl.DataFrame:
         # a launch without a kernel may be that of a kernel without an id
         number = int((of_call[lost] == process).sum())
         number -= min(number, int((mine & ~linked & unnumbered).sum()))
-        # kernels without a launch count in no step, and are there
+        # kernels without a launch are recorded, but count in no step
         number += max(fewer - (without or 0), 0)
         rows.append(
             {
@@ -432,7 +432,7 @@ def _work_of_steps(
 
 
 def _by_chance(attribution: Attribution) -> Ints:
-    """Return the names (``op_names``) of ops of which some are no ops because rounding left them no
+    """Return the names (``op_names``) of ops some of which do not count as ops, because rounding left them no
     duration."""
     ranges = attribution.trace["ranges"]
     return np.unique(
@@ -492,8 +492,8 @@ def _lost_ops(work: _Work | None, ops: int) -> int | None:
 
 
 def _fewer(counts: Ints, beside: Ints) -> tuple[int, int]:
-    """Return by how much ``counts`` are below the usual number in steps that are usual by ``beside``, and in
-    how many steps. Nothing if fewer than half of these steps have the same number."""
+    """Return by how much ``counts`` fall below the usual number in steps whose ``beside`` is usual, and in
+    how many steps. Both are 0 if fewer than half of these steps have the same number."""
     if counts.min() >= _FEWER * np.median(counts):
         return 0, 0
     alike = np.abs(beside - np.median(beside)) <= _ALIKE * np.median(beside)
@@ -597,8 +597,7 @@ def _ops_missing(lost: pl.DataFrame) -> str:
 
 
 def _between(number: int, error: int) -> str:
-    """Return between which numbers an estimate with this standard error is right in 95 of 100 cases; nothing
-    where it is near."""
+    """Return the 95 % bounds of an estimate with this standard error, as text; empty if they are close."""
     if 2 * error <= max(_AT_EDGE, _NEAR * number):
         return ""
     return f"{units.count(max(number - 2 * error, 0))} to {units.count(number + 2 * error)}"
@@ -626,7 +625,7 @@ def _not_known(what: str) -> str:
 def _drop(trace: Trace) -> pl.DataFrame:
     """Return the notes in which the recorder says that it dropped records."""
     notes = trace["notes"]
-    # an error names a file that is left out
+    # an error note names a file that was left out
     serious = notes["severity"].cast(pl.String) == "warning"
     what = notes["what"].cast(pl.String)
     dropped = what.str.contains(_DROPPED) | what.str.contains(CUT_OFF, literal=True)

@@ -116,7 +116,7 @@ def ops_among_launches(
     )
     name, launches = name[kept[1]], int(kept[0].sum())
     is_op = np.arange(len(thread)) >= launches
-    # no op begins while its thread launches, so at equal times (whole µs) the op came first
+    # no op begins while its thread launches, so at equal times (whole µs) the op began first
     order = np.lexsort((~is_op, start, step, thread))
     thread, step, is_op = thread[order], step[order], is_op[order]
     begins = np.flatnonzero(
@@ -143,7 +143,7 @@ def ops_among_launches(
 
 def op_names(attribution: Attribution, rows: Ints) -> Ints:
     """Return a number for the name of the op, and of its node, of each row of ``ranges``; NONE for rows that
-    are no ops."""
+    are not ops."""
     meaning = attribution.meaning
     numbers: dict[tuple[object, object], int] = {}
     of_reading = np.array(
@@ -210,8 +210,8 @@ def lost_graph_kernels(
 
 
 def _estimate(rows: int, slot: Ints, step: Ints, steps: int) -> tuple[int, int] | None:
-    """Return how many rows are missing beside ``rows``, and the standard error; None if a step has no row,
-    because it may not have been recorded."""
+    """Return how many rows are missing in addition to ``rows``, and the standard error; None if a step has no
+    row, because it may not have been recorded."""
     if not len(slot) or len(np.unique(step)) < steps:
         return None
     slots = [(presence(slot, step), steps)]

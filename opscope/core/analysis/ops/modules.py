@@ -44,8 +44,8 @@ _TOTALS: Final = {
     "allocated": "allocated",
     "at_peak": "at_peak",
 }
-#: The number of ops that may compute, at unknown cost. Composite operators (``aten::to``) have no cost
-#: either: that of the ops inside them counts.
+#: The number of ops that may compute and whose cost is unknown. Composite operators (``aten::to``) have no
+#: cost either: that of the ops inside them counts.
 _UNPRICED: Final = "unpriced"
 COLUMNS: Final = (
     *(
@@ -86,8 +86,8 @@ def modules(
 
     ``sums``: rows as of ``totals.op_sums``, ``gaps``: of ``totals.unattributed``, ``memory``: of
     ``memory.memory_by_op``, ``called``: of ``module_calls``. ``typed``: whether the parts of paths are
-    classes with numbers, as in Kineto. ``deepest``: modules deeper than this are part of those around them.
-    Every row's ``_self`` columns add up to the first row's totals. Times in ns.
+    classes with numbers, as in Kineto. ``deepest``: modules below this depth count in the modules around
+    them. Every row's ``_self`` columns add up to the first row's totals. Times in ns.
     """
     own = _own(sums, memory).join(called, on="layer", how="full", coalesce=True, nulls_equal=True)
     nodes = _tree(own["layer"].drop_nulls().to_list(), typed)
@@ -144,7 +144,7 @@ def _own(sums: pl.DataFrame, memory: pl.DataFrame) -> pl.DataFrame:
 
 
 def _computes() -> pl.Expr:
-    """Whether an op is a product of matrices, or one that nobody knows."""
+    """Whether an op is a matrix product, or an unknown op."""
     family = pl.col("op_type").cast(pl.String)
     return family.is_null() | family.is_in(list(MATRIX_FAMILIES))
 
@@ -206,7 +206,7 @@ def _tree(layers: Iterable[str], typed: bool) -> pl.DataFrame:
 def _ends(layer: str, all_layers: set[str]) -> list[int]:
     """Return where the enclosing paths of a layer end, and the end of its own: at separators outside
     brackets."""
-    first = layer.partition(_JOINED)[0]  # what follows is no path in this one
+    first = layer.partition(_JOINED)[0]  # the rest is not a path in this one
     mark, level = "/" if "/" in first else ".", 0
     ends: list[int] = []
     for index, letter in enumerate(first[:SEARCHED]):
@@ -292,7 +292,7 @@ def _total(own: pl.Series, forest: Forest) -> pl.Series:
 
 
 def _order(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows as a tree is read: a row, what is inside it, siblings by their time."""
+    """Return the rows in the order of a tree: a row, then those inside it, siblings by their time."""
     time = [frame[name].fill_null(-1) for name in ("device_total", "host_total")]
     rank = pl.DataFrame([frame["module"], *time]).with_row_index("row")
     rank = rank.sort("device_total", "host_total", "module", descending=[True, True, False])

@@ -33,9 +33,9 @@ class NoSuchDevice(ValueError):
 def op_analyse(ops: Ops, names: Sequence[str], device: int) -> Mapping[str, list[Entry]]:
     """Return for each name the occurrences and times (µs) of its calls by side and shapes of the inputs.
 
-    A name is an op's (``Conv2D``, ``aten::mm``) or that of a node of a prepared graph (``Conv2D-op0``). On
-    the side ``gpu``, the time is that of the kernels and copies that a call, and the ops inside it, launched
-    on ``device``. A call that launched none is on the side ``cpu``, with its time on the host. Raises
+    A name is an op's (``Conv2D``, ``aten::mm``) or a node's in a prepared graph (``Conv2D-op0``). On the side
+    ``gpu``, the time is that of the kernels and copies that a call, and the ops inside it, launched on
+    ``device``. A call that launched none is on the side ``cpu``, with its time on the host. Raises
     NoSuchOperator and NoSuchDevice.
     """
     times = ops.times
@@ -127,7 +127,7 @@ def _entries(ops: Ops, rows: Ints, on_gpu: NDArray[np.bool_], lasted: Ints) -> l
 def _shapes(inputs: str | None) -> str:
     """Return ``input_1:[8, 1, 32, 32],input_2:[6, 1, 5, 5]`` of ``f32[8,1,32,32], f32[6,1,5,5]``.
 
-    Inputs that are no tensors are ``NoShape``, unknown sizes -1. Empty if the shapes were not recorded.
+    Inputs that are not tensors are ``NoShape``, unknown sizes -1. Empty if the shapes were not recorded.
     """
     if inputs is None:
         return ""
@@ -135,7 +135,7 @@ def _shapes(inputs: str | None) -> str:
     for part in _parts(inputs):
         try:
             specs += leaves(parse(f"_({part})").inputs)
-        except RangeTextError:  # a number that stands in a tensor's place
+        except RangeTextError:  # a number in place of a tensor
             specs.append(None)
     same = [
         specs[arg.index] if isinstance(arg, SameAs) and 0 <= arg.index < len(specs) else arg

@@ -20,9 +20,9 @@ class Times:
     """The times (ns) of the ops ``rows``, in that order.
 
     ``parent``: the place of the op around it, -1 for none. ``self_time``: its time without the ops inside.
-    ``device_time``: the time of the kernels and copies that it launched itself, None if they were not
-    captured; on a CPU-only profile its self time. ``kernels``: how many it launched itself. ``seen``:
-    whether it is inside a window in which kernels were captured; None if all ops are.
+    ``device_time``: the time of the kernels and copies that the op itself launched, None if they were not
+    captured; on a CPU-only profile its self time. ``kernels``: how many it launched itself. ``seen``: whether
+    it is inside a window in which kernels were captured; None if all ops are.
     """
 
     rows: Ints

@@ -57,7 +57,7 @@ def op_totals(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def pieces_of_sums(sums: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Yield ``op_totals`` in pieces that fit in memory, in order; one at least."""
+    """Yield ``op_totals`` in pieces that fit in memory, in order; at least one."""
     texts = (sums[part].select(_TEXTS) for part in pieces(len(sums), _ROWS))
     return _in_order(_columns(texts), lambda name, rows: sums[name].gather(pl.Series(rows)))
 
@@ -94,7 +94,7 @@ def _in_order(coded: list[_Coded], numbers: _Numbers) -> Iterator[pl.DataFrame]:
     """
     packed = _Packed(coded)
     coded.clear()
-    hand_back()  # release the memory that making the rows took
+    hand_back()  # release the memory that was used to make the rows
     by_text, begin = _by_text(packed.keys)
     times = [_add(numbers(name, by_text), begin) for name in ("device_time", "self_time")]
     total = int(times[0].sum())
@@ -139,7 +139,7 @@ def _described(ops: Ops, identities: Identities) -> list[_Coded]:
     million distinct ops have some thousands of calls and some hundreds of layers.
     """
     row, outline = identities.row, identities.outline
-    if outline is None or ops.of_several.any():  # the layer then depends on more than its number
+    if outline is None or ops.of_several.any():  # then the layer depends on more than its number
         return _columns(
             pl.DataFrame(identity_of(ops, row[part])) for part in pieces(len(row), _ROWS)
         )
@@ -149,7 +149,7 @@ def _described(ops: Ops, identities: Identities) -> list[_Coded]:
         _one_each(ops, row, call, count, _OF_CALL),
         _one_each(ops, row, *_numbered(direction), ("direction",)),
         _one_each(ops, row, *_numbered(layer), ("layer",)),
-        # without a source around it, the call itself may name one
+        # if no range around it names a source, the call itself may
         _one_each(ops, row, *_numbered(np.where(source < 0, call, count + source)), ("source",)),
     ]
 
@@ -178,7 +178,7 @@ class _Packed:
         texts = {name: given[name].cast(pl.String).to_list() for name in _TEXTS}
         ordered = {name: sorted(set(texts[name]), key=_last_if_none) for name in _TEXTS}
         self._known = {name: pl.Series(ordered[name], dtype=given[name].dtype) for name in _TEXTS}
-        #: The columns in each key, and the divisor that moves a column's value to the end.
+        #: The columns in each key, and the divisor that shifts a column's value to the end.
         self._held: list[dict[str, int]] = []
         size = 1
         for name, distinct in reversed(self._known.items()):

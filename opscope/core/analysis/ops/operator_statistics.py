@@ -18,7 +18,7 @@ from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 from opscope.core.tables.columns import known_sum, matching
 
-#: What the statistics can be made of, each with the columns that tell its rows apart.
+#: The things that the statistics can count, each with the columns that distinguish its rows.
 BY: Final = {
     "type": ("op",),
     "operator": ("op", "direction", "layer", "operator"),
@@ -38,8 +38,8 @@ def operator_statistics(sums: pl.DataFrame, gaps: pl.DataFrame, by: str) -> pl.D
     device time without an op is one row per reason.
 
     ``sums``: rows as of ``totals.op_sums``; ``gaps``: of ``totals.unattributed``. An operator's place is its
-    layer and direction, and its node where it is one of a prepared graph. ``mean`` is of the calls whose
-    device time is known. Raises KeyError for another ``by``. Times in ns.
+    layer and direction, and in a prepared graph its node. ``mean`` is of the calls whose device time is
+    known. Raises KeyError for another ``by``. Times in ns.
     """
     keys = BY[by]
     is_timed = pl.col("device_time").is_not_null()

@@ -39,7 +39,7 @@ SHOWN: Final = (
     "share device_self device_total device_mean calls op host_self host_total host_mean tc_eligible"
     " tensor_core_self tensor_core_total reason"
 )
-#: What the reports by shape and by call stack show, around the column of theirs.
+#: The columns of the reports by shape and by call stack, around each report's own column.
 AROUND: Final = (
     "share device_self device_total calls op {} host_self host_total tensor_core_self reason"
 )
@@ -137,7 +137,7 @@ def _lasted(ops: Ops) -> Ints:
 
 
 def _of_tensor_cores(ops: Ops, executed: pl.DataFrame) -> Iterator[Ints]:
-    """Yield per op the time of its kernels that use Tensor Cores, then of those of which it is unknown."""
+    """Yield per op the time of its kernels that use Tensor Cores, then of those for which that is unknown."""
     op_count, op = len(ops.times.rows), ops.attribution.kernels.op
     if not len(executed):
         yield from (np.zeros(op_count, np.int64) for _ in range(2))

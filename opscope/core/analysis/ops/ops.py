@@ -86,8 +86,8 @@ class Ops:
 
     @once
     def counted_time(self) -> Ints | None:
-        """If the CPU is the device, the time (ns) of each op of ``rows``: its own and that of the ops
-        inside it whose work its cost covers; those ops then have none. None if the CPU is not the device."""
+        """If the CPU is the device, the time (ns) of each op of ``rows``: its own and that of the ops inside
+        it whose work its cost covers; these ops then get no time. None if the CPU is not the device."""
         if self.on_device or self.times.device_time is None:
             return None
         time = np.zeros(len(self.rows), np.int64)
@@ -104,8 +104,8 @@ class Ops:
     def counted_ops(self, rows: Ints) -> Ints:
         """Return for each op row the op around it that counts, if one does, else the op itself.
 
-        The op with the shapes and the FLOPs gets the time: a marker's ``conv2d``, not the
-        ``aten::cudnn_convolution`` without shapes inside it.
+        The op with shapes and FLOPs gets the time: a marker's ``conv2d``, not the ``aten::cudnn_convolution``
+        inside it, which has no shapes.
         """
         owner = self.costs.cost_owners(rows)
         return np.where(owner >= 0, owner, rows)
@@ -365,7 +365,7 @@ class Ops:
     def outline(self, rows: Ints) -> list[NDArray[Any]]:
         """Return numbers (-1: none) such that rows with equal numbers have equal columns in ``identify``.
 
-        They are those of ``outline_without_source``, and the source.
+        They combine ``outline_without_source`` with the source.
         """
         reading, theirs, direction, layer, forward = self._outline(rows)
         source = self._line_numbers(rows, "source")

@@ -1,4 +1,4 @@
-"""The tables of a trace with only what was selected, and the attribution with its rows renumbered."""
+"""The selected rows of a trace's tables, and the attribution with its rows renumbered."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ _TIMED: Final[Mapping[str, str]] = {
 class Kept:
     """The rows of a trace that are kept.
 
-    ``ops``: per range row whether it stays an op; ``forward``: whether it is not one any more and yet the
-    forward op of one that stays; ``steps``: whether it stays a step. ``kernels``, ``memops``: per row.
-    ``processes`` and ``devices``: None for all. ``windows``: the selected steps of each process; None if
-    steps were not selected. ``within``: the times of the selected layers or user ranges; None if neither was
-    selected.
+    ``ops``: per range row whether it stays an op; ``forward``: whether it was removed but is the forward op
+    of one that stays; ``steps``: whether it stays a step. ``kernels``, ``memops``: per row. ``processes`` and
+    ``devices``: None for all. ``windows``: the selected steps of each process; None if steps were not
+    selected. ``within``: the times of the selected layers or user ranges; None if neither was selected.
     """
 
     ops: Flags
@@ -53,7 +52,7 @@ class Kept:
 
 
 class Cut:
-    """The tables of a trace with only what is kept, and the attribution with the rows renumbered."""
+    """The kept rows of a trace's tables, and the attribution with its rows renumbered."""
 
     def __init__(self, attribution: Attribution, kept: Kept) -> None:
         self._whole, self._kept = attribution, kept
@@ -206,7 +205,7 @@ class Cut:
             if kept.processes is not None:
                 is_chosen &= np.isin(process, [*kept.processes, NONE])
         if "device" in frame.columns and kept.devices:
-            # a row without a device belongs to all devices
+            # a row without a device counts for all devices
             is_chosen &= frame["device"].is_in(list(kept.devices)).fill_null(True).to_numpy()
         if name == "counters" and (kept.windows is not None or kept.within is not None):
             is_chosen &= self._of_kept_work(frame)

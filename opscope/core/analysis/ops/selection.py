@@ -86,7 +86,7 @@ def _words(word: str, values: Sequence[object]) -> str:
 
 
 def select(ops: Ops, selection: Selection) -> tuple[Ops, Flags, Flags]:
-    """Return the ops of the trace with only what is selected, and which kernels and copies are kept.
+    """Return the ops of the selected part of the trace, and which kernels and copies are kept.
 
     Costs are those of the whole trace: an op whose forward op is left out has the same FLOPs.
 

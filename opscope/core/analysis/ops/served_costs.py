@@ -25,7 +25,7 @@ from opscope.core.tables.trace import MODEL_CONFIG, Trace
 Params: TypeAlias = "tuple[tuple[str, ParamValue], ...]"
 #: The sums in the order of the parameter: of the prefill, then of the decode.
 _SUMS: Final = tuple(f"{phase}_{name}" for phase in PHASES for name in SHARE)
-#: An op that writes new keys into the cache. Those of its tensors that have this rank are the cache.
+#: An op that writes new keys into the cache. The tensors of this rank among its arguments are the cache.
 _WRITES: Final = ("_C_cache_ops::reshape_and_cache_flash", "_C_cache_ops::reshape_and_cache")
 _CACHE_RANK: Final = 4
 #: Attention whose queries are [T, heads, d].

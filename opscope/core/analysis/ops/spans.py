@@ -13,7 +13,7 @@ from opscope.core.tables.lanes import lanes_of
 from opscope.core.tables.trace import SELECTED, Trace
 
 Flags: TypeAlias = NDArray[np.bool_]
-#: (process, thread) → disjoint intervals (ns) in order. The thread EVERY stands for the whole process.
+#: (process, thread) → disjoint intervals (ns) in order. The thread EVERY means the whole process.
 Spans: TypeAlias = "dict[tuple[int, int], tuple[Ints, Ints]]"
 
 EVERY: Final = -2

@@ -101,7 +101,7 @@ def _bounds_in(trace: Trace, names: tuple[str, ...]) -> pl.DataFrame:
 
 
 def captured_time(trace: Trace) -> int | None:
-    """Return how long (ns) the device was captured in any process; None if it was captured throughout."""
+    """Return how long (ns) the device was captured in any process; None if all of it was captured."""
     windows = trace["windows"].filter(pl.col("source").is_not_null())
     if windows.is_empty():
         return None

@@ -123,5 +123,5 @@ def arrival_table(profile: Answers) -> pl.DataFrame:
 
 
 def arrival_pieces(profile: Answers) -> Pieces:
-    """``arrival_table`` in pieces, the rows of a process in one of them."""
+    """``arrival_table`` in pieces; all rows of a process are in one piece."""
     return one_piece(profile.of(arrival_table))

@@ -41,10 +41,10 @@ _ONE: Final = (*GROUP, "number")
 def collective_ends(exchanged: Pieces, errors: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per kind and group (``ENDS``; ns), those whose ends differ most first.
 
-    ``exchanged``: ``timed.exchanged`` of all ranks, in pieces, on one clock, the rows of a process in one of
-    them; ``errors``: process, machine and ``error_ns``, that of the machine's clock; ``ranks``: process and
-    rank. ``clock_error``: the largest by which two ranks' clocks may be apart (0 on one machine).
-    ``differing``: collectives whose ends are farther apart than that, and than a microsecond. Further
+    ``exchanged``: ``timed.exchanged`` of all ranks on one clock, in pieces, with each process in one piece;
+    ``errors``: process, machine and ``error_ns``, the error of the machine's clock; ``ranks``: process and
+    rank. ``clock_error``: the most by which two ranks' clocks may differ (0 on one machine).
+    ``differing``: collectives whose ends differ by more than that and by more than a microsecond. Further
     columns: the rank that leaves last most often in these, and how often.
     """
     key, instance = ["kind", *GROUP], list(_ONE)

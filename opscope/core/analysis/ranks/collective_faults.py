@@ -84,12 +84,11 @@ def collective_faults(entered: Pieces, ranks: pl.DataFrame, ran: Pieces) -> pl.D
 
     ``entered``: ``exchanges.called`` of all ranks, numbered; ``ranks``: ``process``, ``rank`` and ``until``,
     when its recording ended (ns); ``ran``: ``exchanges`` of all ranks. The first and the last are in pieces,
-    the rows of a process in one of them. Missing ranks are ranks of the group that are in the profile and did
-    not call the collective. If another rank completed it, all ranks took part, so an absent call is outside
-    the recording and is no fault. If it is unknown whether it was completed (only calls were recorded), a
-    rank counts as missing only if it called a later collective of the group. ``waited`` (ns): how long the
-    others had waited when the recording ended; if that is no longer than usual, it may just have ended too
-    early.
+    with each process in one piece. Missing ranks are ranks of the group that are in the profile and did not
+    call the collective. If another rank completed it, all ranks took part, so an absent call is outside the
+    recording and not a fault. If it is unknown whether it was completed (only calls were recorded), a rank
+    counts as missing only if it called a later collective of the group. ``waited`` (ns): how long the others
+    had waited when the recording ended; if that is no longer than usual, it may just have ended too early.
     """
     return pl.concat([_find(entered, ranks), _untold(entered, ran)])
 
@@ -244,10 +243,10 @@ def _collective(table: pl.DataFrame) -> pl.DataFrame:
 def last_collectives(entered: Pieces, ranks: pl.DataFrame) -> pl.DataFrame:
     """Return one row per process and group (``LAST``; ns): the last collective of the group that it called.
 
-    ``entered`` is in pieces, the rows of a process in one of them. ``behind``: number of collectives by which
-    the farthest rank of the group is ahead. ``waits_for``: the ranks that have not called the collective that
-    the process is in; null if it ended, or if all have called it. Null with a ``reason`` if the trace does
-    not show it.
+    ``entered`` is in pieces, with each process in one piece. ``behind``: number of collectives by which the
+    farthest rank of the group is ahead. ``waits_for``: the ranks that have not called the collective that the
+    process is in; null if it ended, or if all have called it. Null, with a ``reason``, if the trace does not
+    show it.
     """
     last = pl.concat(
         rows.sort("number", "called", maintain_order=True)
@@ -306,12 +305,12 @@ def _waited() -> pl.Expr:
 
 
 def _behind(last: pl.DataFrame, ranks: pl.DataFrame) -> pl.DataFrame:
-    """Return ``waits_for`` for each group and number that is the last of some rank: the ranks that have
-    not come so far."""
+    """Return ``waits_for`` for each group and number that is some rank's last: the ranks that have not got so
+    far."""
     instance, group = list(_ONE), list(GROUP)
     reached = last.select(*group, "process", pl.col("number").alias("reached"))
     asked = last.select(instance).unique(maintain_order=True)
-    # a batch is small enough that its pairs with all ranks of their groups are few
+    # a batch is small, so that it has few pairs with the ranks of its groups
     pairs = asked.join(
         reached.group_by(group).len(), on=group, nulls_equal=True, maintain_order="left"
     )

@@ -1,4 +1,4 @@
-"""Communication: the time it takes, the part that computation hides, and the time that ranks wait."""
+"""Communication: its time, the part that computation hides, and the time that ranks wait."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def own_communication(attribution: Attribution, table: pl.DataFrame) -> pl.DataF
 
 
 def _of(process: int | None) -> pl.Expr:
-    """Return which rows belong to a process; None: those whose process is not recorded."""
+    """Return which rows belong to a process; None: the process is not recorded."""
     return pl.col("process").eq_missing(pl.lit(process, pl.Int32))
 
 
@@ -215,11 +215,11 @@ def _on_cpu(
 def collectives(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per group, kind of collective, dtype and reduction, over all ranks, by time, in ns.
 
-    ``present``: the processes seen in them. ``partial``: how many of these collectives lack members of their
-    group (``lacking``); null where the group's size, or which collectives are one, is not known.
-    ``time`` and ``waiting_time`` add up the times of all ranks. ``bus_bandwidth`` (bytes/s): the bytes
-    that at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a
-    rank, over the collectives of which several ranks are known; null if there are none.
+    ``present``: the processes that appear in them. ``partial``: how many of these collectives lack members of
+    their group (``lacking``); null where the group's size, or which collectives are one, is not known.
+    ``time`` and ``waiting_time`` add up the times of all ranks. ``bus_bandwidth`` (bytes/s): the bytes that
+    at least must cross each rank's link, as nccl-tests defines it, divided by the shortest time of a rank,
+    over the collectives of which several ranks are known; null if there are none.
     """
     return collectives_in(one_piece(table))
 

@@ -75,10 +75,10 @@ def rank_outliers(
 ) -> pl.DataFrame:
     """Return one row per process, device and measure (``OUTLIERS``), outliers first.
 
-    ``kernel time``: the rank's median time of a kernel / the median of all ranks, averaged over the kernels
-    that most ranks ran alike, by the time that they take; 1.1 is a tenth slower. ``speeds`` and
-    ``measured`` are ``kernel_speeds`` and ``sampled`` of all ranks, concatenated; ``ranks``: process and
-    rank. ``outlier`` is null, with a ``reason``, where fewer than four ranks are compared.
+    ``kernel time``: a kernel's median time on the rank / its median on all ranks, averaged over the kernels
+    that most ranks ran in common, weighted by their time; 1.1 is a tenth slower. ``speeds`` and ``measured``
+    are ``kernel_speeds`` and ``sampled`` of all ranks, concatenated; ``ranks``: process and rank. ``outlier``
+    is null, with a ``reason``, where fewer than four ranks are compared.
     """
     owner = ["process", "device"]
     rank_count = speeds.select(owner).n_unique()

@@ -73,8 +73,8 @@ def collective_waits(exchanged: Pieces) -> pl.DataFrame:
     """Return one row per kind and group (``WAITS``; ns, all ranks added up), by time.
 
     ``waiting_time`` + ``transfer_time`` + ``uncompared_time`` = ``time``. ``uncompared_time`` is the time of
-    calls for which no other rank's time is known; the first two are null if that is all. ``exchanged`` is
-    ``timed.exchanged``.
+    calls for which no other rank's time is known; the first two are null if all calls are such. ``exchanged``
+    is ``timed.exchanged``.
     """
     key, alone = ["kind", *GROUP], pl.col("shortest").is_null()
     sums = Gathered(
@@ -116,9 +116,9 @@ def stragglers(trace: Trace, exchanged: Pieces) -> pl.DataFrame:
     ``last``: the number of collectives in which it alone was last; ``last_share``: their share of those
     ``compared``. ``lateness``: how much later it came than the first rank, summed over those in which it was
     last; if a rank waits in several collectives at once, the time counts once (``_once``).
-    ``caused_waiting``: the waiting of all other ranks in these. A collective in which no rank waited longer
-    than a microsecond has no last rank. Only collectives of which the times of at least two ranks are known
-    are compared.
+    ``caused_waiting``: the waiting of all other ranks in those collectives. A collective in which no rank
+    waited longer than a microsecond has no last rank. Only collectives of which the times of at least two
+    ranks are known are compared.
     """
     last = pl.col("last")
     ranks = trace["processes"].select("process", "rank").unique("process", keep="first")

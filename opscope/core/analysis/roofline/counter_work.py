@@ -19,7 +19,7 @@ from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
 from opscope.core.question.words import columns
 
-#: Columns of ``counted_work`` besides ``execution``: FLOP, bytes, ns; then why each group is null.
+#: Columns of ``counted_work`` besides ``execution``: FLOP, bytes, ns; then the reason why each group is null.
 WORK: Final = (
     *("f64_flops", "f32_flops", "f16_flops", "tensor_flops"),
     *("dram_read", "dram_written", "dram_bytes", "counted_time"),

@@ -1,7 +1,7 @@
 """The kernels whose hardware counters were measured, with their ops, and the totals of counters.
 
-A counter belongs to one execution of a kernel: to a kernel in the trace, or, because profilers of counters
-record no kernels, to a mark with the kernel's name and to the call that launched it.
+A counter belongs to one execution of a kernel: to a kernel in the trace or, as profilers of counters record
+no kernels, to a mark with the kernel's name and the call that launched it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NO_LAUNCH: Final = "the kernel's launch is not in the trace"
 class Executions:
     """The executions with counters, in the order of the table ``counters``.
 
-    ``values``: per counter its execution (a number), name and value. All others have an entry an execution:
+    ``values``: per counter its execution (a number), name and value. All others have one entry per execution:
     ``key`` (process, device, correlation, range_id), ``kernel``: the row of ``kernels`` (-1: the trace has
     none), ``mark``: the row of ``ranges`` that names the kernel, ``call``: the row of ``calls`` that launched
     it, ``op``: the innermost op's row.
@@ -141,7 +141,7 @@ def _launches(ops: Ops, key: pl.DataFrame, kernel: Ints, mark: Ints) -> tuple[In
 
 def measured_kernels(ops: Ops, executions: Executions) -> pl.DataFrame:
     """Return one row per execution with counters: the columns COLUMNS, then one per counter, by name.
-    ``start`` (ns) is the kernel's, or its launch's if the trace has no kernels; ``duration`` (ns) is null
+    ``start`` (ns): of the kernel, or of its launch if the trace has no kernels; ``duration`` (ns) is null
     then. A counter that was not measured for a kernel is null."""
     trace = ops.attribution.trace
     kernels, calls = trace["kernels"], trace["calls"]

@@ -75,7 +75,7 @@ _INSIDE = "its cost counts in an op around it"
 
 
 def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.DataFrame:
-    """Return the sums by op, what it lacks and why. Of parts of a job they may be joined.
+    """Return the sums by op, by what the op lacks, and by the reason. Of parts of a job they may be joined.
 
     If the trace has kernels, the rows are the kernels and copies that the summary's ``flops_share`` and
     ``bytes_share`` leave out: a compiled region under the region's name, a kernel that no op launched under
@@ -89,7 +89,7 @@ def missing_sums(ops: Ops, executed: pl.DataFrame, memops: pl.DataFrame) -> pl.D
 
 def costs_of(profile: Answers) -> dict[str, int]:
     """Return the times (ns) to which the shares of ``missing_costs`` refer: ``launched`` (with a launch
-    record) and ``all``. Those of parts of a job add up."""
+    record) and ``all``. The times of parts of a job add up."""
     ops = profile.of(op_index)
     if not ops.on_device:
         times = ops.times
@@ -149,7 +149,7 @@ def _of_kernels(ops: Ops, executed: pl.DataFrame) -> pl.DataFrame:
     return _read(ops, kinds).with_columns(
         pl.coalesce(pl.col("op"), kinds["name"].cast(pl.String)).alias("op"),
         pl.coalesce(gap, pl.col("why")).alias("why"),
-        # the reason why a kernel has no op is from a closed list: append no bound to it
+        # the reasons why a kernel has no op are a closed list: append no bound to them
         *(pl.when(gap.is_null()).then(kinds[name]).alias(name) for name in SCHEMA),
     )
 

@@ -232,9 +232,9 @@ def group_efficiency(table: pl.DataFrame, *by: str) -> pl.DataFrame:
     The columns: calls, duration, ideal_time (ns), matrix_flops, vector_flops, bytes; ``attained_flops``
     (FLOP/s, without FLOPs that a mask makes unnecessary) and ``attained_bandwidth`` (bytes/s) of the calls
     whose FLOPs or bytes are known, that lack no kernel and cross no link; ``intensity`` (FLOP/byte, of such
-    calls where both are known); ``efficiency`` (the time at the roof over the time taken); ``rated`` (the
-    share of the group's time that has a roof); ``bound`` (the bound of most of its time); ``over`` (the share
-    of the rated time in calls above their roof) and ``over_reason`` (the reason of most of that time).
+    calls where both are known); ``efficiency`` (time at the roof / time taken); ``rated`` (the share of the
+    group's time that has a roof); ``bound`` (the bound of most of its time); ``over`` (the share of the rated
+    time in calls above their roof) and ``over_reason`` (the reason of most of that time).
     """
     keys = list(by)
     rated = pl.col("efficiency").is_not_null()

@@ -70,7 +70,7 @@ def engine_layers(
     """Return one row per layer of each engine, in the engine's order; the columns are ``LAYERS``.
 
     Times are those that trtexec states for the layer; without, those of the kernels that ran in it, over
-    its executions. Both are null if nothing timed the layer. ``specs``: the table of ``Specs``;
+    its executions. Both are null if the layer was not timed. ``specs``: the table of ``Specs``;
     ``kernels``, ``ops``: the profile's frames; ``efficiency``: what ``op_efficiency`` returns.
     """
     where = ["process", "graph", "key"]

@@ -14,8 +14,8 @@ import polars as pl
 
 from opscope.core.perf.devices.peaks import MEASURED, Device
 
-#: The order of magnitude (ns) of a kernel's start, ramp and drain. If work has a shorter ideal time and is
-#: far from its roof, it is bound by latency, not by a unit.
+#: The order of magnitude (ns) of a kernel's start, ramp and drain. Work with a shorter ideal time that is far
+#: from its roof is bound by latency, not by a unit.
 LATENCY_NS: Final = 2_000
 LATENCY_EFFICIENCY: Final = 0.5
 #: A duration of fewer clock ticks than this is too coarse to judge by.

@@ -55,11 +55,11 @@ def step_utilization(
 
     ``ranges`` is the trace's table, ``ops`` the profile's ops (``op_id``, ``step``, ``process``,
     ``canonical``, ``op``, ``op_type``, ``direction``, ``dtypes``, ``matrix_flops``). ``recomputed`` marks the
-    ops that ``Ops.recomputed`` found; ops whose name shows it count too. ``kernels`` is the profile's
-    frame: it gives the number of devices of a process (else ``devices``), and ``known``, the share of the
-    step's device time whose FLOPs are known; below 1, MFU and HFU are lower bounds. ``replays`` has a row
-    per replay of an op in a CUDA graph: op_id, time; such an op counts in the steps of its replays. Only
-    matrix FLOPs count, as in both papers; mfu and hfu are null if the peak or all FLOPs are unknown.
+    ops that ``Ops.recomputed`` found; ops whose name shows it count too. ``kernels``: the profile's frame,
+    which gives the number of devices of a process (else ``devices``), and ``known``, the share of the step's
+    device time whose FLOPs are known; below 1, MFU and HFU are lower bounds. ``replays`` has a row per replay
+    of an op in a CUDA graph: op_id, time; such an op counts in the steps of its replays. Only matrix FLOPs
+    count, as in both papers; mfu and hfu are null if the peak or all FLOPs are unknown.
     """
     steps = _steps(ranges)
     counted = _place(_count(ops, recomputed), replays, steps)

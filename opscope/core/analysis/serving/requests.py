@@ -129,7 +129,7 @@ def requests_of(profile: Answers) -> pl.DataFrame:
     )
     began = pl.when((pl.col("arrival") >= pl.col("since")) | all_seen).then("begun")
     waited = pl.coalesce(began - pl.col("arrival"), "queue")
-    # the queue time that a server reports may exceed the time that the log leaves for it
+    # the queue time that a server reports may exceed the time that the log allows
     queue = pl.min_horizontal(waited, "ttft")
     lasting = known.with_columns(
         pl.when(waited.is_not_null()).then(queue).alias("queue")

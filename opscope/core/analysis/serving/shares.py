@@ -1,8 +1,8 @@
 """The requests in each engine step, and the share of each in its time, divided by tokens, exact to the ns.
-Traces do not name the requests of a step. If a step records their number, it gets the requests whose time to
-prefill (from arrival to first token) or to decode (from first token to end) overlaps its work most; among
-equals, those with the earliest first token. If it does not, it gets all requests whose time covers half of
-it. Requests in a step that are not in the log form an additional row, without a request.
+Traces do not name the requests of a step. If a step records the number of its requests, it gets those whose
+time to prefill (from arrival to first token) or to decode (from first token to end) overlaps its work most;
+among equals, those with the earliest first token. If it does not, it gets all requests whose time covers half
+of it. Requests in a step that are not in the log form an additional row, without a request.
 
 A step's time is split between prefill and decode by their tokens; prefill among requests by the lengths of
 their prompts, decode equally. Each split is in whole ns: parts are rounded down, and the remainder goes to

@@ -18,7 +18,7 @@ FEWEST = 3
 
 
 def stalls(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return a row per process and kind of step that holds decoding requests up. ``steps`` is ``step_sums``.
+    """Return a row per process and kind of step that delays decoding requests. ``steps`` is ``step_sums``.
 
     The usual time is the median of decode steps without warm-up. A mixed step delays each of its decoding
     requests by its time beyond the usual time. A prefill step delays, by all of its time, the requests that

@@ -124,9 +124,8 @@ def _computed(ops: Ops, steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def step_at(steps: pl.DataFrame, process: Ints, time: Ints) -> Ints:
-    """Return the place of the step from whose begin to the next one's each time (ns) of a process lies; -1
-    for none. Times after the last step's range belong to the last step, because nothing shows where it
-    ends."""
+    """Return for each time (ns) of a process the place of the last step that had begun by then; -1 for none.
+    Times after the last step's range belong to the last step, because nothing shows where it ends."""
     row = np.full(len(time), NONE, np.int64)
     of, start = steps["process"].fill_null(NONE).to_numpy(), steps["start"].to_numpy()
     for number in np.unique(of).tolist():

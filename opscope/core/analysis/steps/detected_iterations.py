@@ -134,8 +134,8 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
 
 
 def _bursts(ops: Ops, process: int) -> tuple[pl.DataFrame, str] | None:
-    """Return the bursts of ops of a process as rows of ``inferred_steps``, and the doubt, if their kinds
-    show that they are steps of a language model; else None."""
+    """If the kinds of a process's bursts of ops show steps of a language model, return the bursts as rows of
+    ``inferred_steps``, and the doubt; else None."""
     steps = bursts(ops, process)
     kinds = None if steps is None else kinds_of_steps(ops, process, steps)
     if kinds is None:
@@ -217,8 +217,8 @@ def _detect(profile: Answers) -> pl.DataFrame:
 
 
 def iterated(profile: Answers) -> tuple[Answers, dict[int, bool], dict[int, str]]:
-    """Return this profile with iterations for processes that have no steps; and per process, whether they
-    count as steps, and the doubt or the reason why there are none."""
+    """Return this profile with iterations for processes without steps; and per process whether these count as
+    steps, and the doubt or the reason why there are none."""
     have, others = profile.of(stepping)
     iterations = detected_steps(profile)
     if not fits(iterations, others):  # a stored table may come from a stranger

@@ -307,7 +307,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 
 
 def iterations_table(report: Report, profile: Answers, view: View) -> Table:
-    """Return the iterations, begins counted from the first, with the range that is recommended, and why."""
+    """Return the iterations, with begins relative to the first, and the recommended range with its reason."""
     frame = report.frame(profile)
     begin = pl.col("start") - pl.col("start").min()
     shown = frame.filter(pl.col("iteration").is_not_null()).with_columns(begin.alias("start"))

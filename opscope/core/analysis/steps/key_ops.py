@@ -90,7 +90,7 @@ def _like_row(ops: Ops, row: int) -> Key | None:
 
 
 def _best(ops: Ops, rows: Ints, partly: bool, key: str) -> Key:
-    """Return the op with ``key`` in its path that writes the counter, or the best other one."""
+    """Return the op with ``key`` in its path that writes the counter, else the best match."""
     meaning = ops.attribution.meaning
     if not partly:
         return Key(rows, key)

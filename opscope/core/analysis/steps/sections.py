@@ -26,7 +26,7 @@ from opscope.core.tables.intervals import Ints, merge, nest
 
 #: The sections. ``before``: until the first op, layer or phase. ``building``: from then to the first step.
 #: ``evaluation``: forward passes outside steps. ``checkpoint``: saving the program's state, outside steps.
-#: ``between``: other time between these. ``after``: the time after the last of these.
+#: ``between``: other time between these sections. ``after``: the time after the last of these sections.
 BEFORE, BUILDING, STEP, EVALUATION, CHECKPOINTING, BETWEEN, AFTER = (
     "before",
     "building",
@@ -110,7 +110,7 @@ def _gap(
     saves: tuple[Ints, Ints],
 ) -> Iterator[_Row]:
     """Yield the sections of a stretch without steps: time that is neither evaluation nor checkpoint is
-    ``section``; after the last step, between two of these, it is ``BETWEEN``."""
+    ``section``, but ``BETWEEN`` if it lies between two of these after the last step."""
     if work is not None and begin < min(work, end):
         yield begin, min(work, end), BEFORE, None
         begin = min(work, end)
@@ -132,7 +132,7 @@ def _gap(
 def _whole_passes(
     passes: tuple[Ints, Ints], saves: tuple[Ints, Ints], begin: int, end: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the evaluations of a stretch: its forward passes with what is between them.
+    """Yield the evaluations of a stretch: its forward passes with the time between them.
 
     Two passes belong to one evaluation unless a checkpoint is between them, or a pause that is long compared
     with the stretch's longest pass and its usual pause.

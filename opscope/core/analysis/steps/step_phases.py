@@ -45,7 +45,7 @@ HOST: Final = "host"
 _TABLES: Final = ("kernels", "memops")
 DEVICE: Final = "device"
 _OPTIMIZER, _BACKWARD, _FORWARD = range(3)
-#: Stands for the time of ops that have no direction.
+#: Represents the time of ops that have no direction.
 _NO_PHASE: Final = len(PHASES)
 #: Per process and thread: starts, ends and phases of ranges. Per process and phase: disjoint spans.
 ByLane: TypeAlias = dict[tuple[int, int], tuple[Ints, Ints, Ints]]

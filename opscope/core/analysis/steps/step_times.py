@@ -69,8 +69,8 @@ def steps_of(ops: Ops) -> pl.DataFrame:
 
     ``seen``: whether the device was captured during all of it; if not, ``reason`` says so. A trace without
     any step has one row per process that recorded calls or ranges, from its first event to its last, with a
-    null ``step``. (Kernels alone do not show when the process began and ended.) A process whose times are
-    made up, as its source has only totals, has no row.
+    null ``step``. (Kernels alone do not show when the process began and ended.) A process whose source has
+    only totals, so that its times are made up, has no row.
     """
     trace, meaning = ops.attribution.trace, ops.attribution.meaning
     ranges = trace["ranges"]
@@ -111,7 +111,7 @@ def made_up(trace: Trace) -> pl.Expr:
 
 def _whole(trace: Trace) -> pl.DataFrame:
     """Return one row per process that recorded calls or ranges: from its first event to its last."""
-    # a range without a thread stands for a kernel
+    # a range without a thread represents a kernel
     on_host = [
         trace["ranges"]["process"].filter(trace["ranges"]["thread"].is_not_null()),
         trace["calls"]["process"],
@@ -175,7 +175,7 @@ def happened(ops: Ops, exchanged: Callable[[], pl.DataFrame]) -> dict[int, Happe
     loading = loads(ops)
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
-    on_host = ranges["thread"].is_not_null().to_numpy()  # the others stand for kernels
+    on_host = ranges["thread"].is_not_null().to_numpy()  # the others represent kernels
     outer &= on_host
     loading &= on_host
     speaking = set(
@@ -398,7 +398,7 @@ def has_steps(profile: Answers) -> bool:
 
 
 def stepping(profile: Answers) -> tuple[set[int], list[int]]:
-    """The processes that have steps, and those that have none."""
+    """The processes with steps, and those without."""
     bounds = profile.of(step_bounds)
     have = set(bounds.filter(pl.col("step").is_not_null())["process"])
     there: set[int] = set()

@@ -66,7 +66,7 @@ def step_table(ops: Ops, exchanged: Callable[[], pl.DataFrame], phases: Phases) 
 
     ``PARTS`` and ``other_part`` add up to ``time`` (a null counts as 0: its time is in later parts), and so
     do the phases and ``outside_phases``. ``exchanged`` returns ``timed.exchanged`` of the trace;
-    ``phases`` are those of ``step_times.steps_of(ops)``, the steps.
+    ``phases``: of the steps ``step_times.steps_of(ops)``.
     """
     steps = phases.steps
     parts = split_of(steps, happened(ops, exchanged))

@@ -41,10 +41,9 @@ def warm_up(table: pl.DataFrame) -> pl.Series:
 
 
 def warm_up_of_job(table: pl.DataFrame) -> pl.Series:
-    """Return whether each step is warm-up on any of the processes that have it, because ranks wait for each
-    other.
+    """Return whether each step is warm-up on any process that has it, because ranks wait for each other.
 
-    A process that would have no other steps is judged by itself.
+    A process that would be left without steps is judged by itself.
     """
     rows = table.select("process", "step", warm_up(table).fill_null(False).alias("own"))
     rows = rows.with_columns(pl.col("own").any().over("step").alias("anywhere"))

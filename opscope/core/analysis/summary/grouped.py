@@ -31,7 +31,7 @@ BY: Final = {
     "dtype": ("dtypes",),
     "direction": ("direction",),
 }
-#: Columns for which a row has the value with most of its time, and the number of distinct values.
+#: Columns in which a row shows the value with most of its time, and the number of distinct values.
 _USUAL: Final = {
     "kind": (),
     "op": ("inputs", "layer", "source"),

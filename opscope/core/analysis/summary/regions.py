@@ -117,7 +117,7 @@ def compiled_regions(sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _within(ops: Ops, rows: Ints, is_region: NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Return the places of the op rows inside a region, and the outermost region of each."""
+    """Return the places of the op rows inside regions, and the outermost region of each."""
     parent = ops.attribution.parent
     outer = ops.attribution.climb(rows, is_region)
     inside = np.flatnonzero(outer >= 0)

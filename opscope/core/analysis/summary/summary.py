@@ -149,8 +149,8 @@ def summary_of(
 ) -> pl.DataFrame:
     """Return ``summary`` from its sums, the time from the first event to the last, and the devices.
 
-    ``busy`` (ns): how long any of the devices' work ran; None: not known. Of ``trace`` only what it
-    recorded, ``windows`` and ``own_costs`` are needed.
+    ``busy`` (ns): how long any of the devices' work ran; None: not known. It needs only ``trace``'s recorded
+    kinds of data, ``windows`` and ``own_costs``.
     """
     row: dict[str, Any] = dict.fromkeys(SCHEMA)
     window = captured_time(trace)
@@ -272,7 +272,7 @@ def _of_cpu(trace: Trace, ops: pl.DataFrame) -> dict[str, int | None]:
     if "device_time" in ops.columns:
         ops = ops.filter(pl.col("device_time").is_not_null())
     if ops.is_empty() and ended_steps(trace["ranges"]).is_empty():
-        return {}  # the CPU's work was not recorded: unknown, which is not 0
+        return {}  # the CPU's work was not recorded: it is unknown, not 0
     top = ops.filter(pl.col("parent_id").is_null())
     free = pl.col("op_type").cast(pl.String).is_in(FREE).fill_null(False)
     flops, sizes = (pl.col(name) for name in KNOWN)
@@ -365,7 +365,7 @@ def on_devices(
 ) -> dict[tuple[object, ...], list[pl.DataFrame]]:
     """Return the start and end of the kernels, copies and sets of each device, by a unique key per device.
 
-    The key is that of ``gpu_key``.
+    The key is ``gpu_key``'s.
     """
     key = gpu_key(trace)
     rows_of_devices: dict[tuple[object, ...], list[pl.DataFrame]] = {}

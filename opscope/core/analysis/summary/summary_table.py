@@ -23,7 +23,7 @@ _DAY: Final = 24 * 3600 * 10**9
 
 
 def summary_facts(profile: Answers) -> list[str]:
-    """Return what the first screen says about a profile besides its totals: a line of shares, then problems.
+    """Return the first screen's lines about a profile besides its totals: a line of shares, then problems.
 
     The line describes the times below it: how busy the device was, how much of its time has an op, how much
     of the work has known FLOPs, and what recording cost.
@@ -102,7 +102,7 @@ def _few(warnings: list[str]) -> list[str]:
 def summary_table(profile: Answers, first: bool = False) -> Table:
     """Return the summary of a profile as a table.
 
-    ``first``: it stands below the wall time, whose facts it does not repeat.
+    ``first``: the table is below the wall time, whose facts it does not repeat.
     """
     row = _on_one_clock(profile)
     on_cpu = profile.cpu_only
@@ -255,7 +255,7 @@ def _peaks(profile: Answers) -> list[tuple[str, str, str]]:
 
 
 def _window(profile: Answers, row: Mapping[str, Any]) -> str:
-    """Return which steps have kernels (without a GPU: ops), and why the others have none."""
+    """Return which steps have kernels (without a GPU: ops), and why the other steps have none."""
     windows = profile.trace["windows"].filter(profile.trace["windows"]["source"].is_not_null())
     gives = "ops" if profile.cpu_only else "kernels"
     bounds = windows.select("first_step", "last_step", "ended").drop_nulls().unique().rows()
@@ -415,7 +415,7 @@ def _tensor_share(row: Mapping[str, Any]) -> str:
 
 
 def _tensor_remark(row: Mapping[str, Any]) -> str:
-    """Return the reference of the share, and the time for which the use of Tensor Cores is unknown."""
+    """Return what the share refers to, and the time for which the use of Tensor Cores is unknown."""
     used = row.get("tensor_core_time")
     remark = "of kernel time is in kernels that use them"
     if used:

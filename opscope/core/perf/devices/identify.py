@@ -140,7 +140,7 @@ def _choose(fits: Sequence[_Row], recorded: Properties) -> Device:
                 f"rates scaled"
             )
             device = replace(device, clock=recorded.clock_khz * 1e3)
-    # for AMD, runtimes compute a figure from the memory clock that is not the bandwidth
+    # for AMD, runtimes compute a figure from the memory clock, and it is not the bandwidth
     wider = recorded.mem_bandwidth if device.vendor == "nvidia" else None
     if wider and device.bandwidth and abs(wider / device.bandwidth - 1) > _SAME_BANDWIDTH:
         notes.append(

@@ -1,8 +1,8 @@
 """Decide from a kernel's name whether it computes on Tensor Cores, and whether by a fast algorithm.
 
 AMD's matrix cores are included. A name proves that a kernel uses them (it contains an instruction, or all
-kernels of a library with that name use them), or that it does not (the kernel adds, moves, converts), or it
-proves nothing. tests/core/perf/kernel_names.csv has labelled names by library, with source and explanation.
+kernels of a library with that name use them), or that it does not (the kernel adds, moves, converts), or
+neither. tests/core/perf/kernel_names.csv has labelled names by library, with source and explanation.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ _END: Final = re.compile(r"[(<>,]")
 
 def search_name(kernel: str) -> str:
     """Return the demangled name of a kernel, cut to the length that patterns search."""
-    # a longer text cannot be a symbol, and is not copied
+    # a longer text cannot be a symbol, so it is not copied
     name = kernel[:LONGEST].strip() if len(kernel) > LONGEST else demangled(kernel.strip()) or ""
     return name[:SEARCHED]
 

@@ -1,7 +1,7 @@
 """Compute how many blocks of a kernel one multiprocessor can hold, and which of its resources sets the limit.
 
-The rules are those of NVIDIA's CUDA Occupancy Calculator, and for AMD's CDNA 2 to 4 those of LLVM, by which
-ROCm's compiler works; the limits by compute capability and where each comes from are in ``devices.toml``
+The rules are those of NVIDIA's CUDA Occupancy Calculator, and for AMD's CDNA 2 to 4 those of LLVM, on which
+ROCm's compiler is based; the limits by compute capability, with their sources, are in ``devices.toml``
 (``limits``, ``allocation``). All functions take arrays with one launch configuration per position.
 """
 
@@ -60,8 +60,8 @@ class Residency:
     """How many blocks of each configuration one multiprocessor holds.
 
     ``by``: blocks that each resource of ``LIMITS`` allows, a row per configuration; ``blocks``: the least of
-    them, 0 if by the rules not even one fits. ``warps``: warps of a block. ``registers``: registers given to
-    a block; ``shared``: bytes of shared memory given to it, with what is reserved.
+    them, 0 if the rules allow not even one. ``warps``: warps of a block. ``registers``: registers given to a
+    block; ``shared``: bytes of shared memory given to it, including reserved bytes.
     """
 
     by: Ints
@@ -104,7 +104,7 @@ def multiprocessor(cc: str | None) -> Multiprocessor | None:
 
 def resident(sm: Multiprocessor, threads: Ints, registers: Ints, shared: Ints) -> Residency:
     """Return how many blocks of ``threads`` threads, ``registers`` registers a thread and ``shared`` bytes of
-    shared memory one multiprocessor holds, if as much of it as possible is shared memory.
+    shared memory one multiprocessor holds, if it has the largest possible shared memory.
 
     A warp's registers come from one partition, so the unused rest of each partition is lost. A block can be
     launched only if its warps, rounded up to the partitions, have registers.

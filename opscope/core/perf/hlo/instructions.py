@@ -123,9 +123,9 @@ def _taps(
 ) -> tuple[int, int]:
     """Count pairs of a result and a weight per channel: all, and those that a base dilation leaves.
 
-    A dilated dimension is a transposed convolution's, which has each weight for each input element, the ones
-    that are cropped too. Or it stands for groups (XLA's ConvolutionGroupConverter): then input, window and
-    dilation are the number of groups, and each result has the weights of its own group.
+    A dilated dimension is a transposed convolution's, which uses each weight for each input element,
+    including those that are cropped. Or it represents groups (XLA's ConvolutionGroupConverter): then input,
+    window and dilation are the number of groups, and each result uses the weights of its own group.
     """
     data, _, rest = labels.partition("_")
     kernel, _, results = rest.partition("->")

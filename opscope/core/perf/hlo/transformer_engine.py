@@ -36,7 +36,7 @@ def attention(call: OpCall) -> Cost:
 
 @target("te_fused_attn_backward_ffi", "te_fused_attn_backward")
 def attention_backward(call: OpCall) -> Cost:
-    """The forward's operands, then what the forward saved, its result and the result's gradient."""
+    """The forward's operands, the tensors that the forward saved, its result and the result's gradient."""
     q, k, v = _operands(call)
     statistics = [t for t in tensors(call)[3:] if t.dtype == "f32" and len(t.shape) == len(q.shape)]
     *_, queries, heads, _ = sizes(q)

@@ -2,7 +2,7 @@
 
 Where operands lie is in microsoft/onnxruntime, docs/ContribOperators.md, and onnx/onnx, docs/Operators.md.
 Only the cached keys that a query may see count; if their number is data, the cost is unknown unless the step
-of a generator tells it (``perf.cached``).
+of a generator gives it (``perf.cached``).
 """
 
 from __future__ import annotations

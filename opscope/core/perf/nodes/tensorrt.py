@@ -114,7 +114,7 @@ def matmul(call: OpCall) -> Cost:
 
 
 def _inner(call: OpCall) -> int:
-    """Return the size over which a product adds up. Raises CannotKnow if the shapes do not tell."""
+    """Return the size over which a product adds up. Raises CannotKnow if the shapes do not show it."""
     given, results = _whole(call)
     out = sizes(results[0])
     factors = [sizes(operand) for operand in given if len(operand.shape) >= 1]
@@ -208,7 +208,7 @@ def reduce(call: OpCall) -> Cost:
     source="quantise 3 per element (scale, round, clamp), dequantise 2 (subtract, scale)",
 )
 def quantized(call: OpCall) -> Cost:
-    """From quantised to quantised elements it does both."""
+    """Between two quantised types it does both."""
     given, results = _whole(call)
     both = bool(given) and {given[0].dtype, results[0].dtype} <= QUANTIZED
     each = 5 if both else 3 if call.param("role") == "quantize" else 2
@@ -292,7 +292,7 @@ def generated(call: OpCall) -> Cost:
     source="2·M·N·K where the name lists one product (Fc), K from the shapes",
 )
 def fusion(call: OpCall) -> Cost:
-    """Myelin's product with what follows it."""
+    """Myelin's product with the operations after it."""
     given, results = _whole(call)
     parts = as_texts(call)
     tactic = str(call.param("tactic", "")).lower()

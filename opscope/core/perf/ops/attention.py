@@ -236,7 +236,7 @@ def _varlen(
     count = sizes(offsets[0])[0] - 1
     if count < 1:
         raise CannotKnow("the trace does not record the lengths of the packed sequences")
-    # an op without a schema has them after its five tensors
+    # in an op without a schema they are after its five tensors
     at = ("arg5", "arg6") if len(tensors(call)) == 5 else ("", "")
     longest_q = call.param("max_q", call.param("max_seqlen_q", call.param(at[0])))
     longest_k = call.param("max_k", call.param("max_seqlen_k", call.param(at[1])))

@@ -60,7 +60,7 @@ _WORDS: Final = (
         ),
         "all_to_all",
     ),
-    # what runs any messages, as NCCL's kernel does: which of the two is not in its name
+    # ops for any messages, as NCCL's kernel: the name does not say whether it sends or receives
     (re.compile(r"send_?i?recv|ncclSend\+ncclRecv|ncclRecv\+ncclSend", re.I), "send_recv"),
     (re.compile(r"send|(nccl|nvshmem)_put", re.I), "send"),
     (re.compile(r"recv|receive|(nccl|nvshmem)_get", re.I), "recv"),
@@ -122,7 +122,7 @@ def communicate(call: OpCall) -> Cost:
 
 @op("_c10d_functional::batch_p2p_ops", family="communication", source="each message once")
 def batch(call: OpCall) -> Cost:
-    """Several messages at once; ``op_list`` says which are sent and which are received."""
+    """Several messages at once; ``op_list`` says which tensors are sent and which are received."""
     words_, messages = (
         call.param("op_list"),
         [t for tensor_list in lists(call) for t in tensor_list],

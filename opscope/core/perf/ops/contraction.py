@@ -96,7 +96,7 @@ def _labels(term: str, rank: int) -> list[str]:
 
 @op("aten::einsum", "Einsum", "XlaEinsum", family="gemm", source="2 per multiply-add, pairwise")
 def einsum(call: OpCall) -> Cost:
-    """Contracted pairwise from left to right."""
+    """Operands are contracted pairwise from left to right."""
     equation = call.param("equation")
     if not isinstance(equation, str):
         raise CannotKnow("the trace does not record the einsum's equation")

@@ -177,7 +177,7 @@ def part_copy(call: OpCall) -> Cost:
     variants={"checks": "aten::_linalg_check_errors"},
 )
 def item(call: OpCall) -> Cost:
-    """Copy one element to the host; a check reads all that LAPACK returned and hands over a bool."""
+    """Copy one element to the host; a check reads all of LAPACK's results and copies a bool."""
     x = need(call, 0, "input")
     if variant(call, "checks"):
         return cost([x], [TensorSpec("bool", ())])
@@ -260,7 +260,7 @@ def fill(call: OpCall) -> Cost:
 
 
 def _range(call: OpCall) -> TensorSpec | None:
-    """Return the numbers from ``start`` to ``end``, without it, of the type of what is given."""
+    """Return the numbers from ``start`` up to but not including ``end``, in the type of the arguments."""
     bounds: list[int | float] = []
     for key, default in (("start", 0), ("end", None), ("step", 1)):
         value = call.param(key, default)
@@ -281,7 +281,7 @@ def _triangle(call: OpCall) -> TensorSpec | None:
     rows, columns, offset = (int_param(call, key, -1 if key != "offset" else 0) for key in keys)
     if rows < 0 or columns < 0:
         return None
-    if call.name.startswith("aten::triu"):  # all but what is below the diagonal before
+    if call.name.startswith("aten::triu"):  # all elements except those below the previous diagonal
         below = _below(rows, columns, offset - 1)
         return TensorSpec(dtype_param(call, "i64"), (2, rows * columns - below))
     return TensorSpec(dtype_param(call, "i64"), (2, _below(rows, columns, offset)))
@@ -289,8 +289,8 @@ def _triangle(call: OpCall) -> TensorSpec | None:
 
 def _below(rows: int, columns: int, offset: int) -> int:
     """Return how many elements of a matrix have a column of at most their row and ``offset``."""
-    first = min(max(-offset, 0), rows)  # rows before it have none
-    whole = min(max(columns - offset, first), rows)  # from it on they have all
+    first = min(max(-offset, 0), rows)  # rows before it have no elements
+    whole = min(max(columns - offset, first), rows)  # from it on they have all elements
     growing = whole - first
     return growing * (first + offset + 1) + growing * (growing - 1) // 2 + (rows - whole) * columns
 

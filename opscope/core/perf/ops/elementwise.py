@@ -195,7 +195,7 @@ def _result_dtype(word: str, operands: list[TensorSpec]) -> str | None:
         return "bool"
     if word in _FLOATING:
         return floating(promote(operands))
-    if word in ("abs", "angle"):  # of a complex number, both are real
+    if word in ("abs", "angle"):  # for a complex number, both are real
         return {"c128": "f64", "c64": "f32", "c32": "f16"}.get(operands[0].dtype)
     if word in ("complex", "polar"):
         return {"f64": "c128", "f32": "c64", "f16": "c32"}.get(promote(operands))

@@ -24,7 +24,7 @@ from opscope.core.schema import FLOATS, INTEGERS, OpCall, TensorSpec
 
 
 def _table_and_indices(call: OpCall) -> tuple[TensorSpec, TensorSpec]:
-    """The first two operands: ATen has the table first, torch.nn.functional the indices."""
+    """The first two operands: ATen puts the table first, torch.nn.functional the indices."""
     first, second = need(call, 0, "table"), need(call, 1, "indices")
     return (
         (second, first) if first.dtype in INTEGERS and second.dtype in FLOATS else (first, second)

@@ -1,7 +1,7 @@
 """Ops that make a larger tensor, and their inverses: padding, repetition, windows, scatters.
 
-The smaller side is read or written once, the larger side as a whole. Only elements that fall on
-another element in the inverse count FLOPs (additions).
+The smaller side is read or written once, the larger side as a whole. Of the inverse, only elements that are
+added to another element count FLOPs.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def spread_back(call: OpCall) -> Cost:
     size = size or ints_param(call, "sizes")
     if out is None and variant(call, "scatter") and not variant(call, "backward"):
         out = operands[0]
-    sized = variant(call, "pad") or variant(call, "nested")  # the input gives the size alone
+    sized = variant(call, "pad") or variant(call, "nested")  # only the input shows the size
     if out is None and sized and len(operands) > 1:
         out = operands[1]
     if out is None and size is not None:
@@ -213,7 +213,7 @@ def spread_back(call: OpCall) -> Cost:
         added = numel(operands[0])
     elif (
         variant(call, "pad") and out is not None
-    ):  # the padding's elements are added to those that they repeat
+    ):  # the padding's elements are added to the elements that they repeat
         added = max(numel(operands[0]) - numel(out), 0)
     reads = distinct_tensors(call)[: 1 if sized else 2]
     return cost(

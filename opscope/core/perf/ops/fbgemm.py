@@ -148,8 +148,8 @@ def lookup_backward(call: OpCall) -> Cost:
 def lookup_backward_of(call: OpCall, forward: OpCall) -> Cost:
     """Add each index's bag gradient to the index's row, and update the touched rows.
 
-    Which indices repeat is data. The count is an upper bound: as many updated rows as indices, at
-    most all rows.
+    It depends on the data which indices repeat. The count is an upper bound: as many updated rows as indices,
+    at most all rows.
     """
     read = read_lookup(forward)
     grad = need(call, 0, "gradient")

@@ -39,7 +39,7 @@ def product_cost(
 ) -> Cost:
     """Return the cost of a product with result shape ``out``, summed over ``k``, that also reads ``more``.
 
-    ``dtype``: that of the result, if it is not the factors'.
+    ``dtype``: the result's, if it is not the factors'.
     """
     written = result(call, out, dtype or promote([a, b]))
     repeated = a == b and len(tensors(call)) != len(distinct_tensors(call))
@@ -346,7 +346,7 @@ def grouped_mm(call: OpCall) -> Cost:
         shape, k = (left[0], left[1], right[2]), left[2]
     elif len(left) == 3 and len(right) == 2:  # ragged N
         shape, k = (left[1], right[1]), left[2]
-    elif len(left) == 2 and len(right) == 2:  # ragged K: each group has its part of K
+    elif len(left) == 2 and len(right) == 2:  # ragged K: each group has a part of K
         offsets = next(
             (t for t in tensors(call)[2:] if t.dtype == "i32" and len(t.shape) == 1), None
         )

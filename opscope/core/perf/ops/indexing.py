@@ -243,7 +243,7 @@ def masked_select_backward(call: OpCall) -> Cost:
     variants={"padded": "aten::nonzero_static"},
 )
 def nonzero(call: OpCall) -> Cost:
-    """Compare every element with zero; the number found is data."""
+    """Compare every element with zero; how many are found depends on the data."""
     x = need(call, 0, "input")
     out, size = output(call), call.param("size")
     if out is None and variant(call, "padded") and type(size) is int:

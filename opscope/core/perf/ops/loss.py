@@ -182,7 +182,7 @@ def ctc_loss(call: OpCall) -> Cost:
 def ctc_loss_backward(call: OpCall) -> Cost:
     """The recursion from the end (7), its product with the forward's, added to the state's label (3), and
     the gradient from that sum and the probability (2)."""
-    # the lengths are two operands more where they are tensors
+    # lengths that are tensors are two more operands
     at = 6 if len(tensors(call)) > 6 else 4
     log_probs, alpha = need(call, 1, "log probabilities"), need(call, at, "forward's recursion")
     flops = 10 * numel(alpha) + 2 * numel(log_probs)

@@ -149,7 +149,7 @@ def dist(call: OpCall) -> Cost:
 
 @op("aten::equal", "aten::allclose", family="reduction", source="a comparison per element")
 def equal(call: OpCall) -> Cost:
-    """Compare all elements; write one answer."""
+    """Compare all elements; write one result."""
     a, b = need(call, 0, "operand"), need(call, 1, "operand")
     return cost([a, b], [TensorSpec("bool", ())], vector=numel(a), dtype=a.dtype)
 
@@ -333,7 +333,7 @@ def sum_to_size(call: OpCall) -> Cost:
 @op("aten::_nested_tensor_from_mask_left_aligned", "c10d::check_for_nan", family="reduction",
     source="a comparison per element")  # fmt: skip
 def looked_through(call: OpCall) -> Cost:
-    """Compare every element once, with its neighbour or with itself; write one answer."""
+    """Compare every element once, with its neighbour or with itself; write one result."""
     x = need(call, 0, "operand")
     return cost([x], [TensorSpec("bool", ())], vector=numel(x), dtype=x.dtype)
 

@@ -1,10 +1,9 @@
 """Attention of serving libraries: paged keys, packed sequences, and lengths that are data.
 
-For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With
-one sequence the longest length is its length, and the cost is known; else by the sums over the requests
-that the server's step tells (``perf.cached``). Signatures: vLLM's flash-attention
-``flash_api_torch_lib.cpp``, SGLang ``sgl_kernel::fwd`` and ``flashmla_extension.cc``, FlashMLA as vLLM builds
-it, aiter ``ops/mha.py``.
+For a batch with a cache, a trace records the number of new tokens but not each sequence's length. With one
+sequence the longest length is its length, and the cost is known; else the sums over the requests in the
+server's step give it (``perf.cached``). Signatures: vLLM's flash-attention ``flash_api_torch_lib.cpp``,
+SGLang ``sgl_kernel::fwd`` and ``flashmla_extension.cc``, FlashMLA as vLLM builds it, aiter ``ops/mha.py``.
 """
 
 from __future__ import annotations
@@ -206,8 +205,8 @@ def _absorbed(call: OpCall) -> Heads:
 
 
 def _value_size(call: OpCall) -> int:
-    """Return the size of a value of FlashMLA's. A trace without the argument's name has its position: before
-    it stand queries and cache, in some versions the values; the sparse ones' follows the scale."""
+    """Return the size of a value of FlashMLA's. Without its name, the argument is found by position: after
+    queries, cache and, in some versions, the values; in sparse ops after the scale."""
     named = [call.param(name) for name in ("head_size_v", "d_v", "arg2", "arg3", "arg4", "arg10")]
     size = next(
         (each for each in named if isinstance(each, int) and not isinstance(each, bool)), None

@@ -125,8 +125,8 @@ _OPERANDS: Final = {name: places for places, names in _PLACES for name in words(
 def scaled_product(call: OpCall) -> Cost:
     """2·M·N·K from the result and the first operand, as the weight may be packed or reordered.
 
-    A grouped product counts the same: each row belongs to one expert. With more experts than rows, the
-    weights of as many experts as there are rows are read.
+    A grouped product counts the same: each row belongs to one expert. If there are more experts than rows,
+    the weights of one expert per row are read.
     """
     places = _OPERANDS[call.name]
     a, b = need(call, places.a, "first operand"), need(call, places.b, "weight")

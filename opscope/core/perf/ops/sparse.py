@@ -171,7 +171,7 @@ def segment_reduce(call: OpCall) -> Cost:
 
 
 def _segments(call: OpCall, x: TensorSpec) -> TensorSpec:
-    """Return the result: along the first axis, as many rows as lengths, or one fewer than offsets."""
+    """Return the result: its first axis has one row per length, or one fewer than the offsets."""
     lengths, offsets = call.arg(1), call.arg(3)
     if isinstance(lengths, TensorSpec):
         count = numel(lengths)
