@@ -160,7 +160,7 @@ def _find(
         return list(parts), []
     if os.fspath(parts).endswith(SUFFIX):
         return [parts], []
-    from opscope.remote.listed import natural  # lazy, like the other imports from that package
+    from opscope.remote.listed import natural  # lazy: like the other imports from that package
 
     names = sorted(places.names(parts), key=natural)
     failed = []

@@ -220,7 +220,7 @@ def test_a_line_has_a_part_of_the_time_outside_ops_and_never_more_than_all(kind,
         },
         schema_overrides={"process": pl.Int32},
     )
-    monkeypatch.setattr("opscope.core.advice.causes.outside_lines", lambda profile: everywhere)
+    monkeypatch.setattr("opscope.core.advice.causes.lines_of_steps", lambda profile: everywhere)
     row = first(profile)
     sleeps = kind == "sleep"
     assert "100 % of it at train.py:7" + ", where it slept" * sleeps + ";" in row["text"]
