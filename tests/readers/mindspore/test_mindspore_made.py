@@ -193,6 +193,15 @@ def test_a_gpu_s_steps_may_be_told_by_op(tmp_path):
     assert told == [(1000, 1600, "the source"), (2000, 2600, "the source")]
 
 
+def test_two_of_the_ops_that_tell_a_gpu_s_steps_may_be_one(tmp_path):
+    path = tmp_path / "step_trace_profiling_0.txt"
+    path.write_text("a 100,110 200,210\na 100,110 200,210\nb 170,180 270,280\n")
+    notes = []
+    assert tables.gpu_steps(path, notes) == [(1, 1000, 1800), (2, 2000, 2800)]
+    assert tables.gpu_points(path) == {(1, 1000, 1800): (1000, 1100), (2, 2000, 2800): (2000, 2100)}
+    assert notes == []
+
+
 def test_a_gpu_s_steps_state_where_forward_begins_and_backward_ends(tmp_path):
     path = tmp_path / "step_trace_profiling_0.txt"
     path.write_text("a,1000 b,1010 c,1100 d,1150\na,2000 b,2020 c,2100 d,2150\n")
