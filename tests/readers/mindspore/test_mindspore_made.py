@@ -364,3 +364,17 @@ def test_ops_of_the_totals_that_no_task_ran_are_lost(tmp_path, ran, missing):
     lost = [text for text in losses(profile) if "table of totals" in text]
     assert [text.endswith("which no task ran (2)") for text in lost] == [True] * bool(missing)
     assert (profile.of(idle_unknown) is None) == (missing == 0)
+
+
+def test_tasks_are_read_though_the_totals_beside_them_are_damaged(tmp_path):
+    (tmp_path / "output_timeline_data_0.txt").write_text(
+        "op_name, stream_id, start_time(ms), duration(ms)\nDefault/Mul-op1,519,1.5,0.25\n"
+    )
+    (tmp_path / "aicore_intermediate_0_detail.csv").write_text(
+        "full_op_name,execution_time\nDefault/Mul-op1,N/A\n"
+    )
+    profile = opscope.load(tmp_path)
+    assert len(profile.kernels()) == 1
+    assert "aicore_intermediate_0_detail.csv cannot be read" in " ".join(
+        profile.trace["notes"]["what"].cast(pl.String)
+    )
