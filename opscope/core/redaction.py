@@ -206,9 +206,13 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
     pairs = zip(command, _arguments(command, Counter()), strict=True)
     words = tuple(redact_text(old) if old == new else new for old, new in pairs)
     line = _BETWEEN.join(words)
-    numbers, _ = _likely(_lower(" ".join(words))) if len(line) <= _LONGEST else ([], False)
-    shown = _formed(line, numbers, Counter()).split(_BETWEEN)
-    return tuple(shown) if len(shown) == len(words) else words
+    if line.count(_BETWEEN) >= len(words) or len(line) > _LONGEST:
+        return words
+    for number in _likely(_lower(" ".join(words)))[0]:
+        shown = _formed(line, [number], Counter())
+        if shown.count(_BETWEEN) == line.count(_BETWEEN):  # a value of several words stays
+            line = shown
+    return tuple(line.split(_BETWEEN))
 
 
 def redact_text(text: str) -> str:

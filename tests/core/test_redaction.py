@@ -200,6 +200,11 @@ def test_what_is_hidden_once_is_hidden_for_good(name, value):
     assert redact(once) == once
 
 
+def test_a_value_over_several_words_hinders_no_other():
+    words = ("tool", "config", "set", "x", f"bob:{S}1a")
+    assert redact([*words, "identified by 'ab", "cd'"])[4] == redact(words)[4] == "bob:<redacted>"
+
+
 def test_a_name_is_secret_by_its_last_word():
     assert all(
         map(is_secret, ("token", "HF_TOKEN", "apiKey", "db.password", "secret_value", "key"))

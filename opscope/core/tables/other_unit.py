@@ -103,7 +103,7 @@ def _note_host(trace: Trace) -> None:
     begun, ended = (pl.col(name).shift(-1).over(lane) for name in ("start", "end"))
     crosses = (begun < pl.col("end") - _ROUNDED) & (ended > pl.col("end") + _ROUNDED)
     for name in ("ranges", "calls"):
-        table = trace[name]
+        table = trace[name].drop_nulls("thread")  # calls of several threads may cross
         if name == "ranges":  # the user's may overlap
             of_user = pl.col("domain").cast(pl.String).eq_missing("user")
             table = table.filter(~of_user, pl.col("kind").cast(pl.String) == "pushpop")

@@ -242,7 +242,7 @@ def _take(rank: _Rank, files: Sequence[File]) -> None:
         )
     timed = sum(len(ran) for ran in rank.ran)
     if timed and of["aicore"]:
-        _compare(rank, totals.read(of["aicore"][0], "aicore", device).ran["node"])
+        _compare(rank, of["aicore"][0], device)
     if not timed and not (of["cpu"] or rank.cpu):
         _totals(rank, of, device)
     for path in of["shapes"]:
@@ -351,8 +351,13 @@ def _steps(
             rank.points |= tables.gpu_points(path)
 
 
-def _compare(rank: _Rank, listed: pl.Series) -> None:
-    """Note the ops in the table of totals that no task ran, unless the table has other names."""
+def _compare(rank: _Rank, path: Path, device: int) -> None:
+    """Note the ops in the table of totals that no task ran, unless it has other names or is damaged."""
+    try:
+        listed = totals.read(path, "aicore", device).ran["node"]
+    except BadInput as error:  # the tasks are whole
+        rank.notes.append(("warning", f"{path.name} cannot be read: {error.what}", 1))
+        return
     nodes_ran = pl.concat([ran["node"] for ran in rank.ran])
     there = listed.is_in(nodes_ran.implode())
     if _SAME_NAMES * len(listed) <= there.sum() < len(listed):

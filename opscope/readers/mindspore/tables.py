@@ -392,7 +392,7 @@ def gpu_steps(path: Path, notes: list[Note] | None = None) -> list[tuple[int, in
     A line is a step, ``op,ns`` of its first, forward's first, backward's last and last op; or, in the older
     form, an op with ``start,end`` in 10 ns for each step, in the order of those three ops.
     """
-    lines = [line.split() for line in lines_once(path, notes) if line.strip()]
+    lines = _step_lines(path, notes)
     step_rows: list[tuple[int, int, int]] = []
     if lines and "," not in lines[0][0]:
         if len(lines) < 3:
@@ -413,7 +413,7 @@ def gpu_steps(path: Path, notes: list[Note] | None = None) -> list[tuple[int, in
 
 def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
     """Return per step of ``gpu_steps`` when forward begins and backward ends (ns). Raises BadInput."""
-    lines = [line.split() for line in lines_once(path) if line.strip()]
+    lines = _step_lines(path)
     if lines and "," not in lines[0][0]:
         ends = [last * TICK for _, last in _pairs(lines[1][1:])] if len(lines) > 2 else []
         return {step: (step[1], end) for step, end in zip(gpu_steps(path), ends, strict=False)}
@@ -424,6 +424,14 @@ def gpu_points(path: Path) -> dict[tuple[int, int, int], tuple[int, int]]:
         and len(words) > 3
     }
     return {step: of_step[step[0]] for step in gpu_steps(path) if step[0] in of_step}
+
+
+def _step_lines(path: Path, notes: list[Note] | None = None) -> list[list[str]]:
+    """Return the words of each line; of the older form all lines, as two of its three may be of one op."""
+    lines = [line.split() for line in text(path).split("\n") if line.strip()]
+    if lines and "," not in lines[0][0]:
+        return lines
+    return [line.split() for line in lines_once(path, notes) if line.strip()]
 
 
 def _pairs(words: list[str]) -> list[tuple[int, int]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from opscope.core.advice.finding import CannotTell
+from opscope.profile import Profile
 from tests.core.advice.made_runs import find as asked
 from tests.core.advice.made_runs import on_cpu
 
@@ -46,6 +49,15 @@ def test_the_time_between_the_steps_in_which_forward_passes_run():
         in found.what
     )
     assert "train.py:15 (60 ops, 60.0 ms)" in found.evidence
+
+
+def test_steps_of_two_threads_leave_as_much_time_between_them():
+    profile = training()
+    steps = profile.trace["ranges"].filter(pl.col("category") == "step")
+    beside = steps.with_columns(pl.col("id") + 1_000, thread=pl.lit(2, pl.Int64))
+    ranges = pl.concat([profile.trace["ranges"], beside])
+    (found,) = find(Profile(profile.trace.replace(ranges=ranges)))
+    assert found.time == 60 * MS
 
 
 def test_short_evaluations_and_other_work_between_steps_are_none():

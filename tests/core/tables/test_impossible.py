@@ -533,5 +533,16 @@ def test_of_a_host_whose_durations_are_in_another_unit_nothing_is_concluded(
     assert lack == (told[0].partition(":")[0] if told else None)
 
 
+@pytest.mark.parametrize("thread", [None, 1])
+def test_calls_that_name_no_thread_may_cross(thread: int | None) -> None:
+    """rocprofv2's name none: they are of several threads."""
+    calls = [
+        dict(row, thread=thread, end=row["start"] + 8_000)
+        for row in calls_at(*range(0, 300_000, 5_000))
+    ]
+    trace = without_impossible(traced(row_of(60), calls=calls))
+    assert (lack_of_times(trace, "kernels") is None) == (thread is None)
+
+
 def test_ranges_of_the_user_may_cross() -> None:
     assert notes(nested(1000, 10**6, "user")) == []

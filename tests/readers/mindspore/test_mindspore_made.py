@@ -193,6 +193,15 @@ def test_a_gpu_s_steps_may_be_told_by_op(tmp_path):
     assert told == [(1000, 1600, "the source"), (2000, 2600, "the source")]
 
 
+def test_two_of_the_ops_that_tell_a_gpu_s_steps_may_be_one(tmp_path):
+    path = tmp_path / "step_trace_profiling_0.txt"
+    path.write_text("a 100,110 200,210\na 100,110 200,210\nb 170,180 270,280\n")
+    notes = []
+    assert tables.gpu_steps(path, notes) == [(1, 1000, 1800), (2, 2000, 2800)]
+    assert tables.gpu_points(path) == {(1, 1000, 1800): (1000, 1100), (2, 2000, 2800): (2000, 2100)}
+    assert notes == []
+
+
 def test_a_gpu_s_steps_state_where_forward_begins_and_backward_ends(tmp_path):
     path = tmp_path / "step_trace_profiling_0.txt"
     path.write_text("a,1000 b,1010 c,1100 d,1150\na,2000 b,2020 c,2100 d,2150\n")
@@ -355,3 +364,17 @@ def test_ops_of_the_totals_that_no_task_ran_are_lost(tmp_path, ran, missing):
     lost = [text for text in losses(profile) if "table of totals" in text]
     assert [text.endswith("which no task ran (2)") for text in lost] == [True] * bool(missing)
     assert (profile.of(idle_unknown) is None) == (missing == 0)
+
+
+def test_tasks_are_read_though_the_totals_beside_them_are_damaged(tmp_path):
+    (tmp_path / "output_timeline_data_0.txt").write_text(
+        "op_name, stream_id, start_time(ms), duration(ms)\nDefault/Mul-op1,519,1.5,0.25\n"
+    )
+    (tmp_path / "aicore_intermediate_0_detail.csv").write_text(
+        "full_op_name,execution_time\nDefault/Mul-op1,N/A\n"
+    )
+    profile = opscope.load(tmp_path)
+    assert len(profile.kernels()) == 1
+    assert "aicore_intermediate_0_detail.csv cannot be read" in " ".join(
+        profile.trace["notes"]["what"].cast(pl.String)
+    )

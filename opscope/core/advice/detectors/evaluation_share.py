@@ -60,11 +60,13 @@ def find(answers: Answers, least: float = LEAST) -> Answer:
 def _has_room(answers: Answers, steps: pl.DataFrame, least: float) -> bool:
     """Whether the time between and after a process's steps, where evaluations are, suffices for a finding."""
     last = answers.trace["ranges"].group_by("process").agg(pl.col("end").max().alias("last"))
-    times = steps.group_by("process").agg(
-        pl.col("time").sum(), (pl.max("end") - pl.min("start")).alias("all"), pl.max("end")
-    )
+    # steps of several threads may overlap
+    gap = (pl.col("start").shift(-1) - pl.col("end").cum_max()).clip(0)
+    times = steps.sort("start").group_by("process").agg(
+        pl.col("time").sum(), gap.sum().alias("between"), pl.max("end")
+    )  # fmt: skip
     times = times.join(last, on="process", how="left", nulls_equal=True)
-    room = pl.col("all") - pl.col("time") + (pl.col("last") - pl.col("end")).clip(0).fill_null(0)
+    room = pl.col("between") + (pl.col("last") - pl.col("end")).clip(0).fill_null(0)
     return bool(times.select((room > least * (room + pl.col("time"))).any()).item())
 
 
