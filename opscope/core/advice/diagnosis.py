@@ -223,7 +223,10 @@ class _Diagnosis(Parts):
                 part = share(by["device_time"][0] / (rest + total))
                 text += f"; {part} of {whose} time is in {by['op'][0]}"
             if self.on_gpu:
-                why = self.facts.device[1] or "of most of their time FLOPs and bytes are not known"
+                why = (
+                    self.facts.device[1]
+                    or "of most of their time FLOPs, bytes or the device's peak are not known"
+                )
                 text += f"; whether its kernels could be faster is not known: {why}"
         if self._ends_early:
             text = f"what bounds the run: {self._ends_early}; in what is, {text}"

@@ -110,15 +110,18 @@ def engine_of(served: pl.DataFrame, process: Ints, thread: Ints) -> Ints:
 
 
 def are_alike(steps: pl.DataFrame) -> bool:
-    """Whether all processes with engine steps ran the same batches, as ranks of one engine do."""
-    batches = steps.group_by("process").agg(
+    """Whether all processes with engine steps ran the same batches at one time, as ranks of one engine."""
+    in_order = steps.sort("process", "start")
+    batches = in_order.group_by("process").agg(
         pl.struct("kind", "prefill_requests", "decode_requests")
     )
-    return batches["kind"].n_unique() <= 1
+    number = pl.int_range(pl.len()).over("process")
+    met = in_order.group_by(number.alias("number")).agg(pl.max("start") < pl.min("end"))
+    return batches["kind"].n_unique() <= 1 and bool(met["start"].all())
 
 
 def of_job(steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the steps of one process if all ran the same batches, as the ranks of one engine do."""
+    """Return the steps of one process if all are ranks of one engine (``are_alike``)."""
     first = pl.col("process") == pl.col("process").first()
     return steps.filter(first) if are_alike(steps) else steps
 

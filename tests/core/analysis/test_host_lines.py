@@ -128,6 +128,9 @@ def test_what_another_thread_does_beside_the_steps_is_not_their_line():
     assert by_line(made)[50, "sleep"] == 40
     timed = made.wall_time().filter(pl.col("section") == "steps", pl.col("line").is_not_null())
     assert [line.rpartition(":")[2] for line in timed["line"]] == ["20"]
+    # where nothing was sampled on the thread of the steps, its line is not known
+    alone = Profile(made.trace.replace(host_samples=asleep))
+    assert alone.wall_time().filter(section="steps")["line"].drop_nulls().is_empty()
 
 
 def test_collections_and_waits_for_a_device_are_exact():

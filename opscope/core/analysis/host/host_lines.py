@@ -112,9 +112,12 @@ def lines_of_steps(profile: Answers) -> pl.DataFrame:
     """Return ``outside_lines`` of the threads with steps, of all threads in a process without: what waits or
     works beside the steps is not what they wait for."""
     lines = profile.of(outside_lines)
-    steps = ended_steps(profile.attribution.trace["ranges"]).select("process", "thread")
+    ended = ended_steps(profile.attribution.trace["ranges"])
+    steps = ended.select(
+        "process", "thread"
+    ).drop_nulls()  # steps that were inferred may have no thread
     mine = lines.join(steps, on=["process", "thread"], how="semi")
-    return pl.concat([mine, lines.join(mine, on="process", how="anti")])
+    return pl.concat([mine, lines.join(steps, on="process", how="anti")])
 
 
 def busiest_line(

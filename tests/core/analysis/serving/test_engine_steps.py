@@ -330,3 +330,16 @@ def test_a_step_of_several_ranks_is_one_step_of_the_job():
     apart = Profile(Trace.of({name: pl.concat([ranks[0][name], other[name]])
                               for name in ("ranges", "calls", "kernels", "devices", "processes")}))  # fmt: skip
     assert served_words(apart) == "13 engine steps (11 decode, 2 prefill)"
+    # the same batches a minute later are of another engine
+    minute = 60_000_000 * US
+    later = {
+        name: ranks[1][name] for name in ("ranges", "calls", "kernels", "devices", "processes")
+    }
+    later |= {
+        name: later[name].with_columns(pl.col("start", "end") + minute)
+        for name in ("ranges", "calls", "kernels")
+    }
+    apart = Profile(
+        Trace.of({name: pl.concat([ranks[0][name], frame]) for name, frame in later.items()})
+    )
+    assert served_words(apart) == "12 engine steps (10 decode, 2 prefill)"
