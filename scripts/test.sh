@@ -17,7 +17,7 @@ environment "${VENV:-$root/.venv}" 'tox>=4.20'
 case " $* " in
 *" -e "* | *" -e="* | *" -e"[a-z]*) ;;
 *)
-    echo "every environment: about 12 GB in .tox, and 40 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
+    echo "every environment: about 12 GB in .tox, and 30 to 80 minutes on two cores; one alone: bash scripts/test.sh -e torch" \
         "(core, torch, jax, tensorflow, mindspore, onnxruntime, viewer, lint)" >&2
     ;;
 esac

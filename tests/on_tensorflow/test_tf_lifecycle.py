@@ -268,7 +268,8 @@ def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path
     shown = {check.what: check for check in checks()}
     assert shown["tensorflow"].works
     assert [shown[what].works for what in whats] == [True, True]
-    assert [Path(shown[what].found) for what in whats] == made
+    # the library that hears reads of buffers serves JAX too, and has no row of its own
+    assert [Path(shown[what].found) for what in whats] == made[1:]
     monkeypatch.setenv("OPSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     shown = {check.what: check for check in checks()}
@@ -283,7 +284,7 @@ def test_the_libraries_can_be_built_ahead_and_doctor_shows_them(capsys, tmp_path
         "not built: no C compiler was found",
         "not built: no C++ compiler was found",
     ]
-    assert [path.name.partition("-")[0] for path in made] == ["annotations", "inputs"]
+    assert [path.name.partition("-")[0] for path in made] == ["buffers", "annotations", "inputs"]
     assert all(path.is_file() for path in made)
 
 
