@@ -216,10 +216,7 @@ def redact(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def redact_text(text: str) -> str:
-    """Return ``text`` with secrets hidden that are recognised by form, place or name.
-
-    A text longer than 65,536 characters is cut there, and says so.
-    """
+    """Return ``text``, cut at 65,536 characters, with secrets hidden that form, place or name tells."""
     if len(text) <= _LONGEST:
         return _search(text, Counter())
     cut = max(text.rfind(char, _LONGEST >> 1, _LONGEST) for char in _CUTS)
@@ -316,8 +313,7 @@ def _pairs() -> dict[tuple[str, ...], list[tuple[str, int]]]:
 
 
 def _hide(text: str, spans: list[tuple[str, int, int]], counts: Counter[str]) -> str:
-    """Return ``text`` with the spans (kind, start, end) replaced, except spans that overlap an earlier
-    one."""
+    """Return ``text`` with the spans (kind, start, end) replaced; of spans that overlap, the first."""
     pieces, at = [], 0
     for kind, start, end in spans:
         if start < at or end <= start or text[start:end] == HIDDEN:
