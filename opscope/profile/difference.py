@@ -86,8 +86,12 @@ def _begin(profile: Answers, inferred: bool, as_run: bool) -> Ending:
 
     @cache
     def ended() -> Reduced:
-        lost = profile.of(idle_unknown) is not None
-        reduced = replace(ending(), ranked=ranked, lacks=profile.of(not_comparable), lost=lost)
+        # where launches or ops are missing, an op without time may have run as well
+        records = profile.ask("lost_kernels").select(pl.col("lost_launches", "lost_ops") > 0)
+        lacks = profile.of(not_comparable)
+        lost = lacks is not None or profile.of(idle_unknown) is not None
+        lost |= bool(records.select(pl.any_horizontal(pl.all()).any()).item())
+        reduced = replace(ending(), ranked=ranked, lacks=lacks, lost=lost)
         hand_back()
         return reduced
 

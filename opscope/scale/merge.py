@@ -342,11 +342,11 @@ def _frames(
             answers[name] = how.finished(joined.sums(how.table), job)
         return answers[name]
 
-    whole = shares_of(trace)
+    base = shares_of(trace)
     job = Job(
         cpu_only=on_cpu,
         compiling=sum(about["compiling"] for about in joined.abouts),
-        costs_of=(whole, sum(int(about["missing_of"][whole]) for about in joined.abouts)),
+        costs_of=(base, sum(int(about["missing_of"][base]) for about in joined.abouts)),
         answer=answer,
     )
     for name in sums():

@@ -434,6 +434,19 @@ def test_a_kernel_that_one_run_alone_has_is_still_gone():
     assert found["aten::mm"]["verdict"] == "same"
 
 
+def test_what_a_run_without_some_launches_lacks_is_not_gone():
+    tables = dict(run([[MM, (50, 5, 3, 10, "add")]] * 6).trace.tables)
+    tables["kernels"] = tables["kernels"].with_columns(
+        pl.lit("shared_kernel", pl.Categorical).alias("name")
+    )
+    one = Profile(Trace.of(tables))
+    fewer = without_launches(one, {2, 4, 6, 8, 10, 12})
+    for difference in (difference_of(one, fewer), difference_of(fewer, one)):
+        for table in (difference.ops, difference.op_sums):
+            assert by_op(table)["aten::mm"]["verdict"] == "same"
+            assert not {"gone", "new"} & set(table["verdict"])
+
+
 def test_an_op_in_a_few_steps_is_not_gone_and_its_noise_is_not_zero():
     # in one of twenty steps of A: the trimmed mean leaves it out, and twenty others may lack it by chance
     a = run([[MM, (50, 5, 3, 10, "add")]] + [[MM]] * 19)

@@ -79,7 +79,8 @@ def op_sums(a: Reduced, b: Reduced, typicals: TypicalOf, step_change: int | None
           for name, column in table.items())
     )  # fmt: skip
     frame = frame.rename({"time_a": "a", "time_b": "b"})
-    ran = None if a.lost or b.lost else (frame["calls_a"] > 0, frame["calls_b"] > 0)
+    # where records are missing, an op without calls may have run
+    ran = (frame["calls_a"] > 0) | a.lost, (frame["calls_b"] > 0) | b.lost
     frame = judged(frame, typicals(values, matched.many), ran, of_pieces=True)
     frame = with_opless(frame, opless(matched, a, b))
     share = pl.col("change") / (step_change or 1) + 0.0 if step_change else pl.lit(None, pl.Float64)

@@ -109,7 +109,7 @@ class Reduced:
     merged: bool = False
     #: Missing data, if there is so much that less device time proves nothing.
     lacks: str | None = None
-    #: Whether kernels are missing, so that a kernel may have run without a record.
+    #: Whether kernels, launches or ops are missing, so that one may have run without a record.
     lost: bool = False
     #: Which part of the recording the counted steps are, in words; None for whole runs.
     window: str | None = None

@@ -460,8 +460,8 @@ class Difference:
         )
         typicals = self._typical(work, group_count)
         there = frame["calls_a"] + frame["calls_b"] > 0
-        lost = self.a.lost or self.b.lost
-        ran = None if lost else (frame["calls_a"] > 0, frame["calls_b"] > 0)
+        # where records are missing, an op without calls may have run
+        ran = (frame["calls_a"] > 0) | self.a.lost, (frame["calls_b"] > 0) | self.b.lost
         frame = judged(frame, typicals, ran, of_pieces=True)
         described = self._described.drop("group", "calls_a", "calls_b")
         frame = pl.concat([frame, described], how="horizontal").filter(there)

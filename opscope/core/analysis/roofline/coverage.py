@@ -106,18 +106,18 @@ def costs_of(profile: Answers) -> dict[str, int]:
     }
 
 
-def missing_costs(sums: pl.DataFrame, whole: str, total: int) -> pl.DataFrame:
+def missing_costs(sums: pl.DataFrame, base: str, total: int) -> pl.DataFrame:
     """Return one row per op name without known FLOPs or bytes: op, op_type, lacks, calls, time (ns), share,
     why.
 
     ``lacks`` is ``FLOPs, bytes``, ``FLOPs`` or ``bytes``. ``calls`` counts kernels. ``share`` is of the
     device time with a launch record, as in the summary (``total``; where the source records no launches, of
-    all: ``whole`` is ``shares_of``). Over the rows that lack FLOPs it adds up to 1 − ``flops_share``. Kernels
+    all: ``base`` is ``shares_of``). Over the rows that lack FLOPs it adds up to 1 − ``flops_share``. Kernels
     without a launch record are listed too; they are no part of that time, so they have no share. For kernels
     over lists of tensors ``why`` ends with the bounds of their grids (``chunks``). ``sums`` is
     ``missing_sums``.
     """
-    is_part = pl.col("why").ne_missing(REASONS[NO_LAUNCH]) if whole == "launched" else pl.lit(True)
+    is_part = pl.col("why").ne_missing(REASONS[NO_LAUNCH]) if base == "launched" else pl.lit(True)
     ranked = (
         added_missing(sums)
         .with_columns(pl.when(is_part).then(pl.col("time") / (total or None)).alias("share"))
@@ -284,8 +284,8 @@ def answer(profile: Answers) -> pl.DataFrame:
     The shares of ops without FLOPs add up to 1 − the summary's ``flops_share``. Kernels without a
     launch record are listed in addition.
     """
-    whole = shares_of(profile.attribution.trace)
-    return missing_costs(_sums(profile), whole, costs_of(profile)[whole])
+    base = shares_of(profile.attribution.trace)
+    return missing_costs(_sums(profile), base, costs_of(profile)[base])
 
 
 def shares_of(trace: Trace) -> str:
