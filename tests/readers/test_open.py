@@ -47,7 +47,12 @@ BAD = {
     "array": (b"[1, 2]", "nothing that torch.profiler records"),
     "no-events": (b'{"traceEvents": []}', "nothing that torch.profiler records"),
     "truncated.json": (json.dumps(TRACE).encode()[:-30], "truncated"),
-    "truncated.gz": (gzip.compress(os.urandom(50) + json.dumps(TRACE).encode() * 50)[:-40], "gzip|not a trace"),
+    "truncated.gz": (gzip.compress(bytes(range(256)) + json.dumps(TRACE).encode() * 50)[:-40], "gzip|not a trace"),
+    # no text, with the first byte of JSON: an object's, a list's, a space
+    **{
+        f"binary-{first}": (bytes([first]) + bytes(range(128, 256)) * 4, "JSON")
+        for first in b"{[\r"
+    },
     "truncated-trace.gz": (gzip.compress(json.dumps(TRACE).encode())[:-99], "truncated gzip"),
     "empty.gz": (gzip.compress(b""), "the file is empty"),
     "truncated-trace.zst": (zstd.compress(json.dumps(TRACE).encode())[:20], "truncated zstd"),

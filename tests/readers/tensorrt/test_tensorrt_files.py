@@ -501,7 +501,7 @@ def test_a_log_of_tensorrt_without_layers_is_refused_as_one(tmp_path, line):
     with pytest.raises(BadInput, match="a log of TensorRT without"):
         readers.open(path)
     path.write_text("[2026-11-28 10:00:00] INFO starting\n")
-    with pytest.raises(BadInput, match="lines of a log that begin with a bracket"):
+    with pytest.raises(BadInput, match="begins with a bracket and is no JSON"):
         readers.open(path)
 
 
