@@ -167,8 +167,9 @@ def step(
 ) -> int:
     """Begin a step (one training iteration), end the previous one if any, and return the step's number.
 
-    Call it once per iteration, at its beginning or at its end. After the first call only these calls
-    count steps; opscope no longer counts them by the optimizers. Raises TypeError if ``n`` is not an integer.
+    Call it once per iteration, at its beginning: called at its end, the first iteration is in no step. The
+    last step ends where its ops show it. After the first call only these calls count steps; opscope no longer
+    counts them by the optimizers. Raises TypeError if ``n`` is not an integer.
 
     ``kind`` says that it is a step of an inference engine: prefill, decode, mixed, verify, draft or idle,
     with the requests in it, the tokens that it computes and those that were in the cache before, where

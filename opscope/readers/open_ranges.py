@@ -11,7 +11,7 @@ from opscope.core.tables.amended import unclosed
 
 CUT_OFF: Final = (
     "NVTX ranges still open when the capture ended: each is cut at the last event of its thread or process "
-    "(harmless: all work in them counts; a step among them is not counted)"
+    "(harmless: all work in them counts; a step among them counts if its ops show where it ended)"
 )
 
 

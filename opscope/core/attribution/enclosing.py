@@ -70,8 +70,8 @@ class Context:
         """Return the number of the step open at each time (ns), Int64.
 
         A step counts for the whole process: it may be marked on one thread while autograd and the data loader
-        work on others. A step that nothing ended is left out: after the last end of an optimizer, a step is
-        open whatever follows.
+        work on others. A step without an end (``marked_steps``) is left out: after the last end of an
+        optimizer, a step is open whatever follows.
         """
         number: pl.Series = self._find("step", process, np.zeros_like(thread), time)
         number = number.cast(pl.String).cast(pl.Int64)

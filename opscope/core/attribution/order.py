@@ -27,6 +27,7 @@ from opscope.core.attribution.inferred_steps import (
 from opscope.core.attribution.innermost_op import open_ops, used_calls, with_open_ranges
 from opscope.core.attribution.known import Flags, Known, Launched, NamedOps, Note, Rows
 from opscope.core.attribution.launching_calls import launching_calls
+from opscope.core.attribution.marked_steps import with_ends
 from opscope.core.attribution.named_kernels import named_ranges
 from opscope.core.attribution.nccl_groups import name_groups
 from opscope.core.attribution.op_ranges import op_ranges
@@ -87,6 +88,10 @@ GIVEN_TO_REGION: Final = (
 GIVEN_BY_ORDER: Final = (
     "kernels, copies and sets of CUDA graphs without node ids were matched to ops by the order of the "
     "captured launches (inferred)"
+)
+MARKS_LATE: Final = (
+    "steps whose next mark came late or never: by their ops they ended as the other steps (inferred); what "
+    "follows belongs to no step"
 )
 STEPS_INFERRED: Final = (
     "steps inferred from {by} (confidence {confidence:.2f}), because the program marks none: "
@@ -227,6 +232,14 @@ def _take_named(state: Known) -> Known:
         state.is_op,
     )
     return replace(state, launched={"kernels": kernels, "memops": memops}, is_op=is_op)
+
+
+def _end_steps(state: Known) -> Known:
+    if OPTIMIZER_STEPS in state.trace["notes"]["what"].unique().to_list():
+        return state  # each mark follows an optimizer's step, so no step begins with the last
+    trace, count = with_ends(state.trace, state.meaning, state.is_op)
+    notes = (Note("info", MARKS_LATE, count),) if count else ()
+    return replace(state, trace=trace, notes=state.notes + notes)
 
 
 def _infer_steps(state: Known) -> Known:
@@ -377,6 +390,14 @@ RULES: Final = (
         needs=("trace", "named", "launched", "is_op"),
         gives=("launched", "is_op"),
         after="the op that a kernel names outranks the op that launched or captured it",
+    ),
+    Rule(
+        "steps",
+        "the ends of marked steps after which the program left its loop",
+        _end_steps,
+        needs=("trace", "meaning", "is_op", "notes"),
+        gives=("trace", "notes"),
+        after="it compares the ops of steps, also those that only kernels name",
     ),
     Rule(
         "steps",

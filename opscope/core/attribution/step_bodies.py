@@ -61,14 +61,14 @@ def bodies(events: Events, cores: Cores) -> tuple[Ints, Ints]:
             [0, *cores.last.tolist()], [*cores.first.tolist(), len(symbol)], strict=True
         )
     ]
-    usual = _usual(gaps[1:-1])
+    usual = usual_gap(gaps[1:-1])
     lows = [0, *cores.last.tolist()]
     ahead, behind = [], []
     for low, gap in zip(lows, gaps, strict=True):
         away = np.flatnonzero(events.away[low : low + len(gap)])
         first, last = (away[0], away[-1] + 1) if len(away) else (len(gap), 0)
-        ahead.append(_common(gap[last:][::-1], usual[::-1]))
-        behind.append(_common(gap[:first], usual))
+        ahead.append(common(gap[last:][::-1], usual[::-1]))
+        behind.append(common(gap[:first], usual))
     left = [
         0 < index < count
         and _is_left(events, cores, index, gap, usual, behind[index], ahead[index])
@@ -101,7 +101,7 @@ def bodies(events: Events, cores: Cores) -> tuple[Ints, Ints]:
     return begin, end
 
 
-def _usual(gaps: list[_Codes]) -> _Codes:
+def usual_gap(gaps: list[_Codes]) -> _Codes:
     """Return the sequence that most often lies between two cores; the shortest of several."""
     if not gaps:
         return np.empty(0, np.int64)
@@ -109,7 +109,7 @@ def _usual(gaps: list[_Codes]) -> _Codes:
     return min(gaps, key=lambda gap: (-often[gap.tobytes()], len(gap)))
 
 
-def _common(codes: _Codes, other: _Codes) -> int:
+def common(codes: _Codes, other: _Codes) -> int:
     """Return how many symbols two sequences share at their beginning."""
     size = min(len(codes), len(other))
     return int(np.argmin(np.append(codes[:size] == other[:size], False)))

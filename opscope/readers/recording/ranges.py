@@ -43,7 +43,7 @@ BEGUN_LAST: Final = "ranges opened as the recording ended, left out (harmless: n
 TEXT_LOST: Final = "records whose text was lost"
 STILL_OPEN: Final = (
     "ranges still open at the end of the recording, closed there (harmless: all work in them counts; a step"
-    " among them is not counted)"
+    " among them counts if its ops show where it ended)"
 )
 
 

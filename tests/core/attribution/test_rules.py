@@ -17,6 +17,7 @@ from opscope.core.attribution.attribute import attribute
 from opscope.core.attribution.known import Known
 from opscope.core.attribution.order import RULES, Rule
 from opscope.core.tables.trace import Trace
+from tests.core.attribution.test_step_bodies import program
 
 REAL = (
     "kineto/qwen1.5_0.5b_h100.json.gz",
@@ -136,6 +137,10 @@ def of_repeating_steps() -> dict[str, list[dict]]:
     return {"ranges": ranges}
 
 
+def of_marked_steps():
+    return {"ranges": program("| -load L f1 b1 o " * 4)}
+
+
 MADE = (
     of_launches,
     of_results,
@@ -144,6 +149,7 @@ MADE = (
     of_cuda_graphs,
     of_named_kernels,
     of_repeating_steps,
+    of_marked_steps,
 )
 
 
