@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.sequence_steps import Symbols, function_of
 from opscope.core.attribution.several_optimizers import ends_of_rounds, optimizers
-from opscope.core.attribution.step_bodies import Cores, Events, bodies
+from opscope.core.attribution.step_bodies import LIKE, Cores, Events, bodies
 from opscope.core.dialects import Reading
 from opscope.core.schema import CHECKPOINT, COMPILE, GRAPH_REPLAY
 from opscope.core.tables.amended import UNCLOSED_MARK
@@ -263,23 +263,27 @@ class Loops:
         return max(texts, int(np.count_nonzero(high > low)), 1)
 
     def ends_of_runs(self, rows: Ints, calls: Calls) -> Ints | None:
-        """Return when (ns) the operations of each of these calls ended, among the ops ``rows``; None unless
-        each operation of the function ran equally often in every call, as the calls run in their order."""
+        """Return when (ns) the operations of each of these calls ended, among the ops ``rows``: those that
+        ran equally often in every call, whatever their shapes, with those before the next call's, as the
+        calls run in their order. None if these are fewer than ``LIKE`` of all: another shape is another
+        program."""
         own = calls.name.removeprefix(_FUNCTION)
         function = np.array(
             [plain(function_of(reading) or "") == own for reading in self._meaning.readings], bool
         )
         rows = rows[function[self._meaning.reading[rows]]]
         start, end = (self._ranges[edge].gather(rows).fill_null(0) for edge in ("start", "end"))
-        ran = pl.DataFrame({"op": self._meaning.reading[rows], "start": start, "end": end})
-        ran = ran.sort("start").with_columns(
+        symbol = self._symbol[self._meaning.reading[rows]]
+        ran = pl.DataFrame({"op": symbol, "start": start, "end": end}).sort("start")
+        common = ran.with_columns(
             pl.int_range(pl.len()).over("op").alias("at"), pl.len().over("op").alias("often")
-        )
-        count = len(calls.places)
-        if not len(ran) or (ran["often"] % count != 0).any():
+        ).filter(pl.col("often") % len(calls.places) == 0)
+        if not len(common) or len(common) < LIKE * len(ran):
             return None
-        of_call = ran.group_by(pl.col("at") * count // pl.col("often")).agg(pl.col("end").max())
-        ends: Ints = of_call.sort("at")["end"].to_numpy()
+        of_call = common.group_by(pl.col("at") * len(calls.places) // pl.col("often"))
+        begins = of_call.agg(pl.col("start").min()).sort("at")["start"].to_numpy()
+        until = np.append(np.searchsorted(ran["start"].to_numpy(), begins[1:]), len(ran))
+        ends: Ints = np.maximum.accumulate(ran["end"].to_numpy())[until - 1]
         return ends
 
     def _time(self, process: int, name: str, length: Ints) -> int:

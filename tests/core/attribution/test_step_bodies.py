@@ -164,6 +164,23 @@ def called(category: str, texts: list[str], between: str = "-a") -> list[dict]:
     return rows
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_runs_of_two_shapes_that_begin_after_all_calls_are_a_step_each(trace_of, extra):
+    """XLA on the CPU: the calls return before their work runs on another thread. ``extra``: ops that only
+    the program of the second shape has."""
+    rows, time = called("graph", ["jit_step"] * 9, between=""), 2000
+    for call in range(9):
+        rows_of_batch = 77 if call % 3 == 2 else 128
+        for name in ("jvp", "transpose", "update", *["other"] * (extra and call % 3 == 2)):
+            text = f'hlo::fusion(f32[{rows_of_batch}]) -> f32[4] {{op_name="jit(step)/{name}(loss)/mul"}}'
+            rows.append({"process": 0, "thread": 2, "start": time, "end": time + 10, "domain": "opscope.jax",
+                         "category": "forward", "text": text, "kind": "pushpop"})  # fmt: skip
+            time += 12
+    ops = Profile(trace_of(ranges=rows)).ops().filter(pl.col("op") == "hlo::fusion")
+    by_step = ops.group_by("step").len().sort("step")
+    assert by_step.rows() == [(step, 3 + extra * (step % 3 == 2)) for step in range(9)]
+
+
 @pytest.mark.parametrize(("category", "text"), [("graph", "jit_step"), ("layer", "Net")])
 def test_a_save_between_calls_is_a_checkpoint_and_in_no_step(trace_of, category, text):
     rows = program("-a -call -b -a -call -b S " * 4 + "-a -call -b")
