@@ -57,14 +57,11 @@ _OF_MODELS: Final = (
 
 #: A frame of a stack: file, line, function.
 StackFrame: TypeAlias = "tuple[str, int, str]"
-_FOREIGN_PARTS: Final = (
-    "site-packages",
-    "dist-packages",
-    "/lib/python3",
-    "<",
-    # opscope's own wrappers around the user's functions, if opscope runs from a source folder
-    *(f"/opscope/{room}/" for room in ("adapters", "backends", "callbacks", "cli", "core")),
+#: opscope's own code: its wrappers around the user's functions, and what starts and stops a recording.
+_OURS: Final = tuple(
+    f"/opscope/{room}/" for room in ("adapters", "backends", "callbacks", "cli", "core")
 )
+_FOREIGN_PARTS: Final = ("site-packages", "dist-packages", "/lib/python3", "<", *_OURS)
 _FOREIGN_STARTS: Final = (
     "torch/",
     "<",
@@ -123,6 +120,11 @@ def select_frames(users: Iterable[tuple[Frame, bool]], limit: int = LIMIT) -> tu
 def is_user_file(path: str) -> bool:
     """Whether this file is the user's own code, not a library's."""
     return not path.startswith(_FOREIGN_STARTS) and not any(part in path for part in _FOREIGN_PARTS)
+
+
+def is_ours(path: str) -> bool:
+    """Whether the file is opscope's own."""
+    return any(part in path for part in _OURS)
 
 
 def is_user_s(path: str) -> bool:

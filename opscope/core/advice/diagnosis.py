@@ -69,10 +69,11 @@ def diagnosis(facts: Facts) -> Causes:
         for row in rows:
             row |= {"lost": in_all.pop(row["finding"].removeprefix(NEARLY), row)["lost"]}
         rows += [row for row in in_all.values() if row["sure"]]
-    # a program that compiles in its steps has a row for its start only if the start costs more
+    # a program that compiles in its steps has a row for its start instead if the start costs more
     inside = max((row["lost"] for row in rows if row["finding"] == COMPILATION), default=0)
-    rows += [row for row in judged.compiled() if row["lost"] > inside]
-    rows += [*judged.starting(), *judged.memory()]
+    compiled = list(judged.compiled(inside))
+    rows = [row for row in rows if not compiled or row["finding"] != COMPILATION]
+    rows += [*compiled, *judged.starting(), *judged.memory()]
     otherwise = judged.healthy() or judged.nothing()
     return Causes(rows, otherwise, list(judged.not_told()), None, **common)
 
@@ -133,18 +134,18 @@ class _Diagnosis(Parts):
             yield from self._outside()
         yield from self._kernels()
 
-    def compiled(self) -> Iterator[dict[str, Any]]:
-        """Yield the row of a run that spent most of its time compiling, outside the judged steps."""
+    def compiled(self, inside: int) -> Iterator[dict[str, Any]]:
+        """Yield the row of a run that spent much of its time compiling outside the judged steps, more than
+        ``inside`` them (ns)."""
         spent = 0
         for process, spans in self.facts.host.compiling.items():
             judged = self.facts.steps.of.get(process)
-            inside = 0 if judged is None else int(covered(spans, *judged.spans).sum())
-            spent = max(spent, int((spans[1] - spans[0]).sum()) - inside)
-        if spent > WORTH * self.facts.window and not self._ends_early:
-            yield self._once(
-                COMPILATION, spent, "went into compiling; the steps are judged without it",
-                self.say.compiled(self._after()),
-            )  # fmt: skip
+            of_steps = 0 if judged is None else int(covered(spans, *judged.spans).sum())
+            spent = max(spent, int((spans[1] - spans[0]).sum()) - of_steps)
+        if spent > max(inside, WORTH * self.facts.window) and not self._ends_early:
+            apart = f", {ns(inside)} of it in the" if inside else "; the"
+            text = f"went into compiling{apart} steps{'' if inside else ' are judged without it'}"
+            yield self._once(COMPILATION, spent + inside, text, self.say.compiled(self._after()))
 
     def starting(self) -> Iterator[dict[str, Any]]:
         """Yield the row of the first steps, which are left out of all others."""
@@ -152,7 +153,7 @@ class _Diagnosis(Parts):
         starting = max(0, steps.starting - steps.compiling)
         if self._ends_early:
             return
-        if steps.whole and starting > WORTH * max(steps.whole, self.facts.window):
+        if steps.whole and starting > WORTH * max(steps.whole, self.facts.wall):
             first = "first step" if steps.started == 1 else f"first {steps.started} steps"
             compiled = any(len(spans[0]) for spans in self.facts.host.compiling.values())
             apart = ", compiling apart," if steps.compiling else ""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core.analysis.host.host_kinds import KINDS, kind_by_name
-from opscope.core.analysis.host.host_lines import outside_lines
+from opscope.core.analysis.host.host_lines import OURS, known_stacks, outside_lines
 from opscope.core.analysis.host.traced_frames import frames_as_samples
 from opscope.core.tables.trace import Trace
 from opscope.profile.profile import Profile
@@ -74,6 +74,22 @@ def test_a_sample_stands_for_the_time_outside_ops_until_the_next():
     lines = made.of(outside_lines)
     assert (lines["end"] - lines["start"]).sum() == 25 * MS
     assert (lines["start"][1:] >= lines["end"][:-1]).all()
+
+
+@pytest.mark.parametrize(
+    ("frames", "line"),
+    [
+        ([("/x/opscope/core/capture/recorder_sink.py", 313, "written_folder")], OURS),
+        ([("/x/opscope/core/capture/emit.py", 3, "push"), (MAIN, 9, "train")], f"{MAIN}:9"),
+        ([("/x/lib/python3.11/site-packages/torch/library.py", 665, "f")], None),
+    ],
+)
+def test_a_stack_of_opscope_alone_has_no_source_line(frames, line):
+    samples = pl.DataFrame(
+        {"stack": [stack(*frames)], "call": [None]}, schema_overrides={"call": pl.String}
+    )
+    shown = known_stacks(samples)["line"].item()
+    assert shown == (line or f"{frames[0][0]}:{frames[0][1]}")
 
 
 def test_time_without_a_sample_has_no_line_and_a_reason():

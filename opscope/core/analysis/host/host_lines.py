@@ -26,7 +26,7 @@ from opscope.core.analysis.ops.op_frame import op_rows
 from opscope.core.analysis.ops.spans import selected_part
 from opscope.core.analysis.ops.windows import captured_steps
 from opscope.core.analysis.summary.summary import ended_steps
-from opscope.core.code_files import StackFrame, is_user_s, parse_stack
+from opscope.core.code_files import StackFrame, is_ours, is_user_s, parse_stack
 from opscope.core.question import lacking
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report
@@ -64,6 +64,8 @@ SCHEMA: Final = {
     "reason": pl.String,
 }
 NOT_ENOUGH: Final = "no sample fell into this time: samples are some ms apart, or had not begun"
+#: The line of stacks without a frame of the user, in which opscope starts or ends the recording.
+OURS: Final = "opscope itself"
 #: Calls of a GPU's runtime in which the host waits for the device.
 _SYNCHRONIZES: Final = r"(?i)synchronize"
 _BY: Final = ("process", "line", "function", "kind")
@@ -163,7 +165,8 @@ def known_stacks(
         index = _place(frames, is_library_s)
         file, line, function = frames[index] if frames else (None, None, None)
         kind = host_kinds.kind_by_name(frames, call, index)
-        rows.append((f"{file}:{line}" if frames else None, function, *kind))
+        shown = OURS if file and is_ours(file) else f"{file}:{line}" if frames else None
+        rows.append((shown, function, *kind))
     schema = {
         "line": pl.String,
         "function": pl.String,

@@ -179,7 +179,23 @@ def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         shown = _folded(rows, small)
         if len(shown) <= _ROWS:
             break
-    return shown
+    return _with_phases(shown, rows)
+
+
+def _with_phases(shown: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the shown rows; if no phase of the steps has a row, as the steps are short beside other parts
+    of the run, the row of the steps says their shares of the steps."""
+    parts = [row for row in rows if row["part"] is not None]
+    total = sum(row["time"] for row in parts)
+    if not total or any(row["part"] not in (None, REST) for row in shown):
+        return shown
+    parts.sort(key=lambda row: -row["time"])
+    phases = ", ".join(f"{row['part']} {units.share(row['time'] / total)}" for row in parts)
+    return [
+        row | {"detail": phases} if row["section"] == parts[0]["section"] else row
+        for row in shown
+        if row["part"] is None
+    ]
 
 
 def _folded(rows: list[dict[str, Any]], small_share: float) -> list[dict[str, Any]]:
@@ -210,7 +226,8 @@ def _folded(rows: list[dict[str, Any]], small_share: float) -> list[dict[str, An
             "outside_ops": sum(outside) if outside else None,
         }
         # the parts stay below their steps; other small sections come last
-        index = rows.index(small[-1]) + 1 if is_part else len(rows)
+        parts = [index for index, row in enumerate(rows) if row["part"] is not None]
+        index = parts[-1] + 1 if is_part else len(rows)
         rows = [row for row in [*rows[:index], rest, *rows[index:]] if row not in small]
     return rows
 
