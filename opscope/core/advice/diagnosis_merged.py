@@ -74,7 +74,7 @@ class _Merged:
             row, caused = straggler
             yield row
             talked = max(0, talked - caused)
-        beside = "while nothing was computed" if self.on_gpu else "in no op but collectives"
+        beside = "while nothing was computed" if self.on_gpu else "while no other op ran"
         yield from self._over(
             "communication-bound", talked, WORTH, f"{{}} went into communication {beside}",
             self.say.communication(),

@@ -207,7 +207,7 @@ class Parts(Judge):
             )
             lost = max(0, lost - int(worst["caused_waiting"]))
         if not self._within(lost, WORTH):
-            beside = "while nothing was computed" if self.on_gpu else "in no op but collectives"
+            beside = "while nothing was computed" if self.on_gpu else "while no other op ran"
             yield self._judged(
                 "communication-bound",
                 lost,
