@@ -481,3 +481,18 @@ def _is_utf8(file: Path) -> bool:
 def _open(file: Path, mode: str) -> IO[bytes]:
     # Polars duplicates the descriptor; this one is closed with the object
     return file.open(mode)
+
+
+def extent(name: str) -> pl.Expr:
+    """The product of the three sizes in a text ``x,y,z``; null if the text has another form or contains a
+    zero."""
+    size = pl.col(name).cast(pl.String).str.extract_groups(r"^(\d{1,10}),(\d{1,10}),(\d{1,10})$")
+    x, y, z = (size.struct.field(str(n)).cast(pl.Float64) for n in (1, 2, 3))
+    product = x * y * z
+    # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: anything larger is not a grid
+    return pl.when((product > 0) & (product < 2.0**53)).then(product.cast(pl.Int64, strict=False))
+
+
+def extents(texts: Sequence[str | None]) -> pl.Series:
+    """Return the product of the sizes in each text ``x,y,z``, as ``extent`` does."""
+    return pl.DataFrame({"": texts}, schema={"": pl.String}).select(extent("")).to_series()

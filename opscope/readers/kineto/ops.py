@@ -107,9 +107,12 @@ def _call(
     params: list[tuple[str, ParamValue]] = []
     out: Arg = None
     listed = any(map(_nest, sizes))  # whether this PyTorch version records the sizes of lists
+    named = not _LISTS.isdisjoint(kind for kind in types if isinstance(kind, str))
     for index, size in enumerate(sizes):
         argument = schema[index] if schema else None
         label, elements = _label(types[index])
+        if named and label not in _LISTS and argument is not None and argument.kind == "tensors":
+            argument = None  # another overload: numbers or a tensor
         is_tensor = _is_tensor(label, size, argument, bool(types[index] is not None))
         if is_tensor and argument == _OUT:
             out = _tensor(label, size, strides[index], argument, listed, elements)

@@ -185,3 +185,44 @@ def test_the_assumption_is_said(trace_of):
     told, _ = perf.cost(parse("nccl:all_reduce(f32[100]) {ranks=4}"))
     assert assumed.note == "the group is not recorded; all 4 ranks are assumed to take part"
     assert (told.note, told.bytes) == ("", assumed.bytes)
+
+
+MUL = f"{APPLY}TensorListMetadata<1>, {LISTS}BinaryOpScalarFunctor<float, 1, 1, 0>, float>"
+#: Blocks of 65,536 elements: 2 for [300,300], 1 for [300].
+PARAMETERS = ["f32[300,300]", "f32[300]"] * 16
+ELEMENTS = 16 * (300 * 300 + 300)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "grids", "elements"),
+    [
+        (PARAMETERS, ["48,1,1"], ELEMENTS),
+        (PARAMETERS, ["40,1,1", "8,1,1"], ELEMENTS),  # a kernel takes at most 320 blocks
+        (PARAMETERS * 2, ["48,1,1"], ELEMENTS),  # gradients of two micro-batches
+        (PARAMETERS[::2] * 3, ["48,1,1"], 24 * 300 * 300),
+        (PARAMETERS, ["32,1,1"], None),  # half of them, or others
+        (PARAMETERS, ["47,1,1"], None),
+        (PARAMETERS[1::2] * 2, ["32,1,1"], None),  # as many blocks as a list of 32 scalars
+        ([*PARAMETERS[1:], "f32[?,300]"], ["48,1,1"], None),
+        ([], ["48,1,1"], None),
+    ],
+)
+def test_lists_without_sizes_are_those_of_the_parameters_if_their_blocks_fit(
+    trace_of, gradients, grids, elements
+):
+    """Kineto writes no sizes of more than 30 tensors; 4 bytes are read and written for each element."""
+    nodes = [
+        op(10 * n, 10 * n + 5, f'"torch::autograd::AccumulateGrad"({grad})', n)
+        for n, grad in enumerate(gradients)
+    ]
+    kernels = [launched(2001 + n, MUL) for n in range(len(grids))]
+    for (_, kernel), grid in zip(kernels, grids, strict=True):
+        kernel["grid"] = grid
+    found = kernel_costs(
+        trace_of, [*nodes, op(2000, 2100, "aten::_foreach_mul_([?[?]])")], *kernels
+    )
+    flops, size = map(list, zip(*found, strict=True))
+    if elements is None:
+        assert (set(flops), set(size)) == ({None}, {None})
+    else:
+        assert (sum(flops), sum(size)) == (elements, 8 * elements)

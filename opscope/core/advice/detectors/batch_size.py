@@ -11,7 +11,7 @@ from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, E
 from opscope.core.advice.saying import evidence, framework, ms, places, share
 from opscope.core.communication import is_op
 from opscope.core.perf.ops.communication import collective
-from opscope.core.tables.columns import compact, gather
+from opscope.core.tables.columns import compact, extents, gather
 
 #: Memory in use below this share of the device's leaves room for twice the batch.
 _LITTLE: Final = 0.45
@@ -79,7 +79,7 @@ def _idle(answers: Answers, kernels: pl.DataFrame) -> pl.DataFrame | None:
         pl.col("process", "device").cast(pl.Int32), pl.col("sm_count").cast(pl.Int64)
     ).unique(["process", "device"])  # fmt: skip
     codes, grids = compact(kernels["grid"])
-    blocks = gather(pl.Series([_blocks(grid) for grid in grids], dtype=pl.Int64), codes)
+    blocks = gather(extents(grids), codes)
     judged = kernels.select(
         pl.int_range(pl.len(), dtype=pl.Int64).alias("row"),
         *("process", "device", "duration", "op_id", "op", "op_type", "direction"),
@@ -113,16 +113,6 @@ def _exchanges(op: str) -> bool:
 
 def _updates(word: str) -> bool:
     return word == "optimizer"
-
-
-def _blocks(grid: str | None) -> int | None:
-    parts = (grid or "").split(",")
-    if not all(part.isdigit() for part in parts):
-        return None
-    count = 1
-    for part in parts:
-        count *= int(part)
-    return count if count < 1 << 62 else None
 
 
 def _finding(

@@ -22,6 +22,7 @@ from opscope.core.advice.products import (
 from opscope.core.advice.saying import ms, places, share
 from opscope.core.analysis.roofline.roofline import LATENCY_NS
 from opscope.core.perf.devices.peaks import Device
+from opscope.core.tables.columns import extents
 
 _FAMILIES: Final = ("gemm", "conv")
 #: A product that takes more than 2.5 times its roof is far below it.
@@ -146,7 +147,8 @@ def _known(work: dict[str, object], device: Device) -> list[str]:
     )
     if product is not None and work["dtype"] is not None:
         said += _of_sizes(product, str(work["dtype"]), work["on_tensor"] is not False)
-    blocks = _blocks(work["grid"])
+    grid = work["grid"]
+    blocks = extents([None if grid is None else str(grid)])[0]
     if blocks is not None and device.sm_count and device.vendor == "nvidia":
         if blocks < device.sm_count:
             said.append(f"{blocks} blocks for {device.sm_count} multiprocessors")
@@ -174,17 +176,6 @@ def _of_sizes(product: Product, dtype: str, on_tensor: bool) -> list[str]:
         for name, size in product.inner.items()
         if on_tensor and size % least
     ]
-
-
-def _blocks(grid: object) -> int | None:
-    """Return the number of blocks of a grid ``200,4,96``; None if it is not known."""
-    parts = str(grid or "").split(",")
-    if not all(part.isdigit() for part in parts):
-        return None
-    count = 1
-    for part in parts:
-        count *= int(part)
-    return count
 
 
 DETECTOR = Detector(

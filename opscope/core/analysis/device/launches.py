@@ -21,7 +21,7 @@ from opscope.core.analysis.ops.kernels import shared_memory
 from opscope.core.perf.devices.identify import find
 from opscope.core.perf.devices.occupancy import LIMITS, Multiprocessor, multiprocessor, resident
 from opscope.core.perf.devices.peaks import parse_cc
-from opscope.core.tables.columns import compact, gather, pairs
+from opscope.core.tables.columns import compact, extent, gather, pairs
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
@@ -186,7 +186,7 @@ def _rate(table: pl.DataFrame, gpus: dict[tuple[int | None, int | None], _Gpu]) 
     """Return the configurations with the derived columns; one device at a time, because each has its own
     rules."""
     table = table.with_row_index("row").with_columns(
-        _product("grid").alias("blocks"), _product("block").alias("threads")
+        extent("grid").alias("blocks"), extent("block").alias("threads")
     )
     recorded = table["cluster"].null_count() < len(table)
     parts = [
@@ -201,7 +201,7 @@ def _on(part: pl.DataFrame, gpu: _Gpu, clusters: bool) -> pl.DataFrame:
     records clusters."""
     cc = parse_cc(gpu.sm.cc) if gpu.sm is not None else None
     none = False if clusters or (cc is not None and cc < (9, 0)) else None
-    clustered = pl.when(_product("cluster") > 1).then(True).otherwise(pl.lit(none, pl.Boolean))
+    clustered = pl.when(extent("cluster") > 1).then(True).otherwise(pl.lit(none, pl.Boolean))
     usable = gpu.counts and bool(gpu.sm_count)
     per_sm = pl.col("blocks") / gpu.sm_count if usable else pl.lit(None, pl.Float64)
     part = part.with_columns(
@@ -324,16 +324,6 @@ _LIMIT_TEXTS: Final = {
     bits: ", ".join(name for index, name in enumerate(LIMITS) if bits >> index & 1) or NOTHING
     for bits in range(1 << len(LIMITS))
 }
-
-
-def _product(name: str) -> pl.Expr:
-    """The product of the three sizes in a text ``x,y,z``; null if the text has another form or contains a
-    zero."""
-    size = pl.col(name).cast(pl.String).str.extract_groups(r"^(\d{1,10}),(\d{1,10}),(\d{1,10})$")
-    x, y, z = (size.struct.field(str(n)).cast(pl.Float64) for n in (1, 2, 3))
-    product = x * y * z
-    # CUDA's largest grid has 2^31 x 2^16 x 2^16 blocks: anything larger is not a grid
-    return pl.when((product > 0) & (product < 2.0**53)).then(product.cast(pl.Int64, strict=False))
 
 
 def launch_configurations(profile: Answers) -> Launches:

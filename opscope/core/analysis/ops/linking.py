@@ -17,6 +17,12 @@ from numpy.typing import NDArray
 
 from opscope.core import perf
 from opscope.core.analysis.ops import served_costs
+from opscope.core.analysis.ops.list_sizes import (
+    ACCUMULATES,
+    lacks_sizes,
+    sizes_of_lists,
+    with_sizes,
+)
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects import Reading
 from opscope.core.perf import linear, tensorcore
@@ -201,6 +207,27 @@ def _by_kernels(ops: _Ops) -> _Pairs:
     return _Pairs(rows, _elements(ops.attribution, rows), cost)
 
 
+def _by_parameters(ops: _Ops) -> _Pairs:
+    """Return the ops over lists without sizes whose kernels show that these are lists of the parameters."""
+    unsized = [lacks_sizes(call) for call in ops.calls]
+    rows = ops.uncosted_rows(lambda name: name.startswith("aten::_foreach_"))
+    rows = rows[np.array(unsized, bool)[ops.reading[rows]]]
+    gradients = ops.op_rows(call.name == ACCUMULATES for call in ops.calls) if len(rows) else rows
+    lists, places = sizes_of_lists(ops.attribution, ops.calls, rows, gradients)
+    kinds = _elements(ops.attribution, rows)
+    span = len(lists) or 1
+
+    def cost(own: list[OpCall], numbers: list[int]) -> pl.DataFrame:
+        sized = [
+            _of_elements(with_sizes(call, lists[number % span]), number // span)
+            for call, number in zip(own, numbers, strict=True)
+        ]
+        return perf.columns(sized, target=ops.target)
+
+    both = (places >= 0) & (kinds >= 0)
+    return _Pairs(rows, np.where(both, kinds * span + places, NONE), cost)
+
+
 def _by_engine_step(ops: _Ops) -> _Pairs:
     """Return the attention over a cache, completed by the sums of a server's step around it."""
     rows = ops.uncosted_rows(perf.wants_lengths)
@@ -224,6 +251,7 @@ _WAYS: Final = (
     _by_mean,
     _by_engine,
     _by_kernels,
+    _by_parameters,
     _by_engine_step,
     _by_model_config,
 )
