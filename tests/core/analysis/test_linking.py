@@ -226,3 +226,31 @@ def test_lists_without_sizes_are_those_of_the_parameters_if_their_blocks_fit(
         assert (set(flops), set(size)) == ({None}, {None})
     else:
         assert (sum(flops), sum(size)) == (elements, 8 * elements)
+
+
+FUSED = f"{APPLY}FusedOptimizerTensorListMetadata<4>, {LISTS}FusedAdamMathFunctor<float, 4>>"
+
+
+@pytest.mark.parametrize(
+    ("call", "flops", "size"),
+    [
+        # p, m and v are read and written, g is read; 32 step counts of 4 bytes are read
+        ("_fused_adamw_([?[?]], [?[?]], [?[?]], [?[?]], [?[?]], [?[?]]) {amsgrad=false}",
+         12 * ELEMENTS, 7 * 4 * ELEMENTS + 32 * 4),
+        ("_fused_adamw_([?[?]], [?[?]], [?[?]], [?[?]], [?[?]], [?[?]]) {amsgrad=true}",
+         13 * ELEMENTS, 9 * 4 * ELEMENTS + 32 * 4),
+        ("_fused_adamw_([?[?]], [?[?]], [?[?]], [?[?]], [?[?]], [?[?]])", None, None),
+        ("_fused_sgd_([?[?]], [?[?]], [?[?]]) {momentum=0.0}", 2 * ELEMENTS, 3 * 4 * ELEMENTS),
+        ("_fused_sgd_([?[?]], [?[?]], [?[?]]) {momentum=0.9}", 4 * ELEMENTS, 5 * 4 * ELEMENTS),
+        ("_fused_adagrad_([?[?]], [?[?]], [?[?]], [?[?]])", 5 * ELEMENTS, 5 * 4 * ELEMENTS + 32 * 4),
+    ],
+)  # fmt: skip
+def test_a_fused_optimizer_has_lists_of_parameters_and_of_steps(trace_of, call, flops, size):
+    nodes = [
+        op(10 * n, 10 * n + 5, f'"torch::autograd::AccumulateGrad"({grad})', n)
+        for n, grad in enumerate(PARAMETERS)
+    ]
+    kernel = launched(2001, FUSED)
+    kernel[1]["grid"] = "48,1,1"
+    ranges = [*nodes, op(2000, 2100, f"aten::{call}")]
+    assert kernel_costs(trace_of, ranges, kernel) == [(flops, size)]

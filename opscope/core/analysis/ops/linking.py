@@ -19,6 +19,7 @@ from opscope.core import perf
 from opscope.core.analysis.ops import served_costs
 from opscope.core.analysis.ops.list_sizes import (
     ACCUMULATES,
+    OVER_PARAMETERS,
     lacks_sizes,
     sizes_of_lists,
     with_sizes,
@@ -210,7 +211,7 @@ def _by_kernels(ops: _Ops) -> _Pairs:
 def _by_parameters(ops: _Ops) -> _Pairs:
     """Return the ops over lists without sizes whose kernels show that these are lists of the parameters."""
     unsized = [lacks_sizes(call) for call in ops.calls]
-    rows = ops.uncosted_rows(lambda name: name.startswith("aten::_foreach_"))
+    rows = ops.uncosted_rows(lambda name: OVER_PARAMETERS.match(name) is not None)
     rows = rows[np.array(unsized, bool)[ops.reading[rows]]]
     gradients = ops.op_rows(call.name == ACCUMULATES for call in ops.calls) if len(rows) else rows
     lists, places = sizes_of_lists(ops.attribution, ops.calls, rows, gradients)

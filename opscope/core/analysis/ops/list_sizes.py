@@ -9,7 +9,9 @@ large as these parameters.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -28,6 +30,17 @@ ACCUMULATES: Final = "torch::autograd::AccumulateGrad"
 #: Elements of a tensor that a block works on.
 CHUNK: Final = 65_536
 _APPLIES: Final = "multi_tensor_apply_kernel"
+#: Ops of optimizers over lists.
+OVER_PARAMETERS: Final = re.compile(r"aten::(?:_foreach_|_fused_(?:adamw?|sgd|adagrad)_?$)")
+_FUSED: Final = re.compile(r"aten::_fused_(\w+?)_?$")
+#: How many lists of a fused optimizer are as large as the parameters, and the option for one more; the step
+#: counts follow.
+_LISTS: Final[Mapping[str, tuple[int, str | None]]] = {
+    "adam": (4, "amsgrad"),
+    "adamw": (4, "amsgrad"),
+    "sgd": (2, "momentum"),
+    "adagrad": (3, None),
+}
 
 
 def lacks_sizes(call: OpCall) -> bool:
@@ -39,9 +52,20 @@ def lacks_sizes(call: OpCall) -> bool:
 def with_sizes(call: OpCall, shapes: tuple[Shape, ...]) -> OpCall:
     """Return the call with lists of tensors of these shapes, whose dtypes are not known."""
     tensors = tuple(TensorSpec("?", shape) for shape in shapes)
-    return replace(
-        call, inputs=tuple(tensors if isinstance(arg, tuple) else arg for arg in call.inputs)
+    fused = _FUSED.search(call.name)
+    count, option = _LISTS[fused.group(1)] if fused else (len(call.inputs), None)
+    more = call.param(option) if option else False
+    if more is None:
+        return call  # whether there is another list of states is not known
+    steps = (TensorSpec("?", ()),) * len(shapes)
+    lists = (
+        *(tensors,) * (count + bool(more)),
+        *((),) * (option is not None and not more),
+        *(steps,) * len(call.inputs),
     )
+    pairs = zip(call.inputs, lists, strict=False)
+    inputs = tuple(sized if isinstance(arg, tuple) else arg for arg, sized in pairs)
+    return replace(call, inputs=inputs)
 
 
 def sizes_of_lists(

@@ -11,17 +11,17 @@ import polars as pl
 
 from opscope.core.analysis.answers import Answers
 from opscope.core.analysis.ops.executed import ALL_FLOPS, copy_executions, kernel_executions
+from opscope.core.analysis.ops.list_sizes import CHUNK
 from opscope.core.analysis.ops.ops import Ops, op_index
 from opscope.core.analysis.summary.summary import FREE
 from opscope.core.attribution.reasons import NO_LAUNCH, REASONS
 from opscope.core.question.column import Frame
 from opscope.core.question.record import Question, Report, Sums
 from opscope.core.question.words import columns
-from opscope.core.tables.columns import at, compact, gather, pieces, spread
+from opscope.core.tables.columns import at, compact, extents, gather, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints
 from opscope.core.tables.trace import Trace
 
-CHUNK: Final = 65_536
 _LISTS: Final = re.compile(
     r"multi_tensor_apply_kernel<.*?Metadata<(?:[\w: ]+, ?)?(?:\(int\))?([1-9])>"
 )
@@ -43,8 +43,7 @@ def at_most(kernels: pl.DataFrame) -> pl.DataFrame:
     if width.null_count() == len(width):
         return pl.DataFrame(dict.fromkeys(SCHEMA, width), schema=SCHEMA)
     codes, grids = compact(kernels["grid"].cast(pl.Categorical))
-    counts = pl.Series(grids, dtype=pl.String).str.extract(r"^(\d{1,10}),1,1$").cast(pl.Int64)
-    blocks = gather(counts, codes)
+    blocks = gather(extents(grids), codes)
     return pl.select(
         pl.when(width.is_not_null()).then(blocks * CHUNK).alias("elements"),
         (blocks * CHUNK * width).alias("moved"),
