@@ -22,7 +22,7 @@ from opscope.core.advice.commands import with_command
 from opscope.core.advice.detectors import DOUBTING, NEVER_SURE
 from opscope.core.advice.diagnosis import Causes
 from opscope.core.advice.diagnosis_rows import BUSY, HEALTHY, IDLE, WORTH_A_CHANGE
-from opscope.core.advice.diagnosis_words import ns, share
+from opscope.core.advice.diagnosis_words import BOUNDS, ns, share
 from opscope.core.advice.finding import Finding
 from opscope.core.advice.saying import ms
 from opscope.core.analysis.host.in_words import NEARLY
@@ -191,12 +191,16 @@ def _alone(cause: Row) -> Said:
 
 def _place(entry: Said) -> tuple[int, int, int, str]:
     """Return the place in the list: first a sure finding that makes all others doubtful, then sure ones by
-    their cost in the run, borderline causes, the others."""
+    their cost in the run, what bounds the kernels, borderline causes, the others.
+
+    That work stays below its roof may follow from any other finding, so it comes after these.
+    """
     assert entry.finding is not None
     cost = entry.cause["lost"] if entry.cause is not None else entry.finding.saving
     if entry.sure:
         least = entry.finding.time if entry.finding.stands_out else entry.finding.saving_least
-        return 0, -int(entry.finding.doubts), -int(cost or least), entry.detector
+        place = 1 if entry.detector in BOUNDS else -int(entry.finding.doubts)
+        return 0, place, -int(cost or least), entry.detector
     if entry.cause is not None and entry.cause["finding"].startswith(NEARLY):
         return 1, 0, -int(cost or 0), entry.detector
     return 2, *rank(entry.finding), entry.detector
