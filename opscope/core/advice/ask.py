@@ -382,14 +382,19 @@ def _ask(detector: Detector, answers: Answers) -> Iterator[Said]:
     except Exception as error:  # noqa: BLE001 - one detector's fault must not cost the others' answers
         _log.warning("opscope: the detector %s failed", detector.name, exc_info=True)
         answer = CannotTell(f"the detector failed: {type(error).__name__}: {error}")
+    # where there is no other device, its time is that of the ops
+    words = "the ops' time" if answers.cpu_only else "the device's time"
+    limit = (threshold(detector) or "").replace("the device's time", words) or None
     if isinstance(answer, CannotTell):
-        yield Said(detector.name, CANNOT_TELL, reason=answer.reason)
+        reason = answer.reason.replace("the device's time", words)
+        yield Said(detector.name, CANNOT_TELL, reason=reason)
     elif not answer:
-        yield Said(detector.name, NOTHING, threshold=threshold(detector))
-    else:
-        yield from (
-            Said(detector.name, FOUND, each, threshold=threshold(detector)) for each in answer
-        )
+        yield Said(detector.name, NOTHING, threshold=limit)
+    for each in () if isinstance(answer, CannotTell) else answer:
+        texts: dict[str, Any] = {
+            name: getattr(each, name).replace("the device's time", words) for name in _TEXTS
+        }
+        yield Said(detector.name, FOUND, replace(each, **texts), threshold=limit)
 
 
 def _estimate(said: Said, simulate: Simulate) -> Said:

@@ -15,6 +15,7 @@ from opscope.core.advice import ask
 from opscope.core.advice import detectors as folder
 from opscope.core.advice.finding import CannotTell, Detector, Edit, Finding
 from opscope.core.question import parameters
+from opscope.profile import Profile
 from tests.core.advice.test_pageable_copies import copy, profile
 from tests.script import ROOT
 
@@ -112,6 +113,22 @@ def test_findings_come_first_and_those_that_may_save_most_before_the_others(monk
         ("e", "about 2"), ("d", "about 1"), ("c", "up to 9"), ("d", "up to None"), ("c", "up to 3"),
         ("c", "about 0"), ("b", None), ("a", None),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("cpu_only", [True, False])
+def test_without_another_device_a_share_is_of_the_ops_time(trace_of, monkeypatch, cpu_only):
+    finding = Finding(
+        what="50 % of the device's time", evidence="", recommendation="", time=5, saving_least=0,
+        saving_most=5, reasoning="", confidence="low",
+    )  # fmt: skip
+    detector = Detector(name="a", question="?", find=lambda _: [finding])
+    monkeypatch.setattr(ask, "detectors", lambda: {"a": detector})
+    ranges = [{"process": 0, "thread": 1, "start": 0, "end": 9, "domain": "opscope.torch",
+               "category": "forward", "kind": "pushpop", "text": "aten::relu(f32[4])"}]  # fmt: skip
+    kernels = [{"process": 0, "device": 0, "start": 1, "end": 5, "name": "k"}]
+    tables = {"ranges": ranges} | ({} if cpu_only else {"kernels": kernels})
+    (text,) = ask.advice(Profile(trace_of(**tables)))["finding"]
+    assert text.endswith("the ops' time" if cpu_only else "the device's time")
 
 
 def test_what_replays_need_is_made_once_and_only_for_a_finding_with_an_edit(monkeypatch):
