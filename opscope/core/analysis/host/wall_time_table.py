@@ -35,6 +35,8 @@ SMALL: Final = 0.005
 #: With more rows than these, rows with larger shares are merged too.
 _ROWS: Final = 7
 _LARGER: Final = (SMALL, 0.01, 0.02, 0.05)
+#: Phases that are all a smaller part of the run may have no rows of their own.
+_SHORT: Final = 0.05
 REST: Final = "the rest"
 #: The most failed processes that are named.
 _LISTED: Final = 4
@@ -174,26 +176,31 @@ def _with_steps(mine: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def _few(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return at most as many rows as fit on the first screen, merging only small ones."""
+    """Return at most as many rows as fit on the first screen, merging only small ones. Where the steps are a
+    small part of the run, their row says the phases' shares if that leaves rows for other sections."""
+    beside = _with_phases(rows)
     for small in _LARGER:
         shown = _folded(rows, small)
+        if len(shown) > _ROWS:
+            shown = _folded(beside, small)
         if len(shown) <= _ROWS:
             break
-    return _with_phases(shown, rows)
+    is_phase = any(row["part"] not in (None, REST) for row in shown)
+    return shown if is_phase else _folded(beside, small)
 
 
-def _with_phases(shown: list[dict[str, Any]], rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the shown rows; if no phase of the steps has a row, as the steps are short beside other parts
-    of the run, the row of the steps says their shares of the steps."""
-    parts = [row for row in rows if row["part"] is not None]
+def _with_phases(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the rows without the phases of short steps, whose row says their shares of the steps."""
+    parts = sorted(
+        (row for row in rows if row["part"] is not None), key=lambda row: -int(row["time"])
+    )
     total = sum(row["time"] for row in parts)
-    if not total or any(row["part"] not in (None, REST) for row in shown):
-        return shown
-    parts.sort(key=lambda row: -row["time"])
+    if not total or (parts[0]["share"] or 0) > _SHORT:
+        return rows
     phases = ", ".join(f"{row['part']} {units.share(row['time'] / total)}" for row in parts)
     return [
         row | {"detail": phases} if row["section"] == parts[0]["section"] else row
-        for row in shown
+        for row in rows
         if row["part"] is None
     ]
 
