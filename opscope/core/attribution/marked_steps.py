@@ -42,9 +42,13 @@ def with_ends(trace: Trace, meaning: Meaning, is_op: NDArray[np.bool_]) -> tuple
             continue
         if not steps["open"][:-1].any():
             loop = loops.loop(int(process), int(thread))
-            ends |= _ends(
-                loop, *(steps[name].to_numpy() for name in ("row", "start", "end", "open"))
-            )
+            columns = [steps[name].to_numpy() for name in ("row", "start", "end", "open")]
+            ends |= _ends(loop, *columns)
+            last = steps["row"][-1]
+            if steps["open"][-1] and last in ends:
+                on = (pl.col("process") == process) & (pl.col("thread") == thread)
+                reads = ranges.filter(on & pl.Series(meaning.role == ROLE["read"])).sort("start")
+                ends[last] = max(ends[last], _last_read(reads, steps["start"].to_numpy()))
     if not ends:
         return trace, 0
     row = pl.int_range(pl.len(), dtype=pl.Int64)
@@ -85,6 +89,18 @@ def _ends(
         if until > low[step] and core[step] >= low[step]:
             ends[int(rows[step])] = int(events.end[low[step] : until].max())
     return ends
+
+
+def _last_read(reads: pl.DataFrame, start: Ints) -> int:
+    """Return when (ns) the last read of the last step ended, if all other steps have as many; else 0.
+
+    Of work that a call only launches, the program sees the end when it reads the results.
+    """
+    first = np.searchsorted(reads["start"].to_numpy(), np.append(start, np.iinfo(np.int64).max))
+    usual, *counts, last = np.diff(first).tolist()
+    if not usual or last < usual or any(count != usual for count in counts):
+        return 0
+    return int(reads["end"][int(first[-2]) + usual - 1])
 
 
 def _cores(loop: Loop, low: Ints, high: Ints) -> tuple[Ints, bool]:

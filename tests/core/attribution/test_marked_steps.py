@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opscope.core.attribution.order import MARKS_LATE
+from opscope.core.schema import READ_DOMAIN
 from opscope.profile import Profile
 from tests.core.attribution.test_step_bodies import EVALUATION, program, words_of_steps
 
@@ -67,3 +68,24 @@ def test_a_mark_that_comes_in_time_ends_its_step(trace_of):
     steps = [STEP, LOGS, f"{STEP} -print -other", STEP]
     events, _ = steps_of(trace_of, [*steps, "-save"])
     assert events == words(*steps)
+
+
+def test_a_last_step_waits_for_the_results_that_the_others_read(trace_of):
+    """The call of a compiled function returns before its work is done."""
+    rows = program("| -call -read " * 4 + "-other")
+    for row in rows:
+        if row["text"] == "x::call(f32[4])":
+            row |= {"category": "graph", "text": "jit_step"}
+        elif row["text"] == "x::read(f32[4])":
+            row |= {"domain": READ_DOMAIN, "category": None, "text": "float(f32[])"}
+    reads = [row for row in rows if row["domain"] == READ_DOMAIN]
+    steps = Profile(trace_of(ranges=rows)).steps()
+    begun = max(row["start"] for row in rows if row["text"].startswith("step"))
+    assert steps["time"].to_list()[-1] == reads[-1]["end"] - begun
+
+
+def test_a_read_that_other_steps_lack_is_no_part_of_the_last(trace_of):
+    rows = program("| -call " * 4 + "-read")
+    rows[-2] |= {"domain": READ_DOMAIN, "category": None, "text": "float(f32[])"}
+    steps = Profile(trace_of(ranges=rows)).steps()
+    assert steps["time"].to_list() == [13, 13, 13, 10]
