@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects.aten_schema import is_composite, is_partly_composite
-from opscope.core.schema import TensorSpec
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
 
