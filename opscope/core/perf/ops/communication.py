@@ -56,7 +56,8 @@ _WORDS: Final = (
     # tokens of experts: DeepEP, mori, TensorRT-LLM, pplx
     (
         re.compile(
-            r"(?:\bep|(?:[Dd]eep|hybrid)_?(?:ep|EP)|pplx|mori|uccl|A2A|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"
+            r"(?:\bep|(?:[Dd]eep|hybrid)_?(?:ep|EP)|pplx|mori|uccl|A2A|Ep|[Mm]oe_?[Dd]istribute)(?:::|_)?"
+            r".*(?:[Dd]ispatch|[Cc]ombine)"
         ),
         "all_to_all",
     ),
