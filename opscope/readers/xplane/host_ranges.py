@@ -41,6 +41,8 @@ EAGER_ELSEWHERE: Final = (
 #: Attributes of a user's range on a thread to which work was handed inside the range.
 CONTINUED: Final = '{"continued":true}'
 _LOCAL: Final = r"^EagerLocalExecute: (.+)$"
+#: The type in TensorFlow's own name of an op: ``net/MatMul:MatMul``.
+_TYPE: Final = r"([^:/]+)$"
 _GRAPH: Final = r"^__(?:inference|forward|backward)_"
 #: The run of an eager op's kernel: an op's own time. The call around it copies inputs and finds the kernel.
 _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
@@ -97,7 +99,9 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     _, first = np.unique(around, return_index=True)
     runs, around = runs[first], around[first]
     ops = np.flatnonzero((ranges["domain"] == "TSL").to_numpy())
-    own = np.unique(_around(ranges, calls, ops))
+    inside = _around(ranges, calls, ops)
+    same = text.gather(ops).str.extract(_TYPE, 1) == names.gather(np.maximum(inside, 0))
+    own = np.unique(inside[same.fill_null(False).to_numpy()])
     left = ~np.isin(around, own)
     runs, around = runs[left], around[left]
     op = np.full(len(ranges), NONE, np.int64)

@@ -80,6 +80,14 @@ def test_an_eager_op_that_tensorflow_names_itself_is_counted_once(tmp_path):
     assert profile.ops().select("op", "cpu_time").rows() == [("MatMul", 6_000)]
 
 
+def test_an_eager_op_that_runs_the_ops_of_a_graph_keeps_its_time(tmp_path):
+    """The first iterator over a dataset runs the graph that makes the dataset."""
+    inner = ("RangeDataset/_3:RangeDataset", 4, 1, {})
+    profile = loaded(tmp_path, ("python", [*eager("MakeIterator", 0, 12), inner]))
+    times = profile.op_totals().select("op", "self_time").cast({"op": pl.String}).rows()
+    assert sorted(times) == [("MakeIterator", 11_000), ("RangeDataset", 1_000)]
+
+
 def test_eager_ops_that_run_on_another_thread_are_counted_as_not_known(tmp_path):
     here, there = eager("MatMul", 0, 5)[:1], eager("MatMul", 10, 5)[2:]
     profile = loaded(tmp_path, ("python", [*here, *eager("Relu", 50, 3)]), ("async", there))
