@@ -50,6 +50,10 @@ _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
 _DATA_THREAD: Final = r"^tf_data_"
 #: Ops that make, call or free the iterators of the input.
 _INPUT_OP: Final = r"Dataset|Iterator|^Optional"
+#: Ops that only a gradient's computation calls (what transposed convolutions run is not among them), and
+#: those that only an optimizer calls.
+_GRADIENT: Final = r"Grad(?:V[0-9])?\(|BackpropFilter"
+_UPDATE: Final = r"^Resource(?:Sparse)?Apply"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
@@ -114,6 +118,10 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         pl.when(is_op).then(of).otherwise("text").alias("text"),
         pl.when(is_op & of.str.contains(_INPUT_OP))
         .then(pl.lit("input"))
+        .when(is_op & of.str.contains(_GRADIENT))
+        .then(pl.lit("backward"))
+        .when(is_op & of.str.contains(_UPDATE))
+        .then(pl.lit("optimizer"))
         .otherwise("category")
         .alias("category"),
     ), len(calls) - len(np.union1d(around, own[own >= 0]))

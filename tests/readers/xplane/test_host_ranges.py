@@ -67,6 +67,19 @@ def test_an_eager_op_that_makes_or_asks_for_input_is_input(tmp_path):
     assert ops == [("PrefetchDataset", "input"), ("MakeIterator", "input"), ("Relu", "forward")]
 
 
+def test_an_eager_op_of_gradients_or_an_optimizer_has_that_direction(tmp_path):
+    names = (
+        "ReluGrad",
+        "FusedBatchNormGradV3",
+        "Conv2DBackpropFilter",
+        "ResourceApplyAdam",
+        "PreventGradient",
+    )
+    events = [row for number, name in enumerate(names) for row in eager(name, 30 * number, 5)]
+    directions = loaded(tmp_path, ("python", events)).ops()["direction"].to_list()
+    assert directions == ["backward", "backward", "backward", "optimizer", "forward"]
+
+
 def test_a_function_that_is_called_eagerly_is_no_op_beside_its_nodes(tmp_path):
     events = [
         *eager("__inference_step_12", 0, 9, is_func=1),
