@@ -113,7 +113,8 @@ _OPS: Final = frozenset((*OPS, *_OTHERS))
 #: Nodes of MindSpore, and HCCL's operations, by the last part of their names.
 _NODE: Final = re.compile(
     r"(?:(?:Inner|Dist)Comm\w*|All(?:Reduce|Gather|ToAll)\w*|Reduce_?Scatter\w*|Broadcast|Send|Receive|"
-    r"NeighborExchange\w*|Barrier|Collective(?:Scatter|Gather)|MirrorOperator|hcom_?\w+|hccl_?\w+)\Z",
+    r"NeighborExchange\w*|Barrier|Collective(?:Scatter|Gather)|MirrorOperator|hcom_?\w+|hccl_?\w+|"
+    r"MoeDistribute(?:Dispatch|Combine)(?:V[0-9])?)\Z",
     re.IGNORECASE,
 )
 
@@ -137,14 +138,15 @@ _NAMED: Final = re.compile(
     rf"(?:\b|_){_COLLECTIVE}\w*\Z"
     r"|torch\.distributed\.(?:\w+\.)*(?:broadcast\w*|i?send|i?recv|reduce|barrier|gather|scatter)\Z"
     rf"|(?:horovod|byteps|smddp)_?(?:\w+_)?(?:{_COLLECTIVE}|broadcast|push_?pull)\w*\Z"
-    r"|xla::(?:cross_replica_sum|collective_permute)\Z"
+    r"|xla::(?:cross_replica_sum|collective_permute)\Z|xla_?(?:all_?reduce|reduce_?scatter)\Z"
+    r"|(?:\w+::)*(?:npu_)?moe_?distribute_?(?:dispatch|combine)(?:_?v[0-9])?\Z"
     r"|mpi_i?(?:all\w+|b?cast|bcast|barrier|gatherv?|scatterv?|reduce\w*|[bsr]?send\w*|recv|sendrecv\w*)\Z"
     r"|(?:deep_?ep|uccl|mori|pplx|nixl)::(?:\w+::)*\w*(?:dispatch|combine|all_?reduce|send|recv|barrier)\w*\Z",
     re.IGNORECASE,
 )
 #: Products that also send their parts; and fused loops, which compilers name after the values that they read.
 _NO_OP: Final = re.compile(
-    r"gemm|matmul|linear|layout|::(?:loop|input|wrapped)_|(?:block|warp|thread|cta)_all",
+    r"gemm|matmul|linear|(?:^|[:_])(?:add|b)?mm(?:_|\Z)|layout|::(?:loop|input|wrapped)_|(?:block|warp|thread|cta)_all",
     re.IGNORECASE,
 )
 
@@ -175,7 +177,8 @@ _LIBRARIES: Final = (
     r"(?i:deep_?ep\w*::(?:\w+::)*(?:cached_)?(?:notify_)?(?:dispatch|combine|barrier))",
     # mori, UCX; the kernels by which TensorRT-LLM, FlashInfer and pplx dispatch experts' tokens
     r"(?<![a-z])Ep(?:Dispatch|Combine)|(?<![a-z])mori(?:::|_)(?:ep|io|shmem|collective)(?:::|_)|^ucp_\w",
-    r"A2A(?:Dispatch|Combine)Kernel|a2a_(?:dispatch|combine)_(?:send|recv)"
+    r"(?i:moe_?distribute_?(?:dispatch|combine)(?!\w*add))"
+    r"|A2A(?:Dispatch|Combine)Kernel|a2a_(?:dispatch|combine)_(?:send|recv)"
     r"|pplx::(?:\w+::)*(?:dispatch|combine)|[Mm]oe_?[Cc]omm(?:Kernel|unicat|_)",
     # all-reduces of vLLM, SGLang, aiter and TensorRT-LLM; symmetric memory of PyTorch
     r"cross_device_(?:reduce|store)|multimem_\w*(?:reduce|gather)|exchangeSplitAndOffset"

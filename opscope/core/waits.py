@@ -32,7 +32,7 @@ TASKS: Final = (
 )
 #: Waits in ``syncs`` whose times are those of the queue. CUPTI's (``stream wait``, ``Stream Wait
 #: Event``) have the times of the host's call.
-ON_QUEUE: Final = r"(?i)wait"
+ON_QUEUE: Final = r"(?i)wait|poll|spin"
 OF_CALLS: Final = r"(?i)^stream wait(?: event)?$"
 
 

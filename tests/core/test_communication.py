@@ -36,6 +36,7 @@ KERNELS = {
         "hcom_receive__586_0_1": "recv",
         "reduce_scatterAicpuKernel": "reduce_scatter",
         "AllReduce-op57": "all_reduce",
+        "MoeDistributeDispatch": "all_to_all",
         "Send-op737": "send",
         "Receive-op663": "recv",
     },
@@ -160,6 +161,7 @@ OTHERS = (
     "loop_all_reduce_fusion",
     "void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<AllReduce>>(int)",
     "sm90_gemm_allreduce_bf16",
+    "MoeDistributeCombineAddRmsNorm",
     "void deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*, int*)",
     "void mori::moe::ConvertDispatchOutputKernel<float>(float*)",
     "moe_dispatch_kernel<4>(int)",
@@ -257,6 +259,9 @@ def test_hlo_s_opcodes_are_ops_and_names_of_kernels():
                 "torchrec::all_to_all",
                 "vllm::reduce_scatter",
                 "xla::cross_replica_sum",
+                "XlaAllReduce",
+                "npu::npu_moe_distribute_dispatch_v2",
+                "npu::npu_moe_distribute_combine",
             )
         ),
         *(
@@ -265,6 +270,8 @@ def test_hlo_s_opcodes_are_ops_and_names_of_kernels():
                 "vllm::all_reduced_sum",
                 "xyz::block_all_reduce",
                 "symm_mem::fused_all_gather_matmul",
+                "npu::npu_mm_all_reduce_base",
+                "npu::npu_all_gather_base_mm",
                 "hlo::loop_all_reduce_fusion",
                 "torch_scatter::gather_coo",
                 "vllm::moe_forward",
@@ -292,6 +299,7 @@ def test_a_collective_has_the_direction_communication_whatever_tells_it():
     ("kind", "expected"),
     [
         *((kind, True) for kind in ("AllReduce", "AlltoAllV", "NeighborExchangeV2", "Receive")),
+        *((f"MoeDistribute{half}", True) for half in ("Dispatch", "CombineV2")),
         *((kind, True) for kind in ("DistCommAllReduce", "InnerCommAllGather", "hcom_send_")),
         *((kind, False) for kind in ("BroadcastTo", "ReduceSum", "ReduceMean", "SendKernelGrad")),
     ],

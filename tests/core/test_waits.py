@@ -69,6 +69,7 @@ def test_every_reader_leaves_waits_out_of_the_kernels(trace_of):
             kernel("event_wait", 0, 90, correlation=5),
             kernel("gemm", 100, 120),
             kernel("event_wait", 130, 140, grid="1,1,1"),
+            kernel("polling", 150, 190),
         ]
     )
     trace = sound_trace({name: made[name] for name in made.present}, {})
@@ -76,8 +77,10 @@ def test_every_reader_leaves_waits_out_of_the_kernels(trace_of):
         "what has a grid is a kernel"
     )
     assert trace["syncs"].select("kind", "stream", "start", "end", "correlation").rows() == [
-        ("event_wait", 7, 0, 90, 5)
+        ("event_wait", 7, 0, 90, 5),
+        ("polling", 7, 150, 190, None),
     ]
+    assert trace.queue_waits().height == 2
 
 
 @pytest.fixture

@@ -227,6 +227,28 @@ def test_a_traces_products_are_those_of_torchs_counter(tmp_path):
     assert [name for name in lacking if "Backward" not in name and "autograd" not in name] == []
 
 
+def test_a_batch_that_vmap_runs_counts_with_all_its_rows(tmp_path):
+    """Its ops stand twice in a trace: with the sizes of a row, and inside with those of all."""
+    vmap, attention = torch.vmap, torch.nn.functional.scaled_dot_product_attention
+    batch, other = torch.rand(4, 8, 16), torch.rand(4, 16, 3)
+    heads, rows = torch.rand(3, 2, 4, 8, 16), torch.rand(16, 6)
+
+    def run():
+        vmap(torch.mm)(batch, other)
+        vmap(torch.add)(batch, batch)
+        vmap(torch.nn.functional.linear, in_dims=(0, None, None))(batch, rows.T, rows[0])
+        vmap(attention)(heads, heads, heads)
+        torch.func.jvp(lambda weights: batch[0] @ weights, (rows,), (rows,))
+
+    live, traced = (opscope.load(path).ops() for path in both(tmp_path, run))
+    assert live["matrix_flops"].sum() == 2 * (4 * 8 * 16 * (3 + 6) + 3 * 2 * 4 * 8 * 8 * 32) + (
+        3 * 2 * 8 * 16 * 6
+    )
+    assert (
+        traced["flops", "matrix_flops"].sum().rows() == live["flops", "matrix_flops"].sum().rows()
+    )
+
+
 def test_the_composite_ops_are_those_that_torch_decomposes():
     has = torch._C._dispatch_has_kernel_for_dispatch_key
     for name, composite in (("linear", True), ("layer_norm", True), ("add", False), ("sum", False)):

@@ -381,6 +381,18 @@ def test_groups_made_before_a_capture_are_told_when_it_begins(watched, alone):
     assert not watched.broken
 
 
+def test_a_group_of_other_ranks_made_before_a_capture_is_passed_over(watched, alone):
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=3, store=FakeStore())
+    torch.distributed.new_group([1, 2])
+    torch.distributed.new_group([0, 2], group_desc="own")
+    emitter = watched.install()
+    assert 'description="own"' in emitter.specs[-1]
+    assert len(emitter.specs) == 2
+    assert not watched.broken
+
+
 def test_a_group_that_is_split_off_its_parent_is_told(watched, alone, monkeypatch):
     """As device meshes make theirs on GPUs: by ncclCommSplit, past the helper that makes all others."""
     from torch.distributed import distributed_c10d

@@ -127,7 +127,8 @@ class Ranks:
         """Add the groups that are not known yet: made before ``install``, or by ``split_group``."""
         ranks_of_group = torch.distributed.distributed_c10d._world.pg_group_ranks
         for group, ranks in list(ranks_of_group.items()):
-            if group.group_name not in self._groups:
+            # an int stands for the groups that this rank is no member of
+            if not isinstance(group, int) and group.group_name not in self._groups:
                 self._add(group, sorted(ranks, key=ranks.get))
 
     def _add(self, group: Any, ranks: Sequence[int]) -> None:

@@ -25,6 +25,7 @@ from opscope.core.analysis.steps.step_times import Spans, covered, loads, split
 from opscope.core.analysis.steps.warm_up import warm_up_of_job
 from opscope.core.analysis.summary.summary import compiles
 from opscope.core.job.exchanges import computing, on_host
+from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import at, matching
 from opscope.core.tables.intervals import NONE, merge, subtract
 from opscope.core.tables.trace import Trace
@@ -328,7 +329,9 @@ def host_of(ops: Ops, waits: pl.DataFrame, compilations: pl.DataFrame, cpu_only:
     outer = np.zeros(len(ranges), bool)
     outer[ops.rows[ops.times.parent < 0]] = True
     outer &= ~loads(ops) & ~at(talks, meaning.reading.astype(np.int64), False)
-    rows = ranges[np.flatnonzero(outer)].select("process", "start", "end")
+    rows = ranges[np.flatnonzero(outer)].select("process", "thread", "start", "end")
+    when = (rows[name].fill_null(NONE).to_numpy() for name in ("process", "thread", "start"))
+    rows = rows.filter(~ops.phase(*when).str.starts_with(COMPILE).fill_null(False))
     length = (rows["end"] - rows["start"]).median()
     outermost = computing(ops.attribution, outer)
     # a compiler's work goes on until something runs; a session is complete when its phase ends

@@ -30,6 +30,8 @@ SYNCHRONISING: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_al
 POINT_TO_POINT: Final = ("send", "recv", "send_recv")
 #: Columns that identify a process group: names alone repeat among siblings.
 GROUP: Final = ("group", "members", "size")
+#: The kind of a backend's range for a call: gloo scatters by a reduction of everything.
+_KIND_OF_RANGE: Final = pl.col("kind").cast(pl.String).replace("reduce_scatter", "all_reduce")
 _BACKENDS: Final = tuple(f"{backend}:" for backend in HOST_BACKENDS)
 _RETURNING: Final = (*TORCH, "record_param")
 _GROUP_KEYS: Final = ("group", "process_group", "group_name", "communicator")
@@ -299,7 +301,6 @@ class _Calls:
             bool,
         )
         self.is_call = np.array([kind is not None for kind in self.kind], bool) & ~self.is_backend
-        self.is_pair = np.array([kind in POINT_TO_POINT for kind in self.kind], bool)
 
     def columns(self, codes: NDArray[Any]) -> list[pl.Series]:
         """Return group, size, kind, bytes, dtype, reduction, members, peer and peer's place in the group
@@ -334,8 +335,8 @@ def _describe(call: OpCall) -> tuple[Any, ...]:
         None,
     )
     declared = call.param("dtype")
-    tensors = [leaf for leaf in call.input_leaves() if leaf is not None]
-    dtype = declared if isinstance(declared, str) else tensors[0].dtype if tensors else None
+    dtypes = [leaf.dtype for leaf in call.input_leaves() if leaf is not None and leaf.dtype != "?"]
+    dtype = declared if isinstance(declared, str) else dtypes[0] if dtypes else None
     name = None if group is None else str(group)
     members = call.param("members")
     who = members if isinstance(members, str) else None
@@ -424,12 +425,12 @@ def _of_calls(attribution: Attribution, calls: _Calls, on_gpu: set[int]) -> pl.D
     if not len(spans):
         return frame.select(*SCHEMA, "place")
     ran = _described(attribution, calls, spans).sort("process", "start")
-    alone = pl.Series(calls.is_pair[reading[rows]]) | blocks
     uncalled = ran.join(frame, on="process", how="anti", nulls_equal=True)
-    parts = [frame.filter(alone), uncalled]
-    for (process,), part in frame.filter(~alone).group_by("process", maintain_order=True):
-        part = part.sort("called")
-        parts.append(_ran(part, ran.filter(pl.col("process") == process)))
+    parts = [frame.filter(blocks), uncalled]
+    keys = ["process", _KIND_OF_RANGE]
+    for (process, kind), part in frame.filter(~blocks).group_by(keys, maintain_order=True):
+        spans_of_kind = ran.filter(pl.col("process") == process, kind == _KIND_OF_RANGE)
+        parts.append(_ran(part.sort("called"), spans_of_kind))
     exchanges_of_calls: pl.DataFrame = pl.concat(parts).select(*SCHEMA, "place")
     return exchanges_of_calls
 
@@ -465,21 +466,28 @@ def _time(attribution: Attribution, frame: pl.DataFrame, rows: Ints) -> pl.DataF
 
 
 def _ran(calls: pl.DataFrame, spans: pl.DataFrame) -> pl.DataFrame:
-    """Return ``calls`` with the time in which each ran: a backend runs its calls in order, one by one.
+    """Return ``calls`` of one kind with the time in which each ran: a backend runs them in order, one by one.
 
     The first spans may belong to calls made before the recording began. As many spans are skipped as needed
-    so that no call runs before it was made. Null if spans and calls do not match.
+    so that no call runs before it was made. Null if spans and calls do not match, and for messages, which
+    the backend's range only begins. The range has the element type, which a list among a call's arguments
+    lacks, and so the bytes, unless the list is the larger side.
     """
-    called = calls["called"].to_numpy()
-    start, end = (spans[name].to_numpy() for name in ("start", "end"))
+    called, start = calls["called"].to_numpy(), spans["start"].to_numpy()
     for skipped in range(min(len(start), 64)):
         paired = min(len(called), len(start) - skipped)
         if (start[skipped : skipped + paired] >= called[:paired]).all():
-            nothing = [None] * (len(called) - paired)
+            rows = np.arange(len(called))
+            rows = np.where(rows < paired, rows + skipped, NONE)
+            ran = {name: gather(spans[name], rows) for name in ("start", "end", "dtype", "bytes")}
+            kind = calls["kind"].cast(pl.String)
+            waits, less = (
+                ~kind.is_in(POINT_TO_POINT),
+                kind.is_in(["all_gather", "gather", "scatter"]),
+            )
             return calls.with_columns(
-                pl.Series(
-                    "start", [*start[skipped : skipped + paired].tolist(), *nothing], pl.Int64
-                ),
-                pl.Series("end", [*end[skipped : skipped + paired].tolist(), *nothing], pl.Int64),
+                *(pl.when(waits).then(ran[name]).alias(name) for name in ("start", "end")),
+                pl.coalesce("dtype", ran["dtype"]).alias("dtype"),
+                pl.coalesce("bytes", pl.when(~less).then(ran["bytes"])).alias("bytes"),
             )
     return calls

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.communication import is_torch
+from opscope.core.schema import COMPILE
 from opscope.core.tables.columns import spread
 
 from .columns import NONE, nullable
@@ -23,8 +24,10 @@ _BACKWARD = re.compile(
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 #: Inductor's own annotation around a graph that it compiled, which is not a user range.
 _COMPILERS: Final = "## Call CompiledFxGraph"
+#: The ends of the names of what TorchDynamo does when it compiles: ``backend_compile``, once with each.
+_COMPILING: Final = re.compile(r"(.+)(?: \(dynamo_timed\)|_data: (?:.*, )?compile_id=.*)\Z", re.S)
 _DOMAINS: Final = ("kineto", "user", "python", "runtime")
-_CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer")
+_CATEGORIES: Final = ("backward", "optimizer", "input", "communication", "step", "layer", "phase")
 _DIRECTION: Final = {name: code for code, name in enumerate(_CATEGORIES)}
 
 
@@ -44,10 +47,13 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     process, thread = placed.process(rows), placed.thread(rows)
     text, texts = rows.column("text", np.int32), list(columns.texts)
     names = list(columns.names)
-    domain, category, own_text = _meanings(kind, names, name)
+    compiling = {
+        text for label in names if (match := _COMPILING.match(label)) for text in (label, match[1])
+    }
+    domain, category, own_text = _meanings(kind, names, name, compiling)
     replaced = own_text[name]
     text = np.where(replaced >= 0, replaced + len(texts), text)
-    texts += [_label(kind, label) for label in names]
+    texts += [COMPILE if label in compiling else _label(kind, label) for label in names]
     bare, seen = np.flatnonzero(text < 0), np.zeros(len(names), bool)
     seen[name[bare]] = True
     text[bare] = (np.cumsum(seen) - 1 + len(texts))[name[bare]]
@@ -86,7 +92,7 @@ def _records(placed: Placed, attrs: pl.Series, name: NDArray[np.int32]) -> pl.Se
 
 
 def _meanings(
-    kind: str, names: list[str], used: NDArray[np.int32]
+    kind: str, names: list[str], used: NDArray[np.int32], compiling: set[str]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """For each distinct name: its domain, its category, and its own number if it is the text (else -1)."""
     domain = np.zeros(len(names), np.int32)
@@ -94,14 +100,14 @@ def _meanings(
     text = np.full(len(names), -1, np.int32)
     for code in np.unique(used).tolist():
         name = names[code]
-        category_name = category_of(kind, name)
+        category_name = "phase" if name in compiling else category_of(kind, name)
         if category_name is not None:
             category[code] = _DIRECTION[category_name]
         if kind == "python":
             domain[code], text[code] = 2, code
         elif kind == "user" and name.startswith(_COMPILERS):
             domain[code], text[code] = 3, code
-        elif category_name == "step" or (kind == "user" and category_name is None):
+        elif category_name in ("step", "phase") or (kind == "user" and category_name is None):
             domain[code], text[code] = 1, code
     return domain, category, text
 

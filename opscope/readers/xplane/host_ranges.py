@@ -41,6 +41,8 @@ EAGER_ELSEWHERE: Final = (
 #: Attributes of a user's range on a thread to which work was handed inside the range.
 CONTINUED: Final = '{"continued":true}'
 _LOCAL: Final = r"^EagerLocalExecute: (.+)$"
+#: The type in TensorFlow's own name of an op: ``net/MatMul:MatMul``.
+_TYPE: Final = r"([^:/]+)$"
 _GRAPH: Final = r"^__(?:inference|forward|backward)_"
 #: The run of an eager op's kernel: an op's own time. The call around it copies inputs and finds the kernel.
 _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
@@ -48,6 +50,10 @@ _KERNEL: Final = r"^KernelAndDevice(?:Func|Op)::Run$"
 _DATA_THREAD: Final = r"^tf_data_"
 #: Ops that make, call or free the iterators of the input.
 _INPUT_OP: Final = r"Dataset|Iterator|^Optional"
+#: Ops that only a gradient's computation calls (what transposed convolutions run is not among them), and
+#: those that only an optimizer calls.
+_GRADIENT: Final = r"Grad(?:V[0-9])?\(|BackpropFilter"
+_UPDATE: Final = r"^Resource(?:Sparse)?Apply"
 _DATA_CALL: Final = r"^InstantiatedCapturedFunction::"
 #: Calls into a framework that run something, beside jitted calls.
 _CALL: Final = r"^(?:PmapFunction\(|TFE_Py_|EagerExecute$|ExecuteReplicated)|Executable::"
@@ -97,7 +103,9 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     _, first = np.unique(around, return_index=True)
     runs, around = runs[first], around[first]
     ops = np.flatnonzero((ranges["domain"] == "TSL").to_numpy())
-    own = np.unique(_around(ranges, calls, ops))
+    inside = _around(ranges, calls, ops)
+    same = text.gather(ops).str.extract(_TYPE, 1) == names.gather(np.maximum(inside, 0))
+    own = np.unique(inside[same.fill_null(False).to_numpy()])
     left = ~np.isin(around, own)
     runs, around = runs[left], around[left]
     op = np.full(len(ranges), NONE, np.int64)
@@ -110,6 +118,10 @@ def with_eager_ops(ranges: pl.DataFrame) -> tuple[pl.DataFrame, int]:
         pl.when(is_op).then(of).otherwise("text").alias("text"),
         pl.when(is_op & of.str.contains(_INPUT_OP))
         .then(pl.lit("input"))
+        .when(is_op & of.str.contains(_GRADIENT))
+        .then(pl.lit("backward"))
+        .when(is_op & of.str.contains(_UPDATE))
+        .then(pl.lit("optimizer"))
         .otherwise("category")
         .alias("category"),
     ), len(calls) - len(np.union1d(around, own[own >= 0]))

@@ -7,7 +7,7 @@ import pytest
 from opscope.core.advice.detectors.communication_share import DETECTOR
 from opscope.core.advice.finding import CannotTell
 from tests import traces
-from tests.core.advice.job_rows import ALL_REDUCE, kernel, one, profile, step
+from tests.core.advice.job_rows import ALL_REDUCE, kernel, one, profile, ranged, step
 
 #: What docs/advice.md shows: where the profile is from, and the profile.
 EXAMPLE = (
@@ -94,6 +94,17 @@ def test_accumulation_is_no_change_for_what_reduces_no_gradients():
     ]
     found = one(DETECTOR, profile(kernels=kernels, ranges=[step(0, 0, 1000)]))
     assert "Send less" not in found.recommendation
+
+
+@pytest.mark.parametrize(("kind", "less"), [("all_to_all", True), ("all_reduce", False)])
+def test_a_cpu_s_collectives_have_the_change_of_their_kind(kind, less):
+    ranges = [
+        step(0, 0, 1000),
+        ranged(0, 400, "aten::mm(f32[8,8], f32[8,8])"),
+        ranged(500, 900, f"gloo:{kind}(f32[8])", "communication", thread=2),
+    ]
+    found = one(DETECTOR, profile(ranges=ranges))
+    assert found.recommendation.startswith(f"Send less in each {kind}") is less
 
 
 def test_the_evidence_names_the_share_that_was_asked_for():

@@ -76,6 +76,12 @@ def test_calls_that_launch_no_kernel_lose_none(name):
     assert lost(run_of(10, 0, launch(500, 5 * US, name=name))) == 0
 
 
+def test_a_launch_of_a_wait_is_no_loss():
+    waits = {"process": 0, "device": 0, "stream": 7, "kind": "event_wait", "start": 9 * US}
+    profile = run_of(10, 0, launch(500, 5 * US), syncs=[{**waits, "end": 90 * US, "correlation": 500}])
+    assert lost(profile) == 0
+
+
 def test_launches_under_capture_are_no_loss():
     begin = launch(None, 900 * US, name="cudaStreamBeginCapture_v10000")
     end = launch(None, 990 * US, name="cudaStreamEndCapture_v10000")

@@ -102,6 +102,33 @@ def test_runs_of_calls_before_the_recording_are_no_call_s(trace_of):
     assert exchanges(profile.attribution)["start"].to_list() == [110, 310]
 
 
+def test_a_run_says_the_type_and_the_bytes_that_a_list_lacks(trace_of):
+    """A profiler writes the sizes of a list's tensors alone. Runs of other kinds, on other threads, end
+    before; a message's run is its own call's."""
+    calls = (
+        ("allreduce_", "[?[8]]", "all_reduce", "f64[8]", (30, 60)),
+        ("send", "[?[5]]", "send", "f16[5]", (11, 12)),
+        ("broadcast_", "[?[4]]", "broadcast", "i64[4]", (13, 25)),
+        ("_reduce_scatter_base_", "f32[2], f32[6]", "all_reduce", "f32[6]", (70, 80)),
+        ("allgather_", "[?[3]]", "all_gather", "f32[3]", (15, 20)),
+        ("barrier", "", "barrier", "", (90, 95)),
+    )
+    rows = []
+    for number, (name, lists, run, tensor, (start, end)) in enumerate(calls):
+        rows.append(op(0, number, number + 1, f"c10d::{name}({lists})"))
+        rows.append(op(0, start, end, f"gloo:{run}({tensor})", thread=2 + number))
+    found = exchanges(of(trace_of, *rows).attribution)
+    columns = ["kind", "dtype", "bytes", "start", "end"]
+    assert found.with_columns(pl.col("kind", "dtype").cast(pl.String)).select(columns).rows() == [
+        ("all_reduce", "f64", 64, 30, 60),
+        ("send", "f16", 10, None, None),
+        ("broadcast", "i64", 32, 13, 25),
+        ("reduce_scatter", "f32", 24, 70, 80),
+        ("all_gather", "f32", None, 15, 20),  # a rank's share alone is known
+        ("barrier", None, None, 90, 95),
+    ]
+
+
 def test_a_call_whose_run_was_not_seen_has_no_times(trace_of):
     profile = of(trace_of, all_reduce(0, 100, 110, 200), all_reduce(0, 300, 310, 350)[:1])
     assert exchanges(profile.attribution)["end"].to_list() == [200, None]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from opscope.core import perf
-from opscope.core.perf.ops.communication import collective, wire_bytes
+from opscope.core.perf.ops.communication import buffer_bytes, collective, wire_bytes
 from opscope.core.perf.ops.linalg import lu, qr
 from opscope.core.rangetext import parse
 from opscope.core.schema import OpCall, TensorSpec
@@ -55,6 +56,26 @@ def test_communication():
     assert collective("ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*)") == "all_reduce"
     assert collective("ncclKernel_ReduceScatter_RING_SIMPLE") == "reduce_scatter"
     assert collective("volta_sgemm") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("hlo::all-reduce(f32[100], f32[25]) -> (f32[100], f32[25]) {group_size=4}", 500),
+        ("hlo::all-reduce-start(f32[100], f32[25]) {group_size=4}", 500),
+        ("hlo::all-to-all(f32[25], f32[25], f32[25], f32[25]) {group_size=4}", 400),
+        (
+            "hlo::all-gather-start(f32[5], f32[2]) -> (f32[5], f32[2], f32[20], f32[8]) {group_size=4}",
+            112,
+        ),
+        ("hlo::reduce-scatter(f32[20], f32[8]) -> (f32[5], f32[2]) {group_size=4}", 112),
+        ("hlo::ragged-all-to-all(f32[8], f32[9], i32[4], i32[4]) {group_size=4}", 36),
+    ],
+)
+def test_a_combined_collective_has_the_bytes_of_all_its_operands(text, size):
+    assert buffer_bytes(parse(text)) == size
+    kind = collective(text.partition("(")[0])
+    assert known(text).bytes_read == wire_bytes(kind, size, 4)
 
 
 # -------------------------------------------------------------------------- linear algebra

@@ -394,6 +394,30 @@ def test_the_compilers_annotations_are_no_ranges_of_the_user(tmp_path):
     ]
 
 
+def test_what_dynamo_times_is_compiling_and_no_op(tmp_path):
+    """A run that compiled for most of its time did not wait for its input first of all."""
+    compiled = 90_000_000
+    events = [
+        event("cpu_op", "dynamo", 0, compiled, 7, 8),
+        event("user_annotation", "dynamo_data: fn_name=f, compile_id=0/0", 5, 11, 7, 8),
+        event("cpu_op", "backend_compile", 20, compiled - 50, 7, 8),
+        event("cpu_op", "OutputGraph.call_user_compiler (dynamo_timed)", 21, 5_000, 7, 8),
+        event("user_annotation", "backend_compile_data: compile_id=0/0", 5_030, 11, 7, 8),
+        event("cpu_op", "aten::empty_strided", 2_000, 100, 7, 8),
+    ]
+    for number in range(10):
+        begin = compiled + 10_000 * number
+        events += [
+            event("user_annotation", f"ProfilerStep#{number}", begin, 10_000, 7, 8),
+            event("user_annotation", "enumerate(DataLoader)#_Iter.__next__", begin, 700, 7, 8),
+            event("cpu_op", "aten::mm", begin + 1_000, 8_500, 7, 8),
+        ]
+    profile = Profile(kineto.read(write(tmp_path / "t.json", events)))
+    assert profile.diagnosis()["finding"].to_list()[:2] == ["compilation", "input-bound"]
+    ops = set(profile.ops()["op"])
+    assert ops == {"aten::empty_strided", "aten::mm", "enumerate(DataLoader)#_Iter.__next__"}
+
+
 # -------------------------------------------------------------------------------------- fuzz
 
 SEED_EVENTS = [

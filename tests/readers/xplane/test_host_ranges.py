@@ -67,6 +67,19 @@ def test_an_eager_op_that_makes_or_asks_for_input_is_input(tmp_path):
     assert ops == [("PrefetchDataset", "input"), ("MakeIterator", "input"), ("Relu", "forward")]
 
 
+def test_an_eager_op_of_gradients_or_an_optimizer_has_that_direction(tmp_path):
+    names = (
+        "ReluGrad",
+        "FusedBatchNormGradV3",
+        "Conv2DBackpropFilter",
+        "ResourceApplyAdam",
+        "PreventGradient",
+    )
+    events = [row for number, name in enumerate(names) for row in eager(name, 30 * number, 5)]
+    directions = loaded(tmp_path, ("python", events)).ops()["direction"].to_list()
+    assert directions == ["backward", "backward", "backward", "optimizer", "forward"]
+
+
 def test_a_function_that_is_called_eagerly_is_no_op_beside_its_nodes(tmp_path):
     events = [
         *eager("__inference_step_12", 0, 9, is_func=1),
@@ -78,6 +91,14 @@ def test_a_function_that_is_called_eagerly_is_no_op_beside_its_nodes(tmp_path):
 def test_an_eager_op_that_tensorflow_names_itself_is_counted_once(tmp_path):
     profile = loaded(tmp_path, ("python", [*eager("MatMul", 0, 8), ("MatMul:MatMul", 4, 6, {})]))
     assert profile.ops().select("op", "cpu_time").rows() == [("MatMul", 6_000)]
+
+
+def test_an_eager_op_that_runs_the_ops_of_a_graph_keeps_its_time(tmp_path):
+    """The first iterator over a dataset runs the graph that makes the dataset."""
+    inner = ("RangeDataset/_3:RangeDataset", 4, 1, {})
+    profile = loaded(tmp_path, ("python", [*eager("MakeIterator", 0, 12), inner]))
+    times = profile.op_totals().select("op", "self_time").cast({"op": pl.String}).rows()
+    assert sorted(times) == [("MakeIterator", 11_000), ("RangeDataset", 1_000)]
 
 
 def test_eager_ops_that_run_on_another_thread_are_counted_as_not_known(tmp_path):

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from opscope.core.attribution.attribute import Attribution
 from opscope.core.dialects.aten_schema import is_composite, is_partly_composite
-from opscope.core.schema import TensorSpec
 from opscope.core.tables.columns import at
 from opscope.core.tables.intervals import NONE, Ints
 
 _MODE: Final = "PythonDispatchMode"
 _SUBCLASS: Final = "PythonSubclass"
+_FORWARD_DERIVATIVE: Final = "aten::_fw_primal"
 #: Composite ops that return their input if there is nothing to do; otherwise they call an op inside.
 _MAY_DO_NOTHING: Final = frozenset(
     f"aten::{name}"
@@ -30,6 +30,9 @@ _MAY_DO_NOTHING: Final = frozenset(
         *("to", "type_as", "contiguous", "conj_physical"),
         *("dropout", "feature_dropout", "alpha_dropout"),
     )
+)
+_PRODUCTS: Final = frozenset(
+    f"aten::{name}" for name in ("mm", "bmm", "addmm", "baddbmm", "mv", "addmv", "dot", "vdot")
 )
 _WITHOUT_WORK: Final = re.compile(
     r"aten::_foreach_|autograd::engine::evaluate_function|\w+Backward[0-9]+\Z"
@@ -75,11 +78,14 @@ class Names:
         return found
 
     def sizes(self) -> Ints:
-        """Return per reading a number for the sizes of its op's first tensor; -1 if it has none."""
-        numbers: dict[object, int] = {None: NONE}
+        """Return per reading a number for the sizes of its op's tensors, numbers aside; -1 if it has none."""
+        numbers: dict[object, int] = {frozenset(): NONE}
         calls = [reading.call for reading in self.attribution.meaning.readings]
-        first = [None if call is None or not call.inputs else call.inputs[0] for call in calls]
-        keys = [one.shape if isinstance(one, TensorSpec) else None for one in first]
+        leaves = [() if call is None else call.input_leaves() for call in calls]
+        keys = [
+            frozenset(leaf.shape for leaf in some if leaf is not None and leaf.shape)
+            for some in leaves
+        ]
         return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
 
     def of_subclass(self) -> Flags:
@@ -102,14 +108,16 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
 
     They are operators of PyTorch's dispatcher that neither decompose nor are passed on: to a subclass of a
     tensor, to a dispatch mode, to another overload of the same name, as ``aten::where`` of a number is, to an
-    op of the same name on other sizes (a rank's part), or to an op inside that launched the work
-    (``launches``). Of nested ones, the outermost counts.
+    op of the same name on other sizes (a rank's part, or all of a vmap's batch), to several of the same name,
+    to the ``aten::matmul`` by which vmap runs a product of the batch, to the ops of a forward derivative, or
+    to an op inside that launched the work (``launches``). Of nested ones, the outermost counts.
     """
     attribution = names.attribution
     own = priced & names.rows(lambda name: "::" in name and not _passes_on(name))
     if not own.any():
         return own
-    own &= ~attribution.above(names.named(_MODE, _SUBCLASS))
+    own &= ~attribution.above(names.named(_MODE, _SUBCLASS, _FORWARD_DERIVATIVE))
+    own &= ~(names.rows(_is_product) & attribution.above(names.named("aten::matmul")))
     own &= ~names.of_subclass()
     lists = own & names.rows(lambda name: name.startswith("aten::_foreach_"))
     if lists.any():  # the ops inside, one for each tensor, have the element types that lists lack
@@ -123,7 +131,16 @@ def kernels_of_their_own(names: Names, priced: Flags, launches: Flags) -> Flags:
     inner, outer = attribution.meaning.reading[rows], attribution.meaning.reading[nearest]
     other = (sizes[inner] != sizes[outer]) & (sizes[inner] >= 0) & (sizes[outer] >= 0)
     other |= names.readings(is_partly_composite)[inner]
-    own[nearest[(word[inner] == word[outer]) & other]] = False
+    same = word[inner] == word[outer]
+    rows, nearest, other = rows[same], nearest[same], other[same]
+    # an op that calls its like several times is a loop over a batch
+    passed = np.bincount(nearest, minlength=len(own)) > 1
+    passed[nearest[other]] = True
+    more = nearest
+    while len(more):  # the same op around it, of another layer of the dispatcher, passes it on too
+        more = nearest[passed[rows] & ~passed[nearest]]
+        passed[more] = True
+    own &= ~passed
     rows = np.flatnonzero(own)
     own[rows] = attribution.climb(at(attribution.parent, rows).astype(np.int64), own) == NONE
     return own
@@ -233,4 +250,4 @@ def _is_prim(name: str) -> bool:
 
 
 def _is_product(name: str) -> bool:
-    return name.partition(".")[0] in ("aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm")
+    return name.partition(".")[0] in _PRODUCTS

@@ -262,8 +262,8 @@ def _launches_without_kernel(attribution: Attribution, launches: NDArray[np.bool
         return rows
     about = ("process", "thread", "start", "end", "correlation")
     table = calls[rows].select(*about).with_columns(pl.Series("row", rows))
-    # the launch inside a runtime call has the same id
-    ids = trace["kernels"].select("process", "correlation")
+    # the launch inside a runtime call has the same id; some runtimes launch what a queue waits for
+    ids = pl.concat(trace[name].select("process", "correlation") for name in ("kernels", "syncs"))
     table = table.join(ids, on=["process", "correlation"], how="anti", nulls_equal=True)
     table = table.unique(["process", "correlation"], keep="last", maintain_order=True)
     rows = table["row"].to_numpy().astype(np.int64)

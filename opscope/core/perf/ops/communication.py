@@ -56,7 +56,8 @@ _WORDS: Final = (
     # tokens of experts: DeepEP, mori, TensorRT-LLM, pplx
     (
         re.compile(
-            r"(?:\bep|(?:[Dd]eep|hybrid)_?(?:ep|EP)|pplx|mori|uccl|A2A|Ep)(?:::|_)?.*(?:[Dd]ispatch|[Cc]ombine)"
+            r"(?:\bep|(?:[Dd]eep|hybrid)_?(?:ep|EP)|pplx|mori|uccl|A2A|Ep|[Mm]oe_?[Dd]istribute)(?:::|_)?"
+            r".*(?:[Dd]ispatch|[Cc]ombine)"
         ),
         "all_to_all",
     ),
@@ -141,10 +142,15 @@ def buffer_bytes(call: OpCall) -> int | None:
     """Return the bytes of a collective's larger side, input or output, on one rank; None if not known.
 
     From the trace's own figure, else from the largest tensor or list of tensors among arguments and results.
+    XLA combines collectives: an operation of HLO has a buffer for each operand.
     """
     stated = _integer(call, "bytes")
     if stated is not None or call.truncated:
         return stated
+    if call.name.startswith(_COMBINED):
+        given, results = (_nbytes(call, side) or 0 for side in (call.inputs, call.outputs or ()))
+        # a started gathering has its operands among its results
+        return max(given, results - given * ("gather-start" in call.name)) or None
     sizes = [_nbytes(call, arg) for arg in (*call.inputs, *(call.outputs or ()))]
     return max((size for size in sizes if size is not None), default=None)
 
@@ -161,6 +167,8 @@ def _nbytes(call: OpCall, value: Arg) -> int | None:
     return None if value is None else value.nbytes
 
 
+#: Operations of HLO with any number of operands, which each have a buffer of their own.
+_COMBINED: Final = ("hlo::all-", "hlo::reduce-scatter", "hlo::collective-broadcast")
 #: Kinds whose bytes on the wire do not depend on the number of ranks.
 _ANY_RANKS: Final = (
     "broadcast", "reduce", "send", "recv", "send_recv", "permute", "barrier", "multimem_all_reduce",
