@@ -355,7 +355,9 @@ def test_attention_over_a_cache_is_what_a_hand_counts(
 @pytest.mark.parametrize("name", ["aiter::gemm_a4w4({0}[64,1024], {0}[512,1024]) -> bf16[64,512]",
                                   "_C::cutlass_scaled_fp4_mm(bf16[64,512], {0}[64,1024], {0}[512,1024])"])  # fmt: skip
 def test_two_4_bit_elements_share_a_byte_and_unknown_elements_are_not_counted(name):
-    assert known(name.format("u8")).matrix_flops == 2 * 64 * 512 * 2048
+    packed = known(name.format("u8"))
+    assert packed.matrix_flops == 2 * 64 * 512 * 2048
+    assert set(packed.by_dtype) == {"f4e2m1"}
     cost, why = perf.cost(parse(name.format("?")))
     assert cost is None
     assert "one or two" in why
@@ -371,6 +373,7 @@ def test_pytorchs_product_of_4_bit_elements_has_two_in_a_byte():
         "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float4_e2m1fn_x2"), b"", b"", b""
     )
     assert known(packed).matrix_flops == 2 * 64 * 512 * 2048
+    assert set(known(packed).by_dtype) == {"f4e2m1"}
     plain = op_text(
         "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float8_e4m3fn"), b"", b"", b""
     )
