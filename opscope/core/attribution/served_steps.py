@@ -219,10 +219,9 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
             pl.lit(1.0).alias("confidence"),
         )
     )
-    read = ((code, serving.engine_step(meaning.texts[code]))
-            for code in np.setdiff1d(codes, summed["code"]).tolist())  # fmt: skip
-    others = {code: step for code, step in read if step is not None}
-    bare = {code: step for code in codes if (step := serving.bare_step(meaning.texts[code]))}
+    rest = np.setdiff1d(codes, summed["code"]).tolist()
+    others = {code: step for code in rest if (step := serving.engine_step(meaning.texts[code]))}
+    bare = {code: step for code in rest if (step := serving.bare_step(meaning.texts[code]))}
     often = np.bincount(meaning.reading, minlength=len(meaning.readings))
     prefills, decodes = (
         sum(often[code] for code, step in bare.items() if step.kind == phase) for phase in PHASES

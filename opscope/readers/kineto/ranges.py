@@ -47,7 +47,7 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     domain, category, own_text = _meanings(kind, names, name)
     replaced = own_text[name]
     text = np.where(replaced >= 0, replaced + len(texts), text)
-    texts += [_label(kind, label) for label in names]
+    texts += [_label(kind, names[own]) if own >= 0 else "" for own in own_text.tolist()]
     bare, seen = np.flatnonzero(text < 0), np.zeros(len(names), bool)
     seen[name[bare]] = True
     text[bare] = (np.cumsum(seen) - 1 + len(texts))[name[bare]]
