@@ -339,6 +339,13 @@ PREFILLING = (2, 1_000, 1_000, 520_000, 520_000, 0, 0, 0, 0, 0)
         ("vllm::unified_attention(bf16[4,32,128], bf16[4,8,128], bf16[4,8,128])", DECODING, 128,
             2 * 4_000 * 32 * 256, 2 * 4 * (1_000 - 128) * 32 * 256,
             2 * (4 * 32 * 128 + 4 * 128 * 8 * 256), 2 * 4 * 32 * 128),
+        # pages of 16 tokens: the decoding requests alone, whatever else is in the step
+        ("_C::paged_attention_v1(bf16[4,32,128], bf16[4,32,128], bf16[900,8,16,16,8], bf16[900,8,128,16], i32[4,63])",
+            PREFILLING[:5] + DECODING[5:], None, 2 * 4_000 * 32 * 256, 0, 2 * (4 * 32 * 128 + 4_000 * 8 * 256),
+            2 * 4 * 32 * 128),
+        ("_C::paged_attention_v2(bf16[4,32,128], f32[4,32,2], f32[4,32,2], bf16[4,32,2,128], bf16[4,32,128],"
+            " u8[900,8,8,16,16], u8[900,8,128,16])", DECODING, 128, 2 * 4 * 128 * 32 * 256, 0,
+            2 * 4 * 32 * 128 + 4 * 128 * 8 * 256, 2 * 4 * 32 * 128),
     ],
 )  # fmt: skip
 def test_attention_over_a_cache_is_what_a_hand_counts(

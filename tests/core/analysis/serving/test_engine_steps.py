@@ -358,7 +358,7 @@ def counted(profile: Profile) -> dict[str, int]:
 
 @pytest.mark.parametrize("names", [WORDS, [f"execute_new_{n % 2}_cached_4" for n in range(12)]])
 def test_the_steps_of_a_pool_of_threads_are_steps_of_one_engine(names):
-    trace = served([Step(name) for name in names])
+    trace = served([Step(name, between="take 7") for name in names])
     turn = (pl.col("start") // (1_020 * US)) % 3
     moved = {
         name: trace[name].with_columns((turn + 11).alias("thread").cast(pl.Int64))
@@ -367,6 +367,7 @@ def test_the_steps_of_a_pool_of_threads_are_steps_of_one_engine(names):
     pooled = Profile(trace.replace(**moved))
     assert counted(pooled) == counted(Profile(trace))
     assert sum(counted(pooled).values()) == 12
+    assert pooled.serving_host().equals(Profile(trace).serving_host())
     assert not any("further engines" in line for line in step_lines(pooled))
 
 
