@@ -161,7 +161,7 @@ def _refuse_events(asked: Options, engine: list[str]) -> None:
 def _html(asked: Options, html: str) -> None:
     """Write the viewer's pages into one file."""
     others = {"--reports": asked.reports, "--by": asked.by, "--formats": asked.formats, "--json": asked.json,
-              "--full": asked.full,
+              "--full": asked.full, "--slo": asked.slo, "--price": asked.price,
               "--output-path": asked.output_path, "--base-name": asked.base_name, "--top": asked.top,
               "--domains": asked.domains, "--style dlprof": asked.style != "opscope"}  # fmt: skip
     for name, value in others.items():

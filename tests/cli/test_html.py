@@ -94,6 +94,7 @@ def test_a_wrong_folder_ends_the_command_before_it_reads(run, words, options, me
         ("export", "a.opscope", "--to", "chrome", "--source-root", "source"),
         ("export", "a.opscope", "--to", "chrome", "--embed-source"),
         ("report", "a.opscope", "--html", "out.html", "--reports", "summary"),
+        ("report", "a.opscope", "--html", "out.html", "--slo", "ttft=1s"),
         ("diff", "a.opscope", "b.opscope", "--html", "out.html", "--json"),
         ("export", "a.opscope", "--to", "html", "--by", "op"),
     ],

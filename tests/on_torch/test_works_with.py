@@ -16,6 +16,7 @@ import pytest
 
 import opscope
 from opscope.adapters.torch.native.binary import BuildError, build, plan
+from opscope.core.schema import TensorSpec
 from tests.gloo import ABORTS
 
 torch = pytest.importorskip("torch")
@@ -174,12 +175,14 @@ def test_tensors_of_every_kind(emitter):
     quantised = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
     quantised.dequantize()
     torch.view_as_real(torch.ones(3, dtype=torch.complex64) * 1j)
+    torch.ones(2, 4).to(torch.uint8).view(torch.float4_e2m1fn_x2)
     torch.ones(3).to(torch.float8_e4m3fn)
     torch.ones(0, 3).sum()
     torch.tensor(3.0).item()
     assert emitter.named("aten::add.Tensor")[0].call.device == "meta"
     assert emitter.named("aten::quantize_per_tensor")[0].call.outputs[0].dtype == "qint8"
     assert emitter.named("aten::_to_copy")[-1].call.outputs[0].dtype == "f8e4m3fn"
+    assert emitter.named("aten::view.dtype")[-1].call.outputs[0] == TensorSpec("u8", (2, 4))
 
 
 def test_subclass_whose_code_raises(emitter):

@@ -12,11 +12,11 @@ from torch.nn import Parameter
 from opscope.core.rangetext import clean_value
 from opscope.core.schema import DTYPE_NAMES, Arg, Dim, Frame, OpCall, ParamValue, SameAs, TensorSpec
 
-#: The short names of the dtypes that this torch has. Any other dtype (quantised, bits, two floats in a byte)
-#: keeps PyTorch's name, so that no reader mistakes it for another number format.
+#: The short names of the dtypes that this torch has. Any other dtype (quantised, bits) keeps PyTorch's name,
+#: so that no reader mistakes it for another number format. Two 4-bit floats are a byte: sizes count bytes.
 DTYPES: Final[dict[Any, str]] = {
     getattr(torch, name): short
-    for name, short in {**DTYPE_NAMES, "complex32": "c32"}.items()
+    for name, short in {**DTYPE_NAMES, "complex32": "c32", "float4_e2m1fn_x2": "u8"}.items()
     if hasattr(torch, name)
 }
 
@@ -180,6 +180,8 @@ _DTYPES: Final = (
     *("complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16", "quint4x2"),
     *("quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16", "float8_e5m2"),
     *("float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "uint16", "uint32", "uint64"),
+    *(f"{sign}int{bits}" for sign in ("u", "") for bits in range(1, 8)),
+    *("float8_e8m0fnu", "float4_e2m1fn_x2"),
 )
 _LAYOUTS: Final = (
     *("strided", "sparse_coo", "sparse_csr", "_mkldnn", "sparse_csc", "sparse_bsr", "sparse_bsc"),

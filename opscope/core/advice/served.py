@@ -39,18 +39,12 @@ def steady(steps: pl.DataFrame) -> pl.DataFrame:
     return steps.filter((pl.col("kind") == "decode") & ~pl.col("warm_up").fill_null(False))
 
 
-def window(steps: pl.DataFrame) -> int:
-    """Return the engine's time (ns); with several processes the longest, as they run side by side."""
-    return int(steps.group_by("process").agg(pl.col("time").sum())["time"].max() or 0)  # type: ignore[arg-type]
-
-
-def longest(steps: pl.DataFrame, name: str) -> int:
-    """Return the sum of a column (ns), of several processes the largest."""
-    if steps.is_empty():
-        return 0
-    return int(steps.group_by("process").agg(pl.col(name).sum())[name].max() or 0)  # type: ignore[arg-type]
-
-
-def most(steps: pl.DataFrame) -> int:
-    """Return the number of steps, of several processes the largest: ranks run a step together."""
-    return int(steps.group_by("process").len()["len"].max() or 0)  # type: ignore[arg-type]
+def of_worst(rows: pl.DataFrame, name: str, *others: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the rows, and those of the other tables, that are of the process with the largest sum of the
+    column ``name``: processes run side by side, so neither counts nor times of several are one."""
+    sums = rows.group_by("process").agg(pl.col(name).sum())
+    worst = sums.sort(name, "process", descending=[True, False]).head(1)
+    return [
+        table.join(worst, on="process", how="semi", maintain_order="left")
+        for table in (rows, *others)
+    ]

@@ -131,7 +131,7 @@ class Context:
                 meaning = self._attribution.meaning
                 text_of: Callable[[Reading], str | None] = _TEXT[kind]
                 names = [
-                    text_of(reading) or text if text_of(reading) is not None else None
+                    (own or text) if (own := text_of(reading)) is not None else None
                     for reading, text in zip(meaning.readings, meaning.texts, strict=True)
                 ]
                 self._prepared[kind] = self._prepare(kind, names)

@@ -74,14 +74,14 @@ class Loops:
         self.symbols = Symbols.of(meaning)
         symbols = self.symbols.number.tolist()
         said = list(zip(meaning.readings, meaning.texts, strict=True))
+        called = [_called(reading, text) for reading, text in said]
         self._symbol = np.array(
             [
-                names.setdefault(_same(own, reading, text), len(names))
-                for own, (reading, text) in zip(symbols, said, strict=True)
+                names.setdefault(callee or _same(own, reading, text), len(names))
+                for callee, own, (reading, text) in zip(called, symbols, said, strict=True)
             ],
             np.int64,
         )
-        called = [_called(reading, text) for reading, text in said]
         #: The names of the callees, and per reading the number of its name (-1: not a call).
         self._names = sorted({name for name in called if name is not None})
         numbers = {name: number for number, name in enumerate(self._names)}
@@ -353,10 +353,7 @@ def _zeroes_gradients(reading: Reading, text: str) -> bool:
 
 
 def _same(own: int, reading: Reading, text: str) -> Any:
-    """Return a key that is equal for readings which may replace each other in different steps."""
-    called = _called(reading, text)
-    if called is not None:
-        return called
+    """Return a key that is equal for readings of no call which may replace each other in different steps."""
     if own >= 0:
         return own
     return (reading.role, "" if reading.role == "loader" else text)

@@ -21,8 +21,6 @@ from opscope.core.tables.intervals import NONE, nest
 #: How the iterations were found; for the steps of a server, their kind follows.
 BY: Final = "range"
 NAMED: Final = f"{BY}: "
-#: Prefix for a server's steps, whose names suffice: nothing needs to repeat.
-SERVED_LEAST: Final = 1
 #: Words in the names of repeated work. Other numbered ranges, such as layers, are parts of one iteration.
 _AGAIN: Final = re.compile(
     r"(?<![a-z])(?:step|iter|iteration|batch|request|forward|execute|tick)(?![a-z])"
@@ -34,19 +32,9 @@ def numbered_iterations(
 ) -> pl.DataFrame | None:
     """Return the iterations of a process as rows of ``inferred_steps``; None if its ranges show none.
 
-    They are the outermost user ranges, on the thread with most of them, whose names are a server's
-    (``dialects.serving``), or else share one name that contains numbers and a word for repeated work.
-    ``mine``: the process's ranges.
+    They are the outermost user ranges, on the thread with most of them, that share one name which contains
+    numbers and a word for repeated work. ``mine``: the process's ranges.
     """
-    kinds = [
-        serving.kind(text) if is_user_range(reading) else None
-        for reading, text in zip(meaning.readings, meaning.texts, strict=True)
-    ]
-    of_server = np.array([kind is not None for kind in kinds], bool)
-    served = outermost(ranges, meaning, mine & of_server[meaning.reading], SERVED_LEAST)
-    if served is not None:
-        by = [f"{NAMED}{kinds[code]}" for code in meaning.reading[served]]
-        return _rows(ranges, served, by)
     names = [
         serving.pattern(text) if is_user_range(reading) else None
         for reading, text in zip(meaning.readings, meaning.texts, strict=True)
@@ -55,21 +43,22 @@ def numbered_iterations(
         name is not None and "*" in name and _AGAIN.search(name.lower()) is not None
         for name in names
     ]
-    found = outermost(ranges, meaning, mine & np.array(again, bool)[meaning.reading])
+    found = outermost(ranges, np.flatnonzero(mine & np.array(again, bool)[meaning.reading]), LEAST)
     if found is None:
         return None
     often = Counter(names[code] for code in meaning.reading[found])
     name, many = often.most_common(1)[0]
     found = found[[names[code] == name for code in meaning.reading[found]]]
-    return _rows(ranges, found, [BY] * many) if many >= LEAST else None
+    if many < LEAST:
+        return None
+    return as_iterations(ranges[found], pl.lit(BY))
 
 
 def outermost(
-    ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_], least: int = LEAST
+    ranges: pl.DataFrame, rows: NDArray[np.int64], least: int
 ) -> NDArray[np.int64] | None:
-    """Return the outermost of the chosen rows, by time, on the thread with most of them; None if fewer
-    than ``least``."""
-    rows = np.flatnonzero(chosen)
+    """Return the outermost of ``rows``, by time, on the thread with most of them; None if fewer than
+    ``least``."""
     rows = rows[(ranges["domain"].gather(rows) != RUNTIME).fill_null(True).to_numpy()]
     if len(rows) < least:
         return None
@@ -83,17 +72,14 @@ def outermost(
     return outer if len(outer) >= least else None
 
 
-def _rows(ranges: pl.DataFrame, rows: NDArray[np.int64], by: list[str]) -> pl.DataFrame:
-    return (
-        ranges[rows]
-        .select(
-            "process",
-            pl.col("thread").fill_null(NONE),
-            "start",
-            "end",
-            pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
-            pl.lit(1.0).alias("confidence"),
-            pl.lit(pl.Series("by", by, pl.String)),
-        )
-        .cast(dict(SCHEMA.items()))
-    )
+def as_iterations(steps: pl.DataFrame, by: pl.Expr) -> pl.DataFrame:
+    """Return ranges (process, thread, start, end in ns) as certain rows of ``inferred_steps``."""
+    return steps.select(
+        "process",
+        pl.col("thread").fill_null(NONE),
+        "start",
+        "end",
+        pl.int_range(pl.len(), dtype=pl.Int64).alias("step"),
+        pl.lit(1.0).alias("confidence"),
+        by.alias("by"),
+    ).cast(dict(SCHEMA.items()))

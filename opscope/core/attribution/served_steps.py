@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final
 
@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from opscope.core.attribution.enclosing import is_user_range
-from opscope.core.attribution.numbered_ranges import SERVED_LEAST, outermost
+from opscope.core.attribution.numbered_ranges import outermost
 from opscope.core.dialects import serving
 from opscope.core.dialects.serving import BESIDE, EngineStep, Share
 from opscope.core.tables.interpret import ROLE, Meaning
@@ -39,10 +39,13 @@ _MOST_THREADS: Final = 64
 _ONE_WORD: Final = {serving.MIXED: "mixed"}
 
 
-def served_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
+def served_steps(
+    ranges: pl.DataFrame, meaning: Meaning, work: Callable[[], pl.DataFrame]
+) -> pl.DataFrame:
     """Return the steps that a server names (``SERVED``), by process and begin: for each process the
-    outermost ones, of the thread with most of them and of threads with engines of their own. Names with
-    only a word (``decode 3``) count only if there are no others."""
+    outermost ones of all threads that take turns, and of threads with engines of their own. Names with
+    only a word (``decode 3``) count only if there are no others, and if ``work`` (process, thread and
+    time, ns) began inside them."""
     own = _own_steps(ranges, meaning)
     named = _steps_by_reading(meaning)
     parts = [pl.DataFrame(schema=SERVED), own]
@@ -51,15 +54,17 @@ def served_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
     every = named
     if (named["source"] == serving.SGLANG).any():
         every = pl.concat([named, _rows(_beside(meaning))]).unique("code", keep="first")
-    by_server = every.filter(pl.col("source") != serving.NAMED)
     table = _table(every, len(meaning.readings))
-    tiers = [_flags(meaning, rows["code"]) for rows in (by_server, named) if len(rows)]
+    by_server = _flags(meaning, every.filter(pl.col("source") != serving.NAMED)["code"])
+    by_word = _flags(meaning, named["code"])
     process = ranges["process"].fill_null(NONE).to_numpy()
-    serving_processes = np.unique(process[_flags(meaning, named["code"])])
-    for number in np.setdiff1d(serving_processes, own["process"].to_numpy()).tolist():
+    for number in np.setdiff1d(process[by_word], own["process"].to_numpy()).tolist():
         mine = process == number
-        chosen = (_engines(ranges, meaning, mine & tier) for tier in tiers)
-        for engine, rows in enumerate(next(filter(None, chosen), [])):
+        engines = _engines(ranges, np.flatnonzero(mine & by_server))
+        if not engines:
+            rows = np.flatnonzero(mine & by_word)
+            engines = _engines(ranges, _with_work(ranges, meaning, rows, work()))
+        for engine, rows in enumerate(engines):
             where = ranges[rows].select("process", "thread", "start", "end")
             steps = pl.concat([where, table[meaning.reading[rows]]], how="horizontal")
             parts.append(steps.with_columns(engine=pl.lit(engine, pl.Int64)))
@@ -72,31 +77,55 @@ def served_steps(ranges: pl.DataFrame, meaning: Meaning) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _engines(
-    ranges: pl.DataFrame, meaning: Meaning, chosen: NDArray[np.bool_]
-) -> list[NDArray[np.int64]]:
-    """Return the rows of each engine's steps: of the thread with most of them, then of each thread whose
-    steps cross these, as those of a second engine do (data parallel in one process)."""
-    thread = ranges["thread"].fill_null(NONE).to_numpy()
-    engines: list[NDArray[np.int64]] = []
+def _with_work(ranges: pl.DataFrame, meaning: Meaning, rows: Ints, work: pl.DataFrame) -> Ints:
+    """Return the rows whose name has work inside some range of its thread, or all if none has: a
+    tokenizer's ``decode 12 tokens`` is no step."""
+    lane = ["process", "thread"]
+    codes, which = np.unique(meaning.reading[rows], return_inverse=True)
+    names = pl.Series("name", [serving.pattern(meaning.texts[code]) for code in codes.tolist()])
+    of_rows = ranges[rows].select(*lane, "start", "end", names.gather(which), row=pl.Series(rows))
+    begun = of_rows.sort("start").join_asof(
+        work.sort("begun"),
+        left_on="start",
+        right_on="begun",
+        by=lane,
+        strategy="forward",
+        check_sortedness=False,
+    )
+    worked = (pl.col("begun") < pl.col("end")).any().over(*lane, "name")
+    kept = begun.filter(worked)["row"].sort().to_numpy()
+    return kept if len(kept) else rows
+
+
+def _engines(ranges: pl.DataFrame, rows: Ints) -> list[Ints]:
+    """Return the rows of each engine's steps, in order of their begin. The first has those of the thread
+    with most of them, and of threads whose steps come before or after these, as in a pool. Steps that cross
+    them are of a second engine (data parallel in one process); a thread that works inside them has none."""
+    thread = ranges["thread"].gather(rows).fill_null(NONE).to_numpy()
+    start, end = (ranges[name].fill_null(0).to_numpy() for name in ("start", "end"))
+    engines: list[Ints] = []
     for _ in range(_MOST_THREADS):
-        rows = outermost(ranges, meaning, chosen, SERVED_LEAST)
-        if rows is None:
+        steps = outermost(ranges, rows, 1)
+        if steps is None:
             break
-        chosen = chosen & (thread != thread[rows[0]])
-        start, end = (
-            ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end")
-        )
+        others = thread != ranges["thread"].fill_null(NONE)[int(steps[0])]
+        rows, thread = rows[others], thread[others]
         if not engines:
-            starts, ends = start, end
+            engines.append(steps)
+            continue
+        first = engines[0]
         before, last = (
-            np.searchsorted(starts, time, side="right") - 1 for time in (start, end - 1)
+            np.searchsorted(start[first], time, side="right") - 1
+            for time in (start[steps], end[steps] - 1)
         )
-        until = np.where(before >= 0, ends[before], NONE)
-        crosses = (start < until) & (until < end)
-        crosses |= (last > before) & (ends[last] > end)
-        if not engines or 2 * crosses.sum() > len(rows):
-            engines.append(rows)
+        until = np.where(before >= 0, end[first[before]], NONE)
+        apart = (start[steps] >= until) & (last == before)
+        inside = (end[steps] <= until) & (last == before) & ~apart
+        if apart.all():
+            joined = np.concatenate((first, steps))
+            engines[0] = joined[np.argsort(start[joined], kind="stable")]
+        elif 2 * inside.sum() <= len(steps):
+            engines.append(steps)
     return engines
 
 
@@ -190,10 +219,17 @@ def _steps_by_reading(meaning: Meaning) -> pl.DataFrame:
             pl.lit(1.0).alias("confidence"),
         )
     )
-    read = ((code, serving.engine_step(meaning.texts[code]))
-            for code in np.setdiff1d(codes, summed["code"]).tolist())  # fmt: skip
-    others = _rows({code: step for code, step in read if step is not None})
-    return pl.concat([summed.select(others.columns), others])
+    rest = np.setdiff1d(codes, summed["code"]).tolist()
+    others = {code: step for code in rest if (step := serving.engine_step(meaning.texts[code]))}
+    bare = {code: step for code in rest if (step := serving.bare_step(meaning.texts[code]))}
+    often = np.bincount(meaning.reading, minlength=len(meaning.readings))
+    prefills, decodes = (
+        sum(often[code] for code, step in bare.items() if step.kind == phase) for phase in PHASES
+    )
+    if 0 < prefills < decodes:  # else a range has all decodes of a request
+        others |= bare
+    table = _rows(others)
+    return pl.concat([summed.select(table.columns), table])
 
 
 def _beside(meaning: Meaning) -> dict[int, EngineStep]:

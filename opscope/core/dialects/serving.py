@@ -354,6 +354,10 @@ _WORDS: Final = {"prefill": PREFILL, "extend": PREFILL, "decode": DECODE, "mixed
 _BATCH: Final = re.compile(
     r"(?<![a-z])(?:bs|batch(?:[ _]?size)?|re?qs?|requests)[ _:=]{1,2}([0-9]{1,9})(?![0-9])"
 )
+#: A word alone: it proves a step only beside the other phase's.
+_BARE: Final = re.compile(
+    r"(prefill|extend|decode|mixed)(?:[ _](?:step|forward|iteration|token))?", re.IGNORECASE
+)
 #: Ranges in which a server captures a graph (``capture_128_decode``), before it serves.
 _CAPTURE: Final = "capture"
 _WORD_DOUBT: Final = 0.8
@@ -385,6 +389,12 @@ def _other(match: re.Match[str]) -> EngineStep | None:
         NOTHING if of_word == PREFILL else share if of_word == DECODE else Share(),
         confidence=_WORD_DOUBT,
     )
+
+
+def bare_step(text: str) -> EngineStep | None:
+    """Return the step that a word without counts may name; None for all other texts."""
+    match = _BARE.fullmatch(text)
+    return None if match is None else _other(match)
 
 
 _Form: TypeAlias = "tuple[re.Pattern[str], Callable[[re.Match[str]], EngineStep | None]]"

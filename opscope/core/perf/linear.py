@@ -42,16 +42,16 @@ Pricing = Callable[[Sequence[OpCall]], pl.DataFrame]
 
 def columns(calls: Sequence[OpCall], params: Sequence[Params], price: Pricing) -> pl.DataFrame:
     """Return the prices of the calls with further parameters. Rows of one call (the same object) that differ
-    only in their sums are priced together."""
+    only in their sums, the first of the parameters, are priced together."""
     groups: dict[tuple[int, Params], list[int]] = {}
     for row, (call, more) in enumerate(zip(calls, params, strict=True)):
-        rest = tuple(param for param in more if param[0] != LENGTHS)
+        rest = more[1:] if more[0][0] == LENGTHS else more
         groups.setdefault((id(call), rest), []).append(row)
     parts: list[pl.DataFrame] = []
     rows: list[int] = []
     alone: list[int] = []
     for (_, rest), members in groups.items():
-        told = [dict(params[row]).get(LENGTHS) for row in members]
+        told = [value for row in members for name, value in params[row][:1] if name == LENGTHS]
         table = _together(calls[members[0]], told, rest, price)
         if table is None:
             alone += members

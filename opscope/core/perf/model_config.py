@@ -30,12 +30,14 @@ _LARGEST: Final = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """How an expert's weights are stored: bits per element, and the bytes of the scale of each ``block``
-    of elements (0: none)."""
+    """How an expert's weights are stored: bits per element (0: as the input), and the bytes of the scale of
+    each ``block`` of elements (0: none). ``products``: the dtype to which the input of their products is
+    quantised, "" for none."""
 
     bits: int
     block: int = 0
     scale_bytes: int = 0
+    products: str = ""
 
     def nbytes(self, elements: int) -> int:
         """Return the bytes of this many elements with their scales."""
@@ -100,24 +102,47 @@ def _shared(facts: Mapping[str, Any], inner: int | None) -> int:
 
 
 def _weights(quantization: Any) -> Weights | None:
-    """Return how quantised weights are stored; None if they are not quantised, or in an unknown way."""
+    """Return how weights are stored; None if they are quantised in a way that is not known here."""
     if not isinstance(quantization, dict):
-        return None
-    method = quantization.get("quant_method", quantization.get("quant_algo"))
-    if method == "mxfp4":
+        return Weights(0)
+    methods = {str(quantization.get(name)).lower() for name in ("quant_method", "quant_algo")}
+    if "mxfp4" in methods:
         return Weights(4, 32, 1)
-    if method in ("nvfp4", "NVFP4", "modelopt_fp4"):
-        return Weights(4, 16, 1)
-    if method == "fp8":
-        block = quantization.get("weight_block_size")
-        if isinstance(block, list) and len(block) == 2 and all(map(_count, block)):
-            return Weights(8, block[0] * block[1], 4)
-        return Weights(8)
+    if methods & {"nvfp4", "modelopt_fp4"}:
+        return Weights(4, 16, 1, "f4e2m1")
+    if "fp8" in methods:
+        block = _block(quantization.get("weight_block_size"))
+        return Weights(8, block, 4 if block else 0, "f8e4m3fn")
+    if "compressed-tensors" in methods:
+        return _compressed(quantization.get("config_groups"))
     bits = _count(quantization.get("bits", quantization.get("w_bit")))
     group = _count(quantization.get("group_size", quantization.get("q_group_size")))
-    if method in ("awq", "gptq", "gptq_marlin") and bits in (2, 3, 4, 8):
+    if methods & {"awq", "gptq", "gptq_marlin"} and bits in (2, 3, 4, 8):
         return Weights(bits, group or 0, 2)
     return None
+
+
+def _compressed(groups: Any) -> Weights | None:
+    """Return how the weights of ``compressed-tensors`` are stored, if all layers are of one group."""
+    group = next(iter(groups.values())) if isinstance(groups, dict) and len(groups) == 1 else None
+    stored, given = (
+        part if isinstance(group, dict) and isinstance(part := group.get(name), dict) else {}
+        for name in ("weights", "input_activations")
+    )
+    bits, is_float = _count(stored.get("num_bits")), stored.get("type") == "float"
+    if bits not in (4, 8) or stored.get("type") not in ("float", "int"):
+        return None
+    scale = {(True, 4): 1, (True, 8): 4}.get((is_float, bits), 2)
+    block = _block(stored.get("block_structure")) or _count(stored.get("group_size")) or 0
+    narrow = {(True, 4): "f4e2m1", (True, 8): "f8e4m3fn", (False, 8): "i8"}.get((is_float, bits))
+    alike = given.get("num_bits") == bits and given.get("type") == stored["type"]
+    return Weights(bits, block, scale if block else 0, narrow or "" if alike else "")
+
+
+def _block(sizes: Any) -> int:
+    """Return the elements of a two-dimensional block of weights, 0 for none."""
+    is_block = isinstance(sizes, list) and len(sizes) == 2 and all(map(_count, sizes))
+    return sizes[0] * sizes[1] if is_block else 0
 
 
 def _windows(facts: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -74,7 +74,10 @@ def memops(placed: Placed, calls: pl.DataFrame) -> pl.DataFrame:
         rows = placed.columns[kind]
         correlation, _ = _link(placed, kind, calls)
         name = rows.column("name", np.int32)
-        parts = [_memory_kinds(kind, label) for label in placed.columns.names]
+        names = list(placed.columns.names)
+        parts: list[tuple[str | None, ...]] = [(None, None, None)] * len(names)
+        for code in np.unique(name).tolist():
+            parts[code] = _memory_kinds(kind, names[code])
         frames.append(
             pl.DataFrame(
                 {

@@ -48,7 +48,7 @@ _UNKNOWN: Final = TensorSpec("?", ("?",))
 _SCALAR_TYPES: Final = {
     0: "u8", 1: "i8", 2: "i16", 3: "i32", 4: "i64", 5: "f16", 6: "f32", 7: "f64", 8: "c32",
     9: "c64", 10: "c128", 11: "bool", 15: "bf16", 23: "f8e5m2", 24: "f8e4m3fn", 25: "f8e5m2fnuz",
-    26: "f8e4m3fnuz", 27: "u16", 28: "u32", 29: "u64", 44: "f8e8m0fnu",
+    26: "f8e4m3fnuz", 27: "u16", 28: "u32", 29: "u64", 44: "f8e8m0fnu", 45: "u8",
 }  # fmt: skip
 
 _INT = re.compile(r"-?[0-9]{1,19}\Z")

@@ -53,7 +53,10 @@ def _host(placed: Placed, kind: str) -> pl.DataFrame:
     domain, category, own_text = _meanings(kind, names, name, compiling)
     replaced = own_text[name]
     text = np.where(replaced >= 0, replaced + len(texts), text)
-    texts += [COMPILE if label in compiling else _label(kind, label) for label in names]
+    labels = [names[own] if own >= 0 else "" for own in own_text.tolist()]
+    texts += [
+        COMPILE if label in compiling else _label(kind, label) if label else "" for label in labels
+    ]
     bare, seen = np.flatnonzero(text < 0), np.zeros(len(names), bool)
     seen[name[bare]] = True
     text[bare] = (np.cumsum(seen) - 1 + len(texts))[name[bare]]

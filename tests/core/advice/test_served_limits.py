@@ -69,16 +69,17 @@ def test_it_fires_beyond_its_limit_and_is_silent_at_it(name):
     assert detector.DETECTOR.find(Profile(healthy)) == []
 
 
-def ranks(trace: Trace) -> Profile:
-    """Two ranks of one engine that run the same steps."""
+def ranks(trace: Trace, other: Trace | None = None) -> Profile:
+    """Two ranks of one engine that run the same steps, or an ``other`` engine in the second process."""
     tables = {}
     for name in ("ranges", "calls", "kernels", "memops", "devices", "processes"):
         each = [
-            trace[name].with_columns(pl.lit(number, pl.Int32).alias("process")) for number in (0, 1)
+            source[name].with_columns(pl.lit(number, pl.Int32).alias("process"))
+            for number, source in enumerate((trace, other or trace))
         ]
         if name == "ranges":
             each[1] = each[1].with_columns(pl.col("id") + len(each[0]))
-        tables[name] = pl.concat(each)
+        tables[name] = pl.concat(each, how="diagonal")
     return Profile(Trace.of(tables))
 
 
@@ -87,3 +88,25 @@ def test_a_step_of_two_ranks_counts_once(name):
     detector, true, _ = PAIRS[name]
     (alone,), (both,) = (detector.DETECTOR.find(one) for one in (Profile(true), ranks(true)))
     assert (both.what, both.time) == (alone.what, alone.time)
+
+
+#: Other engines beside those that are true: without the matter, but with more steps.
+BESIDE = {
+    "late_scheduler": served(gaps(1) * 2),
+    "prefill_stalls": served(serving(1, 50)),
+    "decode_outside_graphs": served(launched(0) * 2),
+    "graph_padding": served(padded(100) * 2),
+    "host_sampling": served(serving(4, 8), copied=8),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_is_said_of_an_engine_counts_no_steps_of_another(name):
+    detector, true, _ = PAIRS[name]
+    (alone,) = detector.DETECTOR.find(Profile(true))
+    (beside,) = detector.DETECTOR.find(ranks(true, BESIDE[name]))
+    assert (beside.what, beside.evidence, beside.time) == (
+        alone.what,
+        alone.evidence,
+        alone.time,
+    )

@@ -106,13 +106,15 @@ GPT = {
 }  # fmt: skip
 
 
-def experts(tokens: int, facts: tuple[int, ...], width: int = 3072, count: int = 32) -> OpCall:
+def experts(
+    tokens: int, facts: tuple[int | str, ...], width: int = 3072, count: int = 32
+) -> OpCall:
     inputs = (TensorSpec(BF16, (tokens, width)), TensorSpec(BF16, (tokens, count)))
     return OpCall("vllm::moe_forward", inputs, params=((EXPERTS, facts),))
 
 
 def test_experts_are_priced_by_the_configuration():
-    call = experts(3, (2880, 2880, 32, 4, 0, 3, 4, 32, 1, 1))
+    call = experts(3, (2880, 2880, 32, 4, 0, 3, 4, 32, 1, 1, ""))
     cost, why = perf.cost(call)
     assert why is None
     products = 0
@@ -127,8 +129,8 @@ def test_experts_are_priced_by_the_configuration():
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        (experts(3, (4096, 2880, 32, 4, 0, 3, 4, 32, 1, 1)), "hidden size is 4096"),
-        (experts(3, (2880, 2880, 64, 4, 0, 3, 4, 32, 1, 1)), "number of experts is 64"),
+        (experts(3, (4096, 2880, 32, 4, 0, 3, 4, 32, 1, 1, "")), "hidden size is 4096"),
+        (experts(3, (2880, 2880, 64, 4, 0, 3, 4, 32, 1, 1, "")), "number of experts is 64"),
         (experts(3, (2880,)), "weights belong to the layer"),
     ],
 )
@@ -149,8 +151,53 @@ def test_a_configuration_tells_sizes_windows_and_weights():
                          "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}}
     )  # fmt: skip
     assert (deepseek.inner, deepseek.shared, deepseek.experts) == (2048, 2048, 256)
-    assert deepseek.weights == Weights(8, 128 * 128, 4)
+    assert deepseek.weights == Weights(8, 128 * 128, 4, "f8e4m3fn")
     assert deepseek.weights.nbytes(128 * 128 * 2) == 128 * 128 * 2 + 8
+
+
+def compressed(bits: int, kind: str, *inputs: int, **more) -> dict:
+    weights = {"num_bits": bits, "type": kind, **more}
+    given = {"num_bits": inputs[0], "type": kind} if inputs else None
+    group = {"targets": ["Linear"], "weights": weights, "input_activations": given}
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": group}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "weights"),
+    [
+        (None, Weights(0)),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, Weights(4, 16, 1, "f4e2m1")),
+        (compressed(8, "float", 8, strategy="channel"), Weights(8, 0, 0, "f8e4m3fn")),
+        (
+            compressed(8, "float", 8, block_structure=[128, 128]),
+            Weights(8, 128 * 128, 4, "f8e4m3fn"),
+        ),
+        (compressed(4, "float", 4, group_size=16), Weights(4, 16, 1, "f4e2m1")),
+        (compressed(4, "int", group_size=128), Weights(4, 128, 2)),
+        (compressed(8, "int", 8), Weights(8, 0, 0, "i8")),
+        (compressed(8, "int"), Weights(8)),
+        (compressed(3, "int"), None),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}}, None),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True}, None),
+    ],
+)
+def test_how_weights_are_quantised_is_told_or_unknown(quantization, weights):
+    assert model_config({**GPT, "quantization_config": quantization}).weights == weights
+
+
+def test_weights_of_an_unknown_kind_have_flops_and_no_bytes():
+    call = experts(3, (2880, 2880, 32, 4, 0, 3, -1, 0, 0, 1, ""))
+    cost, _ = perf.cost(call)
+    assert (cost.matrix_flops, cost.bytes_read) == (3 * 4 * 2 * 2880 * 2880 * 3, None)
+    narrow, _ = perf.cost(experts(3, (2880, 2880, 32, 4, 0, 3, 8, 0, 0, 1, "f8e4m3fn")))
+    assert set(narrow.by_dtype) == {"f8e4m3fn"}
+
+
+def test_shared_experts_of_an_unknown_size_leave_the_layer_unknown():
+    call = experts(3, (2880, 2880, 32, 4, 0, 3, 8, 0, 0, 1, ""))
+    cost, why = perf.cost(OpCall("vllm::moe_forward_shared", call.inputs, params=call.params))
+    assert cost is None
+    assert "shared experts" in why
 
 
 @pytest.mark.parametrize(

@@ -188,12 +188,33 @@ def test_experts_and_rotary():
     call = "vllm::inplace_fused_experts(bf16[16,64], bf16[8,256,64], bf16[8,64,128], f32[16,2], i32[16,2])"
     found = known(call)
     assert found.matrix_flops == 2 * 16 * 2 * (256 * 64 + 64 * 128)
+    assert set(found.by_dtype) == {"bf16"}
     assert (
         known(
             "_C::rotary_embedding(i64[16], bf16[16,8,64], bf16[16,2,64], bf16[512,64])"
         ).vector_flops
         == 3 * 16 * 10 * 64
     )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flag", "products"),
+    [
+        ("f8e4m3fn", "", "f8e4m3fn"),
+        ("f8e4m3fnuz", "", "f8e4m3fnuz"),
+        ("i8", " {use_int8_w8a8=true}", "i8"),
+        ("i8", " {use_int8_w8a16=true}", "bf16"),
+        ("i8", "", "?"),
+    ],
+)
+def test_narrow_experts_multiply_in_their_dtype_and_read_their_scales(dtype, flag, products):
+    """Three tokens of two experts each: six of eight experts, each with its scales."""
+    call = f"sglang::outplace_fused_experts(bf16[3,64], {dtype}[8,256,64], {dtype}[8,64,128], f32[3,2], i32[3,2], f32[8,2,1], f32[8,1,1])"
+    found = known(call + flag)
+    assert set(found.by_dtype) == {products}
+    weights = 6 * (256 * 64 + 64 * 128)
+    scales = 6 * (2 + 1) * 4
+    assert found.bytes_read == 3 * 64 * 2 + 2 * (3 * 2 * 4) + weights + scales
 
 
 def test_interpolation():

@@ -339,6 +339,13 @@ PREFILLING = (2, 1_000, 1_000, 520_000, 520_000, 0, 0, 0, 0, 0)
         ("vllm::unified_attention(bf16[4,32,128], bf16[4,8,128], bf16[4,8,128])", DECODING, 128,
             2 * 4_000 * 32 * 256, 2 * 4 * (1_000 - 128) * 32 * 256,
             2 * (4 * 32 * 128 + 4 * 128 * 8 * 256), 2 * 4 * 32 * 128),
+        # pages of 16 tokens: the decoding requests alone, whatever else is in the step
+        ("_C::paged_attention_v1(bf16[4,32,128], bf16[4,32,128], bf16[900,8,16,16,8], bf16[900,8,128,16], i32[4,63])",
+            PREFILLING[:5] + DECODING[5:], None, 2 * 4_000 * 32 * 256, 0, 2 * (4 * 32 * 128 + 4_000 * 8 * 256),
+            2 * 4 * 32 * 128),
+        ("_C::paged_attention_v2(bf16[4,32,128], f32[4,32,2], f32[4,32,2], bf16[4,32,2,128], bf16[4,32,128],"
+            " u8[900,8,8,16,16], u8[900,8,128,16])", DECODING, 128, 2 * 4 * 128 * 32 * 256, 0,
+            2 * 4 * 32 * 128 + 4 * 128 * 8 * 256, 2 * 4 * 32 * 128),
     ],
 )  # fmt: skip
 def test_attention_over_a_cache_is_what_a_hand_counts(
@@ -355,7 +362,9 @@ def test_attention_over_a_cache_is_what_a_hand_counts(
 @pytest.mark.parametrize("name", ["aiter::gemm_a4w4({0}[64,1024], {0}[512,1024]) -> bf16[64,512]",
                                   "_C::cutlass_scaled_fp4_mm(bf16[64,512], {0}[64,1024], {0}[512,1024])"])  # fmt: skip
 def test_two_4_bit_elements_share_a_byte_and_unknown_elements_are_not_counted(name):
-    assert known(name.format("u8")).matrix_flops == 2 * 64 * 512 * 2048
+    packed = known(name.format("u8"))
+    assert packed.matrix_flops == 2 * 64 * 512 * 2048
+    assert set(packed.by_dtype) == {"f4e2m1"}
     cost, why = perf.cost(parse(name.format("?")))
     assert cost is None
     assert "one or two" in why
@@ -371,6 +380,7 @@ def test_pytorchs_product_of_4_bit_elements_has_two_in_a_byte():
         "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float4_e2m1fn_x2"), b"", b"", b""
     )
     assert known(packed).matrix_flops == 2 * 64 * 512 * 2048
+    assert set(known(packed).by_dtype) == {"f4e2m1"}
     plain = op_text(
         "aten::_scaled_mm", dims, types.replace(b"%s", b"c10::Float8_e4m3fn"), b"", b"", b""
     )

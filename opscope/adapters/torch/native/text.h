@@ -222,10 +222,10 @@ const std::string& dtype_name(at::ScalarType type) {
         {"double", "f64"}, {"float", "f32"}, {"half", "f16"}, {"bfloat16", "bf16"},
         {"float8_e4m3fn", "f8e4m3fn"}, {"float8_e5m2", "f8e5m2"},
         {"float8_e4m3fnuz", "f8e4m3fnuz"}, {"float8_e5m2fnuz", "f8e5m2fnuz"},
-        {"float8_e8m0fnu", "f8e8m0fnu"}, {"long", "i64"}, {"int", "i32"}, {"short", "i16"},
-        {"char", "i8"}, {"uint64", "u64"}, {"uint32", "u32"}, {"uint16", "u16"}, {"byte", "u8"},
-        {"bool", "bool"}, {"complexhalf", "c32"}, {"complexfloat", "c64"},
-        {"complexdouble", "c128"}};
+        {"float8_e8m0fnu", "f8e8m0fnu"}, {"float4_e2m1fn_x2", "u8"}, {"long", "i64"},
+        {"int", "i32"}, {"short", "i16"}, {"char", "i8"}, {"uint64", "u64"}, {"uint32", "u32"},
+        {"uint16", "u16"}, {"byte", "u8"}, {"bool", "bool"}, {"complexhalf", "c32"},
+        {"complexfloat", "c64"}, {"complexdouble", "c128"}};
     // clang-format on
     auto* made = new std::array<std::string, size_t(at::ScalarType::NumOptions) + 1>;
     for (size_t one = 0; one < made->size(); ++one) {

@@ -6,9 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms, share
-from opscope.core.advice.served import WORTH, engine, longest, most, steady, window
+from opscope.core.advice.served import WORTH, engine, of_worst, steady
 from opscope.core.question import parameters
 from opscope.core.question.units import counted
 
@@ -38,14 +39,15 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     if not decode["kernels"].sum():
         return CannotTell("no kernels were recorded in the decode steps")
     outside = decode.filter((pl.col("graph_kernels") == 0) & (pl.col("kernels") >= _MANY))
-    waits, total = longest(outside, "host_part"), window(steps)
+    outside, decode, steps = of_worst(outside, "host_part", decode, steps)
+    waits, total = as_int(outside["host_part"].sum()), as_int(steps["time"].sum())
     if waits <= least * total:
         return []
     sizes = outside["requests"].drop_nulls().unique().sort().to_list()
     batches = f" of {', '.join(map(str, sizes[:8]))} requests" if sizes else ""
     return [
         Finding(
-            what=f"{most(outside):,} of {counted(most(decode), 'decode step')} replay no CUDA graph: the"
+            what=f"{len(outside):,} of {counted(len(decode), 'decode step')} replay no CUDA graph: the"
             f" device waits {ms(waits)} for their launches ({share(waits, total)} of the engine's time)",
             evidence=f"steps{batches} with {int(outside['kernels'].median() or 0):,} kernels each (median)",  # type: ignore[arg-type]
             recommendation=_CHANGE,

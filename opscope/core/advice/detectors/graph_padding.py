@@ -6,9 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms
-from opscope.core.advice.served import engine, longest, steady
+from opscope.core.advice.served import engine, of_worst, steady
 from opscope.core.question import parameters, units
 
 #: The part of the rows from which other capture sizes are worth it.
@@ -28,13 +29,16 @@ def find(answers: Answers, least: float = _ROWS) -> Answer:
     if padded.is_empty():
         return CannotTell("no step's name tells the size to which its batch was padded")
     unused = pl.col("padded") - pl.col("requests")
-    rows, empty = (int(padded.select(total.sum()).item()) for total in (pl.col("padded"), unused))
+    (lost,) = of_worst(
+        padded.with_columns(
+            (pl.col("device_time") * unused / pl.col("padded")).round().cast(pl.Int64).alias("lost")
+        ),
+        "lost",
+    )
+    rows, empty = (int(lost.select(total.sum()).item()) for total in (pl.col("padded"), unused))
     if empty <= least * rows:
         return []
-    lost = padded.with_columns(
-        (pl.col("device_time") * unused / pl.col("padded")).round().cast(pl.Int64).alias("lost")
-    )
-    most = longest(lost, "lost")
+    most = as_int(lost["lost"].sum())
     worst = (
         lost.group_by("requests", "padded")
         .agg(pl.len().alias("steps"), pl.col("lost").sum())
@@ -47,7 +51,7 @@ def find(answers: Answers, least: float = _ROWS) -> Answer:
             " of graphs",
             evidence=f"requests and graph: {', '.join(pairs)}",
             recommendation=_CHANGE,
-            time=longest(lost, "device_time"),
+            time=as_int(lost["device_time"].sum()),
             saving_least=0,
             saving_most=most,
             reasoning="Counted are the requests and the padded size in the names of decode steps, without"

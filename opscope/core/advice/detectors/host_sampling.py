@@ -7,9 +7,10 @@ from typing import Final
 import numpy as np
 import polars as pl
 
+from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms
-from opscope.core.advice.served import LEAST, engine, longest, most, steady
+from opscope.core.advice.served import LEAST, engine, of_worst, steady
 from opscope.core.analysis.ops.ops import op_index
 from opscope.core.analysis.serving.engine_steps import engine_steps
 from opscope.core.analysis.serving.step_work import step_at
@@ -37,12 +38,13 @@ def find(answers: Answers) -> Answer:
     decode = steady(steps).filter(pl.col("decode_requests") > 0)
     joined = decode.join(copies, on="row", how="inner")
     large = joined.filter(pl.col("copied") > _BYTES * pl.col("decode_requests"))
+    large, decode = of_worst(large, "copy_time", decode)
     if len(large) < LEAST:
         return []
-    time = longest(large, "copy_time")
+    time = as_int(large["copy_time"].sum())
     return [
         Finding(
-            what=f"{most(large):,} of {most(decode):,} decode steps copy"
+            what=f"{len(large):,} of {len(decode):,} decode steps copy"
             f" {units.size(large['copied'].median())} to the host (median): logits, where token ids would do",
             evidence=f"{units.size(large['copied'].sum())} in all, {ms(time)} of copies",
             recommendation=_CHANGE,

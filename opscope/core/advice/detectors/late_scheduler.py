@@ -6,9 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms, share
-from opscope.core.advice.served import WORTH, engine, longest, most, window
+from opscope.core.advice.served import WORTH, engine, of_worst
 from opscope.core.question import parameters
 from opscope.core.question.units import counted
 
@@ -36,14 +37,14 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     going_on = pl.col("decode_requests").fill_null(1) > 0
     goes_on = going_on & (going_on.shift(-1) & (pl.col("kind").shift(-1) != "idle")).over("process")
     waits = steps.filter(goes_on & ~pl.col("warm_up").fill_null(False))
-    time, total = longest(waits, "between_part"), window(steps)
+    waits, steps, host = of_worst(waits, "between_part", steps, answers.ask("serving_host"))
+    time, total = as_int(waits["between_part"].sum()), as_int(steps["time"].sum())
     if time <= least * total:
         return []
-    host = answers.ask("serving_host").head(3)
-    causes = [f"{row['what']} {ms(row['time'])}" for row in host.rows(named=True)]
+    causes = [f"{row['what']} {ms(row['time'])}" for row in host.head(3).rows(named=True)]
     return [
         Finding(
-            what=f"the device waits {ms(time)} between {counted(most(waits), 'engine step')} whose"
+            what=f"the device waits {ms(time)} between {counted(len(waits), 'engine step')} whose"
             " requests go on"
             f" decoding ({share(time, total)} of the engine's time)",
             evidence=f"between steps ran: {', '.join(causes)}",

@@ -6,9 +6,10 @@ from typing import Final
 
 import polars as pl
 
+from opscope.core.advice.communicated import as_int
 from opscope.core.advice.finding import Answer, Answers, CannotTell, Detector, Finding
 from opscope.core.advice.saying import ms, share
-from opscope.core.advice.served import WORTH, engine, longest, window
+from opscope.core.advice.served import WORTH, engine, of_worst
 from opscope.core.question import parameters
 
 _CHANGE: Final = (
@@ -32,20 +33,20 @@ def find(answers: Answers, least: float = WORTH) -> Answer:
     stalls = answers.ask("serving_stalls")
     if stalls.filter(pl.col("usual_time").is_null()).height:
         return CannotTell("there are too few decode steps to tell the usual time")
-    excess, total = longest(stalls, "excess"), window(steps)
+    stalls, steps = of_worst(stalls, "excess", steps)
+    excess, total = as_int(stalls["excess"].sum()), as_int(steps["time"].sum())
     if excess <= least * total:
         return []
-    worst = stalls.sort("excess", descending=True).row(0, named=True)
     said = ", ".join(
         f"{row['steps']:,} {row['kind']} steps, {ms(row['step_time'])} each where a decode takes"
         f" {ms(row['usual_time'])}"
-        for row in stalls.filter(pl.col("process") == worst["process"]).rows(named=True)
+        for row in stalls.rows(named=True)
     )
     return [
         Finding(
             what=f"prefills hold decoding requests up for {ms(excess)} ({share(excess, total)} of the"
             " engine's"
-            f" time), at once for up to {ms(worst['excess_most'])}",
+            f" time), at once for up to {ms(as_int(stalls['excess_most'].max()))}",
             evidence=said,
             recommendation=_CHANGE,
             time=excess,

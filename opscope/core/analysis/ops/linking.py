@@ -7,7 +7,7 @@ its backward node takes. Each distinct pair of readings is costed once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -90,11 +90,14 @@ def linked_costs(
 class _Ops:
     """The ops of a trace.
 
-    ``calls``: the call of each reading; ``unknown``: whether its FLOPs or bytes are not known.
+    ``calls``: the call of each reading; ``code``: the place of its name in ``names``, "" for no call;
+    ``unknown``: whether its FLOPs or bytes are not known.
     """
 
     attribution: Attribution
     calls: list[OpCall]
+    names: list[str]
+    code: Ints
     unknown: NDArray[np.bool_]
     forward_of: ForwardOf
     target: tensorcore.Target | None
@@ -111,25 +114,27 @@ class _Ops:
     ) -> _Ops:
         unknown = (catalogue["matrix_flops"].is_null() | catalogue["bytes"].is_null()).to_numpy()
         calls = [reading.call or _NO_CALL for reading in attribution.meaning.readings]
-        return cls(attribution, calls, unknown, forward_of, target, served)
+        codes: dict[str, int] = {}
+        code = np.array([codes.setdefault(call.name, len(codes)) for call in calls], np.int64)
+        return cls(attribution, calls, list(codes), code, unknown, forward_of, target, served)
 
     @property
     def reading(self) -> Numbers:
         return self.attribution.meaning.reading
 
-    def op_rows(self, wanted: Iterable[bool]) -> Ints:
-        """Return the rows of the ops whose readings are ``wanted``."""
-        chosen = np.array(list(wanted), bool)
+    def named(self, wanted: Callable[[str], bool]) -> NDArray[np.bool_]:
+        """Return whether each reading is a call whose name is ``wanted``, which is asked once for a name."""
+        return np.array([name != "" and wanted(name) for name in self.names], bool)[self.code]
+
+    def op_rows(self, chosen: NDArray[np.bool_]) -> Ints:
+        """Return the rows of the ops whose readings are ``chosen``."""
         if not chosen.any():  # the usual case: skip the pass over all ops
             return np.empty(0, np.int64)
         return np.flatnonzero(self.attribution.is_op & chosen[self.reading])
 
     def uncosted_rows(self, wanted: Callable[[str], bool]) -> Ints:
         """Return the rows of the ops whose cost is not known and whose name is ``wanted``."""
-        each = zip(self.calls, self.unknown, strict=True)
-        return self.op_rows(
-            bool(gone) and call is not _NO_CALL and wanted(call.name) for call, gone in each
-        )
+        return self.op_rows(self.named(wanted) & self.unknown)
 
     def costs(self, change: Callable[[OpCall, OpCall], OpCall]) -> CostFunction:
         """Return a function that costs calls after ``change(call, completing call)``."""
@@ -164,8 +169,7 @@ class _Pairs:
 def _by_forward(ops: _Ops) -> _Pairs:
     """Return the gradients whose cost needs their forward's call."""
     rows = ops.uncosted_rows(perf.wants_forward)
-    forward = _lookups(ops.attribution, ops.calls, rows, ops.forward_of(rows))
-    forward = _shaped_around(ops.attribution, ops.calls, forward)
+    forward = _shaped_around(ops, _lookups(ops, rows, ops.forward_of(rows)))
 
     def cost(own: list[OpCall], others: list[int]) -> pl.DataFrame:
         forwards = [ops.calls[other] for other in others]
@@ -176,16 +180,19 @@ def _by_forward(ops: _Ops) -> _Pairs:
 
 def _by_gradient(ops: _Ops) -> _Pairs:
     """Return the forward ops whose results are as large as the gradients that their backward node takes."""
-    nodes = ops.op_rows(map(_gives_outputs, ops.attribution.meaning.readings))
-    origin = _lookups(ops.attribution, ops.calls, nodes, ops.forward_of(nodes))
+    is_node = ops.named(_is_node)
+    readings = ops.attribution.meaning.readings
+    is_node[is_node] = [_gives_outputs(readings[code]) for code in np.flatnonzero(is_node)]
+    nodes = ops.op_rows(is_node)
+    origin = _lookups(ops, nodes, ops.forward_of(nodes))
     lacks = at(ops.unknown, at(ops.reading, origin), False) & (origin >= 0)
     return _Pairs(origin[lacks], ops.reading[nodes[lacks]], ops.costs(_with_outputs))
 
 
 def _by_mean(ops: _Ops) -> _Pairs:
     """Return the divisions inside a mean's backward node."""
-    rows = ops.op_rows(call.name == "aten::div" for call in ops.calls)
-    means = np.array([call.name.startswith("MeanBackward") for call in ops.calls], bool)
+    rows = ops.op_rows(ops.named(lambda name: name == "aten::div"))
+    means = ops.named(lambda name: name.startswith("MeanBackward"))
     node = ops.attribution.climb(rows, ops.attribution.is_op & means[ops.reading])
     return _Pairs(rows, at(ops.reading, node), ops.costs(_divided_gradient))
 
@@ -193,7 +200,7 @@ def _by_mean(ops: _Ops) -> _Pairs:
 def _by_engine(ops: _Ops) -> _Pairs:
     """Return the sums by which autograd reduces a gradient to the shape of its forward's input."""
     rows = ops.uncosted_rows(lambda name: name == "aten::sum")
-    forward = ops.forward_of(_returning(ops.attribution, ops.calls, rows))
+    forward = ops.forward_of(_returning(ops, rows))
     return _Pairs(rows, at(ops.reading, forward), ops.costs(_summed_gradient))
 
 
@@ -284,7 +291,7 @@ def _price(ops: _Ops, catalogue: pl.DataFrame, pairs: _Pairs) -> tuple[Ints, Int
     return rows[gained], placed[gained], costs_of_pairs.filter(pl.Series(is_better))
 
 
-def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints) -> Ints:
+def _shaped_around(ops: _Ops, forward: Ints) -> Ints:
     """Return ``forward`` with each op without shapes replaced by the marker around it.
 
     PyProf's and DLProf's markers give shapes at the API's level. A marker replaces an op only if both are
@@ -292,15 +299,17 @@ def _shaped_around(attribution: Attribution, calls: list[OpCall], forward: Ints)
     them.
     """
     distinct, which = np.unique(forward[forward >= 0], return_inverse=True)
-    reading = attribution.meaning.reading
-    shaped = np.array([bool(tensors(call)) for call in calls], bool)
+    if not len(distinct):
+        return forward
+    attribution, reading = ops.attribution, ops.reading
+    shaped = np.array([bool(tensors(call)) for call in ops.calls], bool)
     bare = distinct[~shaped[reading[distinct]]]
     if not len(bare):
         return forward
     around = attribution.climb(bare, attribution.is_op & shaped[reading])
-    families = {name: perf.op_type(name) for name in {call.name for call in calls}}
-    number = {family: index for index, family in enumerate(sorted(filter(None, families.values())))}
-    code = np.array([number.get(families[call.name] or "", NONE) for call in calls])
+    families = [perf.op_type(name) or "" for name in ops.names]
+    number = {family: index for index, family in enumerate(sorted(filter(None, families)))}
+    code = np.array([number.get(family, NONE) for family in families])[ops.code]
     alike = (
         (around >= 0)
         & (code[reading[bare]] == at(code, at(reading, around)))
@@ -339,15 +348,14 @@ def _divided_gradient(call: OpCall, node: OpCall) -> OpCall:
     return call
 
 
-def _returning(attribution: Attribution, calls: list[OpCall], rows: Ints) -> Ints:
+def _returning(ops: _Ops, rows: Ints) -> Ints:
     """Return the autograd engine's range directly around each op, outside any node's own work; -1: none.
 
     There the engine reduces a node's gradients to the shapes of the forward's inputs.
     """
-    reading = attribution.meaning.reading
-    engine = np.array([call.name.startswith(_EVALUATE) for call in calls], bool)[reading]
-    same = np.array([call.name == "aten::sum" for call in calls], bool)[reading]
-    above = attribution.climb(rows, attribution.is_op & ~same)
+    engine = ops.named(lambda name: name.startswith(_EVALUATE))[ops.reading]
+    same = ops.named(lambda name: name == "aten::sum")[ops.reading]
+    above = ops.attribution.climb(rows, ops.attribution.is_op & ~same)
     return np.where(at(engine, above, False), above, NONE)
 
 
@@ -422,31 +430,28 @@ def _of_elements(call: OpCall, kind: int) -> OpCall:
     return replace(call, inputs=tuple(inputs))
 
 
+def _is_node(name: str) -> bool:
+    """Whether a name is of an autograd node."""
+    is_backward = "Backward" in name or name.startswith(_LOOKUP_NODE)
+    return is_backward and not name.startswith(("aten::", "autograd::"))
+
+
 def _gives_outputs(reading: Reading) -> bool:
-    """Return whether a reading is an autograd node with shapes: its inputs are its forward's gradients."""
-    call = reading.call
-    return (
-        reading.role == "op"
-        and reading.direction == "backward"
-        and call is not None
-        and bool(call.inputs)
-        and ("Backward" in call.name or call.name.startswith(_LOOKUP_NODE))
-        and not call.name.startswith(("aten::", "autograd::"))
-    )
+    """Return whether a node's reading has shapes: its inputs are its forward's gradients."""
+    is_node = reading.role == "op" and reading.direction == "backward"
+    return is_node and reading.call is not None and bool(reading.call.inputs)
 
 
-def _lookups(attribution: Attribution, calls: list[OpCall], rows: Ints, forward: Ints) -> Ints:
+def _lookups(ops: _Ops, rows: Ints, forward: Ints) -> Ints:
     """Return ``forward`` with the right embedding lookup for the node of each C++ autograd function.
 
     In old traces such a function has no sequence number of its own, so ``forward`` is the latest op with
     its node's number, which ran just before it. The next lookup on that thread is the right one, unless an
     op with a later number comes first.
     """
-    meaning = attribution.meaning
-    named = np.array(
-        [call.name.startswith("fbgemm::split_embedding_codegen_lookup") for call in calls], bool
-    )
-    node = np.array([call.name.startswith(_LOOKUP_NODE) for call in calls], bool)
+    attribution, meaning = ops.attribution, ops.attribution.meaning
+    named = ops.named(lambda name: name.startswith("fbgemm::split_embedding_codegen_lookup"))
+    node = ops.named(lambda name: name.startswith(_LOOKUP_NODE))
     if not (named.any() and node.any()):
         return forward
     lookup_nodes = (

@@ -24,7 +24,7 @@ from opscope.core.question import units
 from opscope.core.schema import DIRECTIONS
 from opscope.core.tables.columns import LookUp, ahead, at, gather, grouped, pieces, spread
 from opscope.core.tables.intervals import NONE, Ints, in_order, merge
-from opscope.core.tables.lanes import rows_of
+from opscope.core.tables.lanes import distinct_numbers, rows_of
 from opscope.core.tables.mapped import full, let_go, zeros
 from opscope.core.tables.numbers import Numbers
 
@@ -119,7 +119,17 @@ class Ops:
     @once
     def served_steps(self) -> pl.DataFrame:
         """The steps that an inference server names, with their requests and tokens."""
-        return served_steps(self.attribution.trace["ranges"], self.attribution.meaning)
+        trace, called = self.attribution.trace, self.attribution.kernels.call
+
+        def work() -> pl.DataFrame:
+            table, rows = (
+                (trace["calls"], distinct_numbers(called[called >= 0]))
+                if self.on_device
+                else (trace["ranges"], self.rows)
+            )
+            return table.select("process", "thread", pl.col("start").alias("begun"))[rows]
+
+        return served_steps(trace["ranges"], self.attribution.meaning, work)
 
     @once
     def costs(self) -> Costs:

@@ -83,10 +83,11 @@ def experts_of_model(trace: Trace, calls: list[OpCall]) -> list[Params]:
     if None in sizes or ranks is None or (config.inner or 0) % ranks:
         return []
     hidden, inner, experts, active = sizes
-    stored = config.weights or Weights(0)
+    stored = config.weights or Weights(NONE)
     facts = (
         *(hidden, (inner or 0) // ranks, experts, active, config.shared // ranks),
         *(3 if config.gated else 2, stored.bits, stored.block, stored.scale_bytes, ranks),
+        stored.products,
     )
     return [((EXPERTS, facts),)]
 

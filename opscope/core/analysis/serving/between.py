@@ -59,15 +59,15 @@ def between(ops: Ops, steps: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
 
 
 def _outer_ranges(ops: Ops, steps: pl.DataFrame) -> pl.DataFrame:
-    """Return the outermost ranges that began between two steps on their thread: process, what, time (ns)."""
+    """Return the outermost ranges that began between two steps on their threads: process, what, time (ns)."""
     meaning, ranges = ops.attribution.meaning, ops.attribution.trace["ranges"]
     parts = [pl.DataFrame(schema={"process": pl.Int32, "what": pl.String, "time": pl.Int64})]
     seen = np.isin(meaning.role, [ROLE[name] for name in _SEEN])
     process = ranges["process"].fill_null(NONE).to_numpy()
     thread = ranges["thread"].fill_null(NONE).to_numpy()
     for part in steps.partition_by("process"):
-        mine = part["process"][0], part["thread"].fill_null(NONE)[0]
-        rows = np.flatnonzero(seen & (process == mine[0]) & (thread == mine[1]))
+        mine, threads = part["process"][0], part["thread"].fill_null(NONE).unique().to_numpy()
+        rows = np.flatnonzero(seen & (process == mine) & np.isin(thread, threads))
         start, end = (
             ranges[name].gather(rows).fill_null(0).to_numpy() for name in ("start", "end")
         )
@@ -82,7 +82,7 @@ def _outer_ranges(ops: Ops, steps: pl.DataFrame) -> pl.DataFrame:
         texts = [serving.pattern(meaning.texts[code]) for code in meaning.reading[rows[outer]]]
         parts.append(
             pl.DataFrame(
-                {"process": np.full(outer.sum(), mine[0]), "what": texts,
+                {"process": np.full(outer.sum(), mine), "what": texts,
                  "time": (end - start)[outer]},
                 schema=parts[0].schema,
             )
@@ -99,7 +99,7 @@ def answer(profile: Answers) -> pl.DataFrame:
 _COLUMNS = columns(
     "process rank what time share calls steps between between_share device_waits waits_inside window",
     """
-    what: text: the outermost range or op that ran between two steps on their thread, with * for numbers;
+    what: text: the outermost range or op that ran between two steps on their threads, with * for numbers;
         or that the trace shows nothing there
     time: ns: its time between steps
     share: fraction: of between

@@ -24,9 +24,10 @@ from opscope.core.attribution.inferred_steps import (
     trains,
 )
 from opscope.core.attribution.inferred_steps import SCHEMA as INFERRED
-from opscope.core.attribution.numbered_ranges import numbered_iterations
+from opscope.core.attribution.numbered_ranges import NAMED, as_iterations, numbered_iterations
 from opscope.core.attribution.op_periods import Period, period
 from opscope.core.attribution.sequence_steps import NO_OPS, Symbols, sequence_steps
+from opscope.core.dialects.serving import IDLE
 from opscope.core.tables.columns import compact
 from opscope.core.tables.interpret import ROLE
 from opscope.core.tables.intervals import NONE, Ints
@@ -103,11 +104,14 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
         yield from ((number, None, MADE_UP) for number in processes)
         return
 
+    served = ops.served_steps.filter((pl.col("engine") == 0) & (pl.col("kind") != IDLE))
+
     def found_in(number: int) -> _OfProcess:
         mine = of == number
+        steps = served.filter(pl.col("process") == number)
+        if len(steps):
+            return number, as_iterations(steps, pl.format("{}{}", pl.lit(NAMED), "kind")), SERVED
         named = numbered_iterations(trace["ranges"], meaning, mine)
-        if named is not None and named["by"].str.contains(":").all():
-            return number, named, SERVED
         steps_of_ops = sequence_steps(trace["ranges"], meaning, attribution.is_op, symbols, mine)
         by = "sequence"
         if steps_of_ops == NO_OPS:
@@ -115,8 +119,8 @@ def _detected(ops: Ops, processes: list[int]) -> Iterator[_OfProcess]:
         if isinstance(steps_of_ops, str):
             if named is not None:
                 return number, named, NUMBERED
-            served = None if trained[meaning.reading[mine]].any() else _bursts(ops, number)
-            return (number, None, steps_of_ops) if served is None else (number, *served)
+            in_bursts = None if trained[meaning.reading[mine]].any() else _bursts(ops, number)
+            return (number, None, steps_of_ops) if in_bursts is None else (number, *in_bursts)
         sequence, thread = steps_of_ops
         confidence, doubts = sequence.confidence, [sequence.doubt]
         if by == "kernels":

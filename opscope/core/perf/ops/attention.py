@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from opscope.core.perf.cached import WINDOW, lengths_of
 from opscope.core.perf.registry import CannotKnow, Cost, backward_of, op, variant
 from opscope.core.perf.shapes import (
     Part,
     cost,
+    int_param,
     need,
     outputs,
     product,
@@ -352,8 +354,9 @@ def flash_backward(call: OpCall) -> Cost:
 def paged(call: OpCall) -> Cost:
     """A sequence's new token attends to the cached pages of that sequence.
 
-    The lengths are data that no trace records, unless ``seq_lens`` is a parameter, or there is a
-    single sequence, which is as long as the longest (``max_seq_len``).
+    The lengths are data that no trace records, unless a server's step tells those of its requests that
+    decode, ``seq_lens`` is a parameter, or there is a single sequence, which is as long as the longest
+    (``max_seq_len``).
     """
     operands = tensors(call)
     kvcache = variant(call, "kvcache")
@@ -363,6 +366,10 @@ def paged(call: OpCall) -> Cost:
     single = q is not None and q.shape[0] == 1 and isinstance(longest, int)
     if single and not isinstance(lengths, tuple):
         lengths = (longest,)
+    step = lengths_of(call)
+    if step is not None and step[1].requests and not kvcache:
+        window = int_param(call, WINDOW, 0)
+        lengths = (step[1].within(window) if window > 0 else step[1].qk,)
     if not isinstance(lengths, tuple) or not lengths:
         raise CannotKnow("the cached keys' lengths are data that no trace records")
     if q is None:
@@ -372,8 +379,10 @@ def paged(call: OpCall) -> Cost:
     each = shape[1] if kvcache else 1  # new tokens per sequence
     keys = sum(int(n) for n in lengths if isinstance(n, (int, float)))
     pairs = heads * each * keys
-    shared = call.param("num_kv_heads")
-    cache = next((t for t in operands if len(t.shape) >= 4 and t is not q), None)
+    # keys [pages, heads, d / x, page, x], or as flash attention has them
+    rank = 4 if kvcache else 5
+    cache = next((t for t in operands if len(t.shape) == rank and t is not q), None)
+    shared = call.param("num_kv_heads", sizes(cache)[1] if cache and rank == 5 else None)
     pages: list[Part] | None = None
     if isinstance(shared, int) and cache is not None:  # keys and values of those sequences
         pages = [q, span(cache, 2 * keys * shared * dim)]

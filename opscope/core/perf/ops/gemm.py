@@ -141,7 +141,7 @@ def scaled_mm(call: OpCall) -> Cost:
         [a, b, *more],
         writes,
         matrix=2 * product(shape) * k,
-        dtype="u4" if a.dtype == b.dtype == "u8" else a.dtype,
+        dtype="f4e2m1" if a.dtype == b.dtype == "u8" else a.dtype,
         reason="the trace does not record the result's dtype",
     )
 

@@ -160,7 +160,7 @@ def scaled_product(call: OpCall) -> Cost:
         [a, weight, *others],
         None if out is None else [out],
         matrix=2 * elements * k,
-        dtype="u4" if places.halves and k != inner[0] else a.dtype,
+        dtype="f4e2m1" if places.halves and k != inner[0] else a.dtype,
         reason="the trace does not record the result's dtype",
         note=_EVERY_ROW if places.grouped else "",
     )
@@ -238,6 +238,8 @@ _OF_THE_LAYER: Final = "the experts' weights belong to the layer and are not arg
 _ANOTHER: Final = (
     "the model's configuration is of another model: {what} is {told}, that of the call {here}"
 )
+_NO_SHARED: Final = "the model's configuration does not tell the size of the shared experts"
+_STORED: Final = "the model's configuration quantises weights in a way that is not known here"
 #: Most elements by which a server pads a hidden size, so that its kernels' tiles are full.
 _PADDING: Final = 512
 
@@ -254,10 +256,11 @@ def whole_layer(call: OpCall) -> Cost:
 
     The parameter has: hidden size, an expert's inner size on this rank, experts, active experts, inner size
     of the shared experts on this rank, products an expert (3 with a gate), bits of a weight (0: as the
-    input), elements a scale, its bytes, ranks that share the layer. A call pads the hidden size.
+    input, -1: unknown), elements a scale, its bytes, ranks that share the layer, the dtype of products ("":
+    as the input). A call pads the hidden size.
     """
     facts = call.param(EXPERTS)
-    if not isinstance(facts, tuple) or len(facts) != 10:
+    if not isinstance(facts, tuple) or len(facts) != 11:
         raise CannotKnow(_OF_THE_LAYER)
     numbers = [value for value in facts if isinstance(value, int)]
     hidden, inner, experts, active, shared, products, bits, block, scale, ranks = numbers
@@ -270,6 +273,8 @@ def whole_layer(call: OpCall) -> Cost:
             _ANOTHER.format(what="the number of experts", told=experts, here=sizes(logits)[-1])
         )
     extra = shared if variant(call, "shared") else 0
+    if variant(call, "shared") and not shared:
+        raise CannotKnow(_NO_SHARED)
     each = products * hidden
     matrix = 2 * tokens * (active * inner + extra) * each
     vector = tokens * (active * inner + extra) * (6 if products > 2 else 5)
@@ -282,11 +287,12 @@ def whole_layer(call: OpCall) -> Cost:
     ]
     notes.append(f"split evenly over {ranks} ranks" if ranks > 1 else "")
     return cost(
-        [row, logits, Span("u8", stored.nbytes(touched * each))],
+        None if bits < 0 else [row, logits, Span("u8", stored.nbytes(touched * each))],
         [row],
         matrix=matrix,
         vector=vector,
-        dtype=x.dtype,
+        dtype=str(facts[-1]) or x.dtype,
+        reason=_STORED,
         note="; ".join(filter(None, notes)),
     )
 
@@ -315,15 +321,29 @@ def fused_experts(call: OpCall) -> Cost:
     inner = back[2] * halves
     vector = pairs * inner * (6 if gate[1] == 2 * inner else 5) + 2 * pairs * hidden
     experts = min(gate[0], pairs)
-    share = [numel(up) // max(gate[0], 1) * experts, numel(down) // max(gate[0], 1) * experts]
+    of_experts = [
+        Span(
+            t.dtype, numel(t) // max(gate[0], 1) * experts if gate[0] in sizes(t)[:1] else numel(t)
+        )
+        for t in (up, down, *distinct_tensors(call)[4:])
+    ]
     return cost(
-        [x, weights, Span(up.dtype, share[0]), Span(down.dtype, share[1])],
+        [x, weights, *of_experts],
         [x],
         matrix=2 * pairs * (gate[1] * hidden + back[1] * inner),
         vector=vector,
-        dtype=promote([x, up]),
+        dtype=_of_products(call, x, up, halves),
         note="the weights of every expert are assumed to be read" if pairs >= gate[0] else "",
     )
+
+
+def _of_products(call: OpCall, x: TensorSpec, weight: TensorSpec, halves: int) -> str:
+    """Return the dtype of fused products: narrow floats quantise the input, 8-bit integers by a flag."""
+    if weight.dtype in FLOATS and DTYPE_BITS[weight.dtype] <= 8:
+        return weight.dtype
+    if weight.dtype not in ("i8", "u8") or halves > 1 or call.param("use_int8_w8a16") is True:
+        return promote([x, weight])
+    return "i8" if call.param("use_int8_w8a8") is True else "?"
 
 
 @op("vllm::lora_shrink", "vllm::lora_expand", "vllm::bgmv_shrink",

@@ -343,3 +343,59 @@ def test_a_step_of_several_ranks_is_one_step_of_the_job():
         Trace.of({name: pl.concat([ranks[0][name], frame]) for name, frame in later.items()})
     )
     assert served_words(apart) == "12 engine steps (10 decode, 2 prefill)"
+
+
+WORDS = ["prefill 0", *(f"decode {n}" for n in range(1, 6))] * 2
+
+
+def counted(profile: Profile) -> dict[str, int]:
+    """Steps by kind, which are the iterations too."""
+    counts = {kind: row["steps"] for kind, row in phases(profile).items()}
+    listed = profile.iterations().group_by("found_by").len()
+    assert dict(listed.rows()) == {f"range: {kind}": steps for kind, steps in counts.items()}
+    return counts
+
+
+@pytest.mark.parametrize("names", [WORDS, [f"execute_new_{n % 2}_cached_4" for n in range(12)]])
+def test_the_steps_of_a_pool_of_threads_are_steps_of_one_engine(names):
+    trace = served([Step(name, between="take 7") for name in names])
+    turn = (pl.col("start") // (1_020 * US)) % 3
+    moved = {
+        name: trace[name].with_columns((turn + 11).alias("thread").cast(pl.Int64))
+        for name in ("ranges", "calls")
+    }
+    pooled = Profile(trace.replace(**moved))
+    assert counted(pooled) == counted(Profile(trace))
+    assert sum(counted(pooled).values()) == 12
+    assert pooled.serving_host().equals(Profile(trace).serving_host())
+    assert not any("further engines" in line for line in step_lines(pooled))
+
+
+@pytest.mark.parametrize("count", [8, 30])
+def test_a_tokenizers_ranges_are_no_steps(count):
+    """On a thread of its own: it decodes text, launches nothing, and is no second engine."""
+    trace = served([Step(name) for name in WORDS])
+    first = trace["ranges"].head(1)
+    others = pl.concat(
+        first.with_columns(
+            thread=pl.lit(77, pl.Int64),
+            text=pl.lit(f"decode {n} tokens"),
+            start=pl.col("start") + n * 400 * US,
+            end=pl.col("start") + (n * 400 + 380) * US,
+        )
+        for n in range(count)
+    )
+    ranges = pl.concat(
+        [trace["ranges"].cast({"text": pl.String}), others.cast({"text": pl.String})]
+    )
+    ranges = ranges.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("id"))
+    profile = Profile(trace.replace(ranges=ranges.cast(dict(trace["ranges"].schema))))
+    assert counted(profile) == {"prefill": 2, "decode": 10}
+    assert not any("further engines" in line for line in step_lines(profile))
+
+
+def test_words_without_numbers_are_steps_if_decodes_outnumber_prefills():
+    names = [name.split()[0] for name in WORDS]
+    assert counted(Profile(served([Step(name) for name in names]))) == {"prefill": 2, "decode": 10}
+    for names in (["decode"] * 6, ["prefill", "decode"] * 3, ["prefill", *["decode_wrapper"] * 5]):
+        assert engine_steps(Profile(served([Step(name) for name in names]))).is_empty()
