@@ -96,8 +96,12 @@ def ranks_of(profile: Profile) -> dict[int, int | None]:
 
 
 def source_of(asked: Asked, frame: pl.DataFrame) -> list[Hint]:
-    """Return the call that shows the first source line of the rows whose text may be shown."""
+    """Return the call that shows the first source line of the rows whose text may be shown; of lines of time
+    outside ops the one with most of it in steps, as imports may take longer than all steps."""
     names = [name for name in ("source", "line") if name in frame.columns]
+    by = [name for name in ("step_time", "time") if name in frame.columns]
+    if by and "line" in names:
+        frame = frame.sort(by, descending=True, nulls_last=True, maintain_order=True)
     for name in names:
         for text in frame[name].drop_nulls().cast(str).unique(maintain_order=True).head(5):
             for file, line in frames_of(text)[:1]:

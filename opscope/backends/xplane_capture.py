@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from opscope.core.capture.session import SessionError
 from opscope.core.recording_format import PROBE, XPLANE
 
 from .beside import Beside
 from .window import EXACT, Bounds
+
+#: Longest wait for the threads to which XLA passed on work on a CPU: threads of the program may never rest.
+AT_REST_S: Final = 0.5
 
 
 class XPlaneCapture(Beside):
@@ -65,6 +71,10 @@ class XPlaneCapture(Beside):
                 array.block_until_ready()
             except RuntimeError:  # deleted meanwhile, or the user's computation failed
                 continue
+        if self._jax.default_backend() == "cpu":  # results that were dropped cannot be waited for
+            until = time.monotonic() + AT_REST_S
+            while _others_run() and time.monotonic() < until:
+                time.sleep(0.001)
 
     def _end(self, folder: Path | None) -> None:
         try:
@@ -85,3 +95,13 @@ class XPlaneCapture(Beside):
                 with state.lock:
                     state.reset()
             raise
+
+
+def _others_run() -> bool:
+    """Whether another thread of this process runs or is ready to; false where the system does not tell."""
+    for stat in Path("/proc/self/task").glob("*/stat"):
+        with suppress(OSError):  # it has ended
+            is_mine = stat.parent.name == str(threading.get_native_id())
+            if not is_mine and stat.read_text().rpartition(")")[2].split()[:1] == ["R"]:
+                return True
+    return False

@@ -169,14 +169,16 @@ class _Trial:
                 stdin=subprocess.DEVNULL, stdout=printed, stderr=errors, start_new_session=True,
             )  # fmt: skip
             status = self._wait(program)
-        if status:
+        if status or not profile.exists():
             said = (log.read_bytes()[-4096:].strip() or output.read_bytes()[-4096:]).decode(
                 "utf-8", "replace"
             )
-            own = [line.strip() for line in said.splitlines() if not line.startswith("opscope: ")]
-            raise _Failed(
-                side, f"status {status} in run {number + 1}: {' / '.join(own[-_LAST_LINES:])}"
-            )
+            lines = [line.strip() for line in said.splitlines()]
+            ours = [line for line in lines if line.startswith("opscope: ")]
+            own = [line for line in lines if line not in ours] if status else []
+            why = " / ".join(own[-_LAST_LINES:] or ours[-1:]).removeprefix("opscope: ")
+            ended = f"status {status} in run {number + 1}" if status else f"run {number + 1}"
+            raise _Failed(side, f"{ended}{why and ': '}{why}")
         self.printed[side].add(output)
         self._keep(side, profile)
         if self.asked.keep is None:
@@ -254,8 +256,8 @@ def _try(trial: _Trial) -> int:
     asked, out, last = trial.asked, "the runs are out", False
     try:
         for number in range(asked.runs):
-            # A B B A: drift affects both sides equally
-            for side in SIDES if number % 2 == 0 else reversed(SIDES):
+            # A B B A B A A B (Thue and Morse): drift and every rhythm affect both sides equally
+            for side in reversed(SIDES) if number.bit_count() % 2 else SIDES:
                 trial.run(side)
             if trial.decide(last).verdict is not None:
                 break

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
+from math import comb
 from pathlib import Path
 from typing import Final
 
@@ -12,17 +14,17 @@ from opscope.core.question import units
 LARGEST: Final = 1 << 20
 #: Runs per side that are needed to know what varies from run to run.
 _FEWEST: Final = 2
+#: Probability that equal programs are said to print something else.
+_LEVEL: Final = 0.05
 #: Characters of a line that are shown.
 _SHOWN: Final = 80
 
 
 @dataclass(slots=True)
 class Output:
-    """The lines that all runs of a side printed, in order, and those that any run printed. None: nothing
-    ran."""
+    """The lines that a side printed, in order, each with its runs: bit 0 is the first run."""
 
-    steady: dict[str, None] | None = None
-    every: set[str] | None = None
+    lines: dict[str, int] = field(default_factory=dict)
     is_cut: bool = False
     runs: int = 0
 
@@ -30,37 +32,42 @@ class Output:
         """Add what a run printed."""
         with file.open("rb") as printed:
             data = printed.read(LARGEST + 1)
-        self.runs += 1
         self.is_cut |= len(data) > LARGEST
-        lines = dict.fromkeys(data[:LARGEST].decode("utf-8", "replace").splitlines())
-        kept = (
-            lines if self.steady is None else {line: None for line in self.steady if line in lines}
-        )
-        self.steady, self.every = kept, (self.every or set()).union(lines)
+        for line in data[:LARGEST].decode("utf-8", "replace").splitlines():
+            self.lines[line] = self.lines.get(line, 0) | 1 << self.runs
+        self.runs += 1
 
 
 def difference(without: Output, with_change: Output) -> tuple[str | None, str | None]:
     """Return the verdict on the outputs, and a sentence on the first line that differs.
 
-    ``same``: all runs printed the same lines. ``differs``: a line is in all runs of one side, and
-    in none of the other. ``varies``: neither, because runs of one side differ. None: a side ran only once, so
-    it is unknown what varies, or it printed more than is compared.
+    ``same``: all runs printed the same lines. ``differs``: lines are in all runs of one side and in none of
+    the other, and chance would put so many lines so in at most 5 % of trials: of all ways to divide the runs,
+    so few set as many lines apart. ``varies``: no line is so, but runs differ. None: not known, because there
+    are too few runs, or they print more than is compared.
     """
-    sides = without, with_change
-    steady = without.steady or {}
-    if min(without.runs, with_change.runs) < _FEWEST:
+    before, after = without.runs, with_change.runs
+    if min(before, after) < _FEWEST:
         return None, None
-    gone, new = (
-        next((line for line in one.steady or () if line not in (other.every or ())), None)
-        for one, other in (sides, sides[::-1])
-    )
-    if gone is None and new is None:
+    whole, first = (1 << before + after) - 1, (1 << before) - 1
+    runs = dict(without.lines)
+    for line, mask in with_change.lines.items():
+        runs[line] = runs.get(line, 0) | mask << before
+    divided: Counter[int] = Counter()  # lines by the runs that they would put on the first side
+    for mask in runs.values():
+        divided.update({mask} if mask.bit_count() == before else ())
+        divided.update({whole ^ mask} if mask.bit_count() == after else ())
+    apart = divided[first]
+    if not apart:
         if without.is_cut or with_change.is_cut:
             return None, None
-        return ("same" if without.every == with_change.every == set(steady) else "varies"), None
+        return ("same" if all(mask == whole for mask in runs.values()) else "varies"), None
+    as_many = sum(count >= apart for count in divided.values())
+    if as_many > _LEVEL * comb(before + after, before):
+        return None, None
     shown = [
         f"{side} it {units.visible(line.strip()[:_SHOWN])!r}"
-        for side, line in (("without", gone), ("with", new))
-        if line is not None
+        for side, mine in (("without", first), ("with", whole ^ first))
+        for line in [line for line, mask in runs.items() if mask == mine][:1]
     ]
     return "differs", ", ".join(shown)

@@ -14,6 +14,8 @@ from opscope.agents.runs import Runs
 from opscope.core.advice.detectors import EXPLAINS
 from opscope.core.question import index
 from opscope.core.question.registry import reports
+from opscope.core.tables.trace import Trace
+from opscope.profile.profile import Profile
 from tests.planted_truths import made
 
 LOADER = "slow_loader-kineto-8x2.json"
@@ -142,7 +144,7 @@ def test_a_source_line_has_its_text_its_time_and_no_secret(asked):
 
 def test_a_file_that_the_trace_does_not_name_is_not_shown(asked):
     assert asked("source", READS, at="other.py:3")["cannot_tell"] == [
-        "nothing was called from other.py"
+        "no op was called from other.py, and no time outside ops was seen in it"
     ]
 
 
@@ -338,3 +340,30 @@ def test_where_something_is_are_the_columns_that_say_so():
     rows = pl.DataFrame({"process": [1], "op": ["a"], "layer": [None], "time": [3]})
     assert hints.where(rows, {1: 7}) == {"rank": 7, "op": "a"}
     assert hints.where(rows.clear()) == {}
+
+
+def test_a_line_that_calls_no_op_is_shown_and_the_hint_prefers_the_line_of_the_steps(tmp_path):
+    ms = 1_000_000
+    stack = f"{tmp_path}/own.py\t%d\tmain"
+    text = "aten::mm(f32[64,64], f32[64,64]) -> f32[64,64]"
+    ranges = [(0, 7, 90 * ms, 91 * ms, "opscope.torch", "forward", text, "pushpop"),
+              (0, 7, 60 * ms, 99 * ms, "opscope", "step", "step 0", "startend")]  # fmt: skip
+    samples = [(0, 7, 0, 60 * ms, stack % 1, 1), (0, 7, 60 * ms, 90 * ms, stack % 2, 1)]
+    tables = {
+        name: pl.DataFrame(rows, schema=columns.split(), orient="row")
+        for name, rows, columns in (
+            ("ranges", ranges, "process thread start end domain category text kind"),
+            ("host_samples", samples, "process thread start end stack samples"),
+        )
+    }
+    tables["ranges"] = tables["ranges"].with_row_index("id")
+    tables["processes"] = pl.DataFrame({"process": [0], "framework": ["torch"]})
+    Profile(Trace.of(tables, {"format": "made"})).save(tmp_path / "own.opscope")
+    (tmp_path / "own.py").write_text("import slow\nwork()\n")
+    runs = Runs((tmp_path,))
+    lines = reply(runs, "ask", {"run": "own.opscope", "question": "host_lines"}).content
+    assert [row[0].rpartition(":")[2] for row in lines["rows"][:2]] == ["1", "2"]
+    assert lines["next"][0]["arguments"]["at"] == f"{tmp_path}/own.py:2"
+    shown = reply(runs, "source", lines["next"][0]["arguments"]).content
+    assert shown["rows"][1][:2] == [2, "work()"]
+    assert dict(zip(shown["columns"], shown["rows"][1], strict=True))["outside_ops"] == 30 * ms

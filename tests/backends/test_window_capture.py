@@ -9,7 +9,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from hashlib import pbkdf2_hmac
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -19,6 +21,7 @@ from opscope.backends import beside, window
 from opscope.backends import kineto_capture as kineto
 from opscope.backends.cuda_graph_captures import METHODS
 from opscope.backends.window import CHOSEN, EXACT, WHOLE, Bounds
+from opscope.backends.xplane_capture import XPlaneCapture
 from opscope.core.capture import session
 from opscope.core.capture.cuda_graphs import OF_PROCESS
 from opscope.core.capture.session import SessionError
@@ -536,3 +539,21 @@ def test_the_stand_in_keeps_the_rules_of_the_real_one(gpu: StandIn) -> None:
         graph.capture_end()
     one.stop_trace()
     assert gpu.profiler is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
+def test_a_window_of_xla_on_a_cpu_waits_for_work_whose_result_was_dropped(tmp_path) -> None:
+    capture = XPlaneCapture(tmp_path)
+    capture._jax = SimpleNamespace(live_arrays=list, default_backend=lambda: "cpu")
+    begun, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        begun.set()
+        pbkdf2_hmac("sha256", b"", b"", 100_000)  # like XLA's threads it runs without Python's lock
+        done.set()
+
+    threading.Thread(target=work).start()
+    begun.wait()
+    time.sleep(0.01)  # it has given up Python's lock
+    capture._settle()
+    assert done.is_set()

@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from opscope.cli.trial import CANNOT_TELL, SIDES, Options, _try
 from opscope.cli.trial_output import LARGEST, Output, difference
 from opscope.cli.trial_trees import NotCopied, WorkTree, apply
 from tests.command import opscope
@@ -196,6 +198,27 @@ def test_a_program_that_fails_without_the_change_says_nothing_of_the_change(tree
     assert "the program fails without the change: status 1 in run 1: " in said
 
 
+@needs_git
+def test_a_program_that_records_nothing_is_said_to_and_names_no_copy(tree):
+    done = opscope("try", "--env", "A=1", "--", sys.executable, "-c", "pass", cwd=tree)
+    assert done.returncode == 2
+    assert "without the change: run 1: nothing was recorded" in done.stderr
+
+
+def test_no_rhythm_of_the_machine_meets_the_same_side(capsys):
+    order = []
+    trial = SimpleNamespace(
+        asked=Options(command=["x"], env=["A=1"], runs=8), copy=lambda: None, run=order.append,
+        decide=lambda last: SimpleNamespace(verdict=None), pairs=0, printed={side: Output() for side in SIDES},
+    )  # fmt: skip
+    assert _try(trial) == CANNOT_TELL
+    capsys.readouterr()
+    for period in (1, 2, 4):
+        for first in range(period):
+            sides = order[first::period]
+            assert sides.count("with") == len(sides) / 2, period
+
+
 def test_outputs_are_compared_by_what_each_side_always_prints(tmp_path):
     def side(*runs):
         output = Output()
@@ -209,9 +232,19 @@ def test_outputs_are_compared_by_what_each_side_always_prints(tmp_path):
     assert difference(side("a\n1\n", "a\n2\n"), side("a\n3\n", "a\n4\n")) == ("varies", None)
     assert difference(side("a\n1\n", "a\n2\n"), side("a\n3\n")) == (None, None)
     assert difference(side(), side("a\n", "a\n")) == (None, None)
-    assert difference(side("", ""), side("x\x1b\n", "x\x1b\n")) == (
+    assert difference(side(*[""] * 4), side(*["x\x1b\n"] * 4)) == (
         "differs",
         "with it 'x\\\\x1b'",
+    )
+    assert difference(side(*[""] * 3), side(*["x\n"] * 3)) == (None, None)
+    # one of many lines that vary lies so by chance; of lines that do not, and clocks, one is another
+    rare = ["01100011", "10010110", "00001111", "11010001", "01011010"]
+    runs = ["".join(f"{at} {word[run]}\n" for at, word in enumerate(rare)) for run in range(8)]
+    assert difference(side(*runs[:4]), side(*runs[4:])) == (None, None)
+    clocks = [f"loss {run // 4}\ntook {run} s\n" for run in range(8)]
+    assert difference(side(*clocks[:4]), side(*clocks[4:])) == (
+        "differs",
+        "without it 'loss 0', with it 'loss 1'",
     )
     long = "x" * LARGEST
     assert difference(side(long + "a", long), side(long + "b", long)) == (None, None)

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 from opscope.core.advice.detectors.uneven_ranks import DETECTOR
+from opscope.core.advice.diagnosis_parts import late_by
 from opscope.core.advice.finding import CannotTell
 from tests import traces
 from tests.core.advice.job_rows import (
@@ -200,6 +201,13 @@ def two_buckets(asleep, many=6):
                 call, work = gloo_all_reduce(rank, (begin + bucket) * US, (at + 95 + bucket) * US)
                 rows += [call, {**work, "thread": 2 + bucket, "end_thread": 2 + bucket}]
     return job(*rows, ranks=2)
+
+
+def test_lateness_that_the_rank_s_steps_cannot_hold_is_said_as_it_is_and_not_as_a_part_of_them():
+    worst = {"lateness": 900 * US, "median_lateness": 300.0 * US, "last": 3, "compared": 3}
+    text = late_by(worst, 15 * US, 15 * US, 3)  # what it did between its steps took most
+    assert "300 µs (median) later than the first rank (its own steps take 5 µs)" in text
+    assert "of a step" not in text
 
 
 def test_a_rank_that_is_late_to_two_collectives_in_flight_is_late_once():
