@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, Final
@@ -25,7 +26,7 @@ from opscope.core import registered
 from .commands import GROUP as GROUP
 from .commands import KNOWN, Known
 from .declared import Argument, Exit, Misuse, Option
-from .grouped_help import Grouped
+from .grouped_help import Grouped, start
 
 #: The parameter by which Typer gives a command its context.
 _CONTEXT: Final = "typer_context"
@@ -37,12 +38,30 @@ _GROUPS: Final = {
     "Record": "run attach dlprof build",
     "Read": "report reports advise diff view ops kernels counters iterations whatif export dlprofviewer",
     "Tests and agents": "baseline try ask mcp",
-    "Many ranks": "partial merge",
-    "Other": "doctor redact",
+    "Many ranks, and other": "partial merge doctor redact",
 }
 
 
-class Commands(TyperGroup):
+class Listed(TyperGroup):
+    """Commands, each in a line of the help."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands in groups, those of no group last."""
+        loadable = [name for name in self.list_commands(ctx) if self.get_command(ctx, name)]
+        widest = max(map(len, loadable))
+        grouped = {name for names in _GROUPS.values() for name in names.split()}
+        rest = " ".join(name for name in loadable if name not in grouped)
+        last = "Of other packages" if isinstance(self, Commands) else "Commands"
+        for title, names in {**_GROUPS, last: rest}.items():
+            rows = [name for name in names.split() if name in loadable]
+            with formatter.section(title) if rows else nullcontext():
+                for name in rows:
+                    text = self.commands[name].get_short_help_str(200).rstrip(".")
+                    text = start(text, formatter.width - widest - 4)
+                    formatter.write(f"  {name:{widest}}  {text}\n")
+
+
+class Commands(Listed):
     """The commands; only the typed one is loaded, except that the help loads all."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -72,18 +91,12 @@ class Commands(TyperGroup):
             return None
         return self.commands.get(cmd_name)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands in groups, those of other packages last."""
-        loadable = [name for name in self.list_commands(ctx) if self.get_command(ctx, name)]
-        widest = max(map(len, loadable))
-        grouped = {name for names in _GROUPS.values() for name in names.split()}
-        rest = " ".join(name for name in loadable if name not in grouped)
-        for title, names in {**_GROUPS, "Of other packages": rest}.items():
-            rows = [(f"{name:{widest}}", self.commands[name].get_short_help_str(200))
-                    for name in names.split()]  # fmt: skip
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a sentence with the options, then the commands."""
+        named = ", ".join(option.opts[0] for option in self.get_params(ctx)[:-1])
+        formatter.write_paragraph()
+        formatter.write_text(f"opscope COMMAND --help explains a command. Options: {named}.")
+        self.format_commands(ctx, formatter)
 
     def _load(self, name: str) -> None:
         if name in self.commands:
@@ -136,6 +149,7 @@ def _group(name: str, commands: typer.Typer) -> Any:
     for each in commands.registered_commands:
         if each.callback is not None and each.cls is not Grouped:
             each.callback, each.cls = _typed(each.callback), Grouped
+    commands.info.cls = Listed
     group = get_command(commands)
     group.name = name
     return group

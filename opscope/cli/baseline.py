@@ -48,7 +48,7 @@ def save(
     ] = None,
     gpu: options.Gpu = None,
 ) -> None:
-    """Add runs to a baseline: what a difference needs of each, in a small file.
+    """Add runs to a baseline, in a small file: what a difference needs of each.
 
     From five runs on, the noise of a comparison is how runs differ; with fewer, how their steps do.
     """

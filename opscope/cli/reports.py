@@ -26,7 +26,7 @@ def reports(
     ] = False,
     width: options.Width = None,
 ) -> None:
-    """List the reports by subject: what each shows, for opscope report FILE --reports NAME.
+    """List the reports by subject, for opscope report FILE --reports NAME: what each shows.
 
     Words search them: opscope reports memory peak.
     """

@@ -236,6 +236,8 @@ def said(
                 before.setdefault(name, tuple(_ask(all_detectors[name], answers)))
                 fired |= {said.detector for said in before[name] if said.outcome == FOUND}
     answers_said = [_pointing(said, fired) for said in answers_said]
+    if answers.cpu_only:
+        answers_said = [_without_device(said) for said in answers_said]
     order = (FOUND, CANNOT_TELL, NOTHING)
     answers_said.sort(
         key=lambda said: (order.index(said.outcome), rank(said.finding), said.detector)
@@ -265,6 +267,21 @@ def _pointing(one: Said, fired: Collection[str]) -> Said:
 
     texts: dict[str, Any] = {name: _POINTS.sub(kept, getattr(finding, name)) for name in _TEXTS}
     return replace(one, finding=replace(finding, **texts))
+
+
+def _without_device(one: Said) -> Said:
+    """Return a detector's answer for a run without a GPU: the time that is judged is that of its ops."""
+    after = partial(re.sub, r"\bthe device's time\b", "the ops' time")
+    finding = one.finding
+    if finding is not None:
+        texts: dict[str, Any] = {name: after(getattr(finding, name)) for name in _TEXTS}
+        finding = replace(finding, **texts)
+    return replace(
+        one,
+        finding=finding,
+        reason=after(one.reason or "") or None,
+        threshold=after(one.threshold or "") or None,
+    )
 
 
 def frame(answers: Answers, answers_said: Sequence[Said]) -> pl.DataFrame:
